@@ -1,0 +1,4 @@
+//! What to do, never doing it: the machine as a value, plans over it, supervision as a state machine.
+//!
+//! Pure: no file, clock, thread or process; `now` is an argument.
+#![forbid(unsafe_code)]

@@ -1,0 +1,49 @@
+//! What the kernel refused, and on which object.
+
+use rustix::io::Errno;
+use std::fmt;
+
+/// A syscall's failure: what was tried on which object, and the kernel's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What was tried, as a fragment that fits "failed to …", naming the object.
+    pub doing: String,
+    /// The kernel's answer.
+    pub errno: Errno,
+}
+
+/// The result of a syscall.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "failed to {}: {}", self.doing, std::io::Error::from(self.errno))
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Error {
+    /// An error from a libc call that has just returned -1.
+    pub(crate) fn last(doing: impl Into<String>) -> Self {
+        let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        Self { doing: doing.into(), errno: Errno::from_raw_os_error(code) }
+    }
+}
+
+/// Turns a rustix or std error into one that names what was tried.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Doing<T> for std::result::Result<T, Errno> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|errno| Error { doing: what(), errno })
+    }
+}
+
+impl<T> Doing<T> for std::io::Result<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| Error { doing: what(), errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) })
+    }
+}

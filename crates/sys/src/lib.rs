@@ -1,0 +1,14 @@
+//! The machine, one syscall per function: files under a root directory, scheduling, affinity, clocks.
+//!
+//! No decision lives here and no loop beyond what a syscall needs (`EINTR`, short reads). Callers in
+//! `keep`, `rt` and `cli` decide; this crate does, and says exactly what the kernel answered.
+//!
+//! One of the two crates where `unsafe` is allowed; each block holds one operation and its reason.
+#![allow(unsafe_code, reason = "the crate that talks to the kernel; every block states why it is sound")]
+
+pub mod clock;
+mod error;
+pub mod root;
+pub mod sched;
+
+pub use error::{Error, Result};

@@ -1,0 +1,36 @@
+//! Everything that a developer or CI runs: `cargo xtask test | tidy | bench`.
+
+mod bench;
+mod run;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "usage: cargo xtask <command>
+
+  test [--unprivileged] [STAGE...]   everything that CI checks; without STAGE all of it
+  tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies
+  bench [NAME...] [-- OPTIONS]       measures and prints the tables of docs/benchmarks.md
+";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let outcome = match args.next().as_deref() {
+        Some("test") => test::main(args.collect()),
+        Some("tidy") => tidy::main(),
+        Some("bench") => bench::main(args.collect()),
+        Some("help" | "--help" | "-h") | None => {
+            print!("{HELP}");
+            Ok(())
+        }
+        Some(other) => Err(format!("unknown command {other:?}\n\n{HELP}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

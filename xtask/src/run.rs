@@ -1,0 +1,48 @@
+//! Running other programs from the workspace's root.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The outcome of a step: nothing, or what to tell the person who ran it.
+pub(crate) type Outcome = Result<(), String>;
+
+/// The workspace's root directory.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+}
+
+/// The command line as a person would type it, for messages.
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs to the end, output passed through; an error if it cannot be started or fails.
+pub(crate) fn run(command: &mut Command) -> Outcome {
+    let shown = shown(command);
+    println!("$ {shown}");
+    match command.current_dir(root()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{shown}` ended with {status}")),
+        Err(error) => Err(format!("`{shown}` could not be started: {error}")),
+    }
+}
+
+/// `cargo` with these words.
+pub(crate) fn cargo<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(words);
+    command
+}
+
+/// Runs quietly and returns standard output.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let shown = shown(command);
+    let output =
+        command.current_dir(root()).output().map_err(|error| format!("`{shown}` could not be started: {error}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!("`{shown}` ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
+    }
+}

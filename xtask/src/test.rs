@@ -1,0 +1,71 @@
+//! `cargo xtask test`: the stages that CI runs, each a row of one table.
+
+use crate::run::{Outcome, cargo, run};
+use crate::tidy;
+use std::time::Instant;
+
+/// One stage of the test command.
+struct Stage {
+    name: &'static str,
+    /// What it shows, for the list and for what did not run.
+    what: &'static str,
+    /// Whether it changes the machine (and restores it), for which it must be root.
+    needs_root: bool,
+    run: fn() -> Outcome,
+}
+
+const STAGES: &[Stage] = &[
+    Stage { name: "fmt", what: "formatting", needs_root: false, run: || run(&mut cargo(["fmt", "--all", "--check"])) },
+    Stage { name: "tidy", what: "the house rules", needs_root: false, run: tidy::main },
+    Stage { name: "clippy", what: "lints", needs_root: false, run: clippy },
+    Stage { name: "unit", what: "tests that need no privilege", needs_root: false, run: unit },
+    Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
+];
+
+fn clippy() -> Outcome {
+    run(&mut cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"]))
+}
+
+fn unit() -> Outcome {
+    run(&mut cargo(["test", "--workspace", "--all-features", "--quiet"]))
+}
+
+fn doc() -> Outcome {
+    let words = ["doc", "--workspace", "--no-deps", "--document-private-items", "--all-features", "--quiet"];
+    run(cargo(words).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Runs the named stages, or all of them in order; stops at the first that fails.
+pub(crate) fn main(args: Vec<String>) -> Outcome {
+    let (flags, names): (Vec<_>, Vec<_>) = args.into_iter().partition(|arg| arg.starts_with("--"));
+    let unprivileged = match flags.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--unprivileged"] => true,
+        _ => return Err(format!("unknown option {}: expected --unprivileged", flags.join(" "))),
+    };
+    if let Some(unknown) = names.iter().find(|name| STAGES.iter().all(|stage| stage.name != **name)) {
+        let known = STAGES.iter().map(|stage| stage.name).collect::<Vec<_>>().join(", ");
+        return Err(format!("unknown stage {unknown:?}: expected one of {known}"));
+    }
+    let wanted = |stage: &&Stage| names.is_empty() || names.iter().any(|name| name == stage.name);
+    let mut done = Vec::new();
+    let mut left_out = Vec::new();
+    for stage in STAGES.iter().filter(wanted) {
+        if stage.needs_root && unprivileged {
+            left_out.push(stage);
+            continue;
+        }
+        println!("\n== {}: {}", stage.name, stage.what);
+        let start = Instant::now();
+        (stage.run)().map_err(|error| format!("stage {} failed: {error}", stage.name))?;
+        done.push((stage.name, start.elapsed()));
+    }
+    println!();
+    for (name, took) in done {
+        println!("{name:<10} passed in {:.1} s", took.as_secs_f64());
+    }
+    for stage in left_out {
+        println!("{:<10} DID NOT RUN (--unprivileged): {}", stage.name, stage.what);
+    }
+    Ok(())
+}
