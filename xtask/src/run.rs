@@ -1,5 +1,6 @@
 //! Running other programs from the workspace's root.
 
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,5 +45,15 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
         Err(format!("`{shown}` ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+/// The workspace's own packages, as `cargo metadata` tells them.
+pub(crate) fn metadata() -> Result<Vec<Value>, String> {
+    let text = output(&mut cargo(["metadata", "--no-deps", "--format-version", "1"]))?;
+    let mut metadata: Value = serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))?;
+    match metadata["packages"].take() {
+        Value::Array(packages) => Ok(packages),
+        _ => Err("cargo metadata: no packages".into()),
     }
 }

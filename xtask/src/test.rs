@@ -1,6 +1,6 @@
 //! `cargo xtask test`: the stages that CI runs, each a row of one table.
 
-use crate::run::{Outcome, cargo, run};
+use crate::run::{Outcome, cargo, metadata, run};
 use crate::tidy;
 use std::time::Instant;
 
@@ -19,6 +19,12 @@ const STAGES: &[Stage] = &[
     Stage { name: "tidy", what: "the house rules", needs_root: false, run: tidy::main },
     Stage { name: "clippy", what: "lints", needs_root: false, run: clippy },
     Stage { name: "unit", what: "tests that need no privilege", needs_root: false, run: unit },
+    Stage {
+        name: "root",
+        what: "tests that change the real machine and restore it",
+        needs_root: true,
+        run: root_tests,
+    },
     Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
 ];
 
@@ -27,7 +33,33 @@ fn clippy() -> Outcome {
 }
 
 fn unit() -> Outcome {
-    run(&mut cargo(["test", "--workspace", "--all-features", "--quiet"]))
+    run(&mut cargo(["test", "--workspace", "--quiet"]))
+}
+
+/// Tests behind the feature `root-tests`, crate by crate and one at a time: they share the machine.
+fn root_tests() -> Outcome {
+    if !is_root() {
+        return Err("this needs root; run as root, or give --unprivileged to leave it out (and be told so)".into());
+    }
+    for package in packages_with_feature("root-tests")? {
+        let words = ["test", "--package", &package, "--features", "root-tests", "--test", "root_*"];
+        run(cargo(words).args(["--quiet", "--", "--test-threads=1"]))?;
+    }
+    Ok(())
+}
+
+/// Whether this process may change the machine.
+fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| {
+        status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
+    })
+}
+
+/// The packages of the workspace that declare `feature`.
+fn packages_with_feature(feature: &str) -> Result<Vec<String>, String> {
+    let has = |package: &&serde_json::Value| package["features"].get(feature).is_some();
+    let names = |package: &serde_json::Value| package["name"].as_str().map(str::to_owned);
+    Ok(metadata()?.iter().filter(has).filter_map(names).collect())
 }
 
 fn doc() -> Outcome {

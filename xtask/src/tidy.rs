@@ -1,7 +1,6 @@
 //! `cargo xtask tidy`: the house rules of ARCHITECTURE.md, checked.
 
-use crate::run::{Outcome, cargo, output, root};
-use serde_json::Value;
+use crate::run::{Outcome, metadata, output, root};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -36,12 +35,10 @@ pub(crate) fn main() -> Outcome {
 
 /// Arrows between our crates, and a reason for each foreign one.
 fn dependencies(findings: &mut Vec<String>) -> Outcome {
-    let text = output(&mut cargo(["metadata", "--no-deps", "--format-version", "1"]))?;
-    let metadata: Value = serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))?;
     let reasons = fs::read_to_string(root().join("docs/dependencies.md")).unwrap_or_default();
-    let packages = metadata["packages"].as_array().ok_or("cargo metadata: no packages")?;
+    let packages = metadata()?;
     let ours: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
-    for package in packages {
+    for package in &packages {
         let name = package["name"].as_str().unwrap_or_default();
         let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| *from == name) else {
             findings.push(format!("{name}: not in the drawing; add it to ARROWS and to ARCHITECTURE.md"));
