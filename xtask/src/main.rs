@@ -1,6 +1,8 @@
-//! Everything that a developer or CI runs: `cargo xtask test | tidy | bench`.
+//! Everything that a developer or CI runs: `cargo xtask test | tidy | bench | fuzz`.
 
 mod bench;
+mod fuzz;
+mod peers;
 mod run;
 mod test;
 mod tidy;
@@ -12,6 +14,7 @@ const HELP: &str = "usage: cargo xtask <command>
   test [--unprivileged] [STAGE...]   everything that CI checks; without STAGE all of it
   tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies
   bench [NAME...] [-- OPTIONS]       measures and prints the tables of docs/benchmarks.md
+  fuzz [TARGET...] [--for SECONDS]   coverage-guided fuzzing (60 s each); needs a nightly toolchain
 ";
 
 fn main() -> ExitCode {
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
         Some("test") => test::main(args.collect()),
         Some("tidy") => tidy::main(),
         Some("bench") => bench::main(args.collect()),
+        Some("fuzz") => fuzz::main(args.collect()),
         Some("help" | "--help" | "-h") | None => {
             print!("{HELP}");
             Ok(())

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: the stages that CI runs, each a row of one table.
 
+use crate::fuzz;
 use crate::run::{Outcome, cargo, metadata, run};
 use crate::tidy;
 use std::time::Instant;
@@ -25,6 +26,7 @@ const STAGES: &[Stage] = &[
         needs_root: true,
         run: root_tests,
     },
+    Stage { name: "fuzz", what: "a few seconds of each fuzz target", needs_root: false, run: fuzz::smoke },
     Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
 ];
 

@@ -123,7 +123,7 @@ fn decimal(text: &str) -> Option<(i128, &str)> {
     let end = body.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(body.len());
     let (digits, unit) = body.split_at(end);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || whole.len() > 18 || fraction.len() > 9 {
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || whole.len() > 20 || fraction.len() > 9 {
         return None;
     }
     let digit = |value: i128, byte: u8| value * 10 + i128::from(byte - b'0');
@@ -148,9 +148,8 @@ impl FromStr for DurNs {
             "" if value == 0 => 1,
             _ => return Err(ParseUnitError::Unit { expected: "ns, us, ms, s, min, h" }),
         };
-        i64::try_from(value * scale / 1_000_000_000)
-            .map(Self)
-            .map_err(|_| ParseUnitError::Range { expected: "at most 292 years" })
+        let ns = value.checked_mul(scale).and_then(|scaled| i64::try_from(scaled / 1_000_000_000).ok());
+        ns.map(Self).ok_or(ParseUnitError::Range { expected: "at most 292 years" })
     }
 }
 
@@ -187,8 +186,8 @@ impl FromStr for Hz {
             "MHz" => 1_000_000_000,
             _ => return Err(ParseUnitError::Unit { expected: "Hz, kHz, MHz" }),
         };
-        match u64::try_from(value * scale / 1_000_000_000) {
-            Ok(milli) if (1..=1_000_000_000_000).contains(&milli) => Ok(Self { milli }),
+        match value.checked_mul(scale).and_then(|scaled| u64::try_from(scaled / 1_000_000_000).ok()) {
+            Some(milli) if (1..=1_000_000_000_000).contains(&milli) => Ok(Self { milli }),
             _ => Err(ParseUnitError::Range { expected: "0.001 Hz to 1000 MHz" }),
         }
     }
@@ -209,7 +208,7 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         let (value, unit) = decimal(text).ok_or(ParseUnitError::Number { example: "64MiB" })?;
-        let shift = match unit {
+        let shift: u32 = match unit {
             "" | "B" => 0,
             "K" | "KiB" => 10,
             "M" | "MiB" => 20,
@@ -217,9 +216,8 @@ impl FromStr for Size {
             "T" | "TiB" => 40,
             _ => return Err(ParseUnitError::Unit { expected: "B, KiB, MiB, GiB, TiB" }),
         };
-        u64::try_from((value << shift) / 1_000_000_000)
-            .map(Self)
-            .map_err(|_| ParseUnitError::Range { expected: "0 to 16 EiB" })
+        let bytes = value.checked_mul(1_i128 << shift).and_then(|scaled| u64::try_from(scaled / 1_000_000_000).ok());
+        bytes.map(Self).ok_or(ParseUnitError::Range { expected: "0 to 16 EiB" })
     }
 }
 
@@ -312,6 +310,9 @@ mod tests {
         assert_eq!("64KiB".parse::<Size>().unwrap(), Size(65_536));
         assert_eq!("1.5M".parse::<Size>().unwrap().to_string(), "1536KiB");
         assert!("-1B".parse::<Size>().is_err());
+        let (nearly_all, too_much) = ("18446744073709551615", "99999999999999999999TiB");
+        assert_eq!(nearly_all.parse(), Ok(Size(u64::MAX)), "twenty digits are read, and printed sizes read back");
+        assert_eq!(too_much.parse::<Size>(), Err(ParseUnitError::Range { expected: "0 to 16 EiB" }));
     }
 
     #[test]

@@ -1,0 +1,62 @@
+//! The programs that tests run against, had from the package registries by their ordinary clients.
+//!
+//! Everything lands in `target/peers` or in Debian's own places; nothing is installed twice.
+
+use crate::run::{Outcome, cargo, output, root, run};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where peers are kept between runs.
+pub(crate) fn folder() -> PathBuf {
+    root().join("target/peers")
+}
+
+/// Installs the Debian packages that are missing.
+#[allow(dead_code, reason = "stages that need it come with their crates")]
+pub(crate) fn debian(packages: &[&str]) -> Outcome {
+    let installed = |package: &&str| {
+        output(Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]))
+            .is_ok_and(|status| status == "installed")
+    };
+    let missing: Vec<_> = packages.iter().filter(|package| !installed(package)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").arg("-qq");
+        command
+    };
+    run(apt().arg("update"))?;
+    run(apt().args(["install", "--yes", "--no-install-recommends"]).args(missing))
+}
+
+/// A Python environment of its own with these packages; returns its `bin` folder.
+#[allow(dead_code, reason = "stages that need it come with their crates")]
+pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let venv = folder().join(name);
+    let marker = venv.join("tahti-installed");
+    let wanted = packages.join("\n");
+    if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
+        return Ok(venv.join("bin"));
+    }
+    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check"]).args(packages))?;
+    std::fs::write(&marker, wanted).map_err(|error| format!("{}: {error}", marker.display()))?;
+    Ok(venv.join("bin"))
+}
+
+/// A cargo subcommand from the crate registry; returns the folder that holds its program.
+pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf, String> {
+    let bin = folder().join("bin");
+    if !bin.join(name).exists() {
+        run(cargo(["install", "--quiet", "--locked", "--root"]).arg(folder()).arg(name))?;
+    }
+    Ok(bin)
+}
+
+/// Whether rustup has a nightly toolchain here (for fuzzing and miri; never needed to build).
+pub(crate) fn nightly() -> bool {
+    output(Command::new("rustup").args(["toolchain", "list"]))
+        .is_ok_and(|list| list.lines().any(|line| line.starts_with("nightly")))
+}
