@@ -2,3 +2,5 @@
 //!
 //! Pure: no file, clock, thread or process; `now` is an argument.
 #![forbid(unsafe_code)]
+
+pub mod plant;

@@ -1,0 +1,202 @@
+//! Checks that need more than one table: names, dependencies, CPUs, programs.
+
+use super::Surroundings;
+use super::diag::{Diagnostics, nearest};
+use super::model::Cpus;
+use super::process::Read;
+use base::{CpuSet, Policy};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Everything that only shows when the whole file has been read.
+pub(crate) fn check(
+    reads: &[Read],
+    has_shield: bool,
+    isolated: Option<(CpuSet, Range<usize>)>,
+    watchdog: Option<Range<usize>>,
+    around: &dyn Surroundings,
+    found: &mut Diagnostics<'_>,
+) {
+    names(reads, found);
+    dependencies(reads, found);
+    for read in reads {
+        let isolated = isolated.as_ref().map(|(cpus, _)| *cpus);
+        placement(read, has_shield, isolated, around, found);
+        existence(read, around, found);
+    }
+    let critical = |read: &Read| read.process.heartbeat.is_some_and(|heartbeat| heartbeat.critical);
+    match watchdog {
+        Some(span) if !reads.iter().any(critical) => found.warning(
+            span,
+            "no heartbeat is critical: the watchdog would be petted whatever the processes do",
+            "give the processes that matter `heartbeat = { within = \"…\", critical = true }`",
+        ),
+        None => {
+            for read in reads.iter().filter(|read| critical(read)) {
+                let message = format!("the heartbeat of {:?} is critical, but there is no watchdog", read.process.name);
+                found.warning(read.header.clone(), message, "add a [watchdog] table");
+            }
+        }
+        Some(_) => {}
+    }
+}
+
+fn names(reads: &[Read], found: &mut Diagnostics<'_>) {
+    let mut seen = BTreeMap::new();
+    for read in reads.iter().filter(|read| !read.process.name.is_empty()) {
+        let name = read.process.name.as_str();
+        if seen.insert(name, ()).is_some() {
+            found.error(read.name.clone(), format!("a second process {name:?}"), "a name of its own", "rename one");
+        }
+    }
+}
+
+fn dependencies(reads: &[Read], found: &mut Diagnostics<'_>) {
+    let known = || reads.iter().map(|read| read.process.name.as_str());
+    for read in reads {
+        for (name, span) in read.process.after.iter().zip(&read.after) {
+            if *name == read.process.name {
+                found.error(span.clone(), format!("process {name:?} would wait for itself"), "another process", "");
+            } else if known().all(|other| other != name) {
+                let remedy = match nearest(name, known()) {
+                    Some(meant) => format!("did you mean {meant:?}?"),
+                    None => String::new(),
+                };
+                let all = known().collect::<Vec<_>>().join(", ");
+                found.error(span.clone(), format!("`after` names an unknown process {name:?}"), all, remedy);
+            }
+        }
+    }
+    for cycle in cycles(reads) {
+        let mut path: Vec<_> = cycle.iter().map(|index| reads[*index].process.name.as_str()).collect();
+        path.push(path[0]);
+        let first = &reads[cycle[0]];
+        let next = reads[cycle[1 % cycle.len()]].process.name.as_str();
+        let at = first.process.after.iter().position(|name| name == next);
+        let span = at.and_then(|at| first.after.get(at)).unwrap_or(&first.header).clone();
+        let message = format!("processes wait for each other: {}", path.join(" after "));
+        found.error(span, message, "an order without a circle", "remove one of these `after`");
+    }
+}
+
+/// Each circle of dependencies once, as indices; a process that waits for itself is told elsewhere.
+fn cycles(reads: &[Read]) -> Vec<Vec<usize>> {
+    let index: BTreeMap<&str, usize> =
+        reads.iter().enumerate().map(|(index, read)| (read.process.name.as_str(), index)).collect();
+    let next = |at: usize| -> Vec<usize> {
+        let names = reads[at].process.after.iter();
+        names.filter_map(|name| index.get(name.as_str()).copied()).filter(|to| *to != at).collect()
+    };
+    let mut done = vec![false; reads.len()];
+    let mut circles = Vec::new();
+    for start in 0..reads.len() {
+        if done[start] {
+            continue;
+        }
+        // Depth first with the path on an own stack: a chain may be as long as the plant.
+        let mut path = vec![(start, next(start), 0)];
+        while let Some((at, to, taken)) = path.last_mut() {
+            let Some(&step) = to.get(*taken) else {
+                done[*at] = true;
+                path.pop();
+                continue;
+            };
+            *taken += 1;
+            if let Some(begin) = path.iter().position(|(at, ..)| *at == step) {
+                circles.push(path[begin..].iter().map(|(at, ..)| *at).collect());
+            } else if !done[step] {
+                path.push((step, next(step), 0));
+            }
+        }
+    }
+    circles
+}
+
+fn placement(
+    read: &Read,
+    has_shield: bool,
+    isolated: Option<CpuSet>,
+    around: &dyn Surroundings,
+    found: &mut Diagnostics<'_>,
+) {
+    let process = &read.process;
+    let shield = isolated.unwrap_or_default();
+    let rules = process.threads.iter().zip(&read.threads).filter_map(|(rule, span)| Some((rule.cpus?, span)));
+    for (cpus, span) in std::iter::once((process.cpus, &read.cpus)).chain(rules) {
+        match cpus {
+            Cpus::Shield if !has_shield => found.error(
+                span.clone(),
+                format!("process {:?} wants the shield's CPUs, but the plant has no shield", process.name),
+                "a [shield] table",
+                "add `[shield]` with `cpus = \"…\"`, or name the CPUs here",
+            ),
+            Cpus::List(list) => {
+                if let Some(online) = around.online()
+                    && !list.is_subset(&online)
+                {
+                    let absent = list.minus(&online);
+                    let message = format!("CPUs {absent} of process {:?} are not online", process.name);
+                    found.error(span.clone(), message, format!("CPUs of this machine: {online}"), "");
+                } else if list.intersects(&shield) && !list.is_subset(&shield) {
+                    found.error(
+                        span.clone(),
+                        format!(
+                            "CPUs {list} of process {:?} are partly isolated ({})",
+                            process.name,
+                            list.and(&shield)
+                        ),
+                        "either isolated CPUs or others: no cpuset holds both",
+                        "",
+                    );
+                }
+            }
+            Cpus::Shield | Cpus::Housekeeping => {}
+        }
+    }
+    let on_shield = process.cpus == Cpus::Shield
+        || matches!(process.cpus, Cpus::List(list) if !shield.is_empty() && list.is_subset(&shield));
+    if let Policy::Deadline(_) = process.class {
+        let whole = process.cpus == Cpus::Shield || matches!(process.cpus, Cpus::List(list) if list == shield);
+        if !has_shield || !whole {
+            found.error(
+                read.class.clone(),
+                format!("process {:?} asks for DEADLINE without a partition of its own", process.name),
+                "all CPUs of a shield: the kernel admits DEADLINE only on a whole root domain",
+                "add a [shield] and `cpus = \"shield\"`, or use fifo",
+            );
+        } else if let Err(why) = around.partition() {
+            let message = format!("process {:?} asks for DEADLINE, which this machine cannot give", process.name);
+            found.error(read.class.clone(), message, "a partition", why);
+        }
+    } else if process.class.is_real_time() && has_shield && !on_shield {
+        found.warning(
+            read.class.clone(),
+            format!("process {:?} is real time on housekeeping CPUs: it delays everybody and is delayed", process.name),
+            "use `cpus = \"shield\"`",
+        );
+    }
+    if let Some(node) = process.numa
+        && !around.has_node(node)
+    {
+        let message = format!("process {:?} wants memory of NUMA node {node}, which is not there", process.name);
+        found.error(read.numa.clone(), message, "a node of this machine", "see /sys/devices/system/node");
+    }
+}
+
+fn existence(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
+    let process = &read.process;
+    let commands = [Some((&process.command, &read.command)), process.on_fault.as_ref().map(|c| (c, &read.on_fault))];
+    for (command, span) in commands.into_iter().flatten() {
+        let Some(program) = command.first() else { continue };
+        if let Err(why) = around.program(program, process.dir.as_deref()) {
+            let message = format!("program {program:?} of process {:?} cannot be run: {why}", process.name);
+            found.error(span.clone(), message, "a program that exists and may be run", "");
+        }
+    }
+    if let Some(user) = &process.user
+        && !around.has_user(user)
+    {
+        let message = format!("process {:?} should run as an unknown user {user:?}", process.name);
+        found.error(read.user.clone(), message, "a user of this machine", "see `getent passwd`");
+    }
+}

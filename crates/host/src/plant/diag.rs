@@ -1,0 +1,230 @@
+//! What is wrong with a plant file, each with its place, what was found, what was expected, what to do.
+
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::ops::Range;
+
+/// Lines longer than this are shown only around the place that is wrong.
+const SHOWN_CHARS_MAX: usize = 160;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// The plant would work, though perhaps not as meant.
+    Warning,
+    /// The plant cannot be brought up.
+    Error,
+}
+
+/// One finding in a plant file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was found and where it breaks a rule, in one line.
+    pub message: String,
+    /// What would have been right; empty if the message says it.
+    pub expected: String,
+    /// What to do next; empty if there is nothing to add.
+    pub remedy: String,
+    /// Bytes of the file that it is about.
+    pub span: Range<usize>,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+}
+
+/// Collects findings while a file is read.
+#[derive(Debug)]
+pub(crate) struct Diagnostics<'a> {
+    text: &'a str,
+    found: Vec<Diagnostic>,
+}
+
+impl<'a> Diagnostics<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, found: Vec::new() }
+    }
+
+    pub(crate) fn error(
+        &mut self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.add(Severity::Error, span, message.into(), expected.into(), remedy.into());
+    }
+
+    pub(crate) fn warning(&mut self, span: Range<usize>, message: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Severity::Warning, span, message.into(), String::new(), remedy.into());
+    }
+
+    fn add(&mut self, severity: Severity, span: Range<usize>, message: String, expected: String, remedy: String) {
+        let (line, column) = place(self.text, span.start);
+        self.found.push(Diagnostic { severity, message, expected, remedy, span, line, column });
+    }
+
+    /// The findings in the file's order, each once.
+    pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
+        self.found.sort_by(|a, b| (a.span.start, b.severity, &a.message).cmp(&(b.span.start, a.severity, &b.message)));
+        self.found.dedup();
+        self.found
+    }
+}
+
+/// Line and column (in characters), both from 1, of a byte offset; offsets inside a character or beyond
+/// the end count as the character's start and the end.
+fn place(text: &str, offset: usize) -> (usize, usize) {
+    let offset = floor_boundary(text, offset);
+    let before = &text[..offset];
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+fn floor_boundary(text: &str, offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    offset
+}
+
+impl Diagnostic {
+    /// Shows the finding with its line of the file and a caret below the place.
+    #[must_use]
+    pub fn render(&self, file: &str, text: &str) -> String {
+        let mut out = String::new();
+        let word = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let start = floor_boundary(text, self.span.start);
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line = text[line_start..].lines().next().unwrap_or_default();
+        let before = text[line_start..start].chars().count();
+        let end = floor_boundary(text, self.span.end.max(start)).min(line_start + line.len()).max(start);
+        let under = text[start..end].chars().count().clamp(1, SHOWN_CHARS_MAX);
+        let skipped = before.saturating_sub(SHOWN_CHARS_MAX / 2);
+        let shown: String = line.chars().skip(skipped).take(SHOWN_CHARS_MAX).map(plain).collect();
+        let margin = " ".repeat(self.line.to_string().len());
+        let indent = " ".repeat(before - skipped);
+        let under = under.min(SHOWN_CHARS_MAX.saturating_sub(before - skipped).max(1));
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{word}: {}", self.message);
+        let _ = writeln!(out, "{margin}--> {file}:{}:{}", self.line, self.column);
+        let _ = writeln!(out, "{margin} |");
+        let _ = writeln!(out, "{} | {shown}", self.line);
+        let _ = writeln!(out, "{margin} | {indent}{}", "^".repeat(under));
+        if !self.expected.is_empty() {
+            let _ = writeln!(out, "{margin} = expected: {}", self.expected);
+        }
+        if !self.remedy.is_empty() {
+            let _ = writeln!(out, "{margin} = help: {}", self.remedy);
+        }
+        out
+    }
+}
+
+/// One cell on the screen for each character, and no control sequences from the file.
+fn plain(c: char) -> char {
+    match c {
+        '\t' => ' ',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    }
+}
+
+/// Shows all findings, and a last line that counts them.
+#[must_use]
+pub fn render_all(found: &[Diagnostic], file: &str, text: &str) -> String {
+    let mut out: String = found.iter().map(|one| one.render(file, text) + "\n").collect();
+    let errors = found.iter().filter(|one| one.severity == Severity::Error).count();
+    let warnings = found.len() - errors;
+    let count = |number: usize, word: &str| format!("{number} {word}{}", if number == 1 { "" } else { "s" });
+    let _ = match (errors, warnings) {
+        (0, 0) => writeln!(out, "{file}: no error"),
+        (0, w) => writeln!(out, "{file}: no error, {}", count(w, "warning")),
+        (e, 0) => writeln!(out, "{file}: {}", count(e, "error")),
+        (e, w) => writeln!(out, "{file}: {}, {}", count(e, "error"), count(w, "warning")),
+    };
+    out
+}
+
+/// The candidate that a mistyped word most probably meant: at most a third of its letters wrong.
+#[must_use]
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    if word.chars().count() > 64 {
+        return None;
+    }
+    let limit = word.chars().count().max(3) / 3;
+    let scored = candidates.into_iter().map(|candidate| (distance(word, candidate), candidate));
+    scored.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance).map(|(_, found)| found)
+}
+
+/// Letters to insert, delete, replace or swap with their neighbour to get from one word to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let from: Vec<char> = from.chars().flat_map(char::to_lowercase).collect();
+    let to: Vec<char> = to.chars().flat_map(char::to_lowercase).collect();
+    let mut rows = vec![vec![0usize; to.len() + 1]; from.len() + 1];
+    for i in 0..=from.len() {
+        for j in 0..=to.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let differs = usize::from(from[i - 1] != to[j - 1]);
+                let mut best = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + differs);
+                if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                    best = best.min(rows[i - 2][j - 2] + 1);
+                }
+                best
+            };
+        }
+    }
+    rows[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistyped_words_find_what_was_meant() {
+        let known = ["command", "class", "cpus", "heartbeat"];
+        for (word, meant) in [
+            ("comand", Some("command")),
+            ("clas", Some("class")),
+            ("cpsu", Some("cpus")),
+            ("CPUS", Some("cpus")),
+            ("hartbeet", Some("heartbeat")),
+            ("colour", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, known), meant, "{word}");
+        }
+    }
+
+    #[test]
+    fn the_caret_stands_below_the_place_even_after_wide_text() {
+        let text = "name = \"ä\"\nx = \"ö\" oops";
+        let at = text.find("oops").unwrap();
+        let mut found = Diagnostics::new(text);
+        found.error(at..at + 4, "odd word", "nothing", "");
+        let found = found.finish();
+        assert_eq!((found[0].line, found[0].column), (2, 9));
+        let shown = found[0].render("p.toml", text);
+        assert_eq!(
+            shown,
+            "error: odd word\n --> p.toml:2:9\n  |\n2 | x = \"ö\" oops\n  |         ^^^^\n  = expected: nothing\n"
+        );
+    }
+
+    #[test]
+    fn a_place_beyond_the_end_is_the_end() {
+        let mut found = Diagnostics::new("ab");
+        found.error(7..9, "missing", "", "");
+        assert_eq!(found.finish()[0].column, 3);
+    }
+}

@@ -1,0 +1,357 @@
+//! The table of keys: what a plant file may say, with its documentation. The reader refuses what is not
+//! here, and `docs/plant.md` is made from it.
+
+/// One key of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value looks like, as an example.
+    pub example: &'static str,
+    /// What the value is.
+    pub value: &'static str,
+    /// What holds without it; empty if it must be given.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// One table of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// As it stands in the file.
+    pub header: &'static str,
+    /// What it describes.
+    pub doc: &'static str,
+    /// What it may hold.
+    pub keys: &'static [Key],
+}
+
+const fn key(
+    name: &'static str,
+    example: &'static str,
+    value: &'static str,
+    default: &'static str,
+    doc: &'static str,
+) -> Key {
+    Key { name, example, value, default, doc }
+}
+
+/// `[plant]`
+pub const PLANT: Table = Table {
+    header: "[plant]",
+    doc: "Who the plant is.",
+    keys: &[key(
+        "name",
+        r#""llrf""#,
+        "letters, digits, `-` and `_`, at most 32",
+        "",
+        "Name of the plant; its state lies in `/run/tahti/NAME`.",
+    )],
+};
+
+/// `[shield]`
+pub const SHIELD: Table = Table {
+    header: "[shield]",
+    doc: "CPUs that are kept free of everybody else's tasks, interrupts and movable kernel work while the plant is up. \
+          Without this table nothing on the machine is moved.",
+    keys: &[
+        key("cpus", r#""2-3""#, "CPU list", "", "The CPUs to isolate. At least one CPU must stay for everybody else."),
+        key(
+            "profile",
+            r#""control-loop""#,
+            "`control-loop` or `polling`",
+            "`control-loop`",
+            "`control-loop` for loops that sleep between cycles, `polling` for loops that never give their CPU up.",
+        ),
+        key(
+            "spare",
+            "[1234]",
+            "list of process ids",
+            "none",
+            "Processes that are left where they are, even on isolated CPUs. `TAHTI_SPARE` adds to it.",
+        ),
+        key(
+            "required",
+            "true",
+            "true or false",
+            "`false`",
+            "Whether `tahti up` fails if the shield cannot be had, as with `--require-rt`. Otherwise it says so once and goes on.",
+        ),
+    ],
+};
+
+/// `[[process]]`
+pub const PROCESS: Table = Table {
+    header: "[[process]]",
+    doc: "A process that is started, watched, restarted and stopped. One such table each.",
+    keys: &[
+        key(
+            "name",
+            r#""loop""#,
+            "letters, digits, `-`, `_` and `.`, at most 32",
+            "",
+            "Name of the process, unique in the plant.",
+        ),
+        key(
+            "command",
+            r#"["tahti", "demo", "llrf"]"#,
+            "list of texts, or one text split at blanks (quotes hold words together)",
+            "",
+            "Program and arguments; no shell is involved. `tahti` stands for the running binary itself; a name without `/` is looked up in `PATH`.",
+        ),
+        key(
+            "class",
+            r#""fifo:80""#,
+            "`fifo:1-99`, `rr:1-99`, `deadline:RUNTIME/DEADLINE/PERIOD`, `other[:NICE]`, `batch[:NICE]`, `idle`",
+            "`other`",
+            "Scheduling class of the process; its threads inherit it unless `threads` says otherwise. `deadline` needs CPUs of its own: `cpus = \"shield\"`.",
+        ),
+        key(
+            "cpus",
+            r#""shield""#,
+            "`shield`, `housekeeping` or a CPU list",
+            "`shield` for a real-time class where there is a shield, else `housekeeping`",
+            "Where it runs.",
+        ),
+        key("numa", "0", "number of a NUMA node", "the kernel's choice", "Memory comes from this node only."),
+        key(
+            "mlock",
+            "true",
+            "true or false",
+            "`true` for a real-time class, else `false`",
+            "Locks all memory, so that no page fault delays a cycle. Stacks are locked too: give threads small ones.",
+        ),
+        key(
+            "limits",
+            "{ files = 1024, core = \"64MiB\" }",
+            "table, see *limits*",
+            "the supervisor's",
+            "Resource limits.",
+        ),
+        key(
+            "user",
+            r#""operator""#,
+            "user name or number",
+            "the supervisor's",
+            "User that it runs as, with that user's groups.",
+        ),
+        key(
+            "capabilities",
+            r#"["CAP_NET_RAW"]"#,
+            "list of capability names",
+            "what the user has",
+            "Capabilities that it keeps; all others are dropped. The scheduling class is set before they are.",
+        ),
+        key(
+            "env",
+            r#"{ EPICS_CA_ADDR_LIST = "10.0.0.255" }"#,
+            "table of texts",
+            "empty",
+            "Variables added to the environment.",
+        ),
+        key("dir", r#""/var/lib/llrf""#, "folder", "the plant file's folder", "Working directory."),
+        key(
+            "after",
+            r#"["timing"]"#,
+            "list of process names",
+            "none",
+            "Starts when these are ready, and stops before them.",
+        ),
+        key(
+            "ready",
+            r#"{ line = "armed", within = "5s" }"#,
+            "table, see *ready*",
+            "ready once started",
+            "The sign by which the process says that those after it may start.",
+        ),
+        key("restart", r#"{ policy = "always" }"#, "table, see *restart*", "see there", "What happens when it ends."),
+        key(
+            "stop",
+            r#"["INT 2s", "TERM 3s"]"#,
+            "list of signals, each with the time it has to work",
+            r#"`["TERM 5s"]`"#,
+            "How it is asked to end. SIGKILL follows the last step by itself.",
+        ),
+        key(
+            "on_fault",
+            r#"["caput", "RF:enable", "0"]"#,
+            "command, as in `command`",
+            "none",
+            "Safe-output command, run once each time the process ends without having been asked to, hangs or runs away. It has 10 s.",
+        ),
+        key("log", r#"{ size = "1MiB", keep = 3 }"#, "table, see *log*", "see there", "Its log files."),
+        key(
+            "heartbeat",
+            r#"{ within = "50ms", critical = true }"#,
+            "table, see *heartbeat*",
+            "none",
+            "Proof of life that it owes; silence is a hang.",
+        ),
+        key(
+            "budget",
+            r#""80%/100ms""#,
+            "share of a period, or `none`",
+            "`80%/100ms` for `fifo` and `rr`; not used by other classes",
+            "Processor time that a real-time thread may use without giving its CPU up; above it the process is a runaway. `none` for loops that poll, only with a heartbeat.",
+        ),
+        key(
+            "ladder",
+            r#"["demote 500ms", "freeze 100ms", "abort 2s", "kill"]"#,
+            "list of `demote`, `freeze`, `abort`, `kill`, gentlest first, each with the time it has to help",
+            "all four",
+            "What is done about a runaway, step by step.",
+        ),
+        key(
+            "threads",
+            r#"[{ match = "scan-*", class = "fifo:60" }]"#,
+            "list of tables, see *threads*",
+            "none",
+            "Class and CPUs of threads by their name, for programs that do not set them. The first rule that matches counts.",
+        ),
+    ],
+};
+
+/// `limits = {…}`
+pub const LIMITS: Table = Table {
+    header: "limits",
+    doc: "Resource limits of a process, soft and hard alike (`setrlimit(2)`).",
+    keys: &[
+        key("files", "1024", "number", "the supervisor's", "Open files (`RLIMIT_NOFILE`)."),
+        key("core", r#""64MiB""#, "size", "the supervisor's", "Size of a core file (`RLIMIT_CORE`)."),
+        key("locked", r#""256MiB""#, "size", "the supervisor's", "Memory that may be locked (`RLIMIT_MEMLOCK`)."),
+        key("memory", r#""1GiB""#, "size", "the supervisor's", "Address space (`RLIMIT_AS`)."),
+        key("stack", r#""1MiB""#, "size", "the supervisor's", "Stack of the first thread (`RLIMIT_STACK`)."),
+    ],
+};
+
+/// `ready = {…}`
+pub const READY: Table = Table {
+    header: "ready",
+    doc: "The sign of readiness: one of `line`, `file`, `port`, `notify`.",
+    keys: &[
+        key("line", r#""armed""#, "text", "", "A line of its output contains this text."),
+        key(
+            "file",
+            r#""/run/llrf.sock""#,
+            "path",
+            "",
+            "This file exists. One left by an earlier run counts: let the process remove it first.",
+        ),
+        key("port", "5064", "1 to 65535", "", "This TCP port accepts connections on 127.0.0.1."),
+        key("notify", "true", "true", "", "It sends `READY=1` to the socket in `NOTIFY_SOCKET` (`sd_notify(3)`)."),
+        key("within", r#""5s""#, "time, 10ms to 1h", "`10s`", "How long it may take; longer is a failed start."),
+    ],
+};
+
+/// `restart = {…}`
+pub const RESTART: Table = Table {
+    header: "restart",
+    doc: "What happens when a process ends without having been asked to.",
+    keys: &[
+        key(
+            "policy",
+            r#""on-failure""#,
+            "`always`, `on-failure` or `never`",
+            "`on-failure`",
+            "Which ends are followed by a new start. Exit status 0 is no failure.",
+        ),
+        key(
+            "backoff",
+            r#""200ms""#,
+            "time, 0 to 1h",
+            "`200ms`",
+            "Pause before the first restart; each further one within the window waits twice as long.",
+        ),
+        key("backoff_max", r#""10s""#, "time, 0 to 1h", "`10s`", "Longest pause."),
+        key("window", r#""60s""#, "time, 1s to 24h", "`60s`", "Time over which restarts are counted."),
+        key(
+            "limit",
+            "5",
+            "0 to 1000",
+            "`5`",
+            "Restarts within the window. One more failure latches the fault: the process stays down until `tahti restart NAME`.",
+        ),
+    ],
+};
+
+/// `log = {…}`
+pub const LOG: Table = Table {
+    header: "log",
+    doc: "Log files: what the process writes to its terminal, each line with its time.",
+    keys: &[
+        key(
+            "size",
+            r#""1MiB""#,
+            "size, 4KiB to 1GiB",
+            "`1MiB`",
+            "A file of this size is put aside and a new one begun.",
+        ),
+        key("keep", "3", "0 to 100", "`3`", "Old files kept."),
+    ],
+};
+
+/// `heartbeat = {…}`
+pub const HEARTBEAT: Table = Table {
+    header: "heartbeat",
+    doc: "Proof of life: the process counts cycles in its loop page (`rt`'s loops do so by themselves), or sends \
+          `WATCHDOG=1` to the socket in `NOTIFY_SOCKET`.",
+    keys: &[
+        key("within", r#""50ms""#, "time, 1ms to 1h", "", "Longest silence."),
+        key(
+            "critical",
+            "true",
+            "true or false",
+            "`false`",
+            "Whether the hardware watchdog is petted only while this heartbeat is fresh.",
+        ),
+    ],
+};
+
+/// `threads = [{…}]`
+pub const THREADS: Table = Table {
+    header: "threads",
+    doc: "A rule for threads by their name (`/proc/PID/task/TID/comm`, at most 15 bytes).",
+    keys: &[
+        key("match", r#""scan-*""#, "pattern", "", "`*` stands for any text, `?` for one character."),
+        key(
+            "class",
+            r#""fifo:60""#,
+            "as `class` of a process, but not `deadline`",
+            "unchanged",
+            "Their scheduling class.",
+        ),
+        key("cpus", r#""housekeeping""#, "as `cpus` of a process", "unchanged", "Where they run."),
+    ],
+};
+
+/// `[watchdog]`
+pub const WATCHDOG: Table = Table {
+    header: "[watchdog]",
+    doc: "Hardware watchdog: petted only while every critical heartbeat is fresh, so that a dead controller resets the machine.",
+    keys: &[
+        key("device", r#""/dev/watchdog""#, "path", "`/dev/watchdog`", "The device file."),
+        key(
+            "timeout",
+            r#""10s""#,
+            "time, 1s to 1h",
+            "`10s`",
+            "The machine resets after this long without a sign of life.",
+        ),
+    ],
+};
+
+/// All tables in the order of the documentation.
+pub const TABLES: &[Table] = &[PLANT, SHIELD, PROCESS, READY, RESTART, HEARTBEAT, THREADS, LIMITS, LOG, WATCHDOG];
+
+/// Tables that later versions will have, and what they will be for.
+pub const RESERVED: &[(&str, &str)] = &[
+    ("frame", "frame schedules"),
+    ("ioc", "EPICS IOCs"),
+    ("messages", "the message server"),
+    ("equipment", "equipment managers"),
+    ("guest", "virtual machines"),
+    ("archive", "the archive"),
+    ("dashboard", "the dashboard"),
+    ("team", "fork-join teams"),
+];

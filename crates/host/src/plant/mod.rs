@@ -1,0 +1,266 @@
+//! The plant file: text in, a [`Plant`] or everything that is wrong with it out.
+//!
+//! Must never panic on any text, look at the machine by itself (what it must know comes through
+//! [`Surroundings`]), or accept what it does not understand.
+
+mod across;
+mod diag;
+mod doc;
+pub mod keys;
+mod model;
+mod process;
+mod read;
+
+pub use diag::{Diagnostic, Severity, nearest, render_all};
+pub use doc::document;
+pub use model::*;
+pub use process::CAPABILITIES;
+
+use base::CpuSet;
+use diag::Diagnostics;
+use read::Section;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A plant file larger than this is refused.
+pub const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// A plant with more processes is refused.
+pub const PROCESSES_MAX: usize = 256;
+
+/// What the checks must know of the machine.
+pub trait Surroundings {
+    /// The CPUs online; `None` if not known.
+    fn online(&self) -> Option<CpuSet>;
+    /// Whether the machine has this NUMA node.
+    fn has_node(&self, node: u16) -> bool;
+    /// Whether DEADLINE tasks can get a root domain of their own; `Err` tells why not.
+    ///
+    /// # Errors
+    /// The reason, with its remedy.
+    fn partition(&self) -> Result<(), String>;
+    /// Whether `program` can be started from folder `dir`; `Err` tells what is missing.
+    ///
+    /// # Errors
+    /// What was looked for and not found.
+    fn program(&self, program: &str, dir: Option<&str>) -> Result<(), String>;
+    /// Whether there is such a user.
+    fn has_user(&self, user: &str) -> bool;
+}
+
+/// A machine of which nothing is known: everything is assumed to be there.
+#[derive(Clone, Copy, Debug)]
+pub struct Anywhere;
+
+impl Surroundings for Anywhere {
+    fn online(&self) -> Option<CpuSet> {
+        None
+    }
+    fn has_node(&self, _: u16) -> bool {
+        true
+    }
+    fn partition(&self) -> Result<(), String> {
+        Ok(())
+    }
+    fn program(&self, _: &str, _: Option<&str>) -> Result<(), String> {
+        Ok(())
+    }
+    fn has_user(&self, _: &str) -> bool {
+        true
+    }
+}
+
+/// What a check found out.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The plant, if there was no error.
+    pub plant: Option<Plant>,
+    /// All errors and warnings, in the file's order.
+    pub found: Vec<Diagnostic>,
+}
+
+/// Reads and checks a plant file.
+#[must_use]
+pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
+    let mut found = Diagnostics::new(text);
+    if text.len() > TEXT_BYTES_MAX {
+        found.error(0..0, format!("the file has {} bytes", text.len()), format!("at most {TEXT_BYTES_MAX}"), "");
+        return Checked { plant: None, found: found.finish() };
+    }
+    let (root, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        found.error(error.span().unwrap_or(0..0), error.message().trim(), "TOML", "see https://toml.io");
+    }
+    let plant = read_plant(root.get_ref(), around, &mut found);
+    let found = found.finish();
+    let broken = found.iter().any(|one| one.severity == Severity::Error);
+    Checked { plant: plant.filter(|_| !broken), found }
+}
+
+/// A top-level table: one, or a list of them where `many`.
+fn tables<'t>(
+    root: &'t DeTable<'t>,
+    name: &str,
+    many: bool,
+    found: &mut Diagnostics<'_>,
+) -> Vec<(&'t DeTable<'t>, std::ops::Range<usize>)> {
+    let Some((key, value)) = root.iter().find(|(key, _)| *key.get_ref() == name) else { return Vec::new() };
+    let header = if many { format!("[[{name}]]") } else { format!("[{name}]") };
+    let one = |value: &'t Spanned<DeValue<'t>>| match value.get_ref() {
+        DeValue::Table(table) => Some((table, value.span())),
+        _ => None,
+    };
+    let read = match (value.get_ref(), many) {
+        (DeValue::Table(_), false) => one(value).map(|table| vec![table]),
+        (DeValue::Array(items), true) => items.iter().map(one).collect(),
+        _ => None,
+    };
+    read.unwrap_or_else(|| {
+        found.error(key.span(), format!("`{name}` is no {header} table"), header.clone(), format!("write {header}"));
+        Vec::new()
+    })
+}
+
+fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
+    const KNOWN: [&str; 4] = ["plant", "shield", "process", "watchdog"];
+    for (key, _) in root {
+        let word: &str = key.get_ref();
+        if KNOWN.contains(&word) {
+            continue;
+        }
+        if let Some((_, what)) = keys::RESERVED.iter().find(|(name, _)| *name == word) {
+            let message = format!("`{word}` ({what}) is not in this version");
+            found.error(key.span(), message, "[plant], [shield], [[process]], [watchdog]", "remove it");
+            continue;
+        }
+        let remedy = match nearest(word, KNOWN) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None if keys::PROCESS.keys.iter().any(|known| known.name == word) => {
+                format!("`{word}` belongs below a [[process]] line")
+            }
+            None => "remove it".to_owned(),
+        };
+        let message = format!("unknown table `{}`", read::clipped(word));
+        found.error(key.span(), message, "[plant], [shield], [[process]], [watchdog]", remedy);
+    }
+
+    let name = match tables(root, "plant", false, found).first() {
+        Some((table, span)) => {
+            let section = Section::open(table, span.clone(), &keys::PLANT, "[plant]", found);
+            process::name(&section, found).map(|(name, _)| name)
+        }
+        None => {
+            if !root.iter().any(|(key, _)| *key.get_ref() == "plant") {
+                found.error(0..0, "the [plant] table is missing", "", "begin with `[plant]` and `name = \"…\"`");
+            }
+            None
+        }
+    };
+    let shield = tables(root, "shield", false, found)
+        .first()
+        .map(|(table, span)| Section::open(table, span.clone(), &keys::SHIELD, "[shield]", found))
+        .map(|section| (read_shield(&section, around, found), section));
+    let mut reads = Vec::new();
+    let processes = tables(root, "process", true, found);
+    if processes.is_empty() && !root.iter().any(|(key, _)| *key.get_ref() == "process") {
+        found.error(
+            0..0,
+            "the plant has no process",
+            "at least one [[process]]",
+            "add `[[process]]` with name and command",
+        );
+    }
+    if processes.len() > PROCESSES_MAX {
+        let message = format!("the plant has {} processes", processes.len());
+        found.error(processes[PROCESSES_MAX].1.clone(), message, format!("at most {PROCESSES_MAX}"), "split the plant");
+    }
+    for (table, span) in processes.into_iter().take(PROCESSES_MAX) {
+        let named =
+            table.iter().find(|(key, _)| *key.get_ref() == "name").and_then(|(_, value)| value.get_ref().as_str());
+        let called = named.map_or("a process".to_owned(), |name| format!("process {:?}", read::clipped(name)));
+        let section = Section::open(table, span, &keys::PROCESS, &called, found);
+        reads.push(process::read(&section, &called, shield.is_some(), found));
+    }
+    let watchdog = tables(root, "watchdog", false, found).first().map(|(table, span)| {
+        let section = Section::open(table, span.clone(), &keys::WATCHDOG, "[watchdog]", found);
+        let (second, hour) = (base::DurNs::from_secs(1), base::DurNs::from_secs(3600));
+        (
+            Watchdog {
+                device: section.words("device", found).map_or("/dev/watchdog".to_owned(), |(path, _)| path.to_owned()),
+                timeout: section.time("timeout", second, hour, found).map_or(base::DurNs::from_secs(10), |(t, _)| t),
+            },
+            span.clone(),
+        )
+    });
+    let isolated = shield.as_ref().and_then(|(shield, section)| {
+        let cpus = shield.as_ref()?.cpus;
+        Some((cpus, section.value("cpus").map_or(section.range(), Spanned::span)))
+    });
+    across::check(&reads, shield.is_some(), isolated, watchdog.as_ref().map(|(_, span)| span.clone()), around, found);
+    Some(Plant {
+        name: name?,
+        shield: match shield {
+            Some((shield, _)) => Some(shield?),
+            None => None,
+        },
+        processes: reads.into_iter().map(|read| read.process).collect(),
+        watchdog: watchdog.map(|(watchdog, _)| watchdog),
+    })
+}
+
+fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Shield> {
+    if section.value("cpus").is_none() {
+        section.missing("cpus", found);
+    }
+    let profile = section.parsed("profile", found).map_or(ShieldProfile::ControlLoop, |(profile, _)| profile);
+    let required = section.flag("required", found).unwrap_or(false);
+    let mut spare = Vec::new();
+    if let Some(value) = section.value("spare") {
+        match value.get_ref() {
+            DeValue::Array(items) => {
+                for item in items.iter() {
+                    let pid =
+                        item.get_ref().as_integer().and_then(read::integer).and_then(|pid| u32::try_from(pid).ok());
+                    match pid.filter(|pid| *pid > 0) {
+                        Some(pid) => spare.push(pid),
+                        None => section.wrong("spare", item, "process ids", found),
+                    }
+                }
+            }
+            _ => section.wrong("spare", value, "a list of process ids", found),
+        }
+    }
+    let (cpus, span) = section.cpu_list("cpus", found)?;
+    if let Some(online) = around.online() {
+        let absent = cpus.minus(&online);
+        if !absent.is_empty() {
+            let message = format!("CPUs {absent} to be isolated are not online");
+            found.error(span, message, format!("CPUs of this machine: {online}"), "");
+        } else if online.is_subset(&cpus) {
+            let expected = format!("at least one of CPUs {online} for everybody else");
+            let remedy = if online.count() == 1 {
+                "with one CPU there is nothing to isolate: remove [shield]".to_owned()
+            } else {
+                let rest = online.minus(&CpuSet::single(online.lowest().unwrap_or_default()));
+                format!("for example `cpus = \"{rest}\"`")
+            };
+            found.error(span, "every CPU of the machine would be isolated", expected, remedy);
+        }
+    }
+    Some(Shield { cpus, profile, spare, required })
+}
+
+impl std::str::FromStr for ShieldProfile {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "control-loop" => Ok(Self::ControlLoop),
+            "polling" => Ok(Self::Polling),
+            _ => Err("`control-loop` or `polling`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,414 @@
+//! What a plant file says, as plain values with every default filled in.
+
+use base::{CpuSet, DurNs, Policy, Size};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// A machine's real-time part: what `tahti up` makes so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plant {
+    /// Name; also that of its folder under `/run/tahti`.
+    pub name: String,
+    /// CPUs to keep free of everybody else, if any.
+    pub shield: Option<Shield>,
+    /// The processes, in the file's order.
+    pub processes: Vec<Process>,
+    /// Hardware watchdog, if the plant asks for it.
+    pub watchdog: Option<Watchdog>,
+}
+
+/// `[shield]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shield {
+    /// The isolated CPUs.
+    pub cpus: CpuSet,
+    /// What the isolated CPUs are tuned for.
+    pub profile: ShieldProfile,
+    /// Processes (pids) that must not be touched.
+    pub spare: Vec<u32>,
+    /// Whether `up` fails if the shield cannot be had.
+    pub required: bool,
+}
+
+/// What the isolated CPUs are tuned for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShieldProfile {
+    /// Loops that sleep between their cycles.
+    ControlLoop,
+    /// Loops that never give their CPU up.
+    Polling,
+}
+
+/// `[[process]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Name, unique in the plant.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Scheduling class of its first thread, inherited by the others.
+    pub class: Policy,
+    /// Where it runs.
+    pub cpus: Cpus,
+    /// NUMA node that its memory comes from.
+    pub numa: Option<u16>,
+    /// Whether all its memory is locked.
+    pub mlock: bool,
+    /// Resource limits.
+    pub limits: Limits,
+    /// User (name or number) that it runs as; the supervisor's when missing.
+    pub user: Option<String>,
+    /// Capabilities that it keeps (`CAP_…`); `None` leaves them as the user has them.
+    pub capabilities: Option<Vec<String>>,
+    /// Variables added to its environment.
+    pub env: BTreeMap<String, String>,
+    /// Working directory; the plant file's folder when missing.
+    pub dir: Option<String>,
+    /// Processes that must be ready before this one starts.
+    pub after: Vec<String>,
+    /// When it counts as ready.
+    pub ready: Ready,
+    /// What happens when it ends.
+    pub restart: Restart,
+    /// How it is asked to end; SIGKILL follows the last step.
+    pub stop: Vec<StopStep>,
+    /// Command that puts the equipment into a safe state when the process faults.
+    pub on_fault: Option<Vec<String>>,
+    /// Its log files.
+    pub log: Log,
+    /// Proof of life that it owes.
+    pub heartbeat: Option<Heartbeat>,
+    /// Processor time that a real-time thread may use without giving its CPU up.
+    pub budget: Budget,
+    /// What is done about a runaway, in order.
+    pub ladder: Vec<Rung>,
+    /// Classes and CPUs of threads by name.
+    pub threads: Vec<ThreadRule>,
+}
+
+/// Where a process or thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cpus {
+    /// On the isolated CPUs.
+    Shield,
+    /// On all others.
+    Housekeeping,
+    /// On these.
+    List(CpuSet),
+}
+
+/// Resource limits; `None` leaves what the supervisor has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Open files.
+    pub files: Option<u64>,
+    /// Size of a core file.
+    pub core: Option<Size>,
+    /// Memory that may be locked.
+    pub locked: Option<Size>,
+    /// Address space.
+    pub memory: Option<Size>,
+    /// Stack of the first thread.
+    pub stack: Option<Size>,
+}
+
+/// When a process counts as ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// The sign that it gives.
+    pub when: ReadyWhen,
+    /// How long it may take.
+    pub within: DurNs,
+}
+
+/// The sign by which a process says that it is ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadyWhen {
+    /// It has been started.
+    Started,
+    /// Its output has a line that contains this text.
+    Line(String),
+    /// This file exists.
+    File(String),
+    /// This TCP port of the loopback address accepts connections.
+    Port(u16),
+    /// It sends `READY=1` to the socket named in `NOTIFY_SOCKET`.
+    Notify,
+}
+
+/// What happens when a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restart {
+    /// Which ends are followed by a new start.
+    pub policy: RestartPolicy,
+    /// Pause before the first restart; doubled for each further one within the window.
+    pub backoff: DurNs,
+    /// Longest pause.
+    pub backoff_max: DurNs,
+    /// Time over which restarts are counted.
+    pub window: DurNs,
+    /// Restarts within the window before the fault is latched.
+    pub limit: u32,
+}
+
+/// Which ends of a process are followed by a new start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartPolicy {
+    /// Every end.
+    Always,
+    /// Every end but exit status 0.
+    OnFailure,
+    /// None; a failure is latched at once.
+    Never,
+}
+
+/// One step of a stop sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopStep {
+    /// The signal sent.
+    pub signal: Signal,
+    /// How long the process has to end before the next step.
+    pub wait: DurNs,
+}
+
+/// Log files of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Log {
+    /// Size at which a file is rotated.
+    pub size: Size,
+    /// Old files kept.
+    pub keep: u32,
+}
+
+/// Proof of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// Longest silence.
+    pub within: DurNs,
+    /// Whether the hardware watchdog depends on it.
+    pub critical: bool,
+}
+
+/// Processor time that a real-time thread may use without giving its CPU up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Budget {
+    /// At most this share of each period.
+    Share {
+        /// Percent of one CPU.
+        percent: u8,
+        /// The period.
+        period: DurNs,
+    },
+    /// Not watched: the process polls; its silence is the runaway.
+    None,
+}
+
+/// One step against a runaway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rung {
+    /// What is done.
+    pub action: RungAction,
+    /// How long it may take to help before the next step.
+    pub wait: DurNs,
+}
+
+/// What is done about a runaway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RungAction {
+    /// Its threads become time sharing.
+    Demote,
+    /// It is stopped (SIGSTOP or the freezer), for evidence.
+    Freeze,
+    /// SIGABRT, for a core file.
+    Abort,
+    /// SIGKILL.
+    Kill,
+}
+
+/// Class and CPUs of the threads whose name matches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadRule {
+    /// Pattern of the thread's name: `*` stands for any text, `?` for one character.
+    pub pattern: String,
+    /// Their class, where the rule says one.
+    pub class: Option<Policy>,
+    /// Their CPUs, where the rule says so.
+    pub cpus: Option<Cpus>,
+}
+
+/// `[watchdog]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watchdog {
+    /// The device file.
+    pub device: String,
+    /// The machine resets after this long without a sign.
+    pub timeout: DurNs,
+}
+
+/// A signal by its Linux number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Signal(pub u8);
+
+/// Names of the signals that a stop sequence or an operator may send, with their numbers on Linux.
+const SIGNALS: &[(&str, u8)] = &[
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ABRT", 6),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("CONT", 18),
+    ("STOP", 19),
+    ("TSTP", 20),
+    ("XCPU", 24),
+    ("WINCH", 28),
+    ("ILL", 4),
+    ("TRAP", 5),
+    ("BUS", 7),
+    ("FPE", 8),
+    ("XFSZ", 25),
+    ("SYS", 31),
+];
+
+impl Signal {
+    /// SIGABRT.
+    pub const ABRT: Self = Self(6);
+    /// SIGKILL.
+    pub const KILL: Self = Self(9);
+    /// SIGTERM.
+    pub const TERM: Self = Self(15);
+    /// SIGINT.
+    pub const INT: Self = Self(2);
+}
+
+impl FromStr for Signal {
+    type Err = &'static str;
+
+    /// Reads `TERM`, `SIGTERM` or `15`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let upper = text.trim().to_ascii_uppercase();
+        let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+        if let Some((_, number)) = SIGNALS.iter().find(|(known, _)| *known == name) {
+            return Ok(Self(*number));
+        }
+        match name.parse() {
+            Ok(number @ 1..=64) => Ok(Self(number)),
+            _ => Err("expected a signal such as TERM, INT, USR1 or its number"),
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match SIGNALS.iter().find(|(_, number)| *number == self.0) {
+            Some((name, _)) => write!(f, "SIG{name}"),
+            None => write!(f, "signal {}", self.0),
+        }
+    }
+}
+
+impl Serialize for Signal {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Signal {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u8::deserialize(deserializer).map(Self)
+    }
+}
+
+impl Cpus {
+    /// The CPUs meant, on a machine with these CPUs online and these isolated.
+    #[must_use]
+    pub fn resolve(&self, online: &CpuSet, isolated: &CpuSet) -> CpuSet {
+        match self {
+            Self::Shield => isolated.and(online),
+            Self::Housekeeping => online.minus(isolated),
+            Self::List(cpus) => *cpus,
+        }
+    }
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shield => f.write_str("shield"),
+            Self::Housekeeping => f.write_str("housekeeping"),
+            Self::List(cpus) => cpus.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share { percent, period } => write!(f, "{percent}%/{period}"),
+            Self::None => f.write_str("none"),
+        }
+    }
+}
+
+impl FromStr for Budget {
+    type Err = String;
+
+    /// Reads `80%/100ms` or `none`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected a share of a period such as \"80%/100ms\", or \"none\"";
+        if text.trim() == "none" {
+            return Ok(Self::None);
+        }
+        let (share, period) = text.split_once('/').ok_or(EXPECTED)?;
+        let percent = share.trim().strip_suffix('%').and_then(|number| number.trim().parse::<u8>().ok());
+        let percent = percent.filter(|percent| (1..=100).contains(percent)).ok_or(EXPECTED)?;
+        let period: DurNs = period.parse().map_err(|error| format!("{EXPECTED}: {error}"))?;
+        if period < DurNs::from_ms(1) || period > DurNs::from_secs(60) {
+            return Err("expected a period from 1ms to 60s, such as \"80%/100ms\"".to_owned());
+        }
+        Ok(Self::Share { percent, period })
+    }
+}
+
+impl RungAction {
+    /// The word that files and reports use.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Demote => "demote",
+            Self::Freeze => "freeze",
+            Self::Abort => "abort",
+            Self::Kill => "kill",
+        }
+    }
+
+    /// All steps, gentlest first.
+    pub const ALL: [Self; 4] = [Self::Demote, Self::Freeze, Self::Abort, Self::Kill];
+}
+
+impl Plant {
+    /// A process by its name.
+    #[must_use]
+    pub fn process(&self, name: &str) -> Option<&Process> {
+        self.processes.iter().find(|process| process.name == name)
+    }
+
+    /// The isolated CPUs; none without a shield.
+    #[must_use]
+    pub fn isolated(&self) -> CpuSet {
+        self.shield.as_ref().map_or(CpuSet::EMPTY, |shield| shield.cpus)
+    }
+}

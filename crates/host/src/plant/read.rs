@@ -1,0 +1,317 @@
+//! Reading typed values out of a parsed table, with a finding for each that does not fit.
+
+use super::diag::{Diagnostics, nearest};
+use super::keys::Table;
+use base::{CpuSet, DurNs};
+use std::ops::Range;
+use std::str::FromStr;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One table of the file while it is read.
+#[derive(Clone, Copy)]
+pub(crate) struct Section<'t> {
+    table: &'t DeTable<'t>,
+    /// Bytes of the table's header, for what it lacks.
+    pub(crate) span: (usize, usize),
+    shape: &'static Table,
+    /// How messages call it: `process "loop"`.
+    called: &'t str,
+}
+
+/// A value with its place.
+pub(crate) type Placed<T> = (T, Range<usize>);
+
+impl<'t> Section<'t> {
+    /// Begins to read `table`: everything in it that `shape` does not know is a finding.
+    pub(crate) fn open(
+        table: &'t DeTable<'t>,
+        span: Range<usize>,
+        shape: &'static Table,
+        called: &'t str,
+        found: &mut Diagnostics<'_>,
+    ) -> Self {
+        for (key, _) in table {
+            let word: &str = key.get_ref();
+            if shape.keys.iter().all(|known| known.name != word) {
+                let names = shape.keys.iter().map(|known| known.name);
+                let remedy = match nearest(word, names.clone()) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => "remove it".to_owned(),
+                };
+                let known = names.collect::<Vec<_>>().join(", ");
+                found.error(key.span(), format!("unknown key `{}` in {called}", clipped(word)), known, remedy);
+            }
+        }
+        Self { table, span: (span.start, span.end), shape, called }
+    }
+
+    /// The value of a key, if the file has it.
+    pub(crate) fn value(&self, name: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        debug_assert!(self.shape.keys.iter().any(|key| key.name == name), "{name} is missing in the table of keys");
+        self.table.iter().find(|(key, _)| *key.get_ref() == name).map(|(_, value)| value)
+    }
+
+    /// Bytes of the table's header.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.span.0..self.span.1
+    }
+
+    /// The example that the table of keys has for a key.
+    fn example(&self, name: &str) -> &'static str {
+        self.shape.keys.iter().find(|key| key.name == name).map_or("", |key| key.example)
+    }
+
+    /// Says that a key is missing.
+    pub(crate) fn missing(&self, name: &str, found: &mut Diagnostics<'_>) {
+        let remedy = format!("add a line such as `{name} = {}`", self.example(name));
+        found.error(self.range(), format!("`{name}` is missing in {}", self.called), "", remedy);
+    }
+
+    /// Says that a value is of the wrong kind.
+    pub(crate) fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str, found: &mut Diagnostics<'_>) {
+        let kind = match value.get_ref() {
+            DeValue::String(_) => "a text",
+            DeValue::Integer(_) => "a whole number",
+            DeValue::Float(_) => "a number with a point",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        let message = format!("`{name}` in {} is {kind}", self.called);
+        found.error(value.span(), message, expected, format!("for example `{name} = {}`", self.example(name)));
+    }
+
+    /// A text.
+    pub(crate) fn text(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<&'t str>> {
+        let value = self.value(name)?;
+        match value.get_ref() {
+            DeValue::String(text) => Some((text.as_ref(), value.span())),
+            _ => {
+                self.wrong(name, value, "a text in quotes", found);
+                None
+            }
+        }
+    }
+
+    /// A text that names or says something: not empty, no NUL, of bounded length.
+    pub(crate) fn words(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<&'t str>> {
+        let (text, span) = self.text(name, found)?;
+        if text.is_empty() || text.len() > 4096 || text.contains('\0') {
+            let expected = "1 to 4096 bytes without NUL";
+            found.error(span, format!("`{name}` in {} is empty or cannot be used", self.called), expected, "");
+            return None;
+        }
+        Some((text, span))
+    }
+
+    /// A text in the form of `T`, such as a class or a time.
+    pub(crate) fn parsed<T: FromStr<Err: ToString>>(
+        &self,
+        name: &str,
+        found: &mut Diagnostics<'_>,
+    ) -> Option<Placed<T>> {
+        let (text, span) = self.text(name, found)?;
+        match text.parse() {
+            Ok(value) => Some((value, span)),
+            Err(why) => {
+                let message = format!("`{name}` in {} cannot be {:?}", self.called, clipped(text));
+                found.error(span, message, why.to_string(), format!("for example `{name} = {}`", self.example(name)));
+                None
+            }
+        }
+    }
+
+    /// A time between two limits.
+    pub(crate) fn time(
+        &self,
+        name: &str,
+        least: DurNs,
+        most: DurNs,
+        found: &mut Diagnostics<'_>,
+    ) -> Option<Placed<DurNs>> {
+        let (time, span) = self.parsed::<DurNs>(name, found)?;
+        if time < least || time > most {
+            let message = format!("`{name}` in {} cannot be {time}", self.called);
+            found.error(span, message, format!("{least} to {most}"), "");
+            return None;
+        }
+        Some((time, span))
+    }
+
+    /// A whole number between two limits.
+    pub(crate) fn number(&self, name: &str, least: u64, most: u64, found: &mut Diagnostics<'_>) -> Option<Placed<u64>> {
+        let value = self.value(name)?;
+        let expected = format!("a whole number from {least} to {most}");
+        let DeValue::Integer(number) = value.get_ref() else {
+            self.wrong(name, value, &expected, found);
+            return None;
+        };
+        match integer(number) {
+            Some(number) if (least..=most).contains(&number) => Some((number, value.span())),
+            _ => {
+                let message = format!("`{name}` in {} cannot be {}", self.called, clipped(number.as_str()));
+                found.error(value.span(), message, expected, "");
+                None
+            }
+        }
+    }
+
+    /// True or false.
+    pub(crate) fn flag(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<bool> {
+        let value = self.value(name)?;
+        if let DeValue::Boolean(flag) = value.get_ref() {
+            return Some(*flag);
+        }
+        self.wrong(name, value, "true or false", found);
+        None
+    }
+
+    /// A list of texts.
+    pub(crate) fn texts(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Vec<Placed<&'t str>>> {
+        let value = self.value(name)?;
+        let DeValue::Array(items) = value.get_ref() else {
+            self.wrong(name, value, "a list of texts", found);
+            return None;
+        };
+        let mut texts = Vec::new();
+        for item in items.iter() {
+            match item.get_ref() {
+                DeValue::String(text) => texts.push((text.as_ref(), item.span())),
+                _ => self.wrong(name, item, "a text in quotes", found),
+            }
+        }
+        Some(texts)
+    }
+
+    /// A CPU list as text (`"2-3,6"`), number or list of numbers.
+    pub(crate) fn cpu_list(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<CpuSet>> {
+        let value = self.value(name)?;
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) if integer(number).is_some() => number.as_str().to_owned(),
+            DeValue::Array(items) if items.iter().all(|item| item.get_ref().is_integer()) => {
+                let numbers = items.iter().filter_map(|item| item.get_ref().as_integer()).map(|n| n.as_str());
+                numbers.collect::<Vec<_>>().join(",")
+            }
+            _ => {
+                self.wrong(name, value, "a CPU list such as \"2-3,6\"", found);
+                return None;
+            }
+        };
+        match text.parse::<CpuSet>() {
+            Ok(cpus) if !cpus.is_empty() => Some((cpus, value.span())),
+            Ok(_) => {
+                let message = format!("`{name}` in {} holds no CPU", self.called);
+                found.error(value.span(), message, "at least one CPU, such as \"2-3\"", "");
+                None
+            }
+            Err(why) => {
+                let message = format!("`{name}` in {} cannot be {:?}", self.called, clipped(&text));
+                found.error(value.span(), message, why.to_string(), "");
+                None
+            }
+        }
+    }
+
+    /// A table below this one.
+    pub(crate) fn section(
+        &self,
+        name: &str,
+        shape: &'static Table,
+        called: &'t str,
+        found: &mut Diagnostics<'_>,
+    ) -> Option<Self> {
+        let value = self.value(name)?;
+        if let DeValue::Table(table) = value.get_ref() {
+            return Some(Section::open(table, value.span(), shape, called, found));
+        }
+        self.wrong(name, value, "a table", found);
+        None
+    }
+
+    /// Program and arguments: a list of texts, or one text split at blanks.
+    pub(crate) fn command(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<Vec<String>>> {
+        let value = self.value(name)?;
+        let words = match value.get_ref() {
+            DeValue::String(text) => match split_words(text) {
+                Ok(words) => words,
+                Err(expected) => {
+                    found.error(value.span(), format!("`{name}` in {} cannot be read", self.called), expected, "");
+                    return None;
+                }
+            },
+            DeValue::Array(_) => self.texts(name, found)?.into_iter().map(|(word, _)| word.to_owned()).collect(),
+            _ => {
+                self.wrong(name, value, "a list of texts, or one text", found);
+                return None;
+            }
+        };
+        if words.first().is_none_or(String::is_empty) || words.iter().any(|word| word.contains('\0')) {
+            let message = format!("`{name}` in {} names no program", self.called);
+            found.error(value.span(), message, "a program and its arguments, without NUL", "");
+            return None;
+        }
+        Some((words, value.span()))
+    }
+}
+
+/// An integer that is not negative.
+pub(crate) fn integer(number: &toml::de::DeInteger<'_>) -> Option<u64> {
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// The first characters of what may be long.
+pub(crate) fn clipped(text: &str) -> String {
+    const SHOWN: usize = 48;
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Splits at blanks; single and double quotes hold words together, a backslash takes the next character
+/// as it is (not within single quotes). Nothing is expanded.
+pub(crate) fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            ('\\', None | Some('"')) => {
+                let next = chars.next().ok_or("a character after the backslash")?;
+                word.get_or_insert_default().push(next);
+            }
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, None) if c.is_whitespace() => words.extend(word.take()),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    if quote.is_some() {
+        return Err("a closing quote");
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_splits_as_a_shell_would_without_expanding() {
+        let check = |text: &str, expected: &[&str]| assert_eq!(split_words(text).unwrap(), expected, "{text}");
+        check("tahti demo llrf", &["tahti", "demo", "llrf"]);
+        check("  a  'b c'  \"d e\"f g\\ h ", &["a", "b c", "d ef", "g h"]);
+        check("a '' $HOME", &["a", "", "$HOME"]);
+        check("", &[]);
+        assert!(split_words("a 'b").is_err());
+        assert!(split_words("a \\").is_err());
+    }
+}

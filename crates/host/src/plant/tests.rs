@@ -1,0 +1,285 @@
+use super::*;
+use base::{CpuSet, DurNs, Policy};
+use proptest::prelude::*;
+
+/// A machine with four CPUs, one node, the programs `/bin/good` and `tahti`, the user `op`, no partitions.
+struct Bench;
+
+impl Surroundings for Bench {
+    fn online(&self) -> Option<CpuSet> {
+        Some(CpuSet::first(4))
+    }
+    fn has_node(&self, node: u16) -> bool {
+        node == 0
+    }
+    fn partition(&self) -> Result<(), String> {
+        Err("boot with cgroup v2".to_owned())
+    }
+    fn program(&self, program: &str, _: Option<&str>) -> Result<(), String> {
+        if matches!(program, "/bin/good" | "tahti") { Ok(()) } else { Err("no such file".to_owned()) }
+    }
+    fn has_user(&self, user: &str) -> bool {
+        user == "op"
+    }
+}
+
+const GOOD: &str = r#"
+[plant]
+name = "llrf"
+[shield]
+cpus = "3"
+[[process]]
+name = "loop"
+command = ["tahti", "demo", "llrf"]
+class = "fifo:80"
+after = ["timing"]
+ready = { line = "armed", within = "5s" }
+restart = { policy = "always", backoff = "100ms", limit = 2 }
+stop = ["INT 2s", "SIGTERM 3s"]
+on_fault = "/bin/good off 'all of it'"
+heartbeat = { within = "50ms", critical = true }
+budget = "50%/20ms"
+threads = [{ match = "scan-*", class = "fifo:60" }, { match = "net", cpus = "housekeeping" }]
+[[process]]
+name = "timing"
+command = "/bin/good -v"
+user = "op"
+env = { A = "1" }
+[watchdog]
+"#;
+
+fn errors(text: &str) -> Vec<String> {
+    let checked = check(text, &Bench);
+    checked.found.iter().map(|one| format!("{}:{} {}", one.line, one.column, one.message)).collect()
+}
+
+#[test]
+fn a_good_plant_is_read_with_every_default_filled_in() {
+    let checked = check(GOOD, &Bench);
+    assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", GOOD));
+    let plant = checked.plant.unwrap();
+    assert_eq!(plant.isolated(), CpuSet::single(3));
+    let [control, timing] = &plant.processes[..] else { panic!() };
+    assert_eq!(control.cpus, Cpus::Shield);
+    assert!(control.mlock && !timing.mlock);
+    assert_eq!(control.stop[1], StopStep { signal: Signal::TERM, wait: DurNs::from_secs(3) });
+    assert_eq!(control.on_fault.as_deref().unwrap(), ["/bin/good", "off", "all of it"]);
+    assert_eq!(control.budget, Budget::Share { percent: 50, period: DurNs::from_ms(20) });
+    assert_eq!((control.restart.limit, control.restart.backoff_max), (2, DurNs::from_secs(10)));
+    assert_eq!(timing.command, ["/bin/good", "-v"]);
+    assert_eq!((timing.class, timing.cpus), (Policy::OTHER, Cpus::Housekeeping));
+    assert_eq!(plant.watchdog.unwrap().device, "/dev/watchdog");
+}
+
+#[test]
+fn every_error_is_found_at_once_each_at_its_place() {
+    let text = "\
+[plant]
+name = \"a b\"
+colour = 1
+[shield]
+cpus = \"0-3\"
+profil = \"x\"
+[[process]]
+name = \"loop\"
+comand = \"/bin/good\"
+class = \"fifo:100\"
+after = [\"loop\", \"tming\"]
+restart = { limit = -1, backof = \"1s\" }
+[[process]]
+name = \"timing\"
+command = \"/bin/absent\"
+cpus = \"2-9\"
+user = \"nobody-here\"
+numa = 3
+[[process]]
+name = \"timing\"
+command = []
+[[frame]]
+[shild]
+";
+    assert_eq!(
+        errors(text),
+        [
+            "2:8 `name` cannot be \"a b\"",
+            "3:1 unknown key `colour` in [plant]",
+            "5:8 every CPU of the machine would be isolated",
+            "6:1 unknown key `profil` in [shield]",
+            "7:1 `command` is missing in process \"loop\"",
+            "9:1 unknown key `comand` in process \"loop\"",
+            "10:9 `class` in process \"loop\" cannot be \"fifo:100\"",
+            "11:10 process \"loop\" would wait for itself",
+            "11:18 `after` names an unknown process \"tming\"",
+            "12:21 `limit` in restart cannot be -1",
+            "12:25 unknown key `backof` in restart",
+            "15:11 program \"/bin/absent\" of process \"timing\" cannot be run: no such file",
+            "16:8 CPUs 4-9 of process \"timing\" are not online",
+            "17:8 process \"timing\" should run as an unknown user \"nobody-here\"",
+            "18:8 process \"timing\" wants memory of NUMA node 3, which is not there",
+            "20:8 a second process \"timing\"",
+            "21:11 `command` in process \"timing\" names no program",
+            "22:3 `frame` (frame schedules) is not in this version",
+            "23:2 unknown table `shild`",
+        ]
+    );
+}
+
+/// One process with these lines, after a shield of CPU 3.
+fn with(lines: &str) -> String {
+    format!("[plant]\nname = \"p\"\n[shield]\ncpus = 3\n[[process]]\nname = \"a\"\ncommand = \"/bin/good\"\n{lines}\n")
+}
+
+#[test]
+fn rules_across_keys_hold() {
+    for (lines, expected) in [
+        ("budget = \"none\"\nclass = \"fifo:1\"", "without a heartbeat"),
+        ("class = \"deadline:1ms/2ms/2ms\"\ncpus = 2", "without a partition of its own"),
+        ("class = \"deadline:1ms/2ms/2ms\"\ncpus = \"shield\"", "which this machine cannot give"),
+        ("class = \"rr:5\"\ncpus = \"housekeeping\"", "real time on housekeeping CPUs"),
+        ("cpus = \"2-3\"", "partly isolated"),
+        ("cpus = []", "holds no CPU"),
+        ("ready = { line = \"x\", port = 3 }", "names 2 signs"),
+        ("ready = {}", "names no sign"),
+        ("ladder = [\"kill\", \"demote\"]", "does not rise"),
+        ("ladder = [\"demote 1x\"]", "cannot wait"),
+        ("stop = [\"NOPE 1s\"]", "cannot be \"NOPE 1s\""),
+        ("threads = [{ match = \"x\" }]", "changes nothing"),
+        ("threads = [{ match = \"x\", class = \"deadline:1ms/1ms/1ms\" }]", "cannot give DEADLINE"),
+        ("capabilities = [\"CAP_NET_ROW\"]", "is no capability"),
+        ("budget = \"50%/1s\"", "no effect on class other"),
+        ("heartbeat = { within = \"1s\", critical = true }", "there is no watchdog"),
+        ("log = { size = \"1B\" }", "cannot be 1B"),
+        ("env = { \"A=B\" = \"1\" }", "cannot be the name of a variable"),
+        ("env = { A = 1 }", "is a whole number"),
+        ("mlock = \"yes\"", "is a text"),
+    ] {
+        let found = errors(&with(lines));
+        assert!(found.iter().any(|message| message.contains(expected)), "{lines}: {found:?}");
+        assert_eq!(found.len(), 1, "{lines}: {found:?}");
+    }
+}
+
+#[test]
+fn a_mistyped_key_is_shown_with_its_line_a_caret_and_what_was_meant() {
+    let text = with("hartbeat = 1");
+    let shown = render_all(&check(&text, &Bench).found, "plant.toml", &text);
+    assert!(shown.contains("8 | hartbeat = 1\n  | ^^^^^^^^\n"), "{shown}");
+    assert!(shown.contains("= help: did you mean `heartbeat`?"), "{shown}");
+    assert!(shown.ends_with("plant.toml: 1 error\n"), "{shown}");
+}
+
+#[test]
+fn processes_that_wait_for_each_other_are_named_in_a_circle() {
+    let mut text = "[plant]\nname = \"p\"\n".to_owned();
+    for (name, after) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")] {
+        text += &format!("[[process]]\nname = \"{name}\"\ncommand = \"/bin/good\"\nafter = [\"{after}\"]\n");
+    }
+    assert_eq!(errors(&text), ["6:10 processes wait for each other: a after b after c after a"]);
+}
+
+#[test]
+fn one_cpu_cannot_be_isolated_and_the_remedy_says_so() {
+    struct OneCpu;
+    impl Surroundings for OneCpu {
+        fn online(&self) -> Option<CpuSet> {
+            Some(CpuSet::single(0))
+        }
+        fn has_node(&self, _: u16) -> bool {
+            true
+        }
+        fn partition(&self) -> Result<(), String> {
+            Ok(())
+        }
+        fn program(&self, _: &str, _: Option<&str>) -> Result<(), String> {
+            Ok(())
+        }
+        fn has_user(&self, _: &str) -> bool {
+            true
+        }
+    }
+    let found = check(&with("").replace("cpus = 3", "cpus = 0"), &OneCpu).found;
+    assert!(found[0].remedy.contains("remove [shield]"), "{found:?}");
+}
+
+#[test]
+fn an_empty_file_and_a_file_of_noise_say_what_is_missing() {
+    assert_eq!(errors(""), ["1:1 the [plant] table is missing", "1:1 the plant has no process"]);
+    assert!(!errors("= = =\n[").is_empty());
+    assert!(!errors(&"[a.".repeat(10_000)).is_empty());
+    assert!(!errors(&"a=[[[[[".repeat(2_000)).is_empty());
+    assert_eq!(check("plant = 3\nprocess = 4", &Anywhere).found.len(), 2);
+}
+
+#[test]
+fn the_page_on_the_plant_file_is_in_step_with_the_table_of_keys() {
+    let page = include_str!("../../../../docs/plant.md");
+    assert!(page == document(), "run `tahti check --document > docs/plant.md`");
+}
+
+#[test]
+fn every_example_of_the_table_of_keys_is_accepted() {
+    for table in keys::TABLES {
+        for key in table.keys {
+            let line = format!("{} = {}", key.name, key.example);
+            let text = match table.header {
+                "[plant]" => format!("[plant]\n{line}\n[[process]]\nname = \"a\"\ncommand = \"x\"\n"),
+                "[shield]" if key.name == "cpus" => with("").replace("cpus = 3", &line),
+                "[shield]" => with("").replace("cpus = 3", &format!("cpus = 3\n{line}")),
+                "[watchdog]" => with(&format!("[watchdog]\n{line}")),
+                "[[process]]" if key.name == "name" => with("").replace("name = \"a\"", &line),
+                "[[process]]" if key.name == "command" => with("").replace("command = \"/bin/good\"", &line),
+                "[[process]]" if key.name == "after" => {
+                    with(&format!("{line}\n[[process]]\nname=\"timing\"\ncommand=\"x\""))
+                }
+                "[[process]]" => with(&line),
+                "heartbeat" if key.name != "within" => with(&format!("heartbeat = {{ within = \"1s\", {line} }}")),
+                "threads" if key.name == "match" => with(&format!("threads = [{{ {line}, class = \"rr:1\" }}]")),
+                "threads" => with(&format!("threads = [{{ match = \"x\", {line} }}]")),
+                "ready" if key.name == "within" => with(&format!("ready = {{ port = 1, {line} }}")),
+                inline => with(&format!("{inline} = {{ {line} }}")),
+            };
+            let checked = check(&text, &Anywhere);
+            assert!(checked.plant.is_some(), "{}", render_all(&checked.found, "example", &text));
+        }
+    }
+}
+
+/// Words of plant files, so that random texts get past the first token.
+fn plantish() -> impl Strategy<Value = String> {
+    let mut words =
+        vec!["[plant]", "[shield]", "[[process]]", "[watchdog]", "[", "]", "{", "}", "=", "\n", ",", "\"", "'"];
+    words.extend([
+        "\"a\"",
+        "3",
+        "-1",
+        "1.5",
+        "true",
+        "1979-05-27",
+        "[]",
+        "{}",
+        "\"0-3\"",
+        "\"1s\"",
+        "é",
+        "\u{0}",
+        "\\",
+    ]);
+    words.extend(keys::TABLES.iter().flat_map(|table| table.keys).map(|key| key.name));
+    proptest::collection::vec(proptest::sample::select(words), 0..60).prop_map(|words| words.join(" "))
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics_and_every_finding_can_be_shown(text in prop_oneof![plantish(), any::<String>()]) {
+        let checked = check(&text, &Bench);
+        let _ = render_all(&checked.found, "plant.toml", &text);
+        prop_assert!(checked.plant.is_some() || !checked.found.is_empty());
+    }
+
+    #[test]
+    fn a_good_plant_with_one_damaged_byte_never_panics(at in 0..GOOD.len(), byte in any::<char>()) {
+        let mut text: Vec<char> = GOOD.chars().collect();
+        text[at] = byte;
+        let text: String = text.into_iter().collect();
+        let _ = render_all(&check(&text, &Bench).found, "plant.toml", &text);
+    }
+}
