@@ -12,15 +12,24 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod alarm;
 mod cpuset;
 mod hist;
+mod meta;
 mod sched;
+mod stamp;
 mod unit;
+mod value;
 
+pub use alarm::{Alarm, EventMask, Severity, Status};
 pub use cpuset::{CPUS_MAX, CpuId, CpuSet, CpuSetIter, ParseCpuSetError};
 pub use hist::{Histogram, Quantile};
+pub use meta::{AlarmLimits, Meta, Range};
 pub use sched::{Deadline, ParsePolicyError, Policy, Priority, RtLevel};
+pub use stamp::{EPICS_EPOCH_UNIX_SECS, Stamp};
 pub use unit::{DurNs, Hz, MonoNs, ParseUnitError, Size};
+pub use value::{Array, FieldType, Scalar, Str40, Str40Writer, Value};

@@ -1,0 +1,61 @@
+//! What a value means besides its number: units, precision, limits, state names.
+
+use crate::value::Str40;
+use alloc::vec::Vec;
+
+/// A lower and an upper bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Range {
+    /// The lower bound.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
+
+/// Limits at which alarms start; NaN where the record has none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlarmLimits {
+    /// Lower alarm limit.
+    pub lolo: f64,
+    /// Lower warning limit.
+    pub low: f64,
+    /// Upper warning limit.
+    pub high: f64,
+    /// Upper alarm limit.
+    pub hihi: f64,
+}
+
+impl AlarmLimits {
+    /// No limits.
+    pub const NONE: Self = Self { lolo: f64::NAN, low: f64::NAN, high: f64::NAN, hihi: f64::NAN };
+}
+
+/// The properties of a field, as control and display clients ask for them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Meta {
+    /// Engineering units.
+    pub units: Str40,
+    /// Digits after the point.
+    pub precision: i16,
+    /// What a display should show.
+    pub display: Range,
+    /// What may be written.
+    pub control: Range,
+    /// Where alarms start.
+    pub alarm: AlarmLimits,
+    /// Names of the states of an enumeration, by number.
+    pub labels: Vec<Str40>,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self {
+            units: Str40::EMPTY,
+            precision: 0,
+            display: Range::default(),
+            control: Range::default(),
+            alarm: AlarmLimits::NONE,
+            labels: Vec::new(),
+        }
+    }
+}

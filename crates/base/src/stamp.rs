@@ -1,0 +1,97 @@
+//! Time stamps in EPICS' epoch.
+
+use core::fmt;
+
+/// Seconds between 1970-01-01 and 1990-01-01, where EPICS' time starts.
+pub const EPICS_EPOCH_UNIX_SECS: u64 = 631_152_000;
+
+/// An instant of wall-clock time: seconds since 1990-01-01 UTC and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp {
+    /// Seconds since 1990-01-01 00:00:00 UTC.
+    pub secs: u32,
+    /// Nanoseconds within the second, below 1,000,000,000.
+    pub nanos: u32,
+}
+
+impl Stamp {
+    /// The epoch itself: "never".
+    pub const EPOCH: Self = Self { secs: 0, nanos: 0 };
+
+    /// From Unix time; an instant before 1990 becomes the epoch.
+    #[must_use]
+    pub const fn from_unix(secs: u64, nanos: u32) -> Self {
+        if secs < EPICS_EPOCH_UNIX_SECS {
+            return Self::EPOCH;
+        }
+        Self { secs: (secs - EPICS_EPOCH_UNIX_SECS) as u32, nanos }
+    }
+
+    /// Seconds since 1970, and nanoseconds.
+    #[must_use]
+    pub const fn to_unix(self) -> (u64, u32) {
+        (self.secs as u64 + EPICS_EPOCH_UNIX_SECS, self.nanos)
+    }
+
+    /// Nanoseconds since the epoch.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.secs as u64 * 1_000_000_000 + self.nanos as u64
+    }
+
+    /// This instant and `nanos` nanoseconds.
+    #[must_use]
+    pub const fn plus_nanos(self, nanos: u64) -> Self {
+        let total = self.as_nanos().saturating_add(nanos);
+        Self { secs: (total / 1_000_000_000) as u32, nanos: (total % 1_000_000_000) as u32 }
+    }
+
+    /// Seconds from `earlier` to this instant, negative when `earlier` is later.
+    #[must_use]
+    pub fn secs_since(self, earlier: Self) -> f64 {
+        (self.as_nanos() as f64 - earlier.as_nanos() as f64) / 1e9
+    }
+}
+
+impl fmt::Display for Stamp {
+    /// `YYYY-MM-DD HH:MM:SS.nnnnnnnnn` in UTC.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unix, nanos) = self.to_unix();
+        let (days, rest) = (unix / 86_400, unix % 86_400);
+        // Days to a date of the proleptic Gregorian calendar, years starting in March.
+        let shifted = days + 719_468;
+        let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month + 2) / 5 + 1;
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        let year = year_of_era + era * 400 + u64::from(month <= 2);
+        let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+        write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanos:09}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn stamps_print_as_utc_dates() {
+        for (unix, printed) in [
+            (631_152_000, "1990-01-01 00:00:00.000000000"),
+            (951_782_400, "2000-02-29 00:00:00.000000000"),
+            (1_795_240_867, "2026-11-21 06:01:07.000000000"),
+            (4_102_444_799, "2099-12-31 23:59:59.000000000"),
+        ] {
+            assert_eq!(Stamp::from_unix(unix, 0).to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn an_instant_before_1990_is_the_epoch() {
+        assert_eq!(Stamp::from_unix(5, 7), Stamp::EPOCH);
+        assert_eq!(Stamp::from_unix(631_152_001, 7).to_unix(), (631_152_001, 7));
+    }
+}
