@@ -1,4 +1,4 @@
-//! Everything that a developer or CI runs: `cargo xtask test | tidy | bench | fuzz`.
+//! Everything that a developer or CI runs: `cargo xtask test | test-vm | tidy | bench | fuzz`.
 
 mod bench;
 mod fuzz;
@@ -6,12 +6,15 @@ mod peers;
 mod run;
 mod test;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
 const HELP: &str = "usage: cargo xtask <command>
 
   test [--unprivileged] [STAGE...]   everything that CI checks; without STAGE all of it
+  test-vm [--list] [--only GUEST,...] [--test PART]
+                                     the tests that need other kernels, in QEMU guests
   tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies
   bench [NAME...] [-- OPTIONS]       measures and prints the tables of docs/benchmarks.md
   fuzz [TARGET...] [--for SECONDS]   coverage-guided fuzzing (60 s each); needs a nightly toolchain
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let outcome = match args.next().as_deref() {
         Some("test") => test::main(args.collect()),
+        Some("test-vm") => vm::main(args.collect()),
         Some("tidy") => tidy::main(),
         Some("bench") => bench::main(args.collect()),
         Some("fuzz") => fuzz::main(args.collect()),

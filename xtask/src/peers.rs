@@ -12,7 +12,6 @@ pub(crate) fn folder() -> PathBuf {
 }
 
 /// Installs the Debian packages that are missing.
-#[allow(dead_code, reason = "stages that need it come with their crates")]
 pub(crate) fn debian(packages: &[&str]) -> Outcome {
     let installed = |package: &&str| {
         output(Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]))
@@ -22,13 +21,15 @@ pub(crate) fn debian(packages: &[&str]) -> Outcome {
     if missing.is_empty() {
         return Ok(());
     }
-    let apt = || {
-        let mut command = Command::new("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive").arg("-qq");
-        command
-    };
     run(apt().arg("update"))?;
     run(apt().args(["install", "--yes", "--no-install-recommends"]).args(missing))
+}
+
+/// `apt-get` that asks nothing and says little.
+pub(crate) fn apt() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").arg("-qq");
+    command
 }
 
 /// A Python environment of its own with these packages; returns its `bin` folder.

@@ -2,7 +2,7 @@
 
 use crate::fuzz;
 use crate::run::{Outcome, cargo, metadata, run};
-use crate::tidy;
+use crate::{tidy, vm};
 use std::time::Instant;
 
 /// One stage of the test command.
@@ -25,6 +25,12 @@ const STAGES: &[Stage] = &[
         what: "tests that change the real machine and restore it",
         needs_root: true,
         run: root_tests,
+    },
+    Stage {
+        name: "vm",
+        what: "tests that need other kernels, in QEMU guests",
+        needs_root: true,
+        run: || vm::main(Vec::new()),
     },
     Stage { name: "fuzz", what: "a few seconds of each fuzz target", needs_root: false, run: fuzz::smoke },
     Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },

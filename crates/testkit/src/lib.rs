@@ -1,0 +1,6 @@
+//! What tests of several crates share: the guest that a test runs in, invented machines, a model of the kernel.
+//!
+//! Only ever a dev-dependency: nothing that is shipped may rest on it.
+#![forbid(unsafe_code)]
+
+pub mod guest;

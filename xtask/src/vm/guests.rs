@@ -1,0 +1,124 @@
+//! The guests of the test tier, each a row: what machine it is, and which tests run in it.
+
+use super::kernel::Kernel;
+
+/// A machine that is booted, and the tests that run in it.
+pub(crate) struct Guest {
+    /// The word for `--only`, and what the guest's tests see in its kernel's command line.
+    pub(crate) name: &'static str,
+    /// What is special about it.
+    pub(crate) what: &'static str,
+    pub(crate) kernel: Kernel,
+    /// Boot parameters that the tests are about.
+    pub(crate) boot: &'static str,
+    /// QEMU's `-smp`.
+    pub(crate) cpus: &'static str,
+    /// QEMU's `-numa` nodes, as lists of CPUs; none is one node.
+    pub(crate) nodes: &'static [&'static str],
+    /// How the emulator runs the guest's CPUs.
+    pub(crate) thread: Thread,
+    pub(crate) init: Init,
+    pub(crate) tests: &'static [Tests],
+}
+
+/// How the emulator runs a guest's CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thread {
+    /// In turn on one thread: needed wherever the kernel patches its own code (tracing, CPU hotplug).
+    Single,
+    /// Each on its own thread: needed where CPUs spin at the same time. The emulator loses the kernel's race for
+    /// its own code now and then (`Oops: int3`); such a boot is tried once more.
+    #[allow(dead_code, reason = "a guest whose CPUs spin in parallel chooses it")]
+    Multi,
+}
+
+/// What the guest's first process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Init {
+    /// A shell script mounts cgroup v2 and runs the tests.
+    CgroupV2,
+    /// The same with cgroup v1's `cpuset` and `cpu`.
+    CgroupV1,
+    /// systemd is PID 1 and runs the tests as a unit.
+    Systemd,
+}
+
+impl Init {
+    /// What `init.sh` reads in the kernel's command line.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::CgroupV2 => "tahti.cgroup=v2 tahti.init=plain",
+            Self::CgroupV1 => "tahti.cgroup=v1 tahti.init=plain",
+            Self::Systemd => "tahti.cgroup=v2 tahti.init=systemd",
+        }
+    }
+}
+
+/// Tests of one test binary.
+pub(crate) struct Tests {
+    /// The crate.
+    pub(crate) package: &'static str,
+    /// The integration test, or `lib` for the crate's unit tests.
+    pub(crate) target: &'static str,
+    /// Only tests whose path begins so; empty is all.
+    pub(crate) prefix: &'static str,
+}
+
+const fn tests(package: &'static str, target: &'static str, prefix: &'static str) -> Tests {
+    Tests { package, target, prefix }
+}
+
+/// Four CPUs, two cores of two threads each.
+const SMT: &str = "4,sockets=1,cores=2,threads=2";
+
+/// Every guest, the most telling first.
+pub(crate) const GUESTS: &[Guest] = &[
+    Guest {
+        name: "rt",
+        what: "6.12 PREEMPT_RT, 4 CPUs, two threads a core, cgroup v2, no init system",
+        kernel: Kernel::Rt6_12,
+        boot: "",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
+        init: Init::CgroupV2,
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "plain::"),
+            tests("sys", "lib", ""),
+        ],
+    },
+    Guest {
+        name: "old",
+        what: "6.1 PREEMPT_RT, cgroup v2: no exclusive CPUs, no remote partitions",
+        kernel: Kernel::Rt6_1,
+        boot: "",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
+        init: Init::CgroupV2,
+        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "plain::")],
+    },
+    Guest {
+        name: "v1",
+        what: "6.1 PREEMPT_RT, cgroup v1's cpuset and cpu, isolcpus on the last CPU",
+        kernel: Kernel::Rt6_1,
+        boot: "isolcpus=3",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
+        init: Init::CgroupV1,
+        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "v1::")],
+    },
+    Guest {
+        name: "systemd",
+        what: "6.12 PREEMPT_RT, two NUMA nodes, systemd is PID 1",
+        kernel: Kernel::Rt6_12,
+        boot: "",
+        cpus: SMT,
+        nodes: &["0-1", "2-3"],
+        thread: Thread::Single,
+        init: Init::Systemd,
+        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "systemd::")],
+    },
+];

@@ -1,0 +1,249 @@
+//! `cargo xtask test-vm`: ordinary test binaries on other kernels, in QEMU guests.
+//!
+//! The host's files are the guest's root, read-only below an overlay; what a guest writes is gone with it. Nothing of
+//! the host is changed. It needs no root, but files that only root can read are missing in the guest for others.
+
+mod guests;
+mod kernel;
+mod qemu;
+
+use crate::peers;
+use crate::run::{Outcome, cargo, output, root};
+use guests::{GUESTS, Guest, Tests};
+use qemu::{Test, Verdict};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+/// Debian's packages with the programs that make and run guests.
+const PEERS: &[&str] = &["qemu-system-x86", "busybox-static", "kmod", "xz-utils"];
+
+/// Test binaries whose every test must run in some guest begin so.
+const GUEST_ONLY: &str = "guest_";
+
+/// Runs the named guests, or all of them; goes on after a failure and reports all at the end.
+pub(crate) fn main(args: Vec<String>) -> Outcome {
+    let mut only: Vec<String> = Vec::new();
+    let mut list = false;
+    let mut test: Option<String> = None;
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--list" => list = true,
+            "--only" => only.extend(args.next().ok_or("--only needs a guest's name")?.split(',').map(str::to_owned)),
+            "--test" => test = Some(args.next().ok_or("--test needs a part of a test's name")?),
+            other => {
+                return Err(format!("unknown option {other}: expected --list, --only GUEST[,GUEST] or --test PART"));
+            }
+        }
+    }
+    if let Some(unknown) = only.iter().find(|name| GUESTS.iter().all(|guest| guest.name != **name)) {
+        let known = GUESTS.iter().map(|guest| guest.name).collect::<Vec<_>>().join(", ");
+        return Err(format!("unknown guest {unknown:?}: expected one of {known}"));
+    }
+    let wanted: Vec<&Guest> =
+        GUESTS.iter().filter(|guest| only.is_empty() || only.iter().any(|name| name == guest.name)).collect();
+    if list {
+        for guest in wanted {
+            println!("{:<10} {}", guest.name, guest.what);
+        }
+        return Ok(());
+    }
+    run_all(&wanted, test.as_deref().unwrap_or_default())
+}
+
+fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
+    peers::debian(PEERS)?;
+    let binaries = build()?;
+    complete(&binaries)?;
+    let mut failures = Vec::new();
+    let mut passed = 0;
+    let start = Instant::now();
+    for guest in wanted {
+        let tests = select(guest, &binaries, part)?;
+        if tests.is_empty() {
+            continue;
+        }
+        let kernel = kernel::ready(guest.kernel)?;
+        println!("\n{}: {} ({})", guest.name, guest.what, guest.kernel.name());
+        let place = root().join("target/vm/out").join(guest.name);
+        let mut verdicts: Vec<Option<Verdict>> = tests.iter().map(|_| None).collect();
+        let booted = Instant::now();
+        let outcome = qemu::boot(guest, &kernel, &tests, &environment(&binaries), &place, |index, verdict| {
+            let word = if verdict.passed() { "ok" } else { "FAILED" };
+            println!("  {:<6} {:>5.1} s  {}", word, verdict.seconds, tests[index].shown);
+            verdicts[index] = Some(verdict.clone());
+        });
+        let mut missing = Vec::new();
+        for (index, test) in tests.iter().enumerate() {
+            match &verdicts[index] {
+                Some(verdict) if verdict.passed() => passed += 1,
+                Some(verdict) => {
+                    let log = std::fs::read(place.join(format!("{index}.log"))).unwrap_or_default();
+                    let log = String::from_utf8_lossy(&log).into_owned();
+                    let status = verdict.status.map_or("no status".to_owned(), |status| format!("status {status}"));
+                    failures.push(format!("--- {} in guest {} ended with {status}\n{log}", test.shown, guest.name));
+                }
+                None => missing.push(test.shown.as_str()),
+            }
+        }
+        println!("  {} tests, {:.1} s with the boot", tests.len(), booted.elapsed().as_secs_f64());
+        if let Err(error) = outcome {
+            let missing = missing.join("\n  ");
+            failures.push(format!("--- guest {}: {error}\n--- no result from\n  {missing}", guest.name));
+        }
+    }
+    if passed == 0 && failures.is_empty() {
+        return Err(format!("no test of these guests has {part:?} in its name"));
+    }
+    println!("\n{passed} passed, {} failed, {:.0} s", failures.len(), start.elapsed().as_secs_f64());
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// The built test binaries by crate and target, and the program itself as `("tahti", "bin")`.
+type Binaries = BTreeMap<(String, String), PathBuf>;
+
+/// Builds the test binaries of every crate that the table names, with their guest tests, and the program.
+fn build() -> Result<Binaries, String> {
+    let mut packages: Vec<&str> = GUESTS.iter().flat_map(|guest| guest.tests).map(|tests| tests.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    let features: Vec<String> = GUESTS
+        .iter()
+        .flat_map(|guest| guest.tests)
+        .filter_map(|tests| {
+            let feature = if tests.target.starts_with(GUEST_ONLY) {
+                "guest-tests"
+            } else if tests.target.starts_with("root_") {
+                "root-tests"
+            } else {
+                return None;
+            };
+            Some(format!("{}/{feature}", tests.package))
+        })
+        .collect();
+    let mut words = vec!["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"];
+    for package in &packages {
+        words.extend(["--package", package]);
+    }
+    let features = features.join(",");
+    words.extend(["--features", &features]);
+    println!("building the tests of {}", packages.join(", "));
+    let mut binaries = Binaries::new();
+    collect(&output(&mut cargo(words))?, &mut binaries);
+    let program = ["build", "--quiet", "--package", "cli", "--message-format", "json-render-diagnostics"];
+    collect(&output(&mut cargo(program))?, &mut binaries);
+    Ok(binaries)
+}
+
+/// Takes the executables out of cargo's messages.
+fn collect(messages: &str, binaries: &mut Binaries) {
+    for message in messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let Some(executable) = message["executable"].as_str() else { continue };
+        let kind = message["target"]["kind"][0].as_str().unwrap_or_default();
+        let name = message["target"]["name"].as_str().unwrap_or_default();
+        let is_test = message["profile"]["test"].as_bool() == Some(true);
+        let target = match (kind, is_test) {
+            ("lib", true) => "lib",
+            ("bin", false) => "bin",
+            ("test", true) => name,
+            _ => continue,
+        };
+        // A package's id ends in `#name@version`, or `/name#version` where folder and crate share the name.
+        let id = message["package_id"].as_str().unwrap_or_default();
+        let (path, fragment) = id.rsplit_once('#').unwrap_or((id, ""));
+        let named = fragment.split_once('@').map(|(name, _)| name);
+        let package = named.unwrap_or_else(|| path.rsplit('/').next().unwrap_or_default());
+        binaries.insert((package.to_owned(), target.to_owned()), executable.into());
+    }
+}
+
+/// What tests may want to know: where the program lies.
+fn environment(binaries: &Binaries) -> Vec<(&'static str, String)> {
+    let program = binaries.get(&("cli".to_owned(), "bin".to_owned()));
+    program.map(|path| ("TAHTI", path.display().to_string())).into_iter().collect()
+}
+
+/// The tests of this guest, in the table's order.
+fn select(guest: &Guest, binaries: &Binaries, part: &str) -> Result<Vec<Test>, String> {
+    let mut found = Vec::new();
+    for tests in guest.tests {
+        let names = names(tests, binaries)?;
+        if names.is_empty() {
+            return Err(format!(
+                "guest {}: no test of {} {} begins with {:?}",
+                guest.name, tests.package, tests.target, tests.prefix
+            ));
+        }
+        let binary = &binaries[&(tests.package.to_owned(), tests.target.to_owned())];
+        for name in names {
+            let shown = format!("{} {} {name}", tests.package, tests.target);
+            if shown.contains(part) {
+                found.push(Test { shown, binary: binary.clone(), name });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The names of a row's tests, asked from the test binary itself.
+fn names(tests: &Tests, binaries: &Binaries) -> Result<Vec<String>, String> {
+    let key = (tests.package.to_owned(), tests.target.to_owned());
+    let binary = binaries.get(&key).ok_or_else(|| format!("crate {} has no test {}", tests.package, tests.target))?;
+    let text = output(Command::new(binary).args(["--list", "--format", "terse"]))?;
+    let all = text.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(all.filter(|name| name.starts_with(tests.prefix)).map(str::to_owned).collect())
+}
+
+/// A test that only guests can run and that none of them runs would never fail: that is an error.
+fn complete(binaries: &Binaries) -> Outcome {
+    let mut orphans = Vec::new();
+    for (package, target) in binaries.keys().filter(|(_, target)| target.starts_with(GUEST_ONLY)) {
+        let all =
+            output(Command::new(&binaries[&(package.clone(), target.clone())]).args(["--list", "--format", "terse"]))?;
+        let rows =
+            || GUESTS.iter().flat_map(|guest| guest.tests).filter(|row| row.package == package && row.target == target);
+        let names = all.lines().filter_map(|line| line.strip_suffix(": test"));
+        orphans.extend(
+            names
+                .filter(|name| !rows().any(|row| name.starts_with(row.prefix)))
+                .map(|name| format!("{package} {target} {name}")),
+        );
+    }
+    if orphans.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("these tests run in no guest of the table:\n{}", orphans.join("\n")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executables_are_taken_from_cargo_s_messages() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/sys#0.1.0","target":{"kind":["lib"],"name":"sys"},"profile":{"test":true},"executable":"/t/sys-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/kit#testkit@0.1.0","target":{"kind":["test"],"name":"guest_machine"},"profile":{"test":true},"executable":"/t/g-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/sys#0.1.0","target":{"kind":["lib"],"name":"sys"},"profile":{"test":false},"executable":null}"#,
+            "\nnot json\n"
+        );
+        let mut binaries = Binaries::new();
+        collect(messages, &mut binaries);
+        let keys: Vec<_> = binaries.keys().map(|(package, target)| format!("{package} {target}")).collect();
+        assert_eq!(keys, ["sys lib", "testkit guest_machine"]);
+    }
+
+    #[test]
+    fn guests_have_names_of_their_own() {
+        let mut names: Vec<_> = GUESTS.iter().map(|guest| guest.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), GUESTS.len());
+    }
+}

@@ -1,0 +1,228 @@
+//! One boot of one guest in QEMU's emulation, from the list of tests to their results.
+
+use super::guests::{Guest, Thread};
+use super::kernel::Bootable;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// One test in a guest.
+pub(crate) struct Test {
+    /// Crate, test binary and test, as shown.
+    pub(crate) shown: String,
+    /// The binary, at the same path in the guest.
+    pub(crate) binary: PathBuf,
+    /// The test's path in it.
+    pub(crate) name: String,
+}
+
+/// How a test ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Verdict {
+    /// The test process's exit status; `None` when the guest ended before it did.
+    pub(crate) status: Option<i32>,
+    /// How long it ran in the guest's time.
+    pub(crate) seconds: f64,
+}
+
+impl Verdict {
+    pub(crate) fn passed(&self) -> bool {
+        self.status == Some(0)
+    }
+}
+
+/// The longest a single test may run, in the guest's time.
+const TEST_SECONDS_MAX: u32 = 90;
+
+/// The longest a guest may live.
+const GUEST_SECONDS_MAX: u32 = 300;
+
+/// What QEMU exits with when the guest says that it worked through its list.
+const DONE: i32 = 33;
+
+/// Boots the guest, runs `tests` in it, and tells each verdict as it comes. `place` gets the logs.
+///
+/// # Errors
+/// The guest did not boot or did not reach the end of its list; the end of its console is quoted.
+pub(crate) fn boot(
+    guest: &Guest,
+    kernel: &Bootable,
+    tests: &[Test],
+    environment: &[(&str, String)],
+    place: &Path,
+    mut told: impl FnMut(usize, &Verdict),
+) -> Result<(), String> {
+    let told = &mut told;
+    match boot_once(guest, kernel, tests, environment, place, told) {
+        Err(console) if guest.thread == Thread::Multi && console.contains("Oops: int3") => {
+            println!("  the emulator lost the race for the kernel's code (Oops: int3): once more");
+            boot_once(guest, kernel, tests, environment, place, told)
+        }
+        outcome => outcome,
+    }
+}
+
+fn boot_once(
+    guest: &Guest,
+    kernel: &Bootable,
+    tests: &[Test],
+    environment: &[(&str, String)],
+    place: &Path,
+    told: &mut impl FnMut(usize, &Verdict),
+) -> Result<(), String> {
+    let failed = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());
+    let _ = fs::remove_dir_all(place);
+    fs::create_dir_all(place).map_err(|error| failed(place, error))?;
+    let script = place.join("run.sh");
+    fs::write(&script, run_script(tests, environment)).map_err(|error| failed(&script, error))?;
+    let results = place.join("results");
+    let mut seen = 0;
+    let mut tell = |seen: &mut usize| {
+        let text = fs::read_to_string(&results).unwrap_or_default();
+        // A line without its end is still being written.
+        for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')).skip(*seen) {
+            *seen += 1;
+            if let Some((index, verdict)) = result(line.trim()) {
+                told(index, &verdict);
+            }
+        }
+    };
+    let complaints = place.join("qemu");
+    let complaints = fs::File::create(&complaints).map_err(|error| failed(&complaints, error))?;
+    let mut child = Running(
+        command(guest, kernel, place)
+            .stderr(complaints)
+            .spawn()
+            .map_err(|error| format!("QEMU did not start: {error}"))?,
+    );
+    let start = Instant::now();
+    let status = loop {
+        tell(&mut seen);
+        if let Some(status) = child.0.try_wait().map_err(|error| format!("QEMU is lost: {error}"))? {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    tell(&mut seen);
+    if status.code() == Some(DONE) && seen == tests.len() {
+        return Ok(());
+    }
+    Err(explain(status, start.elapsed(), place))
+}
+
+/// A QEMU that ends when nobody waits for it any more.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only if it has ended, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Why a guest gave no full result, with the end of what it said.
+fn explain(status: ExitStatus, lived: Duration, place: &Path) -> String {
+    let tail = |name: &str| {
+        let bytes = fs::read(place.join(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(25)..].join("\n")
+    };
+    let why = match status.code() {
+        Some(124 | 137) => format!("it still ran after {GUEST_SECONDS_MAX} s"),
+        Some(DONE) => "it skipped a test".to_owned(),
+        _ => format!("QEMU ended with {status}"),
+    };
+    let lived = lived.as_secs_f64();
+    format!(
+        "the guest gave no full result after {lived:.1} s: {why}\n--- QEMU\n{}\n--- its console\n{}\n--- its log\n{}",
+        tail("qemu"),
+        tail("console"),
+        tail("log")
+    )
+}
+
+/// What the guest runs: each test in a process of its own, so that one that hangs or dies takes no other with it.
+fn run_script(tests: &[Test], environment: &[(&str, String)]) -> String {
+    let mut script = String::from("cd /\nexport RUST_BACKTRACE=0\n");
+    for (name, value) in environment {
+        let _ = writeln!(script, "export {name}='{value}'");
+    }
+    let _ = write!(
+        script,
+        "now() {{ read -r up idle </proc/uptime; echo \"$up\"; }}\n\
+         t() {{\n  from=$(now)\n  timeout -k 5 {TEST_SECONDS_MAX} \"$2\" --exact \"$3\" --test-threads=1 --nocapture \\\n    \
+         >\"/out/$1.log\" 2>&1\n  echo \"$1 $? $from $(now)\" >>/out/results\n}}\n"
+    );
+    for (index, test) in tests.iter().enumerate() {
+        let _ = writeln!(script, "t {index} '{}' '{}'", test.binary.display(), test.name);
+    }
+    script
+}
+
+/// Reads a line that `run_script`'s `t` wrote: index, status, from, to.
+fn result(line: &str) -> Option<(usize, Verdict)> {
+    let mut words = line.split(' ');
+    let index = words.next()?.parse().ok()?;
+    let status = words.next()?.parse().ok()?;
+    let from: f64 = words.next()?.parse().ok()?;
+    let to: f64 = words.next()?.parse().ok()?;
+    Some((index, Verdict { status: Some(status), seconds: to - from }))
+}
+
+/// QEMU's command line.
+fn command(guest: &Guest, kernel: &Bootable, place: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", &GUEST_SECONDS_MAX.to_string(), "qemu-system-x86_64"]);
+    let thread = match guest.thread {
+        Thread::Single => "tcg,thread=single",
+        Thread::Multi => "tcg,thread=multi",
+    };
+    command.args(["-M", "q35", "-accel", thread, "-cpu", "max", "-m", "2048", "-smp", guest.cpus]);
+    for (index, cpus) in guest.nodes.iter().enumerate() {
+        let megabytes = 2048 / guest.nodes.len();
+        command.args(["-object", &format!("memory-backend-ram,size={megabytes}M,id=m{index}")]);
+        command.args(["-numa", &format!("node,nodeid={index},cpus={cpus},memdev=m{index}")]);
+    }
+    // A disk with one managed interrupt per CPU, and a network card whose interrupts can be moved.
+    command.args(["-blockdev", "driver=null-co,node-name=disk,size=67108864", "-device", "virtio-blk-pci,drive=disk"]);
+    command.args(["-netdev", "user,id=net,restrict=on", "-device", "virtio-net-pci,netdev=net,romfile="]);
+    command.args(["-device", "i6300esb", "-device", "isa-debug-exit,iobase=0xf4,iosize=1"]);
+    command.args(["-nodefaults", "-vga", "none", "-display", "none", "-no-reboot"]);
+    command.args(["-serial", &format!("file:{}", place.join("console").display())]);
+    let folder = |tag: &str, path: &str, more: &str| {
+        format!("local,path={path},mount_tag={tag},security_model=none,multidevs=remap{more}")
+    };
+    command.args(["-virtfs", &folder("host", "/", ",readonly=on")]);
+    command.args(["-virtfs", &folder("out", &place.display().to_string(), "")]);
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&kernel.disk);
+    let boot = format!("console=ttyS0 quiet panic=-1 tahti.guest={} {} {}", guest.name, guest.init.words(), guest.boot);
+    command.args(["-append", boot.trim_end()]);
+    command.stdin(Stdio::null());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_read_and_others_left() {
+        let verdict = Verdict { status: Some(101), seconds: 0.5 };
+        assert_eq!(result("3 101 2.25 2.75"), Some((3, verdict)));
+        for broken in ["", "3", "x 0 1 2", "3 0 1"] {
+            assert_eq!(result(broken), None, "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn each_test_is_a_process_of_its_own() {
+        let test = Test { shown: String::new(), binary: "/b".into(), name: "m::n".into() };
+        let script = run_script(&[test], &[("A", "b".to_owned())]);
+        assert!(script.contains("export A='b'\n"), "{script}");
+        assert!(script.ends_with("t 0 '/b' 'm::n'\n"), "{script}");
+    }
+}
