@@ -1,0 +1,155 @@
+//! What differs between two plant files, and what each difference costs.
+
+use crate::plant::{Plant, Process};
+use serde::Serialize;
+use std::fmt;
+
+/// What taking a change over does to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Nothing is interrupted.
+    Live,
+    /// It is stopped and started.
+    Restart,
+}
+
+/// One difference between two plant files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// The plant has another name: that is another plant.
+    Name {
+        /// The new name.
+        to: String,
+    },
+    /// A new process.
+    Added {
+        /// Its name.
+        name: String,
+    },
+    /// A process that is gone.
+    Removed {
+        /// Its name.
+        name: String,
+    },
+    /// A process with other settings.
+    Process {
+        /// Its name.
+        name: String,
+        /// The keys that differ.
+        keys: Vec<&'static str>,
+        /// What it costs.
+        effect: Effect,
+    },
+    /// Another shield.
+    Shield {
+        /// The old one and the new one, as people read them.
+        text: String,
+    },
+    /// Another watchdog.
+    Watchdog,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name { to } => write!(f, "~ plant: another name, {to}"),
+            Self::Added { name } => write!(f, "+ {name}: start"),
+            Self::Removed { name } => write!(f, "- {name}: stop"),
+            Self::Process { name, keys, effect } => {
+                let effect = match effect {
+                    Effect::Live => "goes on",
+                    Effect::Restart => "restart",
+                };
+                write!(f, "~ {name}: {effect} ({})", keys.join(", "))
+            }
+            Self::Shield { text } => write!(f, "~ shield: {text}"),
+            Self::Watchdog => f.write_str("~ watchdog"),
+        }
+    }
+}
+
+/// What differs, in the files' order.
+#[must_use]
+pub fn diff(old: &Plant, new: &Plant) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if old.name != new.name {
+        changes.push(Change::Name { to: new.name.clone() });
+    }
+    if old.shield != new.shield {
+        let text =
+            |plant: &Plant| plant.shield.as_ref().map_or("none".to_owned(), |shield| format!("CPUs {}", shield.cpus));
+        changes.push(Change::Shield { text: format!("{} -> {}", text(old), text(new)) });
+    }
+    if old.watchdog != new.watchdog {
+        changes.push(Change::Watchdog);
+    }
+    for process in &old.processes {
+        match new.process(&process.name) {
+            None => changes.push(Change::Removed { name: process.name.clone() }),
+            Some(changed) => {
+                let (keys, effect) = keys(process, changed);
+                if !keys.is_empty() {
+                    changes.push(Change::Process { name: process.name.clone(), keys, effect });
+                }
+            }
+        }
+    }
+    let added = new.processes.iter().filter(|process| old.process(&process.name).is_none());
+    changes.extend(added.map(|process| Change::Added { name: process.name.clone() }));
+    changes
+}
+
+/// The keys in which two descriptions of a process differ, and the dearest of their effects.
+fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
+    // Taken apart without `..`, so that a new key cannot be forgotten here.
+    let Process {
+        name: _,
+        command,
+        class,
+        cpus,
+        numa,
+        mlock,
+        limits,
+        user,
+        capabilities,
+        env,
+        dir,
+        after,
+        ready,
+        restart,
+        stop,
+        on_fault,
+        log,
+        heartbeat,
+        budget,
+        ladder,
+        threads,
+    } = old;
+    let rows = [
+        ("command", *command != new.command, Effect::Restart),
+        ("class", *class != new.class, Effect::Restart),
+        ("cpus", *cpus != new.cpus, Effect::Restart),
+        ("numa", *numa != new.numa, Effect::Restart),
+        ("mlock", *mlock != new.mlock, Effect::Restart),
+        ("limits", *limits != new.limits, Effect::Restart),
+        ("user", *user != new.user, Effect::Restart),
+        ("capabilities", *capabilities != new.capabilities, Effect::Restart),
+        ("env", *env != new.env, Effect::Restart),
+        ("dir", *dir != new.dir, Effect::Restart),
+        ("log", *log != new.log, Effect::Restart),
+        ("heartbeat", *heartbeat != new.heartbeat, Effect::Restart),
+        ("budget", *budget != new.budget, Effect::Restart),
+        ("ladder", *ladder != new.ladder, Effect::Restart),
+        ("threads", *threads != new.threads, Effect::Restart),
+        ("after", *after != new.after, Effect::Live),
+        ("ready", *ready != new.ready, Effect::Live),
+        ("restart", *restart != new.restart, Effect::Live),
+        ("stop", *stop != new.stop, Effect::Live),
+        ("on_fault", *on_fault != new.on_fault, Effect::Live),
+    ];
+    let differing = rows.iter().filter(|(_, differs, _)| *differs);
+    let effect = differing.clone().map(|(.., effect)| *effect).max().unwrap_or(Effect::Live);
+    (differing.map(|(key, ..)| *key).collect(), effect)
+}

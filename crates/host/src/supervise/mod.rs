@@ -1,0 +1,427 @@
+//! Supervision as a state machine: events and the time in, actions out.
+//!
+//! One [`Supervision`] holds every process of a plant. It decides when each is started, signalled, given up
+//! and started again; the shell (`keep`) does so and tells what happened. Must never start a process whose
+//! last copy may still live, nor start or stop against the declared order.
+//!
+//! The whole value is serialisable: a supervisor that was killed is continued by the next one.
+
+mod change;
+mod step;
+
+pub use change::{Change, Effect, diff};
+
+use crate::plant::{Plant, Process, ReadyWhen, Restart, Signal, StopStep};
+use base::{DurNs, MonoNs};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// A process within its [`Supervision`]; stays the same over reloads.
+pub type Id = usize;
+
+/// How long a process that hangs has to leave a core file before SIGKILL.
+pub const ABORT_WAIT: DurNs = DurNs::from_secs(2);
+
+/// How long SIGKILL is waited for before it is sent again.
+pub const KILL_WAIT: DurNs = DurNs::from_secs(1);
+
+/// What the plant file says of a process, as far as supervision goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its name.
+    pub name: String,
+    /// What must be ready before it starts and is stopped after it.
+    pub after: Vec<Id>,
+    /// How long it may take to give its sign; `None` if it is ready once started.
+    pub ready_within: Option<DurNs>,
+    /// What follows its end.
+    pub restart: Restart,
+    /// How it is asked to end.
+    pub stop: Vec<StopStep>,
+    /// Whether there is a safe-output command.
+    pub has_fault_command: bool,
+}
+
+/// Where a process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Down, or waiting for those before it.
+    Idle,
+    /// Its start was asked for; no process yet.
+    Launching,
+    /// Started, without its sign of readiness; fails at `until`.
+    Warming {
+        /// When it should have been ready.
+        until: MonoNs,
+    },
+    /// Started and ready.
+    Running,
+    /// Asked to end by step `step`; the next one follows at `until`.
+    Stopping {
+        /// Steps done, SIGKILL after the last.
+        step: usize,
+        /// When the next step follows.
+        until: MonoNs,
+    },
+    /// Ended; starts again at `until`.
+    Resting {
+        /// When it starts again.
+        until: MonoNs,
+    },
+    /// Ended well, and not to be started again.
+    Finished,
+    /// Failed too often: down until an operator resets it.
+    Faulted,
+}
+
+impl State {
+    /// Whether a copy of the process may exist.
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        matches!(self, Self::Launching | Self::Warming { .. } | Self::Running | Self::Stopping { .. })
+    }
+
+    /// The word that listings show.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Idle => "down",
+            Self::Launching | Self::Warming { .. } => "starting",
+            Self::Running => "running",
+            Self::Stopping { .. } => "stopping",
+            Self::Resting { .. } => "back-off",
+            Self::Finished => "finished",
+            Self::Faulted => "FAULT",
+        }
+    }
+}
+
+/// How a process ended, as the kernel tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// It exited with this status.
+    Exit(i32),
+    /// A signal ended it.
+    Signal(Signal),
+    /// The out-of-memory killer ended it.
+    OutOfMemory,
+    /// It is gone, and nobody saw how.
+    Unseen,
+}
+
+/// Why a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// By itself, as the kernel tells it.
+    Own(End),
+    /// It was asked to.
+    Asked(End),
+    /// It gave no sign of life for too long.
+    Hang,
+    /// It used more processor time than its budget without giving its CPU up.
+    Runaway,
+    /// It wanted to run and was not let for too long.
+    Starved,
+    /// It gave no sign of readiness in time.
+    NotReady,
+    /// It could not be started.
+    NoStart(String),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "exit {code}"),
+            Self::Signal(signal) => signal.fmt(f),
+            Self::OutOfMemory => f.write_str("out of memory"),
+            Self::Unseen => f.write_str("gone unseen"),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(end) => end.fmt(f),
+            Self::Asked(end) => write!(f, "stopped ({end})"),
+            Self::Hang => f.write_str("hang"),
+            Self::Runaway => f.write_str("runaway"),
+            Self::Starved => f.write_str("starved"),
+            Self::NotReady => f.write_str("not ready in time"),
+            Self::NoStart(why) => write!(f, "no start: {why}"),
+        }
+    }
+}
+
+/// What happened, as the shell or an operator tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Bring the plant up.
+    Up,
+    /// Take the plant down.
+    Down,
+    /// The process exists.
+    Started(Id),
+    /// The process could not be started; the text tells why.
+    StartFailed(Id, String),
+    /// The process gave its sign of readiness.
+    Ready(Id),
+    /// The process is gone.
+    Exited(Id, End),
+    /// The process gave no sign of life for too long.
+    HeartbeatLost(Id),
+    /// The guard has caught the process and works against it.
+    Runaway(Id),
+    /// The process was kept from running for too long; recorded, nothing else.
+    Starved(Id),
+    /// An operator wants it stopped and started, or its fault reset.
+    Restart(Id),
+    /// Time has passed.
+    Tick,
+}
+
+/// What the shell must do, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Start the process; answer with `Started` or `StartFailed`.
+    Start(Id),
+    /// Send it a signal.
+    Signal(Id, Signal),
+    /// Run its safe-output command.
+    RunFaultCommand(Id),
+    /// Tell people.
+    Note(Id, Note),
+}
+
+/// Something worth telling.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// It is ready, this long after its start.
+    Ready(DurNs),
+    /// It ended.
+    Ended(Cause),
+    /// It starts again after this pause; so many of the allowed restarts are used.
+    RestartIn(DurNs, u32),
+    /// Its fault is latched.
+    Latched(Cause),
+    /// It hangs, runs away or starves.
+    Trouble(Cause),
+    /// It failed while the plant came up, so the plant goes down.
+    GroupStop,
+}
+
+/// What the plant as a whole does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Nothing runs.
+    Down,
+    /// On its way up.
+    Starting,
+    /// Every process has been ready.
+    Up,
+    /// On its way down, asked to or because this process failed to start.
+    Stopping(Option<Id>),
+}
+
+/// What is known of a process over all its lives.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// Times started.
+    pub starts: u64,
+    /// Restarts after an end that nobody asked for.
+    pub restarts: u64,
+    /// Such restarts within the window.
+    pub recent: VecDeque<MonoNs>,
+    /// The last start.
+    pub started: Option<MonoNs>,
+    /// The last sign of readiness.
+    pub ready: Option<MonoNs>,
+    /// The last end, and why.
+    pub ended: Option<(MonoNs, Cause)>,
+}
+
+/// A process under supervision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unit {
+    /// What the plant file says.
+    pub spec: Spec,
+    /// Where it is in its life.
+    pub state: State,
+    /// What it went through.
+    pub history: History,
+    /// Whether it should run.
+    wanted: bool,
+    /// Whether the plant file no longer has it.
+    pub retired: bool,
+    /// Why it is being stopped, told when it ends.
+    blame: Option<Blame>,
+}
+
+/// Why a living process will end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Blame {
+    Asked,
+    Hang,
+    Runaway,
+    NotReady,
+}
+
+/// All processes of a plant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Supervision {
+    units: Vec<Unit>,
+    phase: Phase,
+    #[serde(skip)]
+    actions: VecDeque<Action>,
+}
+
+impl Supervision {
+    /// The plant, down.
+    #[must_use]
+    pub fn new(plant: &Plant) -> Self {
+        let mut all = Self { units: Vec::new(), phase: Phase::Down, actions: VecDeque::new() };
+        for process in &plant.processes {
+            all.add(process);
+        }
+        all.link(plant);
+        all
+    }
+
+    /// Takes an event in; [`next_action`](Self::next_action) has what follows from it.
+    pub fn handle(&mut self, now: MonoNs, event: Event) {
+        step::handle(self, now, event);
+    }
+
+    /// The next thing to do, if any.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Event::Tick`] is due.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<MonoNs> {
+        let due = |unit: &Unit| match unit.state {
+            State::Warming { until } | State::Stopping { until, .. } => Some(until),
+            // A restart that waits for others is woken by them.
+            State::Resting { until } if self.may_start(unit) => Some(until),
+            _ => None,
+        };
+        self.units.iter().filter_map(due).min()
+    }
+
+    /// What the plant as a whole does.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The processes; retired ones stay in their place.
+    #[must_use]
+    pub fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    /// A process that is not retired, by its name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Id> {
+        self.units.iter().position(|unit| unit.spec.name == name && !unit.retired)
+    }
+
+    /// Whether a copy of any process may exist.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.units.iter().any(|unit| unit.state.is_alive())
+    }
+
+    /// Takes a changed plant over: what is new is started, what is gone is stopped, what must be started
+    /// anew for the change is restarted, everything else goes on untouched.
+    pub fn reload(&mut self, now: MonoNs, old: &Plant, new: &Plant) {
+        let mut again = Vec::new();
+        for change in diff(old, new) {
+            match change {
+                Change::Added { name } => {
+                    if let Some(process) = new.process(&name) {
+                        let id = self.add(process);
+                        self.units[id].wanted = matches!(self.phase, Phase::Starting | Phase::Up);
+                    }
+                }
+                Change::Removed { name } => {
+                    if let Some(id) = self.find(&name) {
+                        self.units[id].retired = true;
+                        self.units[id].wanted = false;
+                    }
+                }
+                Change::Process { name, effect, .. } => {
+                    if let (Some(id), Some(process)) = (self.find(&name), new.process(&name)) {
+                        let after = std::mem::take(&mut self.units[id].spec.after);
+                        self.units[id].spec = Spec { after, ..spec(process) };
+                        let settled = matches!(self.units[id].state, State::Finished | State::Idle);
+                        if effect == Effect::Restart && !settled {
+                            again.push(id);
+                        }
+                    }
+                }
+                Change::Shield { .. } | Change::Watchdog | Change::Name { .. } => {}
+            }
+        }
+        self.link(new);
+        if self.phase == Phase::Up {
+            self.phase = Phase::Starting;
+        }
+        for id in again {
+            self.handle(now, Event::Restart(id));
+        }
+        self.handle(now, Event::Tick);
+    }
+
+    fn add(&mut self, process: &Process) -> Id {
+        self.units.push(Unit {
+            spec: spec(process),
+            state: State::Idle,
+            history: History::default(),
+            wanted: false,
+            retired: false,
+            blame: None,
+        });
+        self.units.len() - 1
+    }
+
+    /// Turns names of dependencies into ids.
+    fn link(&mut self, plant: &Plant) {
+        for process in &plant.processes {
+            let after = process.after.iter().filter_map(|name| self.find(name)).collect();
+            if let Some(id) = self.find(&process.name) {
+                self.units[id].spec.after = after;
+            }
+        }
+    }
+
+    /// Whether those before it are ready.
+    fn may_start(&self, unit: &Unit) -> bool {
+        unit.spec.after.iter().all(|id| matches!(self.units[*id].state, State::Running | State::Finished))
+    }
+
+    /// Whether those after it are gone.
+    fn may_stop(&self, id: Id) -> bool {
+        !self.units.iter().any(|other| other.spec.after.contains(&id) && other.state.is_alive())
+    }
+}
+
+fn spec(process: &Process) -> Spec {
+    Spec {
+        name: process.name.clone(),
+        after: Vec::new(),
+        ready_within: (process.ready.when != ReadyWhen::Started).then_some(process.ready.within),
+        restart: process.restart,
+        stop: process.stop.clone(),
+        has_fault_command: process.on_fault.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

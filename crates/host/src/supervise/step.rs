@@ -1,0 +1,234 @@
+//! The transitions: what an event makes of each process.
+
+use super::{ABORT_WAIT, Action, Blame, Cause, End, Event, Id, KILL_WAIT, Note, Phase, State, Supervision};
+use crate::plant::{Restart, RestartPolicy, Signal};
+use base::{DurNs, MonoNs};
+
+pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
+    match event {
+        Event::Up => {
+            for unit in all.units.iter_mut().filter(|unit| !unit.retired) {
+                unit.wanted = true;
+            }
+            all.phase = Phase::Starting;
+        }
+        Event::Down => go_down(all, None),
+        Event::Started(id) if all.units[id].state == State::Launching => {
+            all.units[id].history.started = Some(now);
+            match all.units[id].spec.ready_within {
+                Some(within) => all.units[id].state = State::Warming { until: now + within },
+                None => ready(all, now, id),
+            }
+        }
+        Event::StartFailed(id, why) if all.units[id].state == State::Launching => {
+            ended(all, now, id, Cause::NoStart(why));
+        }
+        Event::Ready(id) if matches!(all.units[id].state, State::Warming { .. }) => ready(all, now, id),
+        Event::Exited(id, end) if all.units[id].state.is_alive() => {
+            let cause = match all.units[id].blame.take() {
+                Some(Blame::Asked) => Cause::Asked(end),
+                Some(Blame::Hang) => Cause::Hang,
+                Some(Blame::Runaway) => Cause::Runaway,
+                Some(Blame::NotReady) => Cause::NotReady,
+                None => Cause::Own(end),
+            };
+            ended(all, now, id, cause);
+        }
+        Event::HeartbeatLost(id) if matches!(all.units[id].state, State::Warming { .. } | State::Running) => {
+            if all.units[id].blame.is_some() {
+                // The guard has it: frozen by the ladder, it cannot give a sign of life.
+                return;
+            }
+            trouble(all, id, Blame::Hang);
+            // Straight to a core file: a process that hangs does not listen to polite signals.
+            all.actions.push_back(Action::Signal(id, Signal::ABRT));
+            all.units[id].state = State::Stopping { step: usize::MAX, until: now + ABORT_WAIT };
+        }
+        Event::Runaway(id)
+            if matches!(all.units[id].state, State::Warming { .. } | State::Running)
+                && all.units[id].blame.is_none() =>
+        {
+            trouble(all, id, Blame::Runaway);
+        }
+        Event::Starved(id) if all.units[id].state.is_alive() => {
+            all.actions.push_back(Action::Note(id, Note::Trouble(Cause::Starved)));
+        }
+        Event::Restart(id) if !all.units[id].retired && matches!(all.phase, Phase::Starting | Phase::Up) => {
+            restart(all, now, id);
+        }
+        // Late or repeated news of a process that has moved on, and time.
+        _ => {}
+    }
+    advance(all, now);
+}
+
+/// An operator's restart: a living process is asked to end and starts again, anything else starts afresh.
+fn restart(all: &mut Supervision, now: MonoNs, id: Id) {
+    let unit = &mut all.units[id];
+    unit.wanted = true;
+    unit.history.recent.clear();
+    match unit.state {
+        State::Warming { .. } | State::Running => stop(all, now, id, Blame::Asked),
+        State::Resting { .. } | State::Finished | State::Faulted => unit.state = State::Idle,
+        State::Idle | State::Launching | State::Stopping { .. } => {}
+    }
+}
+
+fn go_down(all: &mut Supervision, failed: Option<Id>) {
+    all.phase = Phase::Stopping(failed);
+    for unit in &mut all.units {
+        unit.wanted = false;
+        // A process that hangs or will not get ready is being killed already; a restart is called off.
+        if let State::Resting { .. } = unit.state {
+            unit.state = State::Idle;
+        }
+    }
+}
+
+fn ready(all: &mut Supervision, now: MonoNs, id: Id) {
+    let unit = &mut all.units[id];
+    unit.state = State::Running;
+    unit.history.ready = Some(now);
+    let took = now - unit.history.started.unwrap_or(now);
+    all.actions.push_back(Action::Note(id, Note::Ready(took)));
+}
+
+/// Something is wrong with a living process: tell, and put the equipment into a safe state at once.
+fn trouble(all: &mut Supervision, id: Id, blame: Blame) {
+    let cause = match blame {
+        Blame::Hang => Cause::Hang,
+        Blame::Runaway => Cause::Runaway,
+        Blame::NotReady | Blame::Asked => Cause::NotReady,
+    };
+    all.units[id].blame = Some(blame);
+    all.actions.push_back(Action::Note(id, Note::Trouble(cause)));
+    if all.units[id].spec.has_fault_command {
+        all.actions.push_back(Action::RunFaultCommand(id));
+    }
+}
+
+/// Takes the first step of the stop sequence.
+fn stop(all: &mut Supervision, now: MonoNs, id: Id, blame: Blame) {
+    all.units[id].blame = Some(blame);
+    all.units[id].state = State::Stopping { step: 0, until: now };
+    next_step(all, now, id);
+}
+
+/// Takes the next step of the stop sequence: SIGKILL after the last, again and again.
+fn next_step(all: &mut Supervision, now: MonoNs, id: Id) {
+    let State::Stopping { step, .. } = all.units[id].state else { return };
+    let (signal, wait) = match all.units[id].spec.stop.get(step) {
+        Some(given) => (given.signal, given.wait),
+        None => (Signal::KILL, KILL_WAIT),
+    };
+    all.actions.push_back(Action::Signal(id, signal));
+    all.units[id].state = State::Stopping { step: step.saturating_add(1), until: now + wait };
+}
+
+/// The process is gone (or never came to be): what now?
+fn ended(all: &mut Supervision, now: MonoNs, id: Id, cause: Cause) {
+    let was_ready = !matches!(all.units[id].state, State::Launching | State::Warming { .. });
+    let asked = matches!(cause, Cause::Asked(_));
+    let told = matches!(cause, Cause::Hang | Cause::Runaway | Cause::NotReady);
+    let unit = &mut all.units[id];
+    unit.blame = None;
+    unit.history.ended = Some((now, cause.clone()));
+    unit.state = State::Idle;
+    let wanted = unit.wanted;
+    let (policy, has_fault_command) = (unit.spec.restart.policy, unit.spec.has_fault_command);
+    all.actions.push_back(Action::Note(id, Note::Ended(cause.clone())));
+    if asked {
+        return;
+    }
+    let success = was_ready && cause == Cause::Own(End::Exit(0));
+    if !success && !told && has_fault_command {
+        all.actions.push_back(Action::RunFaultCommand(id));
+    }
+    if !wanted {
+        return;
+    }
+    match policy {
+        RestartPolicy::Never | RestartPolicy::OnFailure if success => all.units[id].state = State::Finished,
+        RestartPolicy::Never => latch(all, id, cause),
+        RestartPolicy::Always | RestartPolicy::OnFailure => rest(all, now, id, cause),
+    }
+}
+
+/// Pauses before the next start, or latches the fault when there were too many.
+fn rest(all: &mut Supervision, now: MonoNs, id: Id, cause: Cause) {
+    let unit = &mut all.units[id];
+    let Restart { backoff, backoff_max, window, limit, .. } = unit.spec.restart;
+    unit.history.recent.retain(|at| now - *at < window);
+    let used = unit.history.recent.len() as u32;
+    if used >= limit {
+        return latch(all, id, cause);
+    }
+    let pause = backoff_after(used, backoff, backoff_max);
+    unit.history.recent.push_back(now);
+    unit.history.restarts += 1;
+    unit.state = State::Resting { until: now + pause };
+    all.actions.push_back(Action::Note(id, Note::RestartIn(pause, used + 1)));
+}
+
+/// The pause before a restart when there were `used` before it: doubled each time, up to the longest.
+fn backoff_after(used: u32, first: DurNs, longest: DurNs) -> DurNs {
+    let factor = 1i64.checked_shl(used).filter(|factor| *factor > 0).unwrap_or(i64::MAX);
+    DurNs(first.0.saturating_mul(factor)).min(longest)
+}
+
+fn latch(all: &mut Supervision, id: Id, cause: Cause) {
+    all.units[id].state = State::Faulted;
+    all.actions.push_back(Action::Note(id, Note::Latched(cause)));
+    if all.phase == Phase::Starting {
+        all.actions.push_back(Action::Note(id, Note::GroupStop));
+        go_down(all, Some(id));
+    }
+}
+
+/// Does what time and the others' states allow, until nothing more follows.
+fn advance(all: &mut Supervision, now: MonoNs) {
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for id in 0..all.units.len() {
+            let unit = &all.units[id];
+            let before = unit.state;
+            match unit.state {
+                State::Idle if unit.wanted && all.may_start(unit) => start(all, id),
+                State::Resting { until } if now >= until && all.may_start(unit) => start(all, id),
+                State::Resting { .. } if !unit.wanted => all.units[id].state = State::Idle,
+                State::Warming { .. } | State::Running if !unit.wanted && all.may_stop(id) => {
+                    stop(all, now, id, Blame::Asked);
+                }
+                State::Warming { until } if now >= until => {
+                    trouble(all, id, Blame::NotReady);
+                    stop(all, now, id, Blame::NotReady);
+                }
+                State::Stopping { until, .. } if now >= until => next_step(all, now, id),
+                _ => {}
+            }
+            changed |= all.units[id].state != before;
+        }
+    }
+    settle(all);
+}
+
+fn start(all: &mut Supervision, id: Id) {
+    all.units[id].state = State::Launching;
+    all.units[id].history.starts += 1;
+    all.actions.push_back(Action::Start(id));
+}
+
+/// Whether the plant has arrived where it was going.
+fn settle(all: &mut Supervision) {
+    match all.phase {
+        Phase::Starting => {
+            let mut wanted = all.units.iter().filter(|unit| unit.wanted);
+            if wanted.all(|unit| matches!(unit.state, State::Running | State::Finished)) {
+                all.phase = Phase::Up;
+            }
+        }
+        Phase::Stopping(_) if !all.is_alive() => all.phase = Phase::Down,
+        Phase::Stopping(_) | Phase::Up | Phase::Down => {}
+    }
+}

@@ -1,0 +1,358 @@
+use super::*;
+use crate::plant::{Anywhere, check};
+use proptest::prelude::*;
+
+/// A plant of processes given as `name: keys`, without a shield.
+fn plant(processes: &[(&str, &str)]) -> Plant {
+    let mut text = "[plant]\nname = \"p\"\n".to_owned();
+    for (name, keys) in processes {
+        text += &format!("[[process]]\nname = \"{name}\"\ncommand = \"x\"\n{keys}\n");
+    }
+    let checked = check(&text, &Anywhere);
+    checked.plant.unwrap_or_else(|| panic!("{}", crate::plant::render_all(&checked.found, "test", &text)))
+}
+
+/// Supervision under a clock that the test moves.
+struct Bench {
+    all: Supervision,
+    now: MonoNs,
+}
+
+impl Bench {
+    fn new(processes: &[(&str, &str)]) -> Self {
+        Self { all: Supervision::new(&plant(processes)), now: MonoNs(1_000_000_000) }
+    }
+
+    /// The actions that follow an event, notes left out.
+    fn on(&mut self, event: Event) -> Vec<Action> {
+        self.all.handle(self.now, event);
+        std::iter::from_fn(|| self.all.next_action()).filter(|action| !matches!(action, Action::Note(..))).collect()
+    }
+
+    /// Advances to `next_wake`, which must be `expected` away.
+    fn wake(&mut self, expected: DurNs) -> Vec<Action> {
+        let wake = self.all.next_wake().expect("something is due");
+        assert_eq!(wake - self.now, expected);
+        self.now = wake;
+        self.on(Event::Tick)
+    }
+
+    fn state(&self, id: Id) -> State {
+        self.all.units()[id].state
+    }
+}
+
+const FAILED: End = End::Exit(1);
+
+#[test]
+fn processes_start_in_order_when_those_before_them_are_ready_and_stop_in_reverse() {
+    let mut bench = Bench::new(&[("b", "after = [\"a\"]"), ("a", "ready = { line = \"up\" }"), ("c", "")]);
+    assert_eq!(bench.on(Event::Up), [Action::Start(1), Action::Start(2)]);
+    assert_eq!(bench.on(Event::Started(1)), []);
+    assert_eq!(bench.on(Event::Started(2)), []);
+    assert_eq!(bench.all.phase(), Phase::Starting);
+    assert_eq!(bench.on(Event::Ready(1)), [Action::Start(0)]);
+    assert_eq!(bench.on(Event::Started(0)), []);
+    assert_eq!(bench.all.phase(), Phase::Up);
+
+    assert_eq!(bench.on(Event::Down), [Action::Signal(0, Signal::TERM), Action::Signal(2, Signal::TERM)]);
+    assert_eq!(bench.on(Event::Exited(2, End::Signal(Signal::TERM))), []);
+    assert_eq!(bench.on(Event::Exited(0, End::Exit(0))), [Action::Signal(1, Signal::TERM)]);
+    assert_eq!(bench.all.phase(), Phase::Stopping(None));
+    assert_eq!(bench.on(Event::Exited(1, End::Exit(0))), []);
+    assert_eq!(bench.all.phase(), Phase::Down);
+    assert_eq!(bench.all.units()[1].history.ended.clone().unwrap().1, Cause::Asked(End::Exit(0)));
+}
+
+#[test]
+fn restarts_back_off_exponentially_until_the_fault_is_latched_and_an_operator_resets_it() {
+    let keys = "restart = { backoff = \"100ms\", backoff_max = \"300ms\", window = \"60s\", limit = 3 }";
+    let mut bench = Bench::new(&[("a", keys), ("b", "")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    bench.on(Event::Started(1));
+    for pause in [100, 200, 300] {
+        assert_eq!(bench.on(Event::Exited(0, FAILED)), []);
+        assert_eq!(bench.wake(DurNs::from_ms(pause)), [Action::Start(0)]);
+        bench.on(Event::Started(0));
+    }
+    assert_eq!(bench.on(Event::Exited(0, FAILED)), []);
+    assert_eq!(bench.state(0), State::Faulted);
+    assert_eq!(bench.all.next_wake(), None);
+    // The plant had been up: the others go on.
+    assert_eq!((bench.state(1), bench.all.phase()), (State::Running, Phase::Up));
+    assert_eq!(bench.on(Event::Restart(0)), [Action::Start(0)]);
+    assert_eq!(bench.all.units()[0].history.restarts, 3);
+}
+
+#[test]
+fn restarts_longer_ago_than_the_window_do_not_count() {
+    let mut bench = Bench::new(&[("a", "restart = { backoff = \"1s\", window = \"10s\", limit = 1 }")]);
+    bench.on(Event::Up);
+    for _ in 0..5 {
+        bench.on(Event::Started(0));
+        bench.now = bench.now + DurNs::from_secs(11);
+        assert_eq!(bench.on(Event::Exited(0, FAILED)), []);
+        assert_eq!(bench.wake(DurNs::from_secs(1)), [Action::Start(0)]);
+    }
+}
+
+#[test]
+fn the_policy_decides_which_ends_are_followed_by_a_start() {
+    for (policy, end, expected) in [
+        ("always", End::Exit(0), "back-off"),
+        ("always", FAILED, "back-off"),
+        ("on-failure", End::Exit(0), "finished"),
+        ("on-failure", End::Signal(Signal::KILL), "back-off"),
+        ("never", End::Exit(0), "finished"),
+        ("never", FAILED, "FAULT"),
+        ("never", End::OutOfMemory, "FAULT"),
+    ] {
+        let mut bench = Bench::new(&[("a", &format!("restart = {{ policy = \"{policy}\" }}"))]);
+        bench.on(Event::Up);
+        bench.on(Event::Started(0));
+        bench.on(Event::Exited(0, end));
+        assert_eq!(bench.state(0).word(), expected, "{policy} {end}");
+    }
+}
+
+#[test]
+fn a_stop_sequence_goes_step_by_step_and_ends_with_sigkill() {
+    let mut bench = Bench::new(&[("a", "stop = [\"INT 2s\", \"TERM 3s\"]")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    assert_eq!(bench.on(Event::Down), [Action::Signal(0, Signal::INT)]);
+    assert_eq!(bench.wake(DurNs::from_secs(2)), [Action::Signal(0, Signal::TERM)]);
+    assert_eq!(bench.wake(DurNs::from_secs(3)), [Action::Signal(0, Signal::KILL)]);
+    assert_eq!(bench.wake(KILL_WAIT), [Action::Signal(0, Signal::KILL)]);
+    bench.on(Event::Exited(0, End::Signal(Signal::KILL)));
+    assert_eq!(bench.all.phase(), Phase::Down);
+}
+
+#[test]
+fn a_process_that_is_not_ready_in_time_is_stopped_and_counts_as_failed() {
+    let keys = "ready = { file = \"/x\", within = \"1s\" }\non_fault = \"safe\"\nrestart = { limit = 1 }";
+    let mut bench = Bench::new(&[("a", keys), ("b", ""), ("c", "after = [\"a\"]")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(1));
+    bench.on(Event::Started(0));
+    assert_eq!(bench.wake(DurNs::from_secs(1)), [Action::RunFaultCommand(0), Action::Signal(0, Signal::TERM)]);
+    bench.on(Event::Exited(0, End::Signal(Signal::TERM)));
+    assert_eq!(bench.all.units()[0].history.ended.clone().unwrap().1, Cause::NotReady);
+    assert_eq!(bench.wake(DurNs::from_ms(200)), [Action::Start(0)]);
+    // The last attempt fails too: what is up goes down again, what waited never starts.
+    assert_eq!(
+        bench.on(Event::StartFailed(0, "no such file".into())),
+        [Action::RunFaultCommand(0), Action::Signal(1, Signal::TERM)]
+    );
+    assert_eq!(bench.all.phase(), Phase::Stopping(Some(0)));
+    bench.on(Event::Exited(1, End::Exit(0)));
+    assert_eq!((bench.all.phase(), bench.state(0)), (Phase::Down, State::Faulted));
+}
+
+#[test]
+fn a_hang_is_aborted_for_its_core_file_then_killed_and_its_safe_output_runs_once() {
+    let mut bench = Bench::new(&[("a", "on_fault = \"safe\"\nrestart = { backoff = \"0s\" }")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    assert_eq!(bench.on(Event::HeartbeatLost(0)), [Action::RunFaultCommand(0), Action::Signal(0, Signal::ABRT)]);
+    assert_eq!(bench.on(Event::HeartbeatLost(0)), []);
+    assert_eq!(bench.wake(ABORT_WAIT), [Action::Signal(0, Signal::KILL)]);
+    assert_eq!(bench.on(Event::Exited(0, End::Signal(Signal::KILL))), [Action::Start(0)]);
+    assert_eq!(bench.all.units()[0].history.ended.clone().unwrap().1, Cause::Hang);
+}
+
+#[test]
+fn a_runaway_is_told_from_a_crash_and_left_to_the_guard() {
+    let mut bench = Bench::new(&[("a", "on_fault = \"safe\"")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    assert_eq!(bench.on(Event::Runaway(0)), [Action::RunFaultCommand(0)]);
+    assert_eq!(bench.on(Event::Runaway(0)), []);
+    assert_eq!(bench.on(Event::HeartbeatLost(0)), [], "frozen by the guard, it cannot give a sign of life");
+    assert_eq!(bench.on(Event::Exited(0, End::Signal(Signal::ABRT))), []);
+    assert_eq!(bench.all.units()[0].history.ended.clone().unwrap().1, Cause::Runaway);
+    assert_eq!(bench.state(0).word(), "back-off");
+}
+
+#[test]
+fn a_restart_by_an_operator_is_no_failure() {
+    let mut bench = Bench::new(&[("a", "restart = { policy = \"never\" }\non_fault = \"safe\"")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    assert_eq!(bench.on(Event::Restart(0)), [Action::Signal(0, Signal::TERM)]);
+    assert_eq!(bench.on(Event::Restart(0)), []);
+    assert_eq!(bench.on(Event::Exited(0, End::Exit(3))), [Action::Start(0)]);
+    assert_eq!(bench.all.units()[0].history.restarts, 0);
+}
+
+#[test]
+fn what_goes_down_while_it_starts_is_stopped_as_soon_as_it_exists() {
+    let mut bench = Bench::new(&[("a", "")]);
+    bench.on(Event::Up);
+    assert_eq!(bench.on(Event::Down), []);
+    assert_eq!(bench.on(Event::Started(0)), [Action::Signal(0, Signal::TERM)]);
+    bench.on(Event::Exited(0, End::Exit(0)));
+    assert_eq!(bench.all.phase(), Phase::Down);
+}
+
+#[test]
+fn a_supervisor_continues_from_what_another_one_wrote() {
+    let mut bench = Bench::new(&[("a", ""), ("b", "after = [\"a\"]")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    bench.on(Event::Exited(0, FAILED));
+    let text = serde_json::to_string(&bench.all).unwrap();
+    let again: Supervision = serde_json::from_str(&text).unwrap();
+    assert_eq!(again, bench.all);
+}
+
+#[test]
+fn a_reload_touches_only_what_differs() {
+    let old = plant(&[("a", ""), ("b", ""), ("c", "after = [\"a\"]"), ("d", "")]);
+    let new = plant(&[("a", "stop = [\"INT 1s\"]"), ("b", "mlock = true"), ("c", "after = [\"a\"]"), ("e", "")]);
+    let shown: Vec<_> = diff(&old, &new).iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["~ a: goes on (stop)", "~ b: restart (mlock)", "- d: stop", "+ e: start"]);
+    let mut bench = Bench::new(&[("a", ""), ("b", ""), ("c", "after = [\"a\"]"), ("d", "")]);
+    bench.on(Event::Up);
+    for id in [0, 1, 3, 2] {
+        bench.on(Event::Started(id));
+    }
+    bench.all.reload(bench.now, &old, &new);
+    let actions = bench.on(Event::Tick);
+    assert_eq!(actions, [Action::Signal(1, Signal::TERM), Action::Signal(3, Signal::TERM), Action::Start(4)]);
+    assert_eq!(bench.on(Event::Exited(1, End::Exit(0))), [Action::Start(1)]);
+    assert_eq!(bench.on(Event::Exited(3, End::Exit(0))), []);
+    assert_eq!((bench.all.find("d"), bench.all.find("e")), (None, Some(4)));
+    assert_eq!(diff(&new, &new), []);
+}
+
+/// What may befall the processes of the model.
+#[derive(Clone, Debug)]
+enum Blow {
+    Started(Id),
+    StartFailed(Id),
+    Ready(Id),
+    Exited(Id, bool),
+    HeartbeatLost(Id),
+    Runaway(Id),
+    Restart(Id),
+    Up,
+    Down,
+    Wait(u32),
+}
+
+fn blows() -> impl Strategy<Value = Vec<Blow>> {
+    let id = 0..5usize;
+    let one = prop_oneof![
+        6 => id.clone().prop_map(Blow::Started),
+        1 => id.clone().prop_map(Blow::StartFailed),
+        6 => id.clone().prop_map(Blow::Ready),
+        3 => (id.clone(), any::<bool>()).prop_map(|(id, well)| Blow::Exited(id, well)),
+        1 => id.clone().prop_map(Blow::HeartbeatLost),
+        1 => id.clone().prop_map(Blow::Runaway),
+        1 => id.prop_map(Blow::Restart),
+        2 => Just(Blow::Up),
+        1 => Just(Blow::Down),
+        4 => (0..20_000u32).prop_map(Blow::Wait),
+    ];
+    proptest::collection::vec(one, 0..120)
+}
+
+/// What really exists in the model.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Real {
+    Gone,
+    /// A start was asked for.
+    Asked,
+    Lives,
+}
+
+proptest! {
+    #[test]
+    fn never_two_copies_and_never_against_the_order(blows in blows()) {
+        let ready = "ready = { notify = true, within = \"3s\" }";
+        let keys = [
+            format!("{ready}\nrestart = {{ policy = \"always\", limit = 3 }}"),
+            format!("after = [\"p0\"]\n{ready}"),
+            "after = [\"p0\"]\nrestart = { policy = \"never\" }\non_fault = \"safe\"".to_owned(),
+            "after = [\"p1\", \"p2\"]\nstop = [\"INT 1s\"]".to_owned(),
+            String::new(),
+        ];
+        let names = ["p0", "p1", "p2", "p3", "p4"];
+        let given: Vec<_> = names.iter().zip(&keys).map(|(name, keys)| (*name, keys.as_str())).collect();
+        let mut bench = Bench::new(&given);
+        let mut real = [Real::Gone; 5];
+        for blow in blows {
+            let before = bench.all.clone();
+            let event = match blow {
+                // What cannot happen to what does not exist does not happen.
+                Blow::Started(id) if real[id] == Real::Asked => { real[id] = Real::Lives; Event::Started(id) }
+                Blow::StartFailed(id) if real[id] == Real::Asked => {
+                    real[id] = Real::Gone;
+                    Event::StartFailed(id, "x".into())
+                }
+                Blow::Exited(id, well) if real[id] == Real::Lives => {
+                    real[id] = Real::Gone;
+                    Event::Exited(id, End::Exit(i32::from(!well)))
+                }
+                Blow::Ready(id) => Event::Ready(id),
+                Blow::HeartbeatLost(id) => Event::HeartbeatLost(id),
+                Blow::Runaway(id) => Event::Runaway(id),
+                Blow::Restart(id) => Event::Restart(id),
+                Blow::Up if bench.all.phase() == Phase::Down => Event::Up,
+                Blow::Down => Event::Down,
+                Blow::Wait(ms) => { bench.now = bench.now + DurNs::from_ms(ms.into()); Event::Tick }
+                _ => continue,
+            };
+            for action in bench.on(event.clone()) {
+                match action {
+                    Action::Start(id) => {
+                        prop_assert_eq!(real[id], Real::Gone, "two copies of {} after {:?}", id, event);
+                        real[id] = Real::Asked;
+                        for dep in &bench.all.units()[id].spec.after {
+                            let state = bench.all.units()[*dep].state;
+                            prop_assert!(matches!(state, State::Running | State::Finished), "{} before {}", id, dep);
+                        }
+                    }
+                    Action::Signal(id, _) => prop_assert_eq!(real[id], Real::Lives, "a signal to nobody"),
+                    Action::RunFaultCommand(id) => prop_assert!(bench.all.units()[id].spec.has_fault_command),
+                    Action::Note(..) => {}
+                }
+            }
+            for (id, unit) in bench.all.units().iter().enumerate() {
+                prop_assert_eq!(unit.state.is_alive(), real[id] != Real::Gone, "{:?} against {:?}", unit.state, real[id]);
+                // Asked to end in a plant that goes down: nobody who depends on it may still live.
+                let fresh = matches!(before.units()[id].state, State::Running | State::Warming { .. })
+                    && matches!(unit.state, State::Stopping { .. });
+                if fresh && unit.blame == Some(Blame::Asked) && !unit.wanted {
+                    let late = bench.all.units().iter().any(|o| o.spec.after.contains(&id) && o.state.is_alive());
+                    prop_assert!(!late, "{} was stopped before those after it", id);
+                }
+            }
+            if bench.all.phase() == Phase::Down {
+                prop_assert!(real.iter().all(|real| *real == Real::Gone));
+            }
+        }
+        // Whatever happened, a plant that is taken down and whose processes heed SIGKILL gets there.
+        bench.on(Event::Down);
+        for _ in 0..200 {
+            for (id, real) in real.iter_mut().enumerate() {
+                if *real == Real::Asked {
+                    *real = Real::Lives;
+                    bench.on(Event::Started(id));
+                }
+            }
+            let Some(wake) = bench.all.next_wake() else { break };
+            bench.now = wake;
+            for action in bench.on(Event::Tick) {
+                prop_assert!(!matches!(action, Action::Start(_)), "started on the way down");
+                if let Action::Signal(id, Signal::KILL) = action {
+                    real[id] = Real::Gone;
+                    bench.on(Event::Exited(id, End::Signal(Signal::KILL)));
+                }
+            }
+        }
+        prop_assert_eq!(bench.all.phase(), Phase::Down);
+    }
+}
