@@ -1,0 +1,310 @@
+//! What supervisor, console and keeper say to each other: one JSON object per line over the keeper's
+//! Unix socket (`SOCK_STREAM`, mode 0600; the peer must be the keeper's user or root).
+//!
+//! A connection starts as a control connection: each [`Request`] gets exactly one [`Reply`], in order.
+//! After [`Request::Follow`] events are mixed in between; after [`Request::Attach`] the connection is the
+//! child's console and carries raw bytes both ways.
+
+use crate::launch::{LaunchSpec, Shortfall};
+use base::{DurNs, MonoNs, Size};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A longer line is refused and the connection closed.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// A keeper is reached at this name in its directory.
+pub const SOCKET_NAME: &str = "socket";
+
+/// One [`ExitRecord`] a line, newest last, in the keeper's directory.
+pub const EXITS_NAME: &str = "exits.jsonl";
+
+/// What a keeper is told at its start, as JSON on its standard input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeeperSpec {
+    /// The keeper's own directory: socket and exit records. Made (0700) if it is missing.
+    pub dir: PathBuf,
+    /// The child.
+    pub launch: LaunchSpec,
+    /// The child's log; `None` discards its output (consoles still see it).
+    pub log: Option<LogSpec>,
+    /// The child is ready at the first line of output that contains this.
+    #[serde(default)]
+    pub ready_line: Option<String>,
+    /// Whether to give the child a `NOTIFY_SOCKET` (`sd_notify(3)`).
+    #[serde(default)]
+    pub notify: bool,
+}
+
+/// A log file and its rotation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSpec {
+    /// The file; rotated ones get `.1`, `.2`, … appended, `.1` the youngest.
+    pub path: PathBuf,
+    /// Size at which it is rotated.
+    pub size: Size,
+    /// Rotated files kept.
+    pub keep: u32,
+}
+
+/// What a control connection may ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Tell how things stand: [`Reply::Status`].
+    Status,
+    /// Push [`Event`]s on this connection from now on. The reply is a [`Reply::Status`], so that nothing is
+    /// missed between the two.
+    Follow,
+    /// Send a signal.
+    Signal {
+        /// Its number.
+        signal: i32,
+        /// To whom.
+        to: Target,
+    },
+    /// Start the child again after its exit, with the same spec.
+    Start,
+    /// Remember whether the supervisor restarts the child (consoles toggle it with `^T`).
+    AutoRestart {
+        /// The new setting.
+        on: bool,
+    },
+    /// Become a console.
+    Attach {
+        /// See, but not type.
+        read_only: bool,
+        /// Size of the user's terminal, if known.
+        size: Option<WindowSize>,
+    },
+    /// End the keeper; refused while the child runs.
+    Quit,
+}
+
+/// Who gets a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// The child itself.
+    Child,
+    /// The child's process group.
+    Group,
+    /// The child and every descendant, also those that made themselves daemons.
+    All,
+}
+
+/// Size of a terminal in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Columns.
+    pub columns: u16,
+}
+
+/// A keeper's answer or news; one type, because both share the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// Not done, and why.
+    Refused(String),
+    /// How things stand.
+    Status(Status),
+    /// News for a follower.
+    Event(Event),
+}
+
+/// News.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// The child runs.
+    Started(ChildId),
+    /// The child could not be started; the text names object, finding and remedy.
+    LaunchFailed(String),
+    /// The ready line was seen, or `READY=1` received.
+    Ready,
+    /// A message of the child to its notify socket, such as `WATCHDOG=1` (at most 1 KiB).
+    Notify(String),
+    /// The child ended.
+    Exited(ExitRecord),
+    /// Somebody at a console asked for the child's end (`^X`); the keeper has sent SIGKILL.
+    ConsoleKill,
+    /// Somebody at a console asked for a start (`^R` while the child is down).
+    ConsoleStart,
+    /// Somebody at a console toggled the automatic restart (`^T`).
+    AutoRestart {
+        /// The new setting.
+        on: bool,
+    },
+}
+
+/// A process that cannot be confused with a later one of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChildId {
+    /// Process id.
+    pub pid: i32,
+    /// Start time in clock ticks since boot (`/proc/PID/stat`, field 22).
+    pub start_ticks: u64,
+}
+
+/// How a keeper and its child stand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Status {
+    /// The child's name.
+    pub name: String,
+    /// The keeper itself.
+    pub keeper: ChildId,
+    /// The child, while it runs.
+    pub child: Option<ChildId>,
+    /// When the child was started last.
+    pub started: Option<MonoNs>,
+    /// How the child ended last; also in the keeper's directory.
+    pub last_exit: Option<ExitRecord>,
+    /// Why the child could not be started, if that was the last attempt's end.
+    pub launch_error: Option<String>,
+    /// What the running child wanted and could not have.
+    pub shortfalls: Vec<Shortfall>,
+    /// Starts so far.
+    pub starts: u32,
+    /// Whether the running child said that it is ready.
+    pub ready: bool,
+    /// The last status text of the child (`STATUS=` of `sd_notify`).
+    pub said: Option<String>,
+    /// Whether the supervisor should restart the child.
+    pub auto_restart: bool,
+    /// Consoles attached.
+    pub consoles: u32,
+    /// Bytes of output that could not be written to the log.
+    pub log_bytes_lost: u64,
+    /// Bytes that slow consoles did not get.
+    pub console_bytes_lost: u64,
+}
+
+/// How a child ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExitRecord {
+    /// The child.
+    pub child: ChildId,
+    /// How.
+    pub end: End,
+    /// When it was started.
+    pub started: MonoNs,
+    /// When its end was seen.
+    pub ended: MonoNs,
+    /// The same on the wall clock, seconds since 1970.
+    pub ended_unix_s: u64,
+    /// What it used.
+    pub used: Used,
+}
+
+/// Exit status or signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// It exited with this status.
+    Exit(i32),
+    /// A signal ended it.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+        /// Whether a core file was written.
+        core: bool,
+    },
+}
+
+impl End {
+    /// The exit status with which a shell would report it: 128 + signal.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Exit(code) => code as u8,
+            Self::Signal { signal, .. } => (128 + signal) as u8,
+        }
+    }
+}
+
+/// Resources used by a child and its reaped children (`getrusage(2)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Used {
+    /// Processor time in user mode.
+    pub user: DurNs,
+    /// Processor time in the kernel.
+    pub system: DurNs,
+    /// Largest resident set.
+    pub resident_max: Size,
+    /// Page faults that needed the disk.
+    pub major_faults: u64,
+    /// Page faults that did not.
+    pub minor_faults: u64,
+    /// Times it gave up its CPU.
+    pub voluntary_switches: u64,
+    /// Times its CPU was taken.
+    pub involuntary_switches: u64,
+}
+
+/// Reads one line as a message.
+///
+/// # Errors
+/// What is wrong with the line, for the peer.
+pub fn parse<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, String> {
+    if line.len() > LINE_BYTES_MAX {
+        return Err(format!("a line of {} bytes; at most {LINE_BYTES_MAX} are read", line.len()));
+    }
+    serde_json::from_slice(line).map_err(|error| format!("not a message of the keeper's protocol: {error}"))
+}
+
+/// Writes a message as one line, with its end.
+#[must_use]
+pub fn line<T: Serialize>(message: &T) -> Vec<u8> {
+    // Serialising to a Vec fails only for maps with keys that are no text, which no message has.
+    let mut bytes = serde_json::to_vec(message).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_read_back_and_look_as_documented() {
+        let request = Request::Signal { signal: 15, to: Target::All };
+        let text = line(&request);
+        assert_eq!(text, b"{\"do\":\"signal\",\"signal\":15,\"to\":\"all\"}\n");
+        assert_eq!(parse::<Request>(&text), Ok(request));
+        assert_eq!(parse::<Request>(br#"{"do":"follow"}"#), Ok(Request::Follow));
+        let event = Reply::Event(Event::Exited(ExitRecord {
+            child: ChildId { pid: 7, start_ticks: 9 },
+            end: End::Signal { signal: 11, core: true },
+            started: MonoNs(1),
+            ended: MonoNs(2),
+            ended_unix_s: 3,
+            used: Used::default(),
+        }));
+        assert_eq!(parse::<Reply>(&line(&event)), Ok(event));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for text in ["", "{}", "status", r#"{"do":"jump"}"#, r#"{"do":"signal","signal":"x"}"#] {
+            assert!(parse::<Request>(text.as_bytes()).unwrap_err().contains("protocol"), "{text}");
+        }
+        assert!(parse::<Request>(&vec![b' '; LINE_BYTES_MAX + 1]).unwrap_err().contains("at most"));
+    }
+
+    #[test]
+    fn an_end_becomes_the_status_that_a_shell_would_give() {
+        assert_eq!(End::Exit(3).code(), 3);
+        assert_eq!(End::Signal { signal: 9, core: false }.code(), 137);
+    }
+}

@@ -1,0 +1,9 @@
+//! Starting a process with everything set before its first instruction.
+//!
+//! A [`LaunchSpec`] says what is wanted; what the kernel refuses is an error with its remedy, or a
+//! [`Shortfall`] where the spec allows to go on without. Nothing is set after the program runs that
+//! could have been set before.
+
+mod spec;
+
+pub use spec::{Capability, InheritedFd, LaunchSpec, Limit, Resource, Shortfall, Terminal};

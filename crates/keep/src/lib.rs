@@ -1,0 +1,9 @@
+//! The shells that act on the machine: starting processes, keeping them, guarding against runaways, and
+//! executing plans.
+//!
+//! What to do is decided in `host`; this crate does it through `sys`. It opens Unix sockets only, and
+//! runs no async runtime. A failure to obtain a real-time property is always reported, never papered over.
+#![forbid(unsafe_code)]
+
+pub mod keeper;
+pub mod launch;
