@@ -3,6 +3,8 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod doctor;
+
 /// Turns a multi-core Linux machine into a real-time controller, and proves that its deadlines hold.
 #[derive(Parser)]
 #[command(name = "tahti", version, max_term_width = 100)]
@@ -11,10 +13,25 @@ struct Cli {
     command: Command,
 }
 
+/// One line per command, in alphabetical order.
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    Doctor(doctor::Args),
+}
 
-#[allow(unreachable_code, reason = "until the first command lands")]
+/// A command line that is not understood (`EX_USAGE` of sysexits.h): 1 and 2 belong to the commands.
+const USAGE: u8 = 64;
+
 fn main() -> ExitCode {
-    match Cli::parse().command {}
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // Help and version go to stdout and are no error; a reader that went away is none either.
+            let _ = answer.print();
+            return if answer.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match cli.command {
+        Command::Doctor(args) => doctor::run(args),
+    }
 }

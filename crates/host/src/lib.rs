@@ -3,5 +3,7 @@
 //! Pure: no file, clock, thread or process; `now` is an argument.
 #![forbid(unsafe_code)]
 
+pub mod doctor;
 pub mod plant;
+pub mod proc;
 pub mod supervise;

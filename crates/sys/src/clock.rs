@@ -1,5 +1,6 @@
 //! Clocks.
 
+use crate::error::{Error, Result};
 use base::{DurNs, MonoNs};
 use rustix::thread::ClockId;
 
@@ -30,6 +31,33 @@ pub fn sleep_until(wake: MonoNs) {
     let request =
         rustix::time::Timespec { tv_sec: (wake.0 / 1_000_000_000) as i64, tv_nsec: (wake.0 % 1_000_000_000) as i64 };
     while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &request).is_err() {}
+}
+
+/// What the kernel says of the discipline of `CLOCK_REALTIME`.
+#[derive(Clone, Copy, Debug)]
+pub struct Discipline {
+    /// What `adjtimex` answered: `TIME_OK`, …, `TIME_ERROR` (5).
+    pub state: i32,
+    /// The kernel's structure.
+    pub timex: libc::timex,
+}
+
+/// Reads the discipline of `CLOCK_REALTIME`, changing nothing.
+///
+/// # Errors
+/// The kernel's.
+pub fn discipline() -> Result<Discipline> {
+    // SAFETY: a timex of zeros is valid; its mode 0 asks to set nothing.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `timex` is valid and writable for the call.
+    let state = unsafe { libc::adjtimex(&raw mut timex) };
+    if state < 0 { Err(Error::last("read the clock's discipline")) } else { Ok(Discipline { state, timex }) }
+}
+
+/// The resolution of `CLOCK_MONOTONIC` timers: 1 ns with high-resolution timers, a tick without.
+#[must_use]
+pub fn mono_resolution() -> DurNs {
+    DurNs(to_ns(rustix::time::clock_getres(ClockId::Monotonic)).0 as i64)
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 
 pub mod clock;
 mod error;
+pub mod facts;
+pub mod probe;
 pub mod root;
 pub mod sched;
 

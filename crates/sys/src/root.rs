@@ -45,6 +45,17 @@ impl RootDir {
     /// # Errors
     /// The kernel's, or `EFBIG` beyond 16 MiB.
     pub fn read(&self, path: &str) -> Result<String> {
+        Ok(match String::from_utf8(self.read_bytes(path)?) {
+            Ok(text) => text,
+            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        })
+    }
+
+    /// Reads a whole file as it is.
+    ///
+    /// # Errors
+    /// The kernel's, or `EFBIG` beyond 16 MiB.
+    pub fn read_bytes(&self, path: &str) -> Result<Vec<u8>> {
         let doing = || format!("read {path}");
         let file = rustix::fs::open(self.path(path), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).doing(doing)?;
         let mut bytes = Vec::with_capacity(4096);
@@ -57,10 +68,7 @@ impl RootDir {
             match rustix::io::read(&file, &mut bytes[filled..]) {
                 Ok(0) => {
                     bytes.truncate(filled);
-                    return Ok(match String::from_utf8(bytes) {
-                        Ok(text) => text,
-                        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-                    });
+                    return Ok(bytes);
                 }
                 Ok(got) => bytes.truncate(filled + got),
                 Err(Errno::INTR) => bytes.truncate(filled),

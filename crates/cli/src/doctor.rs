@@ -1,0 +1,106 @@
+//! `tahti doctor`: is this machine fit for real time; what is wrong, with evidence and remedy.
+
+mod text;
+
+use clap::ValueEnum;
+use host::doctor::{CHECKS, Use, Verdict, examine};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use sys::root::RootDir;
+
+/// Is this machine fit for real time? Says what is wrong, with evidence and remedy.
+///
+/// Exit status: 0 fit, 1 with reservations, 2 unfit (the worst of the uses asked for), 64 when the command line is
+/// not understood or DIR is no directory. Reads, measures and tries; changes nothing.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Examine files captured from another machine, laid out as below /; nothing is tried then.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Judge only these uses.
+    #[arg(long = "for", value_name = "USE", value_delimiter = ',')]
+    uses: Vec<UseArg>,
+    /// Also list what is as it should be, a line each.
+    #[arg(long, short = 'v', visible_alias = "verbose")]
+    all: bool,
+    /// Explain a check instead: what it looks at, why, and where that is written down.
+    #[arg(long, value_name = "CHECK", conflicts_with_all = ["json", "root", "all", "uses"])]
+    explain: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum UseArg {
+    /// A control loop with a period of 1 ms.
+    #[value(name = "loop-1khz")]
+    Loop1kHz,
+    /// A control loop with a period of 100 us.
+    #[value(name = "loop-10khz")]
+    Loop10kHz,
+    /// A thread that never sleeps and has a CPU for itself.
+    Polling,
+}
+
+impl From<UseArg> for Use {
+    fn from(arg: UseArg) -> Self {
+        match arg {
+            UseArg::Loop1kHz => Self::Loop1kHz,
+            UseArg::Loop10kHz => Self::Loop10kHz,
+            UseArg::Polling => Self::Polling,
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> ExitCode {
+    if let Some(id) = &args.explain {
+        return explain(id);
+    }
+    let root = match &args.root {
+        None => RootDir::machine(),
+        Some(dir) if dir.is_dir() => RootDir::at(dir),
+        Some(dir) => {
+            eprintln!(
+                "tahti doctor: --root {}: expected a directory that holds proc and sys of the captured machine",
+                dir.display()
+            );
+            return ExitCode::from(super::USAGE);
+        }
+    };
+    let mut uses: Vec<Use> = args.uses.iter().copied().map(Use::from).collect();
+    if uses.is_empty() {
+        uses.extend(Use::ALL);
+    }
+    uses.sort_unstable();
+    uses.dedup();
+    let report = examine(&sys::facts::gather(&root), &uses);
+    let printed = if args.json {
+        serde_json::to_string_pretty(&report).expect("a report has only text keys") + "\n"
+    } else {
+        text::report(&report, args.all)
+    };
+    print(&printed);
+    ExitCode::from(match report.verdict {
+        Verdict::Fit => 0,
+        Verdict::WithReservations => 1,
+        Verdict::Unfit => 2,
+    })
+}
+
+fn explain(id: &str) -> ExitCode {
+    if let Some(check) = CHECKS.iter().find(|check| check.about().id == id) {
+        print(&text::about(check.about()));
+        return ExitCode::SUCCESS;
+    }
+    let known = CHECKS.iter().map(|check| check.about().id).collect::<Vec<_>>().join(", ");
+    eprintln!("tahti doctor: there is no check {id:?}; there are: {known}");
+    ExitCode::from(super::USAGE)
+}
+
+/// A reader that went away (`| head`) is no failure: the exit status still carries the verdict.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

@@ -1,0 +1,135 @@
+//! A doctor's report for people: verdicts first, then findings by weight, then what is fine.
+
+use host::doctor::{About, Entry, How, Report, Severity, UseReport, Verdict};
+
+/// Columns of a line.
+const WIDTH: usize = 100;
+
+/// The whole report; `all` lists also what is fine.
+pub(super) fn report(report: &Report, all: bool) -> String {
+    let mut out = heading(report);
+    for judged in &report.uses {
+        out += &verdict(judged);
+    }
+    let ids = report.findings.iter().map(|entry| entry.id.len()).max().unwrap_or(0);
+    let mut last = None;
+    for entry in report.findings.iter().filter(|entry| all || entry.severity != Severity::Fine) {
+        if last != Some(entry.severity) {
+            out.push('\n');
+        }
+        last = Some(entry.severity);
+        out += &finding(entry, ids);
+    }
+    out + &footer(report, all)
+}
+
+/// A check's documentation.
+pub(super) fn about(about: &About) -> String {
+    let mut out = format!("{} ({})\n", about.id, about.title);
+    for (name, text) in [("looks at", about.what), ("matters", about.why), ("source", about.source)] {
+        out += &hang(&format!("{name:<10}"), text);
+    }
+    for (index, path) in about.reads.iter().enumerate() {
+        out += &format!("{:<10}{path}\n", if index == 0 { "reads" } else { "" });
+    }
+    out
+}
+
+fn heading(report: &Report) -> String {
+    let kernel =
+        report.kernel.as_deref().map_or_else(|| "unknown kernel".to_owned(), |kernel| format!("Linux {kernel}"));
+    match report.capture {
+        true => format!("{kernel}, captured files: permissions and clock were not tried\n\n"),
+        false => format!("{kernel}\n\n"),
+    }
+}
+
+fn verdict(judged: &UseReport) -> String {
+    let start = format!("  {:<14}{:<19}", judged.wanted.title(), judged.verdict.title());
+    let mut decided = judged.decided_by.join(", ");
+    if judged.verdict == Verdict::WithReservations && judged.reservations_removed_by_shield > 0 {
+        decided += &format!(
+            "; `tahti shield apply` removes {} of {}",
+            judged.reservations_removed_by_shield,
+            judged.decided_by.len()
+        );
+    }
+    if decided.is_empty() { format!("{}\n", start.trim_end()) } else { hang(&start, &decided) }
+}
+
+fn finding(entry: &Entry, ids: usize) -> String {
+    let mut start = format!("{:<9}{:<ids$}  ", entry.severity, entry.id);
+    let indent = " ".repeat(start.len());
+    let mut out = String::new();
+    for line in &entry.evidence {
+        out += &hang(&start, line);
+        start.clone_from(&indent);
+    }
+    if let Some(remedy) = &entry.remedy {
+        let by = match remedy.how {
+            How::Change | How::Machine => "",
+            How::Shield => " (tahti shield apply does it)",
+            How::Boot | How::Kernel | How::Firmware => " (needs a reboot)",
+        };
+        out += &hang(&format!("{indent}-> "), &format!("{}{by}", remedy.text));
+    }
+    out
+}
+
+fn footer(report: &Report, all: bool) -> String {
+    let count = |severity| report.findings.iter().filter(|entry| entry.severity == severity).count();
+    let fine = count(Severity::Fine);
+    let listed = if all || fine == 0 { "" } else { " (--all lists them)" };
+    format!(
+        "\n{} checks: {} problems, {} warnings, {} unknown, {} notes, {fine} fine{listed}; --explain CHECK says more\n",
+        report.findings.len(),
+        count(Severity::Problem),
+        count(Severity::Warning),
+        count(Severity::Unknown),
+        count(Severity::Note),
+    )
+}
+
+/// `text` behind `start`, wrapped at [`WIDTH`] with a hanging indent; a word too long stands alone.
+fn hang(start: &str, text: &str) -> String {
+    let indent = start.chars().count();
+    let mut out = start.to_owned();
+    let mut column = indent;
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if column > indent && column + 1 + width > WIDTH {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        }
+        if column > indent {
+            out.push(' ');
+            column += 1;
+        }
+        out += word;
+        column += width;
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_hang_under_their_first_word() {
+        let text = hang("ab  ", &"word ".repeat(30));
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines.iter().all(|line| line.len() <= WIDTH), "{text}");
+        assert!(lines[0].starts_with("ab  word"));
+        assert!(lines[1].starts_with("    word"));
+    }
+
+    #[test]
+    fn a_word_longer_than_the_line_is_not_lost() {
+        assert_eq!(hang("a ", &"x".repeat(200)), format!("a {}\n", "x".repeat(200)));
+    }
+}

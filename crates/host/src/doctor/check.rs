@@ -1,0 +1,82 @@
+//! What a check is, and which files all of them together want read.
+
+use super::checks::CHECKS;
+use super::facts::{Facts, Files, Unknown};
+use super::finding::{Finding, Use};
+
+/// A check's name and documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// The name on the command line and in `--json`; never changes once published.
+    pub id: &'static str,
+    /// A few words for the left column.
+    pub title: &'static str,
+    /// What is looked at.
+    pub what: &'static str,
+    /// Why it matters to real time.
+    pub why: &'static str,
+    /// Where that is written down.
+    pub source: &'static str,
+    /// The files it reads. A component may hold `#` (a decimal number) and `*` (anything).
+    pub reads: &'static [&'static str],
+    /// The uses that this check alone can make unfit. Where it cannot be answered, these get a
+    /// reservation: what is unknown is not fine.
+    pub decides: &'static [Use],
+}
+
+/// One question about the machine.
+pub trait Check: Sync {
+    /// Name and documentation.
+    fn about(&self) -> &'static About;
+
+    /// Answers from the facts, or says what could not be known.
+    ///
+    /// # Errors
+    /// What is missing for an answer, and why.
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown>;
+
+    /// Further files, whose paths follow from those already read.
+    fn reads_then(&self, _files: &Files) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Read for every check: what the shared accessors of [`Facts`] stand on.
+const COMMON: &[&str] = &[
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/cpuinfo",
+    "/proc/self/cgroup",
+    "/proc/self/limits",
+    "/proc/self/mountinfo",
+    "/proc/self/status",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/version",
+    "/proc/uptime",
+    "/proc/#/comm",
+    "/sys/devices/system/cpu/online",
+    "/.dockerenv",
+    "/run/.containerenv",
+    "/run/systemd/container",
+    "/run/systemd/system",
+];
+
+/// Every path pattern that some check wants, once each.
+#[must_use]
+pub fn reads() -> Vec<&'static str> {
+    let mut patterns: Vec<_> =
+        COMMON.iter().chain(CHECKS.iter().flat_map(|check| check.about().reads)).copied().collect();
+    patterns.sort_unstable();
+    patterns.dedup();
+    patterns
+}
+
+/// Paths that follow from what was read: the kernel's configuration by its release, and the checks' own.
+#[must_use]
+pub fn reads_then(files: &Files) -> Vec<String> {
+    let mut paths = files.config_paths();
+    paths.extend(CHECKS.iter().flat_map(|check| check.reads_then(files)));
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}

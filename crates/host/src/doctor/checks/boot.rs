@@ -1,0 +1,52 @@
+//! The boot line: parameters that do nothing, and parameters that work against each other.
+
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown};
+
+/// Parameters that somebody once recommended and that no mainline kernel knows, or that do harm.
+const MYTHS: &[(&str, &str)] = &[
+    ("kthread_cpus", "was proposed in 2020 and never merged: kernel threads stay where they are"),
+    (
+        "workqueue.cpumask",
+        "is no parameter: write /sys/devices/virtual/workqueue/cpumask, or use workqueue.unbound_cpus=",
+    ),
+    ("irqpoll", "polls all interrupt handlers at every tick: it is for broken hardware, and costs latency"),
+    ("rcu_nocbs_poll", "is misspelt: the parameter is rcu_nocb_poll"),
+    ("nohz_full_cpus", "is no parameter: write nohz_full="),
+    ("isolcpu", "is misspelt: the parameter is isolcpus="),
+    ("irq_affinity", "is misspelt: the parameter is irqaffinity="),
+    ("sched_rt_runtime_us", "is a sysctl, not a boot parameter: kernel.sched_rt_runtime_us"),
+    ("intel_idle.max_cstates", "is misspelt: the parameter is intel_idle.max_cstate="),
+    ("processor.max_cstates", "is misspelt: the parameter is processor.max_cstate="),
+    ("elevator", "does nothing since Linux 5.0: choose the I/O scheduler in /sys/block/*/queue/scheduler"),
+];
+
+/// Parameters that do nothing.
+pub struct Myths;
+
+impl Check for Myths {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "boot-myths",
+            title: "boot parameters without effect",
+            what: "Looks for parameters on the boot line that are copied from guide to guide although no mainline \
+                   kernel knows them, are misspelt, or do harm.",
+            why: "They give false comfort: what they were to achieve is not achieved, and nothing says so.",
+            source: "kthread_cpus=: LKML 2020, never merged; Documentation/admin-guide/kernel-parameters.txt",
+            reads: &["/proc/cmdline"],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let line = facts.boot_line()?;
+        let found: Vec<_> = MYTHS.iter().filter_map(|(name, what)| Some((line.last(name)?, *what))).collect();
+        let Some(((first, what), rest)) = found.split_first() else {
+            return Ok(Finding::fine("none"));
+        };
+        let finding = rest.iter().fold(Finding::note(format!("{} {what}", first.text)), |finding, (next, what)| {
+            finding.and(format!("{} {what}", next.text))
+        });
+        let names = found.iter().map(|(parameter, _)| parameter.text.as_str()).collect::<Vec<_>>().join(" ");
+        Ok(finding.remedy(How::Boot, format!("take {names} from the boot line")))
+    }
+}

@@ -1,0 +1,32 @@
+//! How many CPUs there are to share out.
+
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+
+/// Whether a CPU can be given away.
+pub struct Count;
+
+impl Check for Count {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "cpus",
+            title: "CPUs",
+            what: "The CPUs that are online.",
+            why: "A shield needs one CPU for the real-time work and at least one to keep house: interrupts, daemons, \
+                  kernel threads. A thread that never sleeps starves everything else on its CPU.",
+            source: "Documentation/admin-guide/cpu-isolation.rst",
+            reads: &["/sys/devices/system/cpu/online"],
+            decides: &[Use::Polling],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let online = facts.online()?;
+        if online.count() > 1 {
+            return Ok(Finding::fine(format!("{} online: {online}", online.count())));
+        }
+        Ok(Finding::note("only one CPU is online: none can be kept free")
+            .reserve(&Use::LOOPS)
+            .unfit(&[Use::Polling])
+            .remedy(How::Machine, "use a machine with at least two CPUs"))
+    }
+}

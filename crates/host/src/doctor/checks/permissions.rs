@@ -1,0 +1,249 @@
+//! What this user may do, found by really trying; and for each refusal the remedy of its cause.
+
+use crate::doctor::{About, Check, Errno, Facts, Finding, How, Remedy, Unknown, Use};
+use crate::proc::limits::limit;
+
+const CAP_SYS_NICE: u32 = 23;
+
+/// `SCHED_FIFO`, tried.
+pub struct Fifo;
+
+impl Check for Fifo {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "permission-fifo",
+            title: "may use FIFO",
+            what: "Sets SCHED_FIFO at priorities 1 and 80 on a thread that is then thrown away.",
+            why: "Without a real-time class a loop shares its CPU with every program. Programs that do not check the \
+                  kernel's answer run on without it and nobody notices.",
+            source: "sched(7); Documentation/scheduler/sched-rt-group.rst",
+            reads: &["/sys/fs/cgroup/cgroup.controllers"],
+            decides: &Use::LOOPS,
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let tried = facts.probes.permissions.clone()?;
+        Ok(match (tried.fifo_1, tried.fifo_80) {
+            (Ok(()), Ok(())) => Finding::fine("priorities 1 and 80 were granted"),
+            (Ok(()), Err(errno)) => Finding::note(format!("priority 1 was granted, 80 refused ({errno})"))
+                .reserve(&[Use::Loop10kHz])
+                .remedy(How::Change, RAISE_RTPRIO),
+            (Err(errno), _) => {
+                let finding = Finding::note(format!("refused: {errno}")).unfit(&Use::LOOPS).reserve(&[Use::Polling]);
+                with_cause(finding, class_refused(facts, errno))
+            }
+        })
+    }
+}
+
+/// `SCHED_RR`, tried.
+pub struct RoundRobin;
+
+impl Check for RoundRobin {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "permission-rr",
+            title: "may use RR",
+            what: "Sets SCHED_RR at priority 1 on a thread that is then thrown away.",
+            why: "Several equal real-time threads on one CPU share it by time slice only in this class.",
+            source: "sched(7)",
+            reads: &[],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        Ok(match facts.probes.permissions.clone()?.rr_1 {
+            Ok(()) => Finding::fine("priority 1 was granted"),
+            Err(errno) => with_cause(Finding::note(format!("refused: {errno}")), class_refused(facts, errno)),
+        })
+    }
+}
+
+/// `SCHED_DEADLINE`, tried.
+pub struct Deadline;
+
+impl Check for Deadline {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "permission-deadline",
+            title: "may use DEADLINE",
+            what: "Reserves 100 us in every 100 ms with SCHED_DEADLINE on a thread that is then thrown away.",
+            why: "A reservation bounds what a runaway loop can take. It needs CAP_SYS_NICE (no limit helps), all CPUs \
+                  of its root domain in the thread's mask, and free bandwidth.",
+            source: "Documentation/scheduler/sched-deadline.rst",
+            reads: &[],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        Ok(match facts.probes.permissions.clone()?.deadline {
+            Ok(()) => Finding::fine("100 us in every 100 ms were granted"),
+            Err(errno) => {
+                let finding = Finding::note(format!("refused: {errno}"));
+                match errno {
+                    Errno::BUSY => finding.remedy(
+                        How::Change,
+                        "other DEADLINE threads hold the bandwidth: see chrt -p on them, or raise \
+                         kernel.sched_rt_runtime_us",
+                    ),
+                    Errno::PERM if has_capability(facts, CAP_SYS_NICE) == Some(true) => finding.remedy(
+                        How::Change,
+                        "this process may not run on all CPUs of its root domain: start it with the full mask, or in a \
+                         cpuset partition of its own",
+                    ),
+                    _ => finding.remedy(How::Change, give_capability(facts, "SYS_NICE")),
+                }
+            }
+        })
+    }
+}
+
+/// Locking memory, tried.
+pub struct MemoryLock;
+
+impl Check for MemoryLock {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "permission-mlock",
+            title: "may lock memory",
+            what: "Maps and locks 1 MiB, and gives it back.",
+            why: "A page that was swapped out, or never touched, costs a real-time thread from microseconds to many \
+                  milliseconds when it is next used.",
+            source: "mlock(2)",
+            reads: &[],
+            decides: &Use::LOOPS,
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        Ok(match facts.probes.permissions.clone()?.memory_lock {
+            Ok(()) => Finding::fine("1 MiB was locked"),
+            Err(errno) => Finding::note(format!("refused: {errno}")).unfit(&Use::LOOPS).reserve(&[Use::Polling]).remedy(
+                How::Change,
+                format!("raise the limit of locked memory (memlock in /etc/security/limits.d, LimitMEMLOCK= of a unit), or {}", give_capability(facts, "IPC_LOCK")),
+            ),
+        })
+    }
+}
+
+/// Binding a thread to a CPU, tried.
+pub struct Affinity;
+
+impl Check for Affinity {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "permission-affinity",
+            title: "may bind to a CPU",
+            what: "Binds a thread that is then thrown away to one of its CPUs, and compares the CPUs that this process \
+                   may use with those online.",
+            why: "A real-time thread that moves between CPUs leaves its caches behind; a shield without binding is none.",
+            source: "sched_setaffinity(2); cpuset(7)",
+            reads: &[],
+            decides: &Use::ALL,
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        if let Err(errno) = facts.probes.permissions.clone()?.affinity {
+            return Ok(Finding::note(format!("refused: {errno}"))
+                .unfit(&Use::ALL)
+                .remedy(How::Change, "a seccomp filter or a container forbids sched_setaffinity: change its profile"));
+        }
+        let online = facts.online()?;
+        let allowed = facts.files.parse("/proc/self/status", |text| {
+            let list = status_field(text, "Cpus_allowed_list:").ok_or("no line Cpus_allowed_list")?;
+            list.parse::<base::CpuSet>().map_err(|_| "Cpus_allowed_list is no list of CPUs")
+        })?;
+        let missing = online.minus(&allowed);
+        if missing.is_empty() {
+            return Ok(Finding::fine("one CPU was granted; all that are online may be used"));
+        }
+        Ok(Finding::note(format!("one CPU was granted, but CPUs {missing} are closed to this process")))
+    }
+}
+
+const RAISE_RTPRIO: &str = "raise the limit of real-time priority: \"@realtime - rtprio 98\" in /etc/security/limits.d \
+                            and log in again, or LimitRTPRIO=98 of a unit";
+
+/// Why a real-time class was refused, in words, and what helps.
+fn class_refused(facts: &Facts, errno: Errno) -> (Option<String>, Remedy) {
+    let change = |text: String| Remedy::new(How::Change, text);
+    if errno != Errno::PERM {
+        return (
+            None,
+            change("the kernel or a seccomp filter refuses the call itself: see the container's profile".into()),
+        );
+    }
+    let status = facts.files.text("/proc/self/status").unwrap_or_default();
+    if has_capability(facts, CAP_SYS_NICE) == Some(true) {
+        if facts.config().is_ok_and(|config| config.is_set("RT_GROUP_SCHED")) {
+            let cause = "CAP_SYS_NICE is there and the kernel has RT_GROUP_SCHED: this cgroup has no real-time runtime";
+            return (Some(cause.into()), change("see rt-group-sched".into()));
+        }
+        if status_field(status, "Seccomp:") == Some("2") {
+            let cause = "CAP_SYS_NICE is there, but a seccomp filter is in force";
+            return (
+                Some(cause.into()),
+                change("allow sched_setattr and sched_setscheduler in the container's profile".into()),
+            );
+        }
+        return (None, change("a security module refuses it: see the audit log".into()));
+    }
+    let priority = facts.files.parse("/proc/self/limits", |text| limit(text, "Max realtime priority"));
+    let cause = match priority {
+        Ok(limit) => format!("no CAP_SYS_NICE, and the limit of real-time priority is {}", limit.soft.unwrap_or(99)),
+        Err(why) => format!("no CAP_SYS_NICE, and the limit of real-time priority is unknown: {why}"),
+    };
+    (Some(cause), change(format!("{RAISE_RTPRIO}; or {}", give_capability(facts, "SYS_NICE"))))
+}
+
+fn with_cause(finding: Finding, (cause, remedy): (Option<String>, Remedy)) -> Finding {
+    let finding = match cause {
+        Some(cause) => finding.and(cause),
+        None => finding,
+    };
+    finding.remedy(remedy.how, remedy.text)
+}
+
+/// How to give a capability here: to a container, or to a program.
+fn give_capability(facts: &Facts, name: &str) -> String {
+    match container(facts) {
+        Some(kind) => format!("start the container ({kind}) with --cap-add {name}"),
+        None => format!(
+            "give the program the capability: setcap cap_{}+ep PROGRAM, or AmbientCapabilities=CAP_{name} of a unit",
+            name.to_lowercase()
+        ),
+    }
+}
+
+/// What kind of container this is, if one.
+fn container(facts: &Facts) -> Option<String> {
+    let files = &facts.files;
+    if files.exists("/.dockerenv") {
+        return Some("docker".into());
+    }
+    if files.exists("/run/.containerenv") {
+        return Some("podman".into());
+    }
+    if let Ok(Some(kind)) = files.optional("/run/systemd/container") {
+        return Some(kind.trim().to_owned());
+    }
+    let groups = files.text("/proc/self/cgroup").unwrap_or_default();
+    ["kubepods", "docker", "libpod", "lxc", "containerd"]
+        .into_iter()
+        .find(|word| groups.contains(word))
+        .map(str::to_owned)
+}
+
+/// Whether this process has a capability in force; nothing where that is not known.
+fn has_capability(facts: &Facts, capability: u32) -> Option<bool> {
+    let mask = status_field(facts.files.text("/proc/self/status").ok()?, "CapEff:")?;
+    Some(u64::from_str_radix(mask, 16).ok()? >> capability & 1 == 1)
+}
+
+fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}

@@ -1,0 +1,107 @@
+//! How soon the kernel lets a real-time thread in.
+
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+
+const REALTIME: &str = "/sys/kernel/realtime";
+const DEBUG_PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
+
+/// Whether the kernel is built with `PREEMPT_RT`.
+pub struct PreemptRt;
+
+impl Check for PreemptRt {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "preempt-rt",
+            title: "PREEMPT_RT",
+            what: "Whether the kernel is built with PREEMPT_RT: /sys/kernel/realtime holds 1.",
+            why: "Without it, interrupt handlers, softirqs and spinlock sections cannot be preempted, and a wake-up on \
+                  the same CPU waits until they end: usually tens, at worst thousands of microseconds. On a shielded \
+                  CPU little of that is left, so it is a reservation for a 10 kHz loop and none for slower ones.",
+            source: "Documentation/core-api/real-time/kernel-configuration.rst; in the mainline kernel since 6.12",
+            reads: &[REALTIME, "/sys/kernel/mm/ksm/run"],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        if is_rt(facts)? {
+            return Ok(Finding::fine("/sys/kernel/realtime is 1"));
+        }
+        let version = facts.files.text("/proc/sys/kernel/version").map_or("not known", str::trim);
+        Ok(Finding::note(format!("not PREEMPT_RT: no {REALTIME}, version is \"{version}\""))
+            .reserve(&[Use::Loop10kHz])
+            .remedy(
+                How::Kernel,
+                "boot a PREEMPT_RT kernel (Debian: linux-image-rt-amd64; Ubuntu: pro enable realtime-kernel; \
+                 else build one with CONFIG_PREEMPT_RT=y)",
+            ))
+    }
+}
+
+/// Which preemption model is in force where it is not `PREEMPT_RT`.
+pub struct Model;
+
+impl Check for Model {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "preemption",
+            title: "preemption model",
+            what: "The model in force: debugfs sched/preempt, else preempt= on the boot line, else what the kernel was \
+                   built with.",
+            why: "With \"none\" and \"voluntary\" a system call of any program runs to its end, or to a point where it \
+                  offers to stop, before a real-time thread gets the CPU: milliseconds. \"full\" and \"lazy\" let a \
+                  real-time thread in at once wherever no lock is held.",
+            source: "Documentation/admin-guide/kernel-parameters.txt, preempt=; kernel/Kconfig.preempt",
+            reads: &[REALTIME, DEBUG_PREEMPT],
+            decides: &[Use::Loop10kHz],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        if is_rt(facts)? {
+            return Ok(Finding::fine("full: PREEMPT_RT"));
+        }
+        let (model, evidence, at_run_time) = model(facts)?;
+        if matches!(model.as_str(), "full" | "lazy") {
+            return Ok(Finding::fine(evidence));
+        }
+        let dynamic = facts.config().is_ok_and(|config| config.is_set("PREEMPT_DYNAMIC"));
+        let finding = Finding::note(evidence).reserve(&[Use::Loop1kHz]).unfit(&[Use::Loop10kHz]);
+        Ok(match (at_run_time, dynamic) {
+            (true, _) => finding
+                .remedy(How::Change, format!("echo full > {DEBUG_PREEMPT}, and for the next boot add preempt=full")),
+            (false, true) => finding.remedy(How::Boot, "add preempt=full to the boot line"),
+            _ => finding.remedy(How::Kernel, "boot a kernel built with CONFIG_PREEMPT or, better, CONFIG_PREEMPT_RT"),
+        })
+    }
+}
+
+fn is_rt(facts: &Facts) -> Result<bool, Unknown> {
+    Ok(facts.files.optional_number(REALTIME)? == Some(1))
+}
+
+/// The model, how it is known, and whether it can be changed at run time.
+fn model(facts: &Facts) -> Result<(String, String, bool), Unknown> {
+    // "none voluntary (full) lazy"
+    let active = |text: &str| Some(text.split_once('(')?.1.split_once(')')?.0.to_owned());
+    if let Some(model) = facts.files.text(DEBUG_PREEMPT).ok().and_then(active) {
+        let evidence = format!("{model}: {DEBUG_PREEMPT}");
+        return Ok((model, evidence, true));
+    }
+    let config = facts.config();
+    let dynamic = config.as_ref().is_ok_and(|config| config.is_set("PREEMPT_DYNAMIC"));
+    if let Some(model) = facts.boot_line()?.value("preempt").filter(|_| dynamic) {
+        return Ok((model.to_owned(), format!("{model}: preempt={model} on the boot line"), false));
+    }
+    let config = config?;
+    let built =
+        [("PREEMPT_NONE", "none"), ("PREEMPT_VOLUNTARY", "voluntary"), ("PREEMPT", "full"), ("PREEMPT_LAZY", "lazy")];
+    match built.into_iter().find(|(option, _)| config.is_set(option)) {
+        Some((option, model)) => Ok((
+            model.to_owned(),
+            format!("{model}: built with CONFIG_{option}=y, no preempt= on the boot line"),
+            false,
+        )),
+        None => Err(Unknown("the kernel's configuration names no preemption model".into())),
+    }
+}

@@ -1,0 +1,326 @@
+//! What is known of a machine: texts of its files and the results of probes. A plain value.
+
+use super::pattern::{matches_path, numbers};
+use super::probe::{NotTried, Probes};
+use crate::proc::boot_line::BootLine;
+use crate::proc::kconfig::Kconfig;
+use crate::proc::version::Version;
+use base::CpuSet;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Everything that checks may look at.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Files.
+    pub files: Files,
+    /// What was tried and measured.
+    pub probes: Probes,
+}
+
+/// What became of reading one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// Its text.
+    Text(String),
+    /// It is a directory.
+    Directory,
+    /// The machine has no such file.
+    Absent,
+    /// The kernel refused, in its words.
+    Refused(String),
+}
+
+/// Why something is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown(pub String);
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<NotTried> for Unknown {
+    fn from(why: NotTried) -> Self {
+        Self(why.0)
+    }
+}
+
+/// One of the files that fit a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// The numbers behind the pattern's `#`, in order.
+    pub numbers: Vec<u32>,
+    /// The file.
+    pub path: &'a str,
+    /// Its text, without blanks at either end.
+    pub text: &'a str,
+}
+
+/// The texts of a machine's files by path, and what could not be read.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// Whether these are a capture, in which what is missing may merely not have been taken along.
+    captured: bool,
+    read: BTreeMap<String, Read>,
+}
+
+impl Files {
+    /// No file yet; `captured` says that they come from a capture and not from the running machine.
+    #[must_use]
+    pub fn new(captured: bool) -> Self {
+        Self { captured, read: BTreeMap::new() }
+    }
+
+    /// Adds a file.
+    pub fn insert(&mut self, path: impl Into<String>, read: Read) {
+        self.read.insert(path.into(), read);
+    }
+
+    /// Whether these come from a capture.
+    #[must_use]
+    pub fn is_capture(&self) -> bool {
+        self.captured
+    }
+
+    /// The text of a file that every machine should have.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn text(&self, path: &str) -> Result<&str, Unknown> {
+        self.optional(path)?.ok_or_else(|| Unknown(format!("{path} is not there")))
+    }
+
+    /// The text of a file whose absence says something.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn optional(&self, path: &str) -> Result<Option<&str>, Unknown> {
+        match self.read.get(path) {
+            Some(Read::Text(text)) => Ok(Some(text)),
+            Some(Read::Absent) => Ok(None),
+            Some(Read::Directory) => Err(Unknown(format!("{path} is a directory"))),
+            Some(Read::Refused(why)) => Err(Unknown(format!("{path} could not be read: {why}"))),
+            None if self.captured && self.has_neighbour(path) => Ok(None),
+            None if self.captured => Err(Unknown(format!("{path} was not captured"))),
+            None => Err(Unknown(format!("{path} was not asked for (a fault of this check)"))),
+        }
+    }
+
+    /// Whether a file or directory is there.
+    #[must_use]
+    pub fn exists(&self, path: &str) -> bool {
+        matches!(self.read.get(path), Some(Read::Text(_) | Read::Directory | Read::Refused(_)))
+    }
+
+    /// A file's text, read by `parse`.
+    ///
+    /// # Errors
+    /// Why it is not known, or what is wrong with the text.
+    pub fn parse<T, E: fmt::Display>(
+        &self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, Unknown> {
+        parse(self.text(path)?).map_err(|error| Unknown(format!("{path}: {error}")))
+    }
+
+    /// A file that holds one number.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn number(&self, path: &str) -> Result<i64, Unknown> {
+        self.parse(path, number)
+    }
+
+    /// A file that holds one number, where there is such a file.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn optional_number(&self, path: &str) -> Result<Option<i64>, Unknown> {
+        match self.optional(path)? {
+            None => Ok(None),
+            Some(text) => number(text).map(Some).map_err(|error| Unknown(format!("{path}: {error}"))),
+        }
+    }
+
+    /// A file that holds a list of CPUs; none where there is no such file.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn cpus(&self, path: &str) -> Result<CpuSet, Unknown> {
+        match self.optional(path)?.map(str::trim) {
+            None | Some("" | "(null)") => Ok(CpuSet::EMPTY),
+            Some(text) => text.parse().map_err(|error| Unknown(format!("{path}: {error}"))),
+        }
+    }
+
+    /// The readable files that fit a pattern.
+    pub fn each(&self, pattern: &str) -> impl Iterator<Item = Found<'_>> {
+        let fixed = pattern.split(['#', '*']).next().unwrap_or_default();
+        self.read.range(fixed.to_owned()..).take_while(move |(path, _)| path.starts_with(fixed)).filter_map(
+            move |(path, read)| match read {
+                Read::Text(text) if matches_path(pattern, path) => {
+                    Some(Found { numbers: numbers(pattern, path), path, text: text.trim() })
+                }
+                _ => None,
+            },
+        )
+    }
+
+    /// As [`each`](Self::each), but a pattern that nothing fits must be known to fit nothing.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn some(&self, pattern: &str) -> Result<Vec<Found<'_>>, Unknown> {
+        let found: Vec<_> = self.each(pattern).collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let refused = self.read.iter().find_map(|(path, read)| match read {
+            Read::Refused(why) if matches_path(pattern, path) => Some(format!("{path} could not be read: {why}")),
+            _ => None,
+        });
+        match refused {
+            Some(why) => Err(Unknown(why)),
+            None => self.optional(pattern).map(|_| found),
+        }
+    }
+
+    /// Where the kernel's configuration may lie, by its release.
+    #[must_use]
+    pub fn config_paths(&self) -> Vec<String> {
+        let Some(Read::Text(release)) = self.read.get("/proc/sys/kernel/osrelease") else { return Vec::new() };
+        let release = release.trim();
+        // A release names a folder here; anything that could lead elsewhere is none.
+        if release.is_empty() || release.contains('/') || release.starts_with('.') {
+            return Vec::new();
+        }
+        ["/boot/config-", "/usr/lib/modules/", "/lib/modules/"]
+            .map(|start| match start {
+                "/boot/config-" => format!("{start}{release}"),
+                _ => format!("{start}{release}/config"),
+            })
+            .into()
+    }
+
+    /// In a capture: whether something near `path` was taken along, so that its absence means something.
+    fn has_neighbour(&self, path: &str) -> bool {
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let grandparent = parent.rsplit_once('/').map_or("", |(grandparent, _)| grandparent);
+        let deep = grandparent.matches('/').count() >= 2;
+        let holds = |dir: &str| {
+            let fixed = format!("{}/", dir.split(['#', '*']).next().unwrap_or_default().trim_end_matches('/'));
+            let fixed = if dir.contains(['#', '*']) { fixed.trim_end_matches('/').to_owned() } else { fixed };
+            self.read.range(fixed.clone()..).next().is_some_and(|(found, _)| found.starts_with(&fixed))
+        };
+        (!parent.is_empty() && holds(parent)) || (deep && holds(grandparent))
+    }
+}
+
+impl Facts {
+    /// The boot line.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn boot_line(&self) -> Result<BootLine, Unknown> {
+        Ok(BootLine::parse(self.files.text("/proc/cmdline")?))
+    }
+
+    /// The kernel's version.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub fn kernel(&self) -> Result<Version, Unknown> {
+        self.files.parse("/proc/sys/kernel/osrelease", str::parse)
+    }
+
+    /// The kernel's configuration.
+    ///
+    /// # Errors
+    /// Where it was looked for in vain.
+    pub fn config(&self) -> Result<Kconfig<'_>, Unknown> {
+        let paths = self.files.config_paths();
+        let all = || std::iter::once("/proc/config.gz").chain(paths.iter().map(String::as_str));
+        match all().find_map(|path| self.files.text(path).ok()) {
+            Some(text) => Ok(Kconfig::new(text)),
+            None => {
+                Err(Unknown(format!("no readable kernel configuration in {}", all().collect::<Vec<_>>().join(", "))))
+            }
+        }
+    }
+
+    /// The CPUs that run.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    pub fn online(&self) -> Result<CpuSet, Unknown> {
+        self.files.parse("/sys/devices/system/cpu/online", |text| text.trim().parse::<CpuSet>())
+    }
+
+    /// Process ids of the programs with one of these names.
+    #[must_use]
+    pub fn running(&self, names: &[&str]) -> Vec<(u32, &str)> {
+        self.files
+            .each("/proc/#/comm")
+            .filter(|found| names.contains(&found.text))
+            .map(|found| (found.numbers[0], found.text))
+            .collect()
+    }
+}
+
+fn number(text: &str) -> Result<i64, String> {
+    let text = text.trim();
+    text.parse().map_err(|_| format!("expected a number, found {:?}", text.chars().take(40).collect::<String>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(captured: bool) -> Files {
+        let mut files = Files::new(captured);
+        files.insert("/sys/devices/system/cpu/online", Read::Text("0-3\n".into()));
+        files.insert("/sys/devices/system/cpu/cpu0/cpuidle/state1/name", Read::Text("C1\n".into()));
+        files.insert("/proc/sys/kernel/x", Read::Refused("Permission denied".into()));
+        files
+    }
+
+    #[test]
+    fn what_a_capture_lacks_is_absent_only_beside_what_it_has() {
+        let files = files(true);
+        assert_eq!(files.optional("/sys/devices/system/cpu/isolated"), Ok(None));
+        assert_eq!(files.optional("/sys/devices/system/cpu/smt/active"), Ok(None));
+        assert!(files.optional("/sys/kernel/realtime").unwrap_err().0.contains("was not captured"));
+        assert!(files.some("/sys/devices/system/cpu/cpu#/cpufreq/scaling_governor").unwrap().is_empty());
+        assert!(files.some("/sys/class/net/*/threaded").is_err());
+    }
+
+    #[test]
+    fn on_the_machine_itself_a_path_that_nobody_asked_for_is_never_absent() {
+        assert!(files(false).optional("/sys/devices/system/cpu/isolated").is_err());
+    }
+
+    #[test]
+    fn a_refusal_keeps_the_reason() {
+        assert_eq!(
+            files(false).text("/proc/sys/kernel/x").unwrap_err().0,
+            "/proc/sys/kernel/x could not be read: Permission denied"
+        );
+    }
+
+    #[test]
+    fn a_malformed_text_is_unknown_with_what_was_found() {
+        let mut files = Files::new(false);
+        files.insert("/n", Read::Text("many\n".into()));
+        assert_eq!(files.number("/n").unwrap_err().0, "/n: expected a number, found \"many\"");
+    }
+
+    #[test]
+    fn a_release_that_is_no_plain_name_leads_nowhere() {
+        let mut files = Files::new(true);
+        files.insert("/proc/sys/kernel/osrelease", Read::Text("../../etc".into()));
+        assert!(files.config_paths().is_empty());
+    }
+}

@@ -1,0 +1,218 @@
+//! What a check found: evidence, its effect on each use, and the remedy.
+
+use serde::Serialize;
+use std::fmt;
+
+/// What somebody wants to do with the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Use {
+    /// A control loop with a period of 1 ms.
+    #[serde(rename = "loop-1khz")]
+    Loop1kHz,
+    /// A control loop with a period of 100 us.
+    #[serde(rename = "loop-10khz")]
+    Loop10kHz,
+    /// A thread that never sleeps and has a CPU for itself.
+    #[serde(rename = "polling")]
+    Polling,
+}
+
+impl Use {
+    /// All uses, in the order of reports.
+    pub const ALL: [Self; 3] = [Self::Loop1kHz, Self::Loop10kHz, Self::Polling];
+    /// Both loops.
+    pub const LOOPS: [Self; 2] = [Self::Loop1kHz, Self::Loop10kHz];
+
+    /// The name on the command line and in `--json`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loop1kHz => "loop-1khz",
+            Self::Loop10kHz => "loop-10khz",
+            Self::Polling => "polling",
+        }
+    }
+
+    /// The words for people.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Loop1kHz => "1 kHz loop",
+            Self::Loop10kHz => "10 kHz loop",
+            Self::Polling => "busy polling",
+        }
+    }
+}
+
+/// What a finding means for one use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Nothing.
+    #[default]
+    None,
+    /// It works, but deadlines may be missed.
+    Reservation,
+    /// Deadlines will be missed, or it cannot run at all.
+    Unfit,
+}
+
+/// How much a finding weighs; follows from its effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// As it should be.
+    Fine,
+    /// Worth knowing; no use suffers.
+    Note,
+    /// Could not be found out, and why.
+    Unknown,
+    /// Some use has reservations.
+    Warning,
+    /// Some use is unfit.
+    Problem,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fine => "fine",
+            Self::Note => "note",
+            Self::Unknown => "unknown",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        })
+    }
+}
+
+/// Who or what brings the remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// A command or a file, effective at once or at the next login.
+    Change,
+    /// `tahti shield apply` does it, and undoes it.
+    Shield,
+    /// A boot parameter.
+    Boot,
+    /// Another kernel.
+    Kernel,
+    /// A setting of the firmware (BIOS, UEFI).
+    Firmware,
+    /// Other hardware, or the host of a virtual machine.
+    Machine,
+}
+
+/// What to do about a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remedy {
+    /// Who or what brings it.
+    pub how: How,
+    /// The step, as an imperative.
+    pub text: String,
+}
+
+impl Remedy {
+    /// A remedy of kind `how`.
+    pub fn new(how: How, text: impl Into<String>) -> Self {
+        Self { how, text: text.into() }
+    }
+
+    /// Whether it takes a reboot.
+    #[must_use]
+    pub fn needs_reboot(&self) -> bool {
+        matches!(self.how, How::Boot | How::Kernel | How::Firmware)
+    }
+}
+
+/// A check's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    fine: bool,
+    effects: [Effect; 3],
+    /// What was found, one statement a line.
+    pub evidence: Vec<String>,
+    /// What to do about it.
+    pub remedy: Option<Remedy>,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn fine(evidence: impl Into<String>) -> Self {
+        Self { fine: true, effects: [Effect::None; 3], evidence: vec![evidence.into()], remedy: None }
+    }
+
+    /// Not as it should be. Without [`reserve`](Self::reserve) or [`unfit`](Self::unfit) it stays a note.
+    pub fn note(evidence: impl Into<String>) -> Self {
+        Self { fine: false, ..Self::fine(evidence) }
+    }
+
+    /// Another line of evidence.
+    #[must_use]
+    pub fn and(mut self, evidence: impl Into<String>) -> Self {
+        self.evidence.push(evidence.into());
+        self
+    }
+
+    /// These uses have reservations, unless worse was said.
+    #[must_use]
+    pub fn reserve(self, uses: &[Use]) -> Self {
+        self.at_least(Effect::Reservation, uses)
+    }
+
+    /// These uses are unfit.
+    #[must_use]
+    pub fn unfit(self, uses: &[Use]) -> Self {
+        self.at_least(Effect::Unfit, uses)
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn remedy(mut self, how: How, text: impl Into<String>) -> Self {
+        self.remedy = Some(Remedy::new(how, text));
+        self
+    }
+
+    /// What it means for `wanted`.
+    #[must_use]
+    pub fn effect(&self, wanted: Use) -> Effect {
+        self.effects[wanted as usize]
+    }
+
+    /// How much it weighs.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        match self.effects.iter().max() {
+            Some(Effect::Unfit) => Severity::Problem,
+            Some(Effect::Reservation) => Severity::Warning,
+            _ if self.fine => Severity::Fine,
+            _ => Severity::Note,
+        }
+    }
+
+    fn at_least(mut self, effect: Effect, uses: &[Use]) -> Self {
+        self.fine &= uses.is_empty();
+        for &wanted in uses {
+            let slot = &mut self.effects[wanted as usize];
+            *slot = (*slot).max(effect);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn severity_follows_from_the_worst_effect() {
+        assert_eq!(Finding::fine("x").severity(), Severity::Fine);
+        assert_eq!(Finding::note("x").severity(), Severity::Note);
+        let warning = Finding::note("x").reserve(&Use::ALL);
+        assert_eq!(warning.severity(), Severity::Warning);
+        let problem = warning.unfit(&[Use::Polling]).reserve(&[Use::Polling]);
+        assert_eq!(problem.severity(), Severity::Problem);
+        assert_eq!(problem.effect(Use::Polling), Effect::Unfit);
+        assert_eq!(problem.effect(Use::Loop1kHz), Effect::Reservation);
+    }
+}

@@ -1,0 +1,160 @@
+//! `/proc/cmdline`: the boot line.
+
+use base::CpuSet;
+
+/// One parameter of the boot line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name, with `-` written as `_`: the kernel treats them alike.
+    pub name: String,
+    /// What stands behind `=`, without quotes.
+    pub value: Option<String>,
+    /// As it was written.
+    pub text: String,
+}
+
+/// The parameters for the kernel, in order; what follows `--` belongs to the first program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BootLine {
+    parameters: Vec<Parameter>,
+}
+
+/// `isolcpus=` taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isolcpus {
+    /// Out of load balancing (the meaning of a list without flags).
+    pub domain: bool,
+    /// Managed interrupts stay away while another CPU can serve them.
+    pub managed_irq: bool,
+    /// No tick.
+    pub nohz: bool,
+    /// The CPUs; `None` where the kernel would not read the list.
+    pub cpus: Option<CpuSet>,
+}
+
+impl BootLine {
+    /// Splits a boot line as the kernel does: at blanks outside double quotes.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut parameters = Vec::new();
+        for word in words(text) {
+            if word == "--" {
+                break;
+            }
+            let plain = word.replace('"', "");
+            let (name, value) = match plain.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (plain.as_str(), None),
+            };
+            if !name.is_empty() {
+                parameters.push(Parameter { name: name.replace('-', "_"), value, text: word.to_owned() });
+            }
+        }
+        Self { parameters }
+    }
+
+    /// All parameters.
+    #[must_use]
+    pub fn all(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// The last parameter of that name (written with `_`): the one that counts.
+    #[must_use]
+    pub fn last(&self, name: &str) -> Option<&Parameter> {
+        self.parameters.iter().rev().find(|parameter| parameter.name == name)
+    }
+
+    /// The value of the last parameter of that name; empty where it stands alone.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.last(name).map(|parameter| parameter.value.as_deref().unwrap_or_default())
+    }
+
+    /// Whether a parameter of that name stands there.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.last(name).is_some()
+    }
+
+    /// A parameter whose value is a list of CPUs; `Some(None)` where the kernel would not read it.
+    #[must_use]
+    pub fn cpus(&self, name: &str) -> Option<Option<CpuSet>> {
+        self.value(name).map(cpu_list)
+    }
+
+    /// `isolcpus=[flag,…]list`.
+    #[must_use]
+    pub fn isolcpus(&self) -> Option<Isolcpus> {
+        let value = self.value("isolcpus")?;
+        let mut found = Isolcpus { domain: false, managed_irq: false, nohz: false, cpus: None };
+        let mut rest = value;
+        loop {
+            let (head, tail) = rest.split_once(',').unwrap_or((rest, ""));
+            match head {
+                "domain" => found.domain = true,
+                "managed_irq" => found.managed_irq = true,
+                "nohz" => found.nohz = true,
+                _ => break,
+            }
+            rest = tail;
+        }
+        if !found.managed_irq && !found.nohz {
+            found.domain = true;
+        }
+        found.cpus = cpu_list(rest);
+        Some(found)
+    }
+}
+
+/// A list as boot parameters take it; `all` and `N` (the last CPU) are not counted as CPUs here.
+fn cpu_list(text: &str) -> Option<CpuSet> {
+    text.parse::<CpuSet>().ok().filter(|cpus| !cpus.is_empty())
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    text.split(move |c: char| {
+        quoted ^= c == '"';
+        !quoted && c.is_whitespace()
+    })
+    .filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_last_of_a_name_counts_and_the_init_programs_arguments_do_not() {
+        let line = BootLine::parse("quiet isolcpus=1 dyndbg=\"file a.c +p\" isolcpus=2-3 -- nohz_full=1\n");
+        assert_eq!(line.value("isolcpus"), Some("2-3"));
+        assert_eq!(line.value("dyndbg"), Some("file a.c +p"));
+        assert!(line.has("quiet"));
+        assert!(!line.has("nohz_full"));
+        assert_eq!(BootLine::parse("skew-tick=1").value("skew_tick"), Some("1"));
+    }
+
+    #[test]
+    fn isolcpus_is_taken_apart() {
+        let check = |text: &str, domain, managed_irq, cpus: Option<&str>| {
+            let found = BootLine::parse(text).isolcpus().unwrap();
+            assert_eq!((found.domain, found.managed_irq), (domain, managed_irq), "{text}");
+            assert_eq!(found.cpus, cpus.map(|cpus| cpus.parse().unwrap()), "{text}");
+        };
+        check("isolcpus=2-3", true, false, Some("2-3"));
+        check("isolcpus=managed_irq,domain,2,3", true, true, Some("2-3"));
+        check("isolcpus=managed_irq,1", false, true, Some("1"));
+        check("isolcpus=4-N", true, false, None);
+        check("isolcpus=", true, false, None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".{0,60}") {
+            let line = BootLine::parse(&text);
+            let _ = (line.isolcpus(), line.cpus("nohz_full"));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `/proc/config.gz`: a gzip member, unpacked within a bound.
+
+/// The text within a gzip file, of at most `limit` bytes.
+///
+/// # Errors
+/// If it is no gzip file, is damaged, or is larger unpacked. The checksum at its end is not looked at:
+/// the kernel makes the file anew with each read.
+pub fn unpack(bytes: &[u8], limit: usize) -> Result<Vec<u8>, &'static str> {
+    const NAME: u8 = 8;
+    const COMMENT: u8 = 16;
+    const EXTRA: u8 = 4;
+    const HEADER_SUM: u8 = 2;
+    let [0x1f, 0x8b, 8, flags, _, _, _, _, _, _, rest @ ..] = bytes else { return Err("no gzip file") };
+    let mut rest = rest;
+    let mut skip = |count: Option<usize>| {
+        rest = count.and_then(|count| rest.get(count..)).ok_or("a gzip file that ends too early")?;
+        Ok::<_, &'static str>(rest)
+    };
+    let mut body = skip(Some(0))?;
+    if flags & EXTRA != 0 {
+        let length = body.first_chunk::<2>().map(|two| 2 + usize::from(u16::from_le_bytes(*two)));
+        body = skip(length)?;
+    }
+    for flag in [NAME, COMMENT] {
+        if flags & flag != 0 {
+            body = skip(body.iter().position(|&byte| byte == 0).map(|end| end + 1))?;
+        }
+    }
+    if flags & HEADER_SUM != 0 {
+        body = skip(Some(2))?;
+    }
+    miniz_oxide::inflate::decompress_to_vec_with_limit(body, limit)
+        .map_err(|_| "a gzip file that is damaged or too large unpacked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// `printf 'CONFIG_HZ=250\n' | gzip -n`.
+    const SMALL: &[u8] = &[
+        0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x73, 0xf6, 0xf7, 0x73, 0xf3, 0x74, 0x8f, 0xf7, 0x88, 0xb2, 0x35, 0x32,
+        0x35, 0xe0, 0x02, 0x00,
+    ];
+
+    #[test]
+    fn a_packed_configuration_is_read() {
+        assert_eq!(unpack(SMALL, 100).as_deref(), Ok(&b"CONFIG_HZ=250\n"[..]));
+        assert!(unpack(SMALL, 5).is_err());
+        assert!(unpack(&SMALL[..14], 100).is_err());
+        assert_eq!(unpack(b"CONFIG_HZ=250\n", 100), Err("no gzip file"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(flags: u8, tail in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let mut bytes = vec![0x1f, 0x8b, 8, flags, 0, 0, 0, 0, 0, 3];
+            bytes.extend(tail);
+            let _ = unpack(&bytes, 1 << 16);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The kernel's build configuration (`/proc/config.gz`, `/boot/config-…`).
+
+/// A kernel configuration, searched where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Kconfig<'a> {
+    text: &'a str,
+}
+
+impl<'a> Kconfig<'a> {
+    /// A configuration as `make` writes it.
+    #[must_use]
+    pub fn new(text: &'a str) -> Self {
+        Self { text }
+    }
+
+    /// The value of `CONFIG_name`: `y`, `m`, a number, a quoted string; nothing where it is not set.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        self.text.lines().find_map(|line| line.strip_prefix("CONFIG_")?.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// Whether `CONFIG_name` is built in.
+    #[must_use]
+    pub fn is_set(&self, name: &str) -> bool {
+        self.get(name) == Some("y")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_told_from_one_whose_name_it_begins() {
+        let config = Kconfig::new("CONFIG_PREEMPT_DYNAMIC=y\n# CONFIG_PREEMPT is not set\nCONFIG_HZ=250\nCONFIG_X=m\n");
+        assert!(config.is_set("PREEMPT_DYNAMIC"));
+        assert!(!config.is_set("PREEMPT"));
+        assert!(!config.is_set("X"));
+        assert_eq!(config.get("HZ"), Some("250"));
+    }
+}

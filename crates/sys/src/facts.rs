@@ -1,0 +1,130 @@
+//! Gathers what `host::doctor` wants to know: files below a root directory, and on the machine itself
+//! what can only be tried or measured. Decides nothing.
+
+use crate::error::Error;
+use crate::probe;
+use crate::root::RootDir;
+use host::doctor::{Facts, Files, Probes, Read, matches_component, reads, reads_then};
+use host::proc::gzip;
+use rustix::io::Errno;
+
+/// A kernel configuration has 300 KB; more than this is no configuration.
+const UNPACKED_BYTES_MAX: usize = 4 << 20;
+
+/// Files that one pattern may stand for: `/proc/*/comm` of a machine with many tasks.
+const FILES_PER_PATTERN_MAX: usize = 100_000;
+
+/// Reads every file that a check wants, then tries and measures if `root` is the machine itself.
+///
+/// Takes some 10 ms on a small machine. What it tries it tries on a thread that is then thrown away.
+#[must_use]
+pub fn gather(root: &RootDir) -> Facts {
+    let mut files = Files::new(!root.is_machine());
+    for pattern in reads() {
+        read(root, pattern, &mut files);
+    }
+    for path in reads_then(&files) {
+        read(root, &path, &mut files);
+    }
+    let probes = if root.is_machine() {
+        probe::all(root)
+    } else {
+        Probes::none("not tried: these are a capture's files, not the running machine")
+    };
+    Facts { files, probes }
+}
+
+/// Reads the files that a pattern stands for.
+fn read(root: &RootDir, pattern: &str, files: &mut Files) {
+    let mut paths = vec![String::new()];
+    for component in pattern.split('/').skip(1) {
+        let mut longer = Vec::new();
+        for dir in &paths {
+            if component.contains(['#', '*']) {
+                let from = if dir.is_empty() { "/" } else { dir };
+                // A directory that is not there or may not be listed holds no file that fits; the
+                // pattern as a whole is then entered as absent or refused below.
+                let names = root.list(from).unwrap_or_default();
+                let fits = names.iter().filter(|name| matches_component(component, name));
+                longer.extend(fits.map(|name| format!("{dir}/{name}")));
+            } else {
+                longer.push(format!("{dir}/{component}"));
+            }
+        }
+        longer.truncate(FILES_PER_PATTERN_MAX);
+        paths = longer;
+    }
+    let one = !pattern.contains(['#', '*']);
+    let mut any = false;
+    for path in paths {
+        match read_one(root, &path) {
+            // A capture lacks much; there the facts themselves decide what an absence means.
+            Read::Absent if !one || files.is_capture() => {}
+            found => {
+                any = true;
+                files.insert(path, found);
+            }
+        }
+    }
+    if !any && !one {
+        let fixed = pattern.split(['#', '*']).next().unwrap_or_default();
+        let folder = fixed.rsplit_once('/').map_or("", |(folder, _)| folder);
+        match root.list(folder) {
+            Err(error) if !absent(error.errno) => files.insert(pattern, refused(&error)),
+            _ if files.is_capture() => {}
+            _ => files.insert(pattern, Read::Absent),
+        }
+    }
+}
+
+fn read_one(root: &RootDir, path: &str) -> Read {
+    let bytes = match root.read_bytes(path) {
+        Ok(bytes) => bytes,
+        Err(error) if absent(error.errno) => return Read::Absent,
+        Err(error) if error.errno == Errno::ISDIR => return Read::Directory,
+        Err(error) => return refused(&error),
+    };
+    let bytes = if path.ends_with(".gz") {
+        match gzip::unpack(&bytes, UNPACKED_BYTES_MAX) {
+            Ok(text) => text,
+            Err(why) => return Read::Refused(why.to_owned()),
+        }
+    } else {
+        bytes
+    };
+    Read::Text(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A task that ended between listing and reading (`ESRCH`) is as absent as a file.
+fn absent(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::SRCH)
+}
+
+fn refused(error: &Error) -> Read {
+    Read::Refused(std::io::Error::from(error.errno).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::doctor::{Severity, Use, examine};
+
+    #[test]
+    fn no_check_looks_at_a_file_that_it_did_not_ask_for() {
+        let report = examine(&gather(&RootDir::machine()), &Use::ALL);
+        for entry in report.findings.iter().filter(|entry| entry.severity == Severity::Unknown) {
+            assert!(!entry.evidence[0].contains("a fault of this check"), "{}: {:?}", entry.id, entry.evidence);
+        }
+    }
+
+    #[test]
+    fn an_empty_capture_is_unknown_and_never_fine() {
+        let empty = std::env::temp_dir().join(format!("tahti-empty-{}", std::process::id()));
+        std::fs::create_dir_all(&empty).unwrap();
+        let report = examine(&gather(&RootDir::at(&empty)), &Use::ALL);
+        std::fs::remove_dir(&empty).unwrap();
+        for entry in report.findings {
+            assert_eq!(entry.severity, Severity::Unknown, "{}: {:?}", entry.id, entry.evidence);
+        }
+    }
+}

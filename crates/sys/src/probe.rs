@@ -1,0 +1,152 @@
+//! Finds out by trying and measuring: permissions, the cost of the clock, its discipline, SMIs.
+//!
+//! Everything that changes a thread is done to one that is thrown away; nothing outlives a probe.
+
+use crate::clock::{discipline, mono_now, mono_resolution};
+use crate::error::{Error, Result};
+use crate::root::RootDir;
+use crate::sched::{Scheduling, affinity, set_affinity, set_scheduling};
+use base::{CpuSet, Deadline, DurNs, Policy, Priority};
+use host::doctor::{ClockCost, Errno, NotTried, Permissions, Probe, Probes, Timex, Trial};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::thread;
+
+/// Makes all probes.
+#[must_use]
+pub fn all(root: &RootDir) -> Probes {
+    Probes { clock: on_a_thread(clock_cost), timex: timex(), permissions: permissions(), smi_count: smi_count(root) }
+}
+
+/// What a thread of this process may do. Each thing is tried on a thread of its own.
+///
+/// # Errors
+/// If no thread could be started.
+pub fn permissions() -> Probe<Permissions> {
+    let class = |policy| move || trial(set_scheduling(0, Scheduling { policy, reset_on_fork: true }));
+    let reservation =
+        Deadline { runtime: DurNs::from_us(100), deadline: DurNs::from_ms(100), period: DurNs::from_ms(100) };
+    Ok(Permissions {
+        fifo_1: on_a_thread(class(Policy::Fifo(Priority(1))))?,
+        fifo_80: on_a_thread(class(Policy::Fifo(Priority(80))))?,
+        rr_1: on_a_thread(class(Policy::Rr(Priority(1))))?,
+        deadline: on_a_thread(class(Policy::Deadline(reservation)))?,
+        memory_lock: on_a_thread(|| trial(lock_memory(1 << 20)))?,
+        affinity: on_a_thread(|| {
+            trial(affinity(0).and_then(|cpus| set_affinity(0, &cpus.lowest().map_or(CpuSet::EMPTY, CpuSet::single))))
+        })?,
+    })
+}
+
+/// What reading `CLOCK_MONOTONIC` costs: many batches, so that the cost of timing a batch vanishes.
+#[must_use]
+pub fn clock_cost() -> ClockCost {
+    const BATCHES: usize = 500;
+    const READS: u32 = 50;
+    let mut batches_ns: Vec<i64> = (0..BATCHES)
+        .map(|_| {
+            let start = mono_now();
+            for _ in 1..READS {
+                std::hint::black_box(mono_now());
+            }
+            (mono_now() - start).0
+        })
+        .collect();
+    batches_ns.sort_unstable();
+    let per_read = |ns: i64| u32::try_from(ns / i64::from(READS)).unwrap_or(u32::MAX);
+    ClockCost {
+        reads: BATCHES as u32 * READS,
+        median_ns: per_read(batches_ns[BATCHES / 2]),
+        p99_ns: per_read(batches_ns[BATCHES * 99 / 100]),
+        resolution_ns: mono_resolution().0 as u64,
+    }
+}
+
+/// The kernel's view of the discipline of `CLOCK_REALTIME`.
+///
+/// # Errors
+/// If the kernel refuses to tell.
+pub fn timex() -> Probe<Timex> {
+    let found = discipline().map_err(|error| NotTried(error.to_string()))?;
+    Ok(Timex {
+        synchronised: found.state != libc::TIME_ERROR && found.timex.status & libc::STA_UNSYNC == 0,
+        tai_offset_s: found.timex.tai,
+        estimated_error_us: found.timex.esterror,
+        maximum_error_us: found.timex.maxerror,
+        // `freq` is in parts per million with 16 bits of fraction.
+        frequency_ppb: found.timex.freq.saturating_mul(1000) >> 16,
+    })
+}
+
+/// System management interrupts since power on, as Intel's processors count them.
+///
+/// # Errors
+/// Where there is no such counter, or it may not be read.
+pub fn smi_count(root: &RootDir) -> Probe<u64> {
+    const MSR_SMI_COUNT: u64 = 0x34;
+    read_msr(root, 0, MSR_SMI_COUNT).map_err(|error| NotTried(error.to_string()))
+}
+
+/// Reads a model-specific register of `cpu` through `/dev/cpu/N/msr`.
+fn read_msr(root: &RootDir, cpu: u16, register: u64) -> Result<u64> {
+    let path = format!("/dev/cpu/{cpu}/msr");
+    let refused = |errno| Error { doing: format!("read register {register:#x} from {path}"), errno };
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = rustix::fs::open(root.path(&path), flags, rustix::fs::Mode::empty()).map_err(refused)?;
+    let mut bytes = [0; 8];
+    match rustix::io::pread(&file, &mut bytes, register).map_err(refused)? {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(refused(rustix::io::Errno::IO)),
+    }
+}
+
+/// Maps `bytes` of memory, locks them, and gives them back.
+fn lock_memory(bytes: usize) -> Result<()> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    let doing = |what: &str| format!("{what} {bytes} bytes of memory");
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }
+        .map_err(|errno| Error { doing: doing("map"), errno })?;
+    // SAFETY: `start` and `bytes` are the mapping just made.
+    let locked = unsafe { rustix::mm::mlock(start, bytes) };
+    // SAFETY: the mapping is this function's own and nothing refers to it any more; unmapping unlocks it.
+    let unmapped = unsafe { rustix::mm::munmap(start, bytes) };
+    locked.map_err(|errno| Error { doing: doing("lock"), errno })?;
+    unmapped.map_err(|errno| Error { doing: doing("unmap"), errno })
+}
+
+fn trial(result: Result<()>) -> Trial {
+    result.map_err(|error| Errno(error.errno.raw_os_error()))
+}
+
+/// Runs `work` on a thread that ends with it.
+fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Probe<T> {
+    let started = thread::Builder::new().name("probe".into()).spawn(work);
+    let handle = started.map_err(|error| NotTried(format!("no thread to try it on: {error}")))?;
+    handle.join().map_err(|_| NotTried("the thread that tried it ended early".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::scheduling;
+
+    #[test]
+    fn trying_leaves_the_calling_thread_as_it_was() {
+        let before = (scheduling(0), affinity(0));
+        permissions().unwrap();
+        assert_eq!((scheduling(0), affinity(0)), before);
+    }
+
+    #[test]
+    fn reading_the_clock_costs_something() {
+        let cost = clock_cost();
+        assert!(cost.median_ns > 0 && cost.median_ns <= cost.p99_ns, "{cost:?}");
+        assert!(cost.resolution_ns > 0);
+    }
+
+    #[test]
+    fn locking_more_memory_than_there_is_address_space_is_refused() {
+        assert!(lock_memory(usize::MAX / 2).is_err());
+        assert!(lock_memory(0).is_err());
+    }
+}
