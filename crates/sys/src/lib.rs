@@ -12,5 +12,6 @@ pub mod facts;
 pub mod probe;
 pub mod root;
 pub mod sched;
+pub mod signal;
 
 pub use error::{Error, Result};

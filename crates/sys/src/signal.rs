@@ -1,0 +1,98 @@
+//! Signals as something to poll for, instead of handlers.
+
+use crate::error::{Doing, Error, Result};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A descriptor that becomes readable when one of its signals arrives.
+///
+/// Its signals are blocked for the calling thread and those that it starts afterwards; a program started
+/// through `std::process::Command` gets an empty mask.
+#[derive(Debug)]
+pub struct SignalFd {
+    fd: OwnedFd,
+}
+
+/// A signal that arrived, and who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// The signal's number.
+    pub signal: i32,
+    /// The process that sent it; 0 for the kernel.
+    pub sender: i32,
+}
+
+impl SignalFd {
+    /// Blocks `signals` for the calling thread and makes them readable.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(signals: &[i32]) -> Result<Self> {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigemptyset initialises the whole set behind the pointer.
+        let _ = unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        // SAFETY: initialised just above.
+        let mut set = unsafe { set.assume_init() };
+        for signal in signals {
+            // SAFETY: `set` is an initialised signal set; a wrong number is answered with -1.
+            if unsafe { libc::sigaddset(&raw mut set, *signal) } != 0 {
+                return Err(Error::last(format!("name signal {signal}")));
+            }
+        }
+        // SAFETY: the kernel reads `set`; the old mask is not asked for.
+        let answer = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        if answer != 0 {
+            return Err(Error { doing: "block signals".into(), errno: Errno::from_raw_os_error(answer) });
+        }
+        // SAFETY: `set` is an initialised signal set, which the kernel only reads.
+        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(Error::last("open a signalfd"));
+        }
+        // SAFETY: the descriptor is new and nobody else owns it.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// The next signal that has arrived, if any.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read(&self) -> Result<Option<Arrived>> {
+        // `signalfd_siginfo` begins with the signal's number (u32), errno, code and the sender's pid (u32).
+        let mut bytes = [0u8; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut bytes)) {
+            Ok(_) => {
+                let word = |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+                Ok(Some(Arrived { signal: word(0), sender: word(12) }))
+            }
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(errno).doing(|| "read a signalfd".into()),
+        }
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blocked_signal_can_be_read_with_its_sender() {
+        std::thread::spawn(|| {
+            let signals = SignalFd::new(&[libc::SIGURG]).unwrap();
+            assert_eq!(signals.read(), Ok(None));
+            // SAFETY: raises a signal that this thread has blocked.
+            assert_eq!(unsafe { libc::raise(libc::SIGURG) }, 0);
+            let arrived = signals.read().unwrap().unwrap();
+            assert_eq!((arrived.signal, arrived.sender), (libc::SIGURG, std::process::id() as i32));
+            assert_eq!(signals.read(), Ok(None));
+        })
+        .join()
+        .unwrap();
+    }
+}
