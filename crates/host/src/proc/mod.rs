@@ -3,7 +3,12 @@
 //! No text panics a parser, and none allocates more than a small multiple of what it was given.
 
 pub mod boot_line;
+pub mod cgroup;
 pub mod gzip;
+pub mod interrupts;
 pub mod kconfig;
 pub mod limits;
+pub mod mountinfo;
+pub mod stat;
+pub mod status;
 pub mod version;

@@ -2,6 +2,7 @@
 
 use crate::doctor::{About, Check, Errno, Facts, Finding, How, Remedy, Unknown, Use};
 use crate::proc::limits::limit;
+use crate::proc::status;
 
 const CAP_SYS_NICE: u32 = 23;
 
@@ -153,10 +154,7 @@ impl Check for Affinity {
                 .remedy(How::Change, "a seccomp filter or a container forbids sched_setaffinity: change its profile"));
         }
         let online = facts.online()?;
-        let allowed = facts.files.parse("/proc/self/status", |text| {
-            let list = status_field(text, "Cpus_allowed_list:").ok_or("no line Cpus_allowed_list")?;
-            list.parse::<base::CpuSet>().map_err(|_| "Cpus_allowed_list is no list of CPUs")
-        })?;
+        let allowed = facts.files.parse("/proc/self/status", status::cpus_allowed)?;
         let missing = online.minus(&allowed);
         if missing.is_empty() {
             return Ok(Finding::fine("one CPU was granted; all that are online may be used"));
@@ -183,7 +181,7 @@ fn class_refused(facts: &Facts, errno: Errno) -> (Option<String>, Remedy) {
             let cause = "CAP_SYS_NICE is there and the kernel has RT_GROUP_SCHED: this cgroup has no real-time runtime";
             return (Some(cause.into()), change("see rt-group-sched".into()));
         }
-        if status_field(status, "Seccomp:") == Some("2") {
+        if status::field(status, "Seccomp") == Some("2") {
             let cause = "CAP_SYS_NICE is there, but a seccomp filter is in force";
             return (
                 Some(cause.into()),
@@ -240,10 +238,6 @@ fn container(facts: &Facts) -> Option<String> {
 
 /// Whether this process has a capability in force; nothing where that is not known.
 fn has_capability(facts: &Facts, capability: u32) -> Option<bool> {
-    let mask = status_field(facts.files.text("/proc/self/status").ok()?, "CapEff:")?;
-    Some(u64::from_str_radix(mask, 16).ok()? >> capability & 1 == 1)
-}
-
-fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    let mask = facts.files.parse("/proc/self/status", status::effective_capabilities).ok()?;
+    Some(mask >> capability & 1 == 1)
 }

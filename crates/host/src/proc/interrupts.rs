@@ -1,0 +1,125 @@
+//! `/proc/interrupts`: how often each interrupt came on each CPU.
+
+use base::CpuId;
+
+/// The whole table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interrupts<'a> {
+    /// The CPUs of the columns: those online.
+    pub cpus: Vec<CpuId>,
+    /// The rows in the file's order.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// A number of a device's interrupt, or a name such as `LOC`.
+    pub name: &'a str,
+    /// Counts by column; fewer than columns for rows that are not kept per CPU (`ERR`).
+    pub counts: Vec<u64>,
+    /// Chip, hardware number and actions, or the meaning of `name`.
+    pub description: &'a str,
+}
+
+impl<'a> Interrupts<'a> {
+    /// Reads the table.
+    ///
+    /// # Errors
+    /// If its first line names no CPUs.
+    pub fn parse(text: &'a str) -> Result<Self, String> {
+        let mut lines = text.lines();
+        let heading = lines.next().unwrap_or_default();
+        let cpus: Vec<CpuId> = heading
+            .split_whitespace()
+            .map(|word| word.strip_prefix("CPU").and_then(|number| number.parse().ok()))
+            .collect::<Option<_>>()
+            .filter(|cpus: &Vec<_>| !cpus.is_empty())
+            .ok_or_else(|| format!("line 1: expected CPU0 CPU1 ..., found {heading:.40?}"))?;
+        let rows = lines
+            .filter_map(|line| {
+                let (name, rest) = line.split_once(':')?;
+                let (counts, description) = counts(rest, cpus.len());
+                Some(Row { name: name.trim(), counts, description })
+            })
+            .collect();
+        Ok(Self { cpus, rows })
+    }
+
+    /// The row of that name.
+    #[must_use]
+    pub fn row(&self, name: &str) -> Option<&Row<'a>> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+}
+
+impl<'a> Row<'a> {
+    /// The number of a device's interrupt.
+    #[must_use]
+    pub fn number(&self) -> Option<u32> {
+        self.name.parse().ok()
+    }
+
+    /// The names of the actions of a device's interrupt: what stands behind the last wide gap.
+    pub fn actions(&self) -> impl Iterator<Item = &'a str> {
+        let names = match self.number().and_then(|_| self.description.rsplit_once("  ")) {
+            Some((_, names)) => names,
+            None => "",
+        };
+        names.split(',').map(str::trim).filter(|name| !name.is_empty())
+    }
+
+    /// On all CPUs together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+}
+
+fn counts(mut rest: &str, columns: usize) -> (Vec<u64>, &str) {
+    let mut counts = Vec::new();
+    while counts.len() < columns {
+        rest = rest.trim_start();
+        let (word, tail) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        let Ok(count) = word.parse() else { break };
+        counts.push(count);
+        rest = tail;
+    }
+    (counts, rest.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TABLE: &str = "           CPU0       CPU2\n\
+        24:          1          0  IO-APIC   5-edge      ACPI:Ged\n\
+        36:          0     124322 PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0\n\
+        40:          7          7   IR-IO-APIC   18-fasteoi   i801_smbus, ehci_hcd:usb1\n\
+        LOC:      89108      93209   Local timer interrupts\n\
+        ERR:          3\n";
+
+    #[test]
+    fn rows_have_counts_by_cpu_and_actions() {
+        let table = Interrupts::parse(TABLE).unwrap();
+        assert_eq!(table.cpus, [0, 2]);
+        let actions = |name: &str| table.row(name).unwrap().actions().collect::<Vec<_>>();
+        assert_eq!(actions("24"), ["ACPI:Ged"]);
+        assert_eq!(actions("36"), ["virtio1-req.0"]);
+        assert_eq!(actions("40"), ["i801_smbus", "ehci_hcd:usb1"]);
+        assert!(actions("LOC").is_empty());
+        assert_eq!(table.row("LOC").unwrap().total(), 182_317);
+        assert_eq!(table.row("ERR").unwrap().counts, [3]);
+        assert!(Interrupts::parse("").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[ 0-9:CPU,a-z\n]{0,120}") {
+            if let Ok(table) = Interrupts::parse(&text) {
+                table.rows.iter().for_each(|row| row.actions().for_each(drop));
+            }
+        }
+    }
+}
