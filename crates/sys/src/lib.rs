@@ -6,6 +6,7 @@
 //! One of the two crates where `unsafe` is allowed; each block holds one operation and its reason.
 #![allow(unsafe_code, reason = "the crate that talks to the kernel; every block states why it is sound")]
 
+pub mod child;
 pub mod clock;
 mod error;
 pub mod facts;
@@ -13,5 +14,7 @@ pub mod probe;
 pub mod root;
 pub mod sched;
 pub mod signal;
+pub mod spawn;
+pub mod trace;
 
 pub use error::{Error, Result};

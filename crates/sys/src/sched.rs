@@ -26,6 +26,14 @@ pub struct Scheduling {
 /// # Real-time
 /// One system call; allocates only for an error.
 pub fn set_scheduling(tid: Tid, scheduling: Scheduling) -> Result<()> {
+    let attr = attributes(scheduling);
+    // SAFETY: `attr` is a valid sched_attr whose size field tells its length; the kernel only reads it.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attr, 0u32) };
+    if answer == 0 { Ok(()) } else { Err(Error::last(format!("set thread {tid} to {}", scheduling.policy))) }
+}
+
+/// The kernel's form of a class. Async-signal-safe: pure arithmetic.
+pub(crate) fn attributes(scheduling: Scheduling) -> libc::sched_attr {
     let mut attr = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
         sched_policy: libc::SCHED_OTHER as u32,
@@ -50,9 +58,7 @@ pub fn set_scheduling(tid: Tid, scheduling: Scheduling) -> Result<()> {
                 (runtime.0 as u64, deadline.0 as u64, period.0 as u64);
         }
     }
-    // SAFETY: `attr` is a valid sched_attr whose size field tells its length; the kernel only reads it.
-    let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attr, 0u32) };
-    if answer == 0 { Ok(()) } else { Err(Error::last(format!("set thread {tid} to {}", scheduling.policy))) }
+    attr
 }
 
 /// Reads the scheduling class of thread `tid`.

@@ -1,0 +1,119 @@
+//! Children of this process.
+
+use crate::error::{Doing, Error, Result};
+use base::{DurNs, Size};
+
+/// How a child ended, and what it used.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The child.
+    pub pid: i32,
+    /// The wait status, as `wait(2)` encodes it.
+    pub status: i32,
+    /// Processor time in user mode.
+    pub user: DurNs,
+    /// Processor time in the kernel.
+    pub system: DurNs,
+    /// Largest resident set.
+    pub resident_max: Size,
+    /// Page faults with and without disk.
+    pub faults: (u64, u64),
+    /// Voluntary and involuntary context switches.
+    pub switches: (u64, u64),
+}
+
+/// What a look at the children found.
+#[derive(Clone, Copy, Debug)]
+pub enum Waited {
+    /// None has changed.
+    Nothing,
+    /// There are no children.
+    NoChildren,
+    /// This one ended and has been reaped.
+    Ended(Ended),
+    /// This one was stopped by a signal.
+    Stopped(i32),
+    /// This one goes on after a stop.
+    Continued(i32),
+}
+
+/// Looks, without waiting, whether `pid` (or any child: -1) changed.
+///
+/// # Errors
+/// The kernel's, but for "no such child", which is an answer.
+pub fn look(pid: i32, stops: bool) -> Result<Waited> {
+    let mut status = 0;
+    // SAFETY: a struct of integers; all zero is valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let flags = libc::WNOHANG | if stops { libc::WUNTRACED | libc::WCONTINUED } else { 0 };
+    // SAFETY: `status` and `usage` are writable.
+    let got = unsafe { libc::wait4(pid, &raw mut status, flags, &raw mut usage) };
+    match got {
+        0 => Ok(Waited::Nothing),
+        pid if pid > 0 && libc::WIFSTOPPED(status) => Ok(Waited::Stopped(pid)),
+        pid if pid > 0 && libc::WIFCONTINUED(status) => Ok(Waited::Continued(pid)),
+        pid if pid > 0 => Ok(Waited::Ended(ended(pid, status, &usage))),
+        _ => match Error::last(format!("look at child {pid}")) {
+            error if error.errno == rustix::io::Errno::CHILD => Ok(Waited::NoChildren),
+            error => Err(error),
+        },
+    }
+}
+
+fn ended(pid: i32, status: i32, usage: &libc::rusage) -> Ended {
+    let time = |time: libc::timeval| DurNs(time.tv_sec * 1_000_000_000 + time.tv_usec * 1_000);
+    Ended {
+        pid,
+        status,
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+        resident_max: Size(usage.ru_maxrss as u64 * 1024),
+        faults: (usage.ru_majflt as u64, usage.ru_minflt as u64),
+        switches: (usage.ru_nvcsw as u64, usage.ru_nivcsw as u64),
+    }
+}
+
+/// Sends `signal` to process `pid`, to the process group `-pid`, or checks with 0 that it exists.
+///
+/// # Errors
+/// The kernel's: `ESRCH`, `EPERM`.
+///
+/// # Real-time
+/// One system call; allocates only for an error.
+pub fn kill(pid: i32, signal: i32) -> Result<()> {
+    // SAFETY: numbers only.
+    let answer = unsafe { libc::kill(pid, signal) };
+    if answer == 0 { Ok(()) } else { Err(Error::last(format!("send signal {signal} to process {pid}"))) }
+}
+
+/// Makes this process the one to which orphaned descendants are given.
+///
+/// # Errors
+/// The kernel's.
+pub fn become_subreaper() -> Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .doing(|| "become the reaper of orphaned descendants".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_reaped_with_its_account() {
+        let words = |words: &[&str]| words.iter().map(|word| std::ffi::CString::new(*word).unwrap()).collect();
+        let argv = words(&["sh", "-c", "kill -9 $$"]);
+        let prepared = crate::spawn::Prepared::new(c"/bin/sh".to_owned(), argv, vec![], vec![]);
+        let pid = prepared.spawn().unwrap().child.unwrap();
+        let ended = loop {
+            match look(pid, false).unwrap() {
+                Waited::Ended(ended) => break ended,
+                Waited::Nothing => std::thread::yield_now(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((ended.pid, libc::WTERMSIG(ended.status)), (pid, libc::SIGKILL));
+        assert!(ended.faults.1 > 0);
+        assert!(matches!(look(pid, false).unwrap(), Waited::NoChildren));
+    }
+}

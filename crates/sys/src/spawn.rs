@@ -1,0 +1,395 @@
+//! Starting a program with everything set between `fork` and `exec`.
+//!
+//! Between the two the child may only make async-signal-safe calls: all memory it needs is prepared by
+//! [`Prepared`] before the fork, each [`Step`] is one or a few raw system calls, and failures travel to the
+//! parent through a pipe as numbers. Nothing in here allocates, locks or panics in the child.
+
+use crate::error::{Error, Result};
+use crate::sched::{Scheduling, attributes};
+use base::CpuSet;
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ffi::CString;
+
+/// One thing that the child does before `exec`.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// All signals to their default action, none blocked.
+    ResetSignals,
+    /// A session of its own, without a terminal.
+    NewSession,
+    /// A process group of its own.
+    NewGroup,
+    /// Makes the terminal `fd` the session's.
+    ControllingTerminal(RawFd),
+    /// Writes bytes to an open file: `0` to a control group's `tasks`.
+    Write(RawFd, Vec<u8>),
+    /// Scheduling class.
+    Scheduling(Scheduling),
+    /// CPUs.
+    Affinity(CpuSet),
+    /// Binds memory to the NUMA nodes of this mask.
+    MemoryNodes(u64),
+    /// Soft and hard resource limit by the kernel's number.
+    Limit(u32, u64, u64),
+    /// Working directory.
+    Directory(CString),
+    /// Keeps permitted capabilities over the next change of user.
+    KeepCapabilities,
+    /// Supplementary groups.
+    Groups(Vec<u32>),
+    /// Real, effective and saved group.
+    Group(u32),
+    /// Real, effective and saved user.
+    User(u32),
+    /// Takes a capability out of the bounding set for good.
+    DropBounding(u8),
+    /// Permitted, effective and inheritable capabilities.
+    Capabilities(u64),
+    /// Adds a capability to the ambient set.
+    RaiseAmbient(u8),
+    /// Duplicates a descriptor to a fixed number, inheritable.
+    Descriptor(RawFd, RawFd),
+    /// Marks all descriptors from this number on as closed at `exec`.
+    CloseFrom(RawFd),
+    /// The signal that the child gets when the thread that started it ends.
+    DeathSignal(i32),
+    /// Lets the parent trace it: stops after `exec`, before the first instruction.
+    TraceMe,
+}
+
+/// A step, and whether the start goes on when the kernel refuses it.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// What to do.
+    pub step: Step,
+    /// Whether a refusal ends the start.
+    pub required: bool,
+}
+
+/// A program start, ready for `fork`.
+#[derive(Debug)]
+pub struct Prepared {
+    program: CString,
+    argv: Vec<CString>,
+    envp: Vec<CString>,
+    steps: Vec<Wanted>,
+}
+
+/// A step that the kernel refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The step's index; `None` is `exec` itself.
+    pub step: Option<usize>,
+    /// The kernel's answer.
+    pub errno: rustix::io::Errno,
+}
+
+/// How a start went.
+#[derive(Debug)]
+pub struct Spawned {
+    /// The child, if it runs (or is stopped at `exec`); `None` if a required step or `exec` was refused.
+    pub child: Option<i32>,
+    /// Every refused step, in order; the last one ended the start where `child` is `None`.
+    pub refused: Vec<Refusal>,
+}
+
+/// The code of a failed `exec` in the pipe; more steps than that cannot be.
+const EXEC: u32 = u32::MAX;
+
+impl Prepared {
+    /// Keeps the words of a start; `program` is a path.
+    #[must_use]
+    pub fn new(program: CString, argv: Vec<CString>, envp: Vec<CString>, steps: Vec<Wanted>) -> Self {
+        Self { program, argv, envp, steps }
+    }
+
+    /// Forks, does the steps, executes. Returns when the program is about to run its first instruction, or
+    /// is stopped there ([`Step::TraceMe`]), or will never run (and has been reaped).
+    ///
+    /// # Errors
+    /// No pipe or no process could be made.
+    pub fn spawn(&self) -> Result<Spawned> {
+        let (reader, writer) = pipe()?;
+        let argv: Vec<*const libc::c_char> = pointers(&self.argv);
+        let envp: Vec<*const libc::c_char> = pointers(&self.envp);
+        // SAFETY: the child runs `run_child` only, which makes raw system calls on memory prepared above and
+        // ends in exec or _exit.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            run_child(self, &argv, &envp, writer.as_raw_fd());
+        }
+        if pid < 0 {
+            return Err(Error::last(format!("fork for {:?}", self.program)));
+        }
+        drop(writer);
+        let mut refused = Vec::new();
+        let mut word = [0u8; 8];
+        while read_whole(&reader, &mut word) {
+            let code = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+            let errno = i32::from_ne_bytes([word[4], word[5], word[6], word[7]]);
+            let step = (code != EXEC).then_some(code as usize);
+            refused.push(Refusal { step, errno: rustix::io::Errno::from_raw_os_error(errno) });
+        }
+        let ended = refused.last().is_some_and(|last| last.step.is_none_or(|step| self.steps[step].required));
+        if ended {
+            let mut status = 0;
+            // SAFETY: `status` is writable; the child is ours and is ending.
+            while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 && interrupted() {}
+        }
+        Ok(Spawned { child: (!ended).then_some(pid), refused })
+    }
+}
+
+fn interrupted() -> bool {
+    std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+}
+
+/// A pipe whose ends lie above all numbers that steps duplicate to.
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let doing = |_| Error::last("make a pipe for a program start");
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(doing)?;
+    Ok((reader, above(writer.as_raw_fd())?))
+}
+
+/// A duplicate of `fd` whose number is 100 or more, closed at `exec`, so that steps may duplicate to small
+/// numbers without hitting a source.
+///
+/// # Errors
+/// The kernel's (`EMFILE`, `EBADF`).
+pub fn above(fd: RawFd) -> Result<OwnedFd> {
+    // SAFETY: fcntl with a number; the kernel checks it.
+    let high = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 100) };
+    if high < 0 {
+        return Err(Error::last(format!("duplicate descriptor {fd}")));
+    }
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(high) })
+}
+
+fn pointers(words: &[CString]) -> Vec<*const libc::c_char> {
+    words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+fn read_whole(reader: &OwnedFd, word: &mut [u8; 8]) -> bool {
+    // Eight bytes are below PIPE_BUF: they arrive whole or not at all.
+    loop {
+        match rustix::io::read(reader, &mut word[..]) {
+            Ok(got) => return got == word.len(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// The child's life: never returns, never allocates.
+fn run_child(prepared: &Prepared, argv: &[*const libc::c_char], envp: &[*const libc::c_char], report: RawFd) -> ! {
+    for (index, wanted) in prepared.steps.iter().enumerate() {
+        let errno = perform(&wanted.step);
+        if errno != 0 {
+            tell(report, index as u32, errno);
+            if wanted.required {
+                leave();
+            }
+        }
+    }
+    // SAFETY: program, argv and envp are null-terminated and live in the parent's memory, of which the child
+    // has a copy.
+    unsafe { libc::execve(prepared.program.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    tell(report, EXEC, errno());
+    leave();
+}
+
+fn leave() -> ! {
+    // SAFETY: ends the process without running any destructor of the parent's.
+    unsafe { libc::_exit(127) }
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+fn tell(report: RawFd, code: u32, errno: i32) {
+    let mut word = [0u8; 8];
+    word[..4].copy_from_slice(&code.to_ne_bytes());
+    word[4..].copy_from_slice(&errno.to_ne_bytes());
+    // SAFETY: eight readable bytes; a failure to tell leaves the parent with a closed pipe.
+    unsafe { libc::write(report, word.as_ptr().cast(), word.len()) };
+}
+
+/// 0, or the errno of a call that answers -1.
+fn checked(answer: libc::c_long) -> i32 {
+    if answer < 0 { errno() } else { 0 }
+}
+
+/// Does one step; 0 or errno.
+fn perform(step: &Step) -> i32 {
+    match step {
+        Step::ResetSignals => reset_signals(),
+        // SAFETY: no memory is passed.
+        Step::NewSession => checked(unsafe { libc::setsid() }.into()),
+        // SAFETY: no memory is passed.
+        Step::NewGroup => checked(unsafe { libc::setpgid(0, 0) }.into()),
+        // SAFETY: no memory is passed; 0 means not to steal the terminal.
+        Step::ControllingTerminal(fd) => checked(unsafe { libc::ioctl(*fd, libc::TIOCSCTTY, 0) }.into()),
+        Step::Write(fd, bytes) => {
+            // SAFETY: the bytes belong to the step.
+            checked(unsafe { libc::write(*fd, bytes.as_ptr().cast(), bytes.len()) } as libc::c_long)
+        }
+        Step::Scheduling(scheduling) => {
+            let attr = attributes(*scheduling);
+            // SAFETY: `attr` is a valid sched_attr whose size field tells its length.
+            checked(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0u32) })
+        }
+        Step::Affinity(cpus) => {
+            let words = cpus.words();
+            // SAFETY: the kernel reads `size_of_val(words)` bytes behind the pointer.
+            checked(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(words), words.as_ptr()) })
+        }
+        // The kernel reads one word: it rounds the count down, hence 65.
+        Step::MemoryNodes(mask) => checked(
+            // SAFETY: one readable word of 64 bits.
+            unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_BIND, std::ptr::from_ref(mask), 65usize) },
+        ),
+        Step::Limit(resource, soft, hard) => {
+            let limit = libc::rlimit64 { rlim_cur: *soft, rlim_max: *hard };
+            // SAFETY: `limit` is readable, nothing is written.
+            checked(unsafe {
+                libc::syscall(libc::SYS_prlimit64, 0, *resource, &raw const limit, std::ptr::null::<libc::rlimit64>())
+            })
+        }
+        // SAFETY: a null-terminated string.
+        Step::Directory(dir) => checked(unsafe { libc::chdir(dir.as_ptr()) }.into()),
+        // SAFETY: numbers only.
+        Step::KeepCapabilities => checked(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) }.into()),
+        // Raw calls: glibc's wrappers would signal all threads of a process that has but one.
+        Step::Groups(groups) => {
+            // SAFETY: `groups` holds as many numbers as is told.
+            checked(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })
+        }
+        // SAFETY: numbers only.
+        Step::Group(gid) => checked(unsafe { libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid) }),
+        // SAFETY: numbers only.
+        Step::User(uid) => checked(unsafe { libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid) }),
+        Step::DropBounding(capability) => {
+            // SAFETY: numbers only.
+            let errno = checked(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, i32::from(*capability), 0, 0, 0) }.into());
+            // A capability that this kernel does not know cannot be had either.
+            if errno == libc::EINVAL { 0 } else { errno }
+        }
+        Step::Capabilities(mask) => capset(*mask),
+        // SAFETY: numbers only.
+        Step::RaiseAmbient(capability) => checked(
+            unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, i32::from(*capability), 0, 0) }
+                .into(),
+        ),
+        // SAFETY: numbers only.
+        Step::Descriptor(from, to) => checked(unsafe { libc::dup2(*from, *to) }.into()),
+        Step::CloseFrom(first) => {
+            // SAFETY: numbers only.
+            checked(unsafe { libc::syscall(libc::SYS_close_range, *first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
+        }
+        // SAFETY: numbers only.
+        Step::DeathSignal(signal) => checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, *signal, 0, 0, 0) }.into()),
+        // SAFETY: no memory is passed.
+        Step::TraceMe => checked(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) }),
+    }
+}
+
+fn reset_signals() -> i32 {
+    // SAFETY: all zero is a valid sigaction: the default action, no flags, empty mask.
+    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    for signal in 1..=64 {
+        // Refused for SIGKILL, SIGSTOP and the two that glibc keeps for itself; their action is the default.
+        // SAFETY: `default` is readable, nothing is written.
+        unsafe { libc::sigaction(signal, &raw const default, std::ptr::null_mut()) };
+    }
+    // SAFETY: all zero is the empty set.
+    let none: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `none` is readable, nothing is written.
+    checked(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) }.into())
+}
+
+/// `capset(2)` in its third version: permitted, effective and inheritable all `mask`.
+fn capset(mask: u64) -> i32 {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    #[repr(C)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    let half = |bits: u32| Data { effective: bits, permitted: bits, inheritable: bits };
+    let header = Header { version: 0x2008_0522, pid: 0 };
+    let data = [half(mask as u32), half((mask >> 32) as u32)];
+    // SAFETY: header and data have the layout of version 3: two data words sets.
+    checked(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<CString> {
+        words.iter().map(|word| CString::new(*word).unwrap()).collect()
+    }
+
+    fn wait(pid: i32) -> i32 {
+        let mut status = 0;
+        // SAFETY: `status` is writable.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        status
+    }
+
+    fn start(program: &str, argv: &[&str], steps: Vec<(Step, bool)>) -> Spawned {
+        let steps = steps.into_iter().map(|(step, required)| Wanted { step, required }).collect();
+        Prepared::new(CString::new(program).unwrap(), words(argv), words(&["A=b"]), steps).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_program_runs_with_what_was_set() {
+        let script = "test \"$A\" = b && test \"$(pwd)\" = / && test \"$(ulimit -n)\" = 77 && exit 5";
+        let steps = vec![
+            (Step::ResetSignals, true),
+            (Step::NewSession, true),
+            (Step::Directory(c"/".to_owned()), true),
+            (Step::Limit(libc::RLIMIT_NOFILE, 77, 77), true),
+            (Step::CloseFrom(3), true),
+        ];
+        let spawned = start("/bin/sh", &["sh", "-c", script], steps);
+        assert!(spawned.refused.is_empty());
+        assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap())), 5);
+    }
+
+    #[test]
+    fn a_missing_program_is_told_and_reaped() {
+        let spawned = start("/no/such/program", &["x"], vec![]);
+        assert!(spawned.child.is_none());
+        assert_eq!(spawned.refused, [Refusal { step: None, errno: rustix::io::Errno::NOENT }]);
+    }
+
+    #[test]
+    fn a_refused_step_ends_the_start_only_where_it_is_required() {
+        let impossible = || Step::Directory(c"/no/such/dir".to_owned());
+        let refusal = Refusal { step: Some(1), errno: rustix::io::Errno::NOENT };
+        let spawned = start("/bin/true", &["true"], vec![(Step::ResetSignals, true), (impossible(), true)]);
+        assert!(spawned.child.is_none());
+        assert_eq!(spawned.refused, [refusal]);
+        let spawned = start("/bin/true", &["true"], vec![(Step::ResetSignals, true), (impossible(), false)]);
+        assert_eq!(spawned.refused, [refusal]);
+        assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap())), 0);
+    }
+
+    #[test]
+    fn descriptors_arrive_under_the_wanted_number() {
+        let file = std::fs::File::open("/proc/self/stat").unwrap();
+        let high = above(file.as_raw_fd()).unwrap();
+        assert!(high.as_raw_fd() >= 100);
+        let steps = vec![(Step::CloseFrom(3), true), (Step::Descriptor(high.as_raw_fd(), 3), true)];
+        let spawned = start("/bin/sh", &["sh", "-c", "read a <&3 && test ! -e /proc/self/fd/100"], steps);
+        assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap())), 0);
+    }
+}
