@@ -21,8 +21,8 @@ pub enum Step {
     NewGroup,
     /// Makes the terminal `fd` the session's.
     ControllingTerminal(RawFd),
-    /// Writes bytes to an open file: `0` to a control group's `tasks`.
-    Write(RawFd, Vec<u8>),
+    /// Writes bytes to an existing file: `0` to a control group's `tasks`.
+    Write(CString, Vec<u8>),
     /// Scheduling class.
     Scheduling(Scheduling),
     /// CPUs.
@@ -231,10 +231,7 @@ fn perform(step: &Step) -> i32 {
         Step::NewGroup => checked(unsafe { libc::setpgid(0, 0) }.into()),
         // SAFETY: no memory is passed; 0 means not to steal the terminal.
         Step::ControllingTerminal(fd) => checked(unsafe { libc::ioctl(*fd, libc::TIOCSCTTY, 0) }.into()),
-        Step::Write(fd, bytes) => {
-            // SAFETY: the bytes belong to the step.
-            checked(unsafe { libc::write(*fd, bytes.as_ptr().cast(), bytes.len()) } as libc::c_long)
-        }
+        Step::Write(path, bytes) => write_file(path, bytes),
         Step::Scheduling(scheduling) => {
             let attr = attributes(*scheduling);
             // SAFETY: `attr` is a valid sched_attr whose size field tells its length.
@@ -293,6 +290,19 @@ fn perform(step: &Step) -> i32 {
         // SAFETY: no memory is passed.
         Step::TraceMe => checked(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) }),
     }
+}
+
+fn write_file(path: &CString, bytes: &[u8]) -> i32 {
+    // SAFETY: a null-terminated string.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return errno();
+    }
+    // SAFETY: the bytes belong to the step.
+    let answer = checked(unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) } as libc::c_long);
+    // SAFETY: the descriptor was opened above.
+    unsafe { libc::close(fd) };
+    answer
 }
 
 fn reset_signals() -> i32 {

@@ -4,6 +4,12 @@
 //! [`Shortfall`] where the spec allows to go on without. Nothing is set after the program runs that
 //! could have been set before.
 
+mod explain;
+mod lock;
+mod plan;
 mod spec;
+mod start;
+mod users;
 
 pub use spec::{Capability, InheritedFd, LaunchSpec, Limit, Resource, Shortfall, Terminal};
+pub use start::{LaunchError, Started, is_alive, start, start_ticks};

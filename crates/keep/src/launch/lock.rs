@@ -1,0 +1,83 @@
+//! Memory locks for programs that do not lock themselves: `mlockall`, called in their name at `exec`.
+
+use super::users::Identity;
+use super::{Capability, LaunchSpec, Resource, Shortfall};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use sys::root::RootDir;
+
+const SYS_MLOCKALL: i64 = 151;
+/// `MCL_CURRENT | MCL_FUTURE`.
+const CURRENT_AND_FUTURE: u64 = 3;
+
+fn shortfall(found: String, remedy: impl Into<String>) -> Shortfall {
+    Shortfall { wanted: "memory lock".to_owned(), found, remedy: remedy.into() }
+}
+
+/// Whether this program's memory can be locked from outside: known before it is started.
+pub(super) fn lockable(spec: &LaunchSpec, program: &Path, identity: &Identity) -> Result<(), Shortfall> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return Err(shortfall(
+            "locking the memory of other programs is built for x86_64 only".to_owned(),
+            "let the program call mlockall itself",
+        ));
+    }
+    let special = program.metadata().is_ok_and(|data| data.permissions().mode() & 0o6000 != 0);
+    let mut none = [0u8; 0];
+    let with_capabilities =
+        rustix::fs::getxattr(program, c"security.capability", &mut none[..]).is_ok_and(|size| size > 0);
+    if special || with_capabilities {
+        let what = if special { "setuid or setgid" } else { "given capabilities by its file" };
+        return Err(shortfall(
+            format!("{} is {what}: the kernel lets nobody act in its name at exec", program.display()),
+            "start it as its user, with `capabilities`, instead; or let it call mlockall itself",
+        ));
+    }
+    let root = RootDir::machine();
+    let status = root.read("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    let own = effective.unwrap_or(0) & Capability::IPC_LOCK.bit() != 0;
+    let stays_root = identity.uid.map_or(own, |uid| uid == 0 && own);
+    let capable = match &spec.capabilities {
+        Some(kept) => kept.contains(&Capability::IPC_LOCK),
+        None => stays_root,
+    };
+    let unlimited = match spec.limits.iter().find(|limit| limit.resource == Resource::Locked) {
+        Some(limit) => limit.value.is_none(),
+        None => root.read("/proc/self/limits").is_ok_and(|text| {
+            text.lines().any(|line| line.starts_with("Max locked memory") && line.contains("unlimited"))
+        }),
+    };
+    if capable || unlimited {
+        return Ok(());
+    }
+    Err(shortfall(
+        "its locked memory is limited and it has no CAP_IPC_LOCK: later allocations would fail".to_owned(),
+        "add CAP_IPC_LOCK to its capabilities, or lift the limit (`ulimit -l unlimited`, LimitMEMLOCK=infinity)",
+    ))
+}
+
+/// Locks the memory of `pid`, which is stopped at its `exec`, now and for ever, and lets it run.
+/// Proven by `VmLck` of `/proc/PID/status`.
+pub(super) fn lock_memory(pid: i32) -> Result<(), Shortfall> {
+    let traced =
+        |error: sys::Error| shortfall(error.to_string(), "allow ptrace (kernel.yama.ptrace_scope, seccomp filters)");
+    sys::trace::await_exec(pid).map_err(traced)?;
+    let answer = sys::trace::inject(pid, SYS_MLOCKALL, [CURRENT_AND_FUTURE, 0, 0]);
+    let status = RootDir::machine().read(&format!("/proc/{pid}/status")).unwrap_or_default();
+    sys::trace::detach(pid).map_err(traced)?;
+    let answer = answer.map_err(traced)?;
+    let locked =
+        status.lines().find_map(|line| line.strip_prefix("VmLck:")?.trim().split(' ').next()?.parse::<u64>().ok());
+    match (answer, locked) {
+        (0, Some(1..)) => Ok(()),
+        (0, _) => Err(shortfall(
+            "mlockall succeeded, but /proc/PID/status shows nothing locked".to_owned(),
+            "report this with the kernel's version",
+        )),
+        (errno, _) => Err(shortfall(
+            format!("mlockall: {}", std::io::Error::from_raw_os_error(-errno as i32)),
+            "add CAP_IPC_LOCK to its capabilities, or lift the limit (`ulimit -l unlimited`)",
+        )),
+    }
+}

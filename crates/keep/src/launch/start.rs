@@ -1,0 +1,171 @@
+//! From a [`LaunchSpec`] to a running process.
+
+use super::explain::explain;
+use super::lock::lock_memory;
+use super::plan::Plan;
+use super::{LaunchSpec, Shortfall};
+use crate::keeper::protocol::ChildId;
+use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use sys::child::Waited;
+use sys::root::RootDir;
+use sys::spawn::{Prepared, Step, Wanted};
+
+const SIGKILL: i32 = 9;
+
+/// A process that could not be started as wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchError {
+    /// The process's name.
+    pub process: String,
+    /// What was wanted of it.
+    pub wanted: String,
+    /// What the kernel answered, or what is missing.
+    pub found: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot start {}: no {}: {}; {}", self.process, self.wanted, self.found, self.remedy)
+    }
+}
+
+impl std::error::Error for LaunchError {}
+
+/// A process that runs, and the starter's ends of its streams.
+#[derive(Debug)]
+pub struct Started {
+    /// The process.
+    pub child: ChildId,
+    /// What it wanted and could not have; empty where the spec requires everything.
+    pub shortfalls: Vec<Shortfall>,
+    /// The other end of its terminal, for [`Terminal::Pty`].
+    pub pty: Option<OwnedFd>,
+    /// The reading ends of its output and error, for [`Terminal::Pipes`].
+    pub pipes: Option<[OwnedFd; 2]>,
+}
+
+/// Starts a process. Everything in the spec is set when its first instruction runs.
+///
+/// The calling thread is its parent: it must be the one that reaps it.
+///
+/// # Errors
+/// What could not be had, with the remedy; nothing runs then.
+pub fn start(spec: &LaunchSpec) -> Result<Started, LaunchError> {
+    let error = |wanted: &str, found: String, remedy: &str| LaunchError {
+        process: spec.name.clone(),
+        wanted: wanted.to_owned(),
+        found,
+        remedy: remedy.to_owned(),
+    };
+    if spec.argv.is_empty() {
+        return Err(error("program", "the command is empty".into(), "name a program"));
+    }
+    let program = find_program(spec).map_err(|found| error("program", found, "check its path and PATH"))?;
+    let plan = Plan::of(spec, &program)?;
+    let words = |words: &mut dyn Iterator<Item = String>| -> Result<Vec<CString>, LaunchError> {
+        words
+            .map(|word| CString::new(word).map_err(|_| error("such word", "it holds a zero byte".into(), "remove it")))
+            .collect()
+    };
+    let argv = words(&mut spec.argv.iter().cloned())?;
+    let envp = words(&mut environment(spec, &plan.variables).into_iter().map(|(k, v)| format!("{k}={v}")))?;
+    let file = CString::new(program.as_os_str().as_bytes())
+        .map_err(|_| error("program", "its path holds a zero byte".into(), "remove it"))?;
+    let prepared = Prepared::new(file, argv, envp, plan.steps.clone());
+    let spawned = prepared
+        .spawn()
+        .map_err(|cause| error("process", cause.to_string(), "see the limits (ulimit -u, pids cgroup)"))?;
+    let mut shortfalls = plan.shortfalls;
+    for refusal in &spawned.refused {
+        shortfalls.push(explain(spec, &program, refusal.step.map(|step| &plan.steps[step].step), refusal.errno));
+    }
+    let fatal = |shortfall: Shortfall| LaunchError {
+        process: spec.name.clone(),
+        wanted: shortfall.wanted,
+        found: shortfall.found,
+        remedy: shortfall.remedy,
+    };
+    let Some(pid) = spawned.child else {
+        return Err(shortfalls.pop().map_or_else(|| error("process", "it ended at once".into(), "try again"), fatal));
+    };
+    let traced = |wanted: &Wanted| matches!(wanted.step, Step::TraceMe);
+    if let Some(index) = plan.steps.iter().position(traced)
+        && !spawned.refused.iter().any(|refusal| refusal.step == Some(index))
+        && let Err(shortfall) = lock_memory(pid)
+    {
+        if spec.require_rt {
+            end(pid);
+            return Err(fatal(shortfall));
+        }
+        shortfalls.push(shortfall);
+    }
+    let Some(start_ticks) = start_ticks(pid) else {
+        return Err(error("process", format!("process {pid} vanished"), "try again"));
+    };
+    Ok(Started { child: ChildId { pid, start_ticks }, shortfalls, pty: plan.pty, pipes: plan.pipes })
+}
+
+/// The start time of a process in clock ticks since boot, `None` if there is none (or a zombie without it).
+#[must_use]
+pub fn start_ticks(pid: i32) -> Option<u64> {
+    let text = RootDir::machine().read(&format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Whether this very process still runs (and is no zombie).
+#[must_use]
+pub fn is_alive(child: ChildId) -> bool {
+    let Ok(text) = RootDir::machine().read(&format!("/proc/{}/stat", child.pid)) else { return false };
+    let Some((_, rest)) = text.rsplit_once(')') else { return false };
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next().unwrap_or("X");
+    state != "Z" && state != "X" && fields.nth(18).and_then(|ticks| ticks.parse().ok()) == Some(child.start_ticks)
+}
+
+/// The variables of a process.
+fn environment(spec: &LaunchSpec, added: &[(String, String)]) -> BTreeMap<String, String> {
+    let own = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    let mut all: BTreeMap<String, String> = if spec.env_clear { BTreeMap::new() } else { own.collect() };
+    all.extend(spec.env.clone());
+    all.extend(added.iter().cloned());
+    all
+}
+
+/// The program's path, as `execvp` would find it; relative to the spec's directory.
+fn find_program(spec: &LaunchSpec) -> Result<PathBuf, String> {
+    let name = &spec.argv[0];
+    let here = spec.dir.clone().unwrap_or_else(|| PathBuf::from("."));
+    let executable =
+        |path: &Path| path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
+    if name.contains('/') {
+        let path = here.join(name);
+        return match path.metadata() {
+            Ok(_) if executable(&path) => Ok(std::path::absolute(&path).unwrap_or(path)),
+            Ok(_) => Err(format!("{} is no executable file", path.display())),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        };
+    }
+    let path = match spec.env.get("PATH") {
+        Some(path) => path.into(),
+        None => std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+    };
+    let found = std::env::split_paths(&path).map(|dir| here.join(dir).join(name)).find(|path| executable(path));
+    found.ok_or_else(|| format!("{name:?} is in no directory of PATH ({})", path.display()))
+}
+
+/// Ends a process that must not run, and reaps it.
+fn end(pid: i32) {
+    // A process that is already gone needs no end.
+    let _ = sys::child::kill(pid, SIGKILL);
+    while matches!(sys::child::look(pid, false), Ok(Waited::Nothing)) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,74 @@
+//! Users and groups by name, from `/etc/passwd` and `/etc/group`; other name services are not asked.
+
+use sys::root::RootDir;
+
+/// Whom a process runs as; `None` leaves what the starter is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    /// Supplementary groups.
+    pub(super) groups: Option<Vec<u32>>,
+}
+
+/// Looks up user and group, each a name or a number.
+pub(super) fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, String> {
+    if user.is_none() && group.is_none() {
+        return Ok(Identity::default());
+    }
+    let root = RootDir::machine();
+    let read = |path| root.read(path).map_err(|error| error.to_string());
+    resolve(user, group, &read("/etc/passwd")?, &read("/etc/group")?)
+}
+
+fn resolve(user: Option<&str>, group: Option<&str>, passwd: &str, groups: &str) -> Result<Identity, String> {
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
+    let mut identity = Identity::default();
+    if let Some(user) = user {
+        let entry = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| {
+            fields.first() == Some(&user) || number(Some(user)).is_some() && fields.get(2) == Some(&user)
+        });
+        identity.uid = number(entry.as_ref().and_then(|fields| fields.get(2).copied())).or(number(Some(user)));
+        if identity.uid.is_none() {
+            return Err(format!("there is no user {user:?} in /etc/passwd"));
+        }
+        identity.gid = number(entry.as_ref().and_then(|fields| fields.get(3).copied())).or(identity.uid);
+        let name = entry.as_ref().and_then(|fields| fields.first().copied());
+        let member =
+            |line: &&str| line.rsplit(':').next().is_some_and(|list| list.split(',').any(|one| Some(one) == name));
+        let theirs = groups.lines().filter(member).filter_map(|line| number(line.split(':').nth(2)));
+        identity.groups = Some(identity.gid.into_iter().chain(theirs).collect());
+    }
+    if let Some(group) = group {
+        let entry = groups.lines().find(|line| line.split(':').next() == Some(group));
+        let gid = number(entry.and_then(|line| line.split(':').nth(2))).or(number(Some(group)));
+        identity.gid = Some(gid.ok_or_else(|| format!("there is no group {group:?} in /etc/group"))?);
+        identity.groups.get_or_insert_default().extend(identity.gid);
+    }
+    Ok(identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nllrf:x:1001:1002::/home/llrf:/bin/sh\n";
+    const GROUP: &str = "root:x:0:\nllrf:x:1002:\ndialout:x:20:llrf,other\naudio:x:29:other\n";
+
+    #[test]
+    fn users_bring_their_groups() {
+        let found = resolve(Some("llrf"), None, PASSWD, GROUP).unwrap();
+        assert_eq!(found, Identity { uid: Some(1001), gid: Some(1002), groups: Some(vec![1002, 20]) });
+        assert_eq!(resolve(Some("1001"), None, PASSWD, GROUP).unwrap(), found);
+        let found = resolve(Some("llrf"), Some("audio"), PASSWD, GROUP).unwrap();
+        assert_eq!(found, Identity { uid: Some(1001), gid: Some(29), groups: Some(vec![1002, 20, 29]) });
+        let found = resolve(Some("4242"), None, PASSWD, GROUP).unwrap();
+        assert_eq!(found, Identity { uid: Some(4242), gid: Some(4242), groups: Some(vec![4242]) });
+    }
+
+    #[test]
+    fn unknown_names_are_refused() {
+        assert_eq!(resolve(Some("lrf"), None, PASSWD, GROUP).unwrap_err(), "there is no user \"lrf\" in /etc/passwd");
+        assert!(resolve(None, Some("x"), PASSWD, GROUP).unwrap_err().contains("group"));
+    }
+}

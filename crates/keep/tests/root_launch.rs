@@ -1,0 +1,203 @@
+//! Starting processes on the real kernel, as root: what was wanted is read back from the kernel.
+
+use base::Policy;
+use keep::launch::{Capability, LaunchSpec, Limit, Resource, Shortfall, Started, Terminal, start};
+use std::path::PathBuf;
+use sys::child::{Waited, kill, look};
+use sys::root::RootDir;
+
+fn root() -> RootDir {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "this test must run as root (cargo xtask test --unprivileged leaves it out)"
+    );
+    RootDir::machine()
+}
+
+/// A process that is killed and reaped when the test is over, however it ends.
+struct Running(Started);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Gone already is fine.
+        let _ = kill(self.0.child.pid, 9);
+        while matches!(look(self.0.child.pid, false), Ok(Waited::Nothing)) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn sleeper() -> LaunchSpec {
+    let mut spec = LaunchSpec::new("sleeper", ["sleep", "20"]);
+    (spec.terminal, spec.require_rt) = (Terminal::Null, true);
+    spec
+}
+
+fn run(spec: &LaunchSpec) -> Running {
+    Running(start(spec).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn status(running: &Running, field: &str) -> String {
+    let text = root().read(&format!("/proc/{}/status", running.0.child.pid)).unwrap();
+    text.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim().to_owned()
+}
+
+#[test]
+fn every_class_is_what_the_kernel_reads_back() {
+    root();
+    for text in ["fifo:7", "rr:3", "batch:5", "idle", "other:-4", "deadline:1ms/50ms/100ms"] {
+        let policy: Policy = text.parse().unwrap();
+        let mut spec = sleeper();
+        spec.policy = Some(policy);
+        let running = run(&spec);
+        let found = sys::sched::scheduling(running.0.child.pid).unwrap();
+        assert_eq!(found.policy, policy);
+        assert_eq!(found.reset_on_fork, matches!(policy, Policy::Deadline(_)), "{text}");
+    }
+}
+
+#[test]
+fn cpus_limits_directory_and_cpuset_are_set_before_the_program_runs() {
+    let root = root();
+    let mut spec = sleeper();
+    spec.cpus = Some("1".parse().unwrap());
+    spec.dir = Some("/usr".into());
+    spec.limits = vec![Limit { resource: Resource::Files, value: Some(55) }];
+    spec.oom_score = Some(500);
+    spec.env.insert("BEAM".into(), "on".into());
+    let running = run(&spec);
+    assert_eq!(status(&running, "Cpus_allowed_list:"), "1");
+    let at = |name: &str| format!("/proc/{}/{name}", running.0.child.pid);
+    assert_eq!(std::fs::read_link(at("cwd")).unwrap(), PathBuf::from("/usr"));
+    let limits = root.read(&at("limits")).unwrap();
+    assert!(limits.lines().any(|line| line.starts_with("Max open files") && line.contains(" 55 ")), "{limits}");
+    assert_eq!(root.read(&at("oom_score_adj")).unwrap().trim(), "500");
+    assert!(root.read(&at("environ")).unwrap().contains("BEAM=on"));
+}
+
+#[test]
+fn memory_of_a_foreign_program_is_locked() {
+    root();
+    let mut spec = sleeper();
+    spec.mlock = true;
+    let running = run(&spec);
+    let kib = |field| status(&running, field).split(' ').next().unwrap().parse::<u64>().unwrap();
+    assert!(kib("VmLck:") > 0, "locked before the first instruction");
+    // The shared library is mapped long after exec: MCL_FUTURE holds.
+    while !status(&running, "State:").starts_with('S') {
+        std::thread::yield_now();
+    }
+    let (locked, size) = (kib("VmLck:"), kib("VmSize:"));
+    assert!(size > 1000 && locked * 10 > size * 9, "{locked} of {size} KiB locked");
+}
+
+#[test]
+fn memory_of_a_setuid_program_cannot_be_locked_from_outside() {
+    root();
+    let file = std::env::temp_dir().join(format!("tahti-setuid-{}", std::process::id()));
+    std::fs::copy("/bin/sleep", &file).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
+    let mut spec = sleeper();
+    spec.argv[0] = file.display().to_string();
+    spec.mlock = true;
+    let refused = start(&spec);
+    spec.require_rt = false;
+    let Running(Started { shortfalls, .. }) = &run(&spec);
+    std::fs::remove_file(&file).unwrap();
+    let error = refused.unwrap_err();
+    assert!(error.found.contains("setuid") && error.remedy.contains("capabilities"), "{error}");
+    assert!(matches!(&shortfalls[..], [Shortfall { wanted, .. }] if wanted == "memory lock"), "{shortfalls:?}");
+}
+
+#[test]
+fn a_user_gets_the_capabilities_declared_and_no_other() {
+    root();
+    let mut spec = sleeper();
+    spec.user = Some("nobody".into());
+    spec.policy = Some("fifo:5".parse().unwrap());
+    spec.mlock = true;
+    let refused = start(&spec).unwrap_err();
+    assert!(refused.remedy.contains("CAP_IPC_LOCK"), "{refused}");
+    spec.capabilities = Some(vec![Capability::IPC_LOCK, Capability::SYS_NICE]);
+    let running = run(&spec);
+    let expected = format!("{:016x}", Capability::IPC_LOCK.bit() | Capability::SYS_NICE.bit());
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(status(&running, set), expected, "{set}");
+    }
+    assert_eq!(status(&running, "Uid:").split('\t').next(), Some("65534"));
+    assert_eq!(sys::sched::scheduling(running.0.child.pid).unwrap().policy, "fifo:5".parse().unwrap());
+    assert_ne!(status(&running, "VmLck:"), "0 kB");
+}
+
+/// A control group that is removed at the test's end.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(controller: &str) -> Self {
+        let dir = PathBuf::from(format!("/sys/fs/cgroup/{controller}/tahti-launch-test-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}; cgroup v1 is needed", dir.display()));
+        Self(dir)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The group is busy until the kernel has let go of its last task.
+        for _ in 0..1000 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_cpu_group_without_real_time_runtime_is_named_with_its_remedy() {
+    root();
+    let group = Group::new("cpu");
+    if !group.0.join("cpu.rt_runtime_us").exists() {
+        panic!("this kernel has no RT_GROUP_SCHED: the test belongs to machines that have");
+    }
+    let mut spec = sleeper();
+    spec.cgroups = vec![group.0.clone()];
+    spec.policy = Some("fifo:10".parse().unwrap());
+    let error = start(&spec).unwrap_err();
+    assert!(error.found.contains("cpu.rt_runtime_us = 0"), "{error}");
+    assert!(error.remedy.contains(&format!("echo 950000 > {}/cpu.rt_runtime_us", group.0.display())), "{error}");
+    // Without `require_rt` it runs, and says what it could not have.
+    spec.require_rt = false;
+    let running = run(&spec);
+    assert_eq!(running.0.shortfalls.len(), 1);
+    assert_eq!(sys::sched::scheduling(running.0.child.pid).unwrap().policy, Policy::OTHER);
+}
+
+#[test]
+fn a_cpuset_is_joined_before_the_cpus_are_set() {
+    let root = root();
+    let group = Group::new("cpuset");
+    let mut spec = sleeper();
+    spec.cgroups = vec![group.0.clone()];
+    let error = start(&spec).unwrap_err();
+    assert!(error.remedy.contains("cpuset.mems"), "{error}");
+    std::fs::write(group.0.join("cpuset.cpus"), "1").unwrap();
+    std::fs::write(group.0.join("cpuset.mems"), "0").unwrap();
+    let running = run(&spec);
+    assert_eq!(status(&running, "Cpus_allowed_list:"), "1");
+    let own = root.read(&format!("/proc/{}/cgroup", running.0.child.pid)).unwrap();
+    assert!(own.contains("cpuset:/tahti-launch-test"), "{own}");
+    drop(running);
+    spec.cpus = Some("0".parse().unwrap());
+    let error = start(&spec).unwrap_err();
+    assert!(error.wanted == "CPUs 0" && error.remedy.contains("cpuset"), "{error}");
+}
+
+#[test]
+fn a_reservation_on_some_of_the_cpus_is_refused_with_the_partition_as_remedy() {
+    root();
+    let mut spec = sleeper();
+    spec.cpus = Some("1".parse().unwrap());
+    spec.policy = Some("deadline:1ms/10ms/10ms".parse().unwrap());
+    let error = start(&spec).unwrap_err();
+    assert!(error.remedy.contains("partition"), "{error}");
+}
