@@ -1,6 +1,6 @@
 //! `/proc/cmdline`: the boot line.
 
-use base::CpuSet;
+use base::{CpuId, CpuSet};
 
 /// One parameter of the boot line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,15 +77,16 @@ impl BootLine {
         self.last(name).is_some()
     }
 
-    /// A parameter whose value is a list of CPUs; `Some(None)` where the kernel would not read it.
+    /// A parameter whose value is a list of CPUs, `last` being the machine's last; `Some(None)` where
+    /// the kernel would not read it.
     #[must_use]
-    pub fn cpus(&self, name: &str) -> Option<Option<CpuSet>> {
-        self.value(name).map(cpu_list)
+    pub fn cpus(&self, name: &str, last: CpuId) -> Option<Option<CpuSet>> {
+        self.value(name).map(|text| cpu_list(text, last))
     }
 
-    /// `isolcpus=[flag,…]list`.
+    /// `isolcpus=[flag,…]list`, `last` being the machine's last CPU.
     #[must_use]
-    pub fn isolcpus(&self) -> Option<Isolcpus> {
+    pub fn isolcpus(&self, last: CpuId) -> Option<Isolcpus> {
         let value = self.value("isolcpus")?;
         let mut found = Isolcpus { domain: false, managed_irq: false, nohz: false, cpus: None };
         let mut rest = value;
@@ -102,13 +103,14 @@ impl BootLine {
         if !found.managed_irq && !found.nohz {
             found.domain = true;
         }
-        found.cpus = cpu_list(rest);
+        found.cpus = cpu_list(rest, last);
         Some(found)
     }
 }
 
-/// A list as boot parameters take it; `all` and `N` (the last CPU) are not counted as CPUs here.
-fn cpu_list(text: &str) -> Option<CpuSet> {
+/// A list as boot parameters take it: `all` is every CPU and `N` the last one.
+fn cpu_list(text: &str, last: CpuId) -> Option<CpuSet> {
+    let text = text.replace("all", "0-N").replace('N', &last.to_string());
     text.parse::<CpuSet>().ok().filter(|cpus| !cpus.is_empty())
 }
 
@@ -139,14 +141,16 @@ mod tests {
     #[test]
     fn isolcpus_is_taken_apart() {
         let check = |text: &str, domain, managed_irq, cpus: Option<&str>| {
-            let found = BootLine::parse(text).isolcpus().unwrap();
+            let found = BootLine::parse(text).isolcpus(7).unwrap();
             assert_eq!((found.domain, found.managed_irq), (domain, managed_irq), "{text}");
             assert_eq!(found.cpus, cpus.map(|cpus| cpus.parse().unwrap()), "{text}");
         };
         check("isolcpus=2-3", true, false, Some("2-3"));
         check("isolcpus=managed_irq,domain,2,3", true, true, Some("2-3"));
         check("isolcpus=managed_irq,1", false, true, Some("1"));
-        check("isolcpus=4-N", true, false, None);
+        check("isolcpus=4-N", true, false, Some("4-7"));
+        check("isolcpus=nohz,all", false, false, Some("0-7"));
+        check("isolcpus=2-x", true, false, None);
         check("isolcpus=", true, false, None);
     }
 
@@ -154,7 +158,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in ".{0,60}") {
             let line = BootLine::parse(&text);
-            let _ = (line.isolcpus(), line.cpus("nohz_full"));
+            let _ = (line.isolcpus(3), line.cpus("nohz_full", 3));
         }
     }
 }

@@ -19,6 +19,16 @@ impl<'a> Kconfig<'a> {
         self.text.lines().find_map(|line| line.strip_prefix("CONFIG_")?.strip_prefix(name)?.strip_prefix('='))
     }
 
+    /// Whether the kernel has an option of that name, set or not.
+    #[must_use]
+    pub fn knows(&self, name: &str) -> bool {
+        self.get(name).is_some()
+            || self.text.lines().any(|line| {
+                let unset = line.strip_prefix("# CONFIG_").and_then(|line| line.strip_suffix(" is not set"));
+                unset == Some(name)
+            })
+    }
+
     /// Whether `CONFIG_name` is built in.
     #[must_use]
     pub fn is_set(&self, name: &str) -> bool {
@@ -35,6 +45,7 @@ mod tests {
         let config = Kconfig::new("CONFIG_PREEMPT_DYNAMIC=y\n# CONFIG_PREEMPT is not set\nCONFIG_HZ=250\nCONFIG_X=m\n");
         assert!(config.is_set("PREEMPT_DYNAMIC"));
         assert!(!config.is_set("PREEMPT"));
+        assert!(config.knows("PREEMPT") && !config.knows("PREEM"));
         assert!(!config.is_set("X"));
         assert_eq!(config.get("HZ"), Some("250"));
     }

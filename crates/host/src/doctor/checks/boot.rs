@@ -1,4 +1,4 @@
-//! The boot line: parameters that do nothing, and parameters that work against each other.
+//! The boot line: parameters that do nothing.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown};
 

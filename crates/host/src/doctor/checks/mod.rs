@@ -4,12 +4,29 @@
 //! interrupts, clocks, power, memory, devices, the boot line.
 
 use super::check::Check;
+use super::facts::Facts;
+use crate::proc::mountinfo::mounts;
 
 pub mod boot;
+pub mod boot_odds;
+pub mod cgroup;
 pub mod clock;
 pub mod cpus;
+pub mod debugging;
+pub mod devices;
+pub mod discipline;
+pub mod hypervisor;
+pub mod interrupts;
+pub mod isolation;
+pub mod limits;
+pub mod memory;
 pub mod permissions;
+pub mod power;
 pub mod preemption;
+pub mod rt_group;
+pub mod throttling;
+pub mod topology;
+pub mod watchdogs;
 
 /// Every check.
 pub static CHECKS: &[&dyn Check] = &[
@@ -18,14 +35,57 @@ pub static CHECKS: &[&dyn Check] = &[
     &permissions::Deadline,
     &permissions::MemoryLock,
     &permissions::Affinity,
+    &limits::Rtprio,
+    &limits::Memlock,
+    &rt_group::RtGroupSched,
+    &throttling::Throttling,
+    &throttling::FairServer,
     &preemption::PreemptRt,
     &preemption::Model,
+    &debugging::DebugKernel,
+    &hypervisor::Guest,
+    &hypervisor::Steal,
+    &hypervisor::Smi,
     &cpus::Count,
+    &topology::Smt,
+    &topology::Numa,
+    &cgroup::CpusetVersion,
+    &cgroup::CpusetOwner,
+    &isolation::Isolation,
+    &isolation::NohzFull,
+    &isolation::RcuCallbacks,
+    &interrupts::Irqbalance,
+    &interrupts::Managed,
     &clock::Source,
     &clock::Cost,
     &clock::Resolution,
+    &discipline::Synchronised,
+    &discipline::TaiOffset,
+    &power::IdleStates,
+    &power::Governor,
+    &power::Thermal,
+    &watchdogs::Lockup,
+    &watchdogs::Hardware,
+    &memory::HugePages,
+    &memory::SamePages,
+    &memory::NumaBalancing,
+    &devices::UsbPolling,
+    &devices::SerialConsole,
     &boot::Myths,
+    &boot_odds::Contradictions,
 ];
+
+/// Where debugfs belongs.
+const DEBUGFS: &str = "/sys/kernel/debug";
+
+/// Why something below debugfs is not there, in words that say what to do.
+fn debugfs_is_missing(facts: &Facts, path: &str) -> String {
+    let mounted = facts.files.text("/proc/self/mountinfo").is_ok_and(|text| mounts(text).any(|m| m.kind == "debugfs"));
+    match mounted {
+        true => format!("debugfs is mounted but has no readable {path}"),
+        false => format!("{path} needs debugfs: mount -t debugfs none {DEBUGFS}"),
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,10 @@ use crate::doctor::{About, Check, Errno, Facts, Finding, How, Remedy, Unknown, U
 use crate::proc::limits::limit;
 use crate::proc::status;
 
-const CAP_SYS_NICE: u32 = 23;
+/// Lifts the limit of locked memory.
+pub(super) const CAP_IPC_LOCK: u32 = 14;
+/// Lifts the limit of real-time priority, and alone allows DEADLINE.
+pub(super) const CAP_SYS_NICE: u32 = 23;
 
 /// `SCHED_FIFO`, tried.
 pub struct Fifo;
@@ -163,7 +166,8 @@ impl Check for Affinity {
     }
 }
 
-const RAISE_RTPRIO: &str = "raise the limit of real-time priority: \"@realtime - rtprio 98\" in /etc/security/limits.d \
+/// How a user gets real-time priorities.
+pub(super) const RAISE_RTPRIO: &str = "raise the limit of real-time priority: \"@realtime - rtprio 98\" in /etc/security/limits.d \
                             and log in again, or LimitRTPRIO=98 of a unit";
 
 /// Why a real-time class was refused, in words, and what helps.
@@ -237,7 +241,12 @@ fn container(facts: &Facts) -> Option<String> {
 }
 
 /// Whether this process has a capability in force; nothing where that is not known.
-fn has_capability(facts: &Facts, capability: u32) -> Option<bool> {
+pub(super) fn has_capability(facts: &Facts, capability: u32) -> Option<bool> {
     let mask = facts.files.parse("/proc/self/status", status::effective_capabilities).ok()?;
     Some(mask >> capability & 1 == 1)
+}
+
+/// Whether `SCHED_FIFO` was granted; nothing where it was not tried.
+pub(super) fn fifo_was_granted(facts: &Facts) -> Option<bool> {
+    facts.probes.permissions.as_ref().ok().map(|tried| tried.fifo_1.is_ok())
 }

@@ -1,0 +1,310 @@
+//! The boot line: parameters that work against each other. Each rule is one function of [`RULES`].
+
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::proc::boot_line::{BootLine, Isolcpus};
+use crate::proc::version::Version;
+use base::CpuSet;
+
+/// Parameters that work against each other, or ask for what this machine does not have.
+pub struct Contradictions;
+
+impl Check for Contradictions {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "boot-contradictions",
+            title: "boot parameters at odds",
+            what: "Compares isolcpus=, nohz_full=, rcu_nocbs=, irqaffinity=, idle= and the like with each other, with the \
+                   CPUs that there are and with what the kernel was built for.",
+            why: "Twenty parameters copied from a guide are seldom checked against each other; the kernel takes what it \
+                  can and says nothing, and the isolation is not what it seems.",
+            source: "SEAPATH #865 (irqaffinity= over all CPUs beside isolcpus=); kernel/sched/isolation.c",
+            reads: &["/proc/cmdline", "/sys/devices/system/cpu/smt/active", "/sys/devices/system/cpu/possible"],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let seen = Seen::new(facts)?;
+        let odds: Vec<Odds> = RULES.iter().filter_map(|rule| rule(&seen)).collect();
+        let Some((first, rest)) = odds.split_first() else { return Ok(Finding::fine("none")) };
+        let mut finding = Finding::note(first.what.clone());
+        for odds in rest {
+            finding = finding.and(odds.what.clone());
+        }
+        for odds in &odds {
+            finding = finding.reserve(odds.reserve).unfit(odds.unfit);
+        }
+        let steps: Vec<_> = odds.iter().map(|odds| odds.remedy.as_str()).collect();
+        Ok(finding.remedy(How::Boot, steps.join("; ")))
+    }
+}
+
+/// What the rules look at.
+struct Seen {
+    line: BootLine,
+    isolcpus: Option<Isolcpus>,
+    /// The CPUs of `isolcpus=`, empty without.
+    isolated: CpuSet,
+    nohz_full: CpuSet,
+    possible: CpuSet,
+    kernel: Version,
+    smt: bool,
+    /// Whether the kernel can do without the tick; nothing where its configuration is not readable.
+    can_nohz_full: Option<bool>,
+}
+
+impl Seen {
+    fn new(facts: &Facts) -> Result<Self, Unknown> {
+        let line = facts.boot_line()?;
+        let online = facts.online()?;
+        let possible = facts.files.cpus("/sys/devices/system/cpu/possible").unwrap_or_default().or(&online);
+        let last = possible.iter().last().unwrap_or(0);
+        let isolcpus = line.isolcpus(last);
+        Ok(Self {
+            isolated: isolcpus.as_ref().and_then(|isolcpus| isolcpus.cpus).unwrap_or_default(),
+            isolcpus,
+            nohz_full: line.cpus("nohz_full", last).flatten().unwrap_or_default(),
+            possible,
+            kernel: facts.kernel()?,
+            smt: facts.files.optional_number("/sys/devices/system/cpu/smt/active").ok().flatten() == Some(1),
+            can_nohz_full: facts.config().ok().map(|config| config.is_set("NO_HZ_FULL")),
+            line,
+        })
+    }
+
+    fn last(&self) -> base::CpuId {
+        self.possible.iter().last().unwrap_or(0)
+    }
+}
+
+/// Two parameters at odds.
+struct Odds {
+    what: String,
+    remedy: String,
+    reserve: &'static [Use],
+    unfit: &'static [Use],
+}
+
+impl Odds {
+    fn new(reserve: &'static [Use], what: String, remedy: impl Into<String>) -> Option<Self> {
+        Some(Self { what, remedy: remedy.into(), reserve, unfit: &[] })
+    }
+}
+
+const DISTURBED: &[Use] = &[Use::Loop10kHz, Use::Polling];
+
+const RULES: &[fn(&Seen) -> Option<Odds>] = &[
+    no_housekeeping,
+    unreadable_list,
+    missing_cpus,
+    interrupts_on_isolated_cpus,
+    nohz_full_not_isolated,
+    nohz_full_differs,
+    nohz_full_not_built,
+    nohz_full_without_nohz,
+    callbacks_on_isolated_cpus,
+    isolcpus_without_domain,
+    polling_beside_idle_states,
+    polling_beside_siblings,
+    clock_at_odds,
+    watchdogs_at_odds,
+    given_twice,
+];
+
+fn no_housekeeping(seen: &Seen) -> Option<Odds> {
+    let (name, cpus) = [("isolcpus", seen.isolated), ("nohz_full", seen.nohz_full)]
+        .into_iter()
+        .find(|(_, cpus)| !cpus.is_empty() && seen.possible.is_subset(cpus))?;
+    Some(Odds {
+        what: format!("{name}= names every CPU ({cpus}): none is left to keep house"),
+        remedy: format!("leave at least one CPU out of {name}="),
+        reserve: &[],
+        unfit: &Use::ALL,
+    })
+}
+
+/// Parameters that take a list of CPUs.
+const LISTS: &[&str] = &["nohz_full", "rcu_nocbs", "irqaffinity"];
+
+fn unreadable_list(seen: &Seen) -> Option<Odds> {
+    let isolcpus = seen.isolcpus.as_ref().filter(|isolcpus| isolcpus.cpus.is_none()).map(|_| "isolcpus");
+    let name = isolcpus.or_else(|| {
+        // nohz_full and rcu_nocbs may stand alone: then they only arm what can be changed later.
+        let unreadable =
+            |name: &&&str| seen.line.cpus(name, seen.last()) == Some(None) && seen.line.value(name) != Some("");
+        LISTS.iter().find(unreadable).copied()
+    })?;
+    let text = &seen.line.last(name)?.text;
+    Odds::new(
+        DISTURBED,
+        format!("{text} is no list of CPUs that the kernel reads: it is ignored"),
+        format!("correct {text}"),
+    )
+}
+
+fn missing_cpus(seen: &Seen) -> Option<Odds> {
+    let named = [("isolcpus", seen.isolated), ("nohz_full", seen.nohz_full)];
+    let (name, cpus) = named.into_iter().find(|(_, cpus)| !cpus.is_subset(&seen.possible))?;
+    Odds::new(
+        DISTURBED,
+        format!("{name}= names CPUs {}, but the machine has {}", cpus.minus(&seen.possible), seen.possible),
+        format!("name only CPUs {} in {name}=", seen.possible),
+    )
+}
+
+fn interrupts_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
+    let affinity = seen.line.cpus("irqaffinity", seen.last()).flatten()?;
+    let shared = affinity.and(&seen.isolated.or(&seen.nohz_full));
+    if shared.is_empty() {
+        return None;
+    }
+    Odds::new(
+        DISTURBED,
+        format!("irqaffinity={affinity} sends interrupts to CPUs {shared}, which isolcpus= or nohz_full= isolate"),
+        format!("write irqaffinity={}", affinity.minus(&shared)),
+    )
+}
+
+fn nohz_full_not_isolated(seen: &Seen) -> Option<Odds> {
+    let open = seen.nohz_full.minus(&seen.isolated);
+    if open.is_empty() || !seen.isolated.is_empty() {
+        return None;
+    }
+    Odds::new(
+        &[Use::Polling],
+        format!("nohz_full={} without isolation: a second task on such a CPU brings the tick back", seen.nohz_full),
+        format!("isolate CPUs {open} as well, with tahti shield apply or isolcpus=domain,{open}"),
+    )
+}
+
+fn nohz_full_differs(seen: &Seen) -> Option<Odds> {
+    if seen.nohz_full.is_empty() || seen.isolated.is_empty() || seen.nohz_full == seen.isolated {
+        return None;
+    }
+    let (nohz_full, isolated) = (seen.nohz_full, seen.isolated);
+    // Until 5.18 all kinds of isolation shared one mask, and a second list that differed was dropped.
+    if seen.kernel < Version::new(5, 18) {
+        return Odds::new(
+            DISTURBED,
+            format!(
+                "nohz_full={nohz_full} differs from isolcpus= ({isolated}): Linux {} drops the second of them",
+                seen.kernel
+            ),
+            "name the same CPUs in both",
+        );
+    }
+    let open = nohz_full.minus(&isolated);
+    if open.is_empty() {
+        return None;
+    }
+    Odds::new(
+        &[Use::Polling],
+        format!("nohz_full={nohz_full} covers CPUs {open}, which isolcpus= leaves to everybody"),
+        format!("take CPUs {open} out of nohz_full=, or into isolcpus="),
+    )
+}
+
+fn nohz_full_not_built(seen: &Seen) -> Option<Odds> {
+    let parameter = seen.line.last("nohz_full")?;
+    if seen.can_nohz_full != Some(false) {
+        return None;
+    }
+    Odds::new(
+        &[Use::Polling],
+        format!("{} does nothing: the kernel is built without CONFIG_NO_HZ_FULL", parameter.text),
+        format!("boot a kernel that has it, or take {} away", parameter.text),
+    )
+}
+
+fn nohz_full_without_nohz(seen: &Seen) -> Option<Odds> {
+    if seen.nohz_full.is_empty() || seen.line.value("nohz") != Some("off") {
+        return None;
+    }
+    Odds::new(&[Use::Polling], "nohz=off beside nohz_full=: the tick stays".into(), "take nohz=off away")
+}
+
+fn callbacks_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
+    let offloaded = seen.line.cpus("rcu_nocbs", seen.last()).flatten()?.or(&seen.nohz_full);
+    let left = seen.isolated.minus(&offloaded);
+    if left.is_empty() {
+        return None;
+    }
+    Odds::new(
+        &[Use::Polling],
+        format!("rcu_nocbs= leaves out the isolated CPUs {left}"),
+        format!("write rcu_nocbs={}", offloaded.or(&left)),
+    )
+}
+
+fn isolcpus_without_domain(seen: &Seen) -> Option<Odds> {
+    let isolcpus = seen.isolcpus.as_ref().filter(|isolcpus| !isolcpus.domain)?;
+    let cpus = isolcpus.cpus?;
+    Odds::new(
+        &[],
+        format!("isolcpus= without the flag domain keeps no task off CPUs {cpus}: a shield has to"),
+        "leave it so and use tahti shield apply, or add the flag domain",
+    )
+}
+
+fn polling_beside_idle_states(seen: &Seen) -> Option<Odds> {
+    if seen.line.value("idle") != Some("poll") {
+        return None;
+    }
+    let other = ["intel_idle.max_cstate", "processor.max_cstate", "cpuidle.governor", "cpuidle_haltpoll.force"];
+    let other = other.iter().find_map(|name| seen.line.last(name))?;
+    Odds::new(
+        &[],
+        format!("idle=poll beside {}: polling CPUs use no idle state at all, so the second does nothing", other.text),
+        format!("take {} away", other.text),
+    )
+}
+
+fn polling_beside_siblings(seen: &Seen) -> Option<Odds> {
+    if seen.line.value("idle") != Some("poll") || !seen.smt {
+        return None;
+    }
+    Odds::new(
+        DISTURBED,
+        "idle=poll with SMT on: an idle sibling polls, and takes half the core from the CPU beside it".into(),
+        "add nosmt, or take idle=poll away",
+    )
+}
+
+fn clock_at_odds(seen: &Seen) -> Option<Odds> {
+    let tsc = seen.line.value("clocksource") == Some("tsc") || seen.line.value("tsc") == Some("reliable");
+    let against = seen.line.last("notsc").or_else(|| seen.line.last("tsc").filter(|it| it.text == "tsc=unstable"))?;
+    if !tsc {
+        return None;
+    }
+    Odds::new(
+        &[Use::Loop10kHz],
+        format!("{} beside a parameter that asks for the TSC", against.text),
+        format!("take {} away", against.text),
+    )
+}
+
+fn watchdogs_at_odds(seen: &Seen) -> Option<Odds> {
+    let on = ["nmi_watchdog", "softlockup_panic", "hardlockup_panic"].iter().find_map(|name| {
+        seen.line.last(name).filter(|parameter| parameter.value.as_deref().is_some_and(|value| value != "0"))
+    })?;
+    let off = seen.line.last("nowatchdog").or_else(|| seen.line.last("nosoftlockup"))?;
+    Odds::new(
+        &[],
+        format!("{} beside {}: the detector is off", on.text, off.text),
+        format!("take one of {} and {} away", on.text, off.text),
+    )
+}
+
+fn given_twice(seen: &Seen) -> Option<Odds> {
+    const ONCE: &[&str] =
+        &["isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "idle", "preempt", "clocksource", "tsc", "mitigations"];
+    let differs = |name: &&&str| {
+        let last = seen.line.last(name);
+        seen.line
+            .all()
+            .iter()
+            .any(|parameter| parameter.name == **name && Some(&parameter.value) != last.map(|last| &last.value))
+    };
+    let name = ONCE.iter().find(differs)?;
+    Odds::new(&[], format!("{name}= is given more than once, with different values"), format!("keep one {name}="))
+}

@@ -1,0 +1,145 @@
+//! Interrupts: who moves them, and which cannot be moved.
+
+use super::isolation::{isolated, last_cpu};
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::proc::interrupts::Interrupts;
+
+const TABLE: &str = "/proc/interrupts";
+const AFFINITY: &str = "/proc/irq/#/smp_affinity_list";
+const DEBUG: &str = "/sys/kernel/debug/irq/irqs/#";
+const BOOT_ISOLATED: &str = "/sys/devices/system/cpu/isolated";
+
+/// Whether irqbalance runs.
+pub struct Irqbalance;
+
+impl Check for Irqbalance {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "irqbalance",
+            title: "irqbalance",
+            what: "Whether irqbalance runs, and whether CPUs are isolated at boot.",
+            why: "It moves interrupts anew every ten seconds. It leaves CPUs alone that were isolated at boot, but of \
+                  partitions made at run time it knows nothing until it is told.",
+            source: "irqbalance(1); irqbalance cputree.c",
+            reads: &[BOOT_ISOLATED],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        // Without any task's name a capture cannot tell.
+        facts.files.some("/proc/#/comm").and_then(|tasks| match tasks.is_empty() {
+            true => Err(Unknown("no /proc/PID/comm is there to look for it".into())),
+            false => Ok(()),
+        })?;
+        let Some((pid, _)) = facts.running(&["irqbalance"]).first().copied() else {
+            return Ok(Finding::fine("does not run"));
+        };
+        let boot = facts.files.cpus(BOOT_ISOLATED)?;
+        if !boot.is_empty() {
+            return Ok(Finding::note(format!("runs (process {pid}) and leaves CPUs {boot} alone, isolated at boot")));
+        }
+        Ok(Finding::note(format!("runs (process {pid}); no CPU is isolated at boot, so it uses them all"))
+            .reserve(&[Use::Loop10kHz, Use::Polling])
+            .remedy(How::Shield, "tell it through its socket which CPUs to leave alone"))
+    }
+}
+
+/// Interrupts whose CPUs the kernel alone decides.
+pub struct Managed;
+
+impl Check for Managed {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "managed-interrupts",
+            title: "managed interrupts",
+            what: "Interrupts that the kernel spreads itself: by the flag in debugfs where it can be read, else by the \
+                   names of drivers known to use them (nvme, virtio-blk, SAS and RAID controllers).",
+            why: "Their CPUs cannot be changed: writing smp_affinity fails with EIO. They stay away from isolated CPUs only \
+                  with isolcpus=managed_irq on the boot line, or when no queue of the device is served there.",
+            source: "kernel/irq/affinity.c; Documentation/admin-guide/kernel-parameters.txt, isolcpus=managed_irq; \
+                     irqbalance #336, tuned #296",
+            reads: &[TABLE, AFFINITY, DEBUG],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let table = Interrupts::parse(facts.files.text(TABLE)?).map_err(|why| Unknown(format!("{TABLE}: {why}")))?;
+        let flags = |number: u32| facts.files.text(&DEBUG.replace('#', &number.to_string())).ok();
+        let mut by_name = false;
+        let mut managed = Vec::new();
+        for row in &table.rows {
+            let Some(number) = row.number() else { continue };
+            let is_managed = match flags(number) {
+                Some(text) => text.contains("IRQD_AFFINITY_MANAGED"),
+                None => {
+                    let known = row.actions().any(is_known_to_be_managed);
+                    by_name |= known;
+                    known
+                }
+            };
+            if is_managed {
+                let cpus = facts.files.cpus(&AFFINITY.replace('#', &number.to_string())).unwrap_or_default();
+                managed.push((number, row.actions().next().unwrap_or("?"), cpus));
+            }
+        }
+        if managed.is_empty() {
+            return Ok(Finding::fine("none"));
+        }
+        let list = managed
+            .iter()
+            .take(4)
+            .map(|(number, name, cpus)| format!("{number} {name} (CPUs {cpus})"))
+            .collect::<Vec<_>>();
+        let more = if managed.len() > 4 { format!(" and {} more", managed.len() - 4) } else { String::new() };
+        let how = if by_name { ", told by name" } else { "" };
+        let evidence = format!("{} that cannot be moved{how}: {}{more}", managed.len(), list.join(", "));
+        let kept_away = facts.boot_line()?.isolcpus(last_cpu(facts)?).filter(|isolcpus| isolcpus.managed_irq);
+        if let Some(cpus) = kept_away.and_then(|isolcpus| isolcpus.cpus) {
+            return Ok(Finding::fine(format!("{evidence}; kept away from CPUs {cpus} by isolcpus=managed_irq")));
+        }
+        let isolated = isolated(facts).unwrap_or_default();
+        if !isolated.is_empty() && managed.iter().all(|(_, _, cpus)| !cpus.is_empty() && !cpus.intersects(&isolated)) {
+            return Ok(Finding::fine(format!("{evidence}; none reaches the isolated CPUs {isolated}")));
+        }
+        Ok(Finding::note(evidence)
+            .reserve(&[Use::Loop10kHz, Use::Polling])
+            .remedy(How::Boot, "add isolcpus=managed_irq,LIST to the boot line for the CPUs to keep free"))
+    }
+}
+
+/// Drivers that let the kernel spread their queues' interrupts (`PCI_IRQ_AFFINITY`).
+fn is_known_to_be_managed(action: &str) -> bool {
+    let queue = |rest: &str, mark: &str| {
+        rest.trim_start_matches(|c: char| c.is_ascii_digit())
+            .strip_prefix(mark)
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    // Queue 0 of an NVMe device is its administration queue, which stays movable.
+    action.strip_prefix("nvme").is_some_and(|rest| queue(rest, "q") && !rest.ends_with("q0"))
+        || action.strip_prefix("virtio").is_some_and(|rest| queue(rest, "-req."))
+        || ["megasas", "mpt3sas", "mpt2sas", "hpsa", "smartpqi", "aacraid"].iter().any(|name| action.starts_with(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_known_to_be_managed;
+
+    #[test]
+    fn queues_are_told_from_administration() {
+        for (action, expected) in [
+            ("nvme0q1", true),
+            ("nvme0q0", false),
+            ("nvme12q31", true),
+            ("virtio1-req.0", true),
+            ("virtio2-input.0", false),
+            ("virtio1-config", false),
+            ("mpt3sas0-msix3", true),
+            ("eth0-TxRx-1", false),
+            ("nvme", false),
+        ] {
+            assert_eq!(is_known_to_be_managed(action), expected, "{action}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! CPUs that are kept free: of tasks, of the tick, of RCU's callbacks.
+
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use base::CpuSet;
+
+const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
+const NOHZ_FULL: &str = "/sys/devices/system/cpu/nohz_full";
+const PARTITIONED: &str = "/sys/fs/cgroup/cpuset.cpus.isolated";
+
+/// Whether some CPUs are isolated and some are left.
+pub struct Isolation;
+
+impl Check for Isolation {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "isolation",
+            title: "isolated CPUs",
+            what: "CPUs isolated at boot (isolcpus=) and by partitions at run time.",
+            why: "On a CPU that everybody uses, a loop waits for interrupts, softirqs, kernel threads and the sections in \
+                  which the kernel cannot be preempted, whatever its priority.",
+            source: "Documentation/admin-guide/cpu-isolation.rst",
+            reads: &[ISOLATED, PARTITIONED],
+            decides: &[Use::Polling],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let online = facts.online()?;
+        let (boot, partitioned) = (facts.files.cpus(ISOLATED)?, facts.files.cpus(PARTITIONED).unwrap_or_default());
+        let isolated = boot.or(&partitioned).and(&online);
+        if !online.is_empty() && online.is_subset(&isolated) {
+            return Ok(Finding::note(format!("every CPU is isolated ({isolated}): none is left to keep house"))
+                .unfit(&Use::ALL)
+                .remedy(How::Boot, "leave at least one CPU out of isolcpus="));
+        }
+        if isolated.is_empty() {
+            return Ok(Finding::note(format!("none of CPUs {online}"))
+                .reserve(&Use::ALL)
+                .remedy(How::Shield, "isolate CPUs for the time that they are needed"));
+        }
+        let by_partition = partitioned.minus(&boot);
+        Ok(match (boot.is_empty(), by_partition.is_empty()) {
+            (false, true) => Finding::fine(format!("CPUs {boot} since boot")),
+            (true, _) => Finding::fine(format!("CPUs {by_partition} by a partition")),
+            _ => Finding::fine(format!("CPUs {boot} since boot and {by_partition} by a partition")),
+        })
+    }
+}
+
+/// Whether some CPUs can run without the tick.
+pub struct NohzFull;
+
+impl Check for NohzFull {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "nohz-full",
+            title: "CPUs without tick",
+            what: "/sys/devices/system/cpu/nohz_full, CONFIG_NO_HZ_FULL and CONFIG_HZ.",
+            why: "A thread that never sleeps is interrupted by the tick 100 to 1000 times a second unless its CPU is in \
+                  nohz_full=, which only the boot line can say. A periodic loop gains nothing by it and pays at each \
+                  system call and interrupt: keep its CPU out.",
+            source: "Documentation/timers/no_hz.rst; Documentation/core-api/real-time/kernel-configuration.rst",
+            reads: &[NOHZ_FULL],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let cpus = facts.files.cpus(NOHZ_FULL)?;
+        if !cpus.is_empty() {
+            return Ok(Finding::fine(format!("CPUs {cpus}; keep periodic loops off them")));
+        }
+        let config = facts.config();
+        let ticks = match config.as_ref().ok().and_then(|config| config.get("HZ")) {
+            Some(hz) => format!("no CPU is in nohz_full: {hz} ticks a second"),
+            None => "no CPU is in nohz_full".to_owned(),
+        };
+        let finding = Finding::note(ticks).reserve(&[Use::Polling]);
+        Ok(match config?.is_set("NO_HZ_FULL") {
+            true => finding.remedy(How::Boot, "add nohz_full=LIST to the boot line for the CPUs that poll"),
+            false => finding
+                .and("the kernel is built without CONFIG_NO_HZ_FULL")
+                .remedy(How::Kernel, "boot a kernel built with CONFIG_NO_HZ_FULL=y, with nohz_full=LIST"),
+        })
+    }
+}
+
+/// Whether RCU's callbacks can run elsewhere.
+pub struct RcuCallbacks;
+
+impl Check for RcuCallbacks {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "rcu-callbacks",
+            title: "RCU callbacks",
+            what: "rcu_nocbs= and nohz_full= on the boot line (the second implies the first).",
+            why: "Memory that the kernel frees after a grace period is freed in a softirq of the CPU that asked for it, \
+                  thousands of objects in one go after a burst. CPUs in rcu_nocbs= leave that to threads that can run \
+                  elsewhere.",
+            source: "Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+            reads: &[NOHZ_FULL],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let line = facts.boot_line()?;
+        let last = last_cpu(facts)?;
+        let named = line.cpus("rcu_nocbs", last).flatten().unwrap_or_default();
+        let cpus = named.or(&facts.files.cpus(NOHZ_FULL)?);
+        if !cpus.is_empty() {
+            return Ok(Finding::fine(format!("CPUs {cpus} leave them to threads")));
+        }
+        let config = facts.config()?;
+        if config.is_set("RCU_NOCB_CPU_DEFAULT_ALL") {
+            return Ok(Finding::fine("all CPUs leave them to threads (CONFIG_RCU_NOCB_CPU_DEFAULT_ALL)"));
+        }
+        let finding = Finding::note("they run where they arise");
+        Ok(match config.is_set("RCU_NOCB_CPU") {
+            true => finding.remedy(How::Boot, "add rcu_nocbs=LIST to the boot line for the isolated CPUs"),
+            false => finding.remedy(How::Kernel, "boot a kernel built with CONFIG_RCU_NOCB_CPU=y, with rcu_nocbs=LIST"),
+        })
+    }
+}
+
+/// CPUs that some isolation covers, at boot or by a partition.
+pub(super) fn isolated(facts: &Facts) -> Result<CpuSet, Unknown> {
+    Ok(facts.files.cpus(ISOLATED)?.or(&facts.files.cpus(PARTITIONED).unwrap_or_default()))
+}
+
+/// The last CPU that runs.
+pub(super) fn last_cpu(facts: &Facts) -> Result<base::CpuId, Unknown> {
+    Ok(facts.online()?.iter().last().unwrap_or(0))
+}

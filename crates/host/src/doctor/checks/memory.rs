@@ -1,0 +1,94 @@
+//! What the kernel does with memory behind a program's back.
+
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const KSM: &str = "/sys/kernel/mm/ksm/run";
+const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+
+/// Transparent huge pages.
+pub struct HugePages;
+
+impl Check for HugePages {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "thp",
+            title: "transparent huge pages",
+            what: "The mode in /sys/kernel/mm/transparent_hugepage/enabled.",
+            why: "With \"always\" the kernel collapses small pages into huge ones while the program runs, locked memory \
+                  included: it stops the program's accesses meanwhile, and interrupts every CPU that runs it.",
+            source: "Documentation/admin-guide/mm/transhuge.rst",
+            reads: &[THP],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let Some(text) = facts.files.optional(THP)? else { return Ok(Finding::fine("not built in")) };
+        let mode = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(mode, _)| mode);
+        match mode {
+            Some("always") => Ok(Finding::note("always")
+                .reserve(&Use::LOOPS)
+                .remedy(How::Change, format!("echo madvise > {THP}, or let the program set PR_SET_THP_DISABLE"))),
+            Some(mode) => Ok(Finding::fine(mode)),
+            None => Err(Unknown(format!("{THP}: expected a mode in brackets, found {text:?}"))),
+        }
+    }
+}
+
+/// Kernel same-page merging.
+pub struct SamePages;
+
+impl Check for SamePages {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "ksm",
+            title: "same-page merging",
+            what: "/sys/kernel/mm/ksm/run.",
+            why: "The scanner burns a CPU, write-protects pages (an interrupt to every CPU of the program), and a write to a \
+                  merged page costs a copy.",
+            source: "Documentation/admin-guide/mm/ksm.rst",
+            reads: &[KSM],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        Ok(match facts.files.optional_number(KSM)? {
+            None => Finding::fine("not built in"),
+            Some(1) => Finding::note("runs").reserve(&[Use::Loop10kHz]).remedy(
+                How::Change,
+                format!("echo 0 > {KSM} (2 would also undo all merging, which cannot be taken back)"),
+            ),
+            Some(_) => Finding::fine("does not run"),
+        })
+    }
+}
+
+/// Automatic NUMA balancing.
+pub struct NumaBalancing;
+
+impl Check for NumaBalancing {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "numa-balancing",
+            title: "NUMA balancing",
+            what: "kernel.numa_balancing.",
+            why: "The kernel takes pages out of a program's tables to see by the faults who uses them, and moves pages and \
+                  threads between nodes. Each is a page fault in the middle of a cycle.",
+            source: "Documentation/admin-guide/sysctl/kernel.rst, numa_balancing",
+            reads: &[BALANCING],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        Ok(match facts.files.optional_number(BALANCING)? {
+            None => Finding::fine("not built in"),
+            Some(0) => Finding::fine("off"),
+            Some(mode) => Finding::note(format!("on ({mode})"))
+                .reserve(&Use::LOOPS)
+                .remedy(How::Change, "sysctl kernel.numa_balancing=0"),
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! Power management: idle states, frequency, heat.
+
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use base::{CpuId, CpuSet};
+use std::collections::BTreeMap;
+
+const STATE_LATENCY: &str = "/sys/devices/system/cpu/cpu#/cpuidle/state#/latency";
+const STATE_NAME: &str = "/sys/devices/system/cpu/cpu#/cpuidle/state#/name";
+const STATE_DISABLE: &str = "/sys/devices/system/cpu/cpu#/cpuidle/state#/disable";
+const RESUME_LATENCY: &str = "/sys/devices/system/cpu/cpu#/power/pm_qos_resume_latency_us";
+const GOVERNOR: &str = "/sys/devices/system/cpu/cpu#/cpufreq/scaling_governor";
+const DRIVER: &str = "/sys/devices/system/cpu/cpu#/cpufreq/scaling_driver";
+const PREFERENCE: &str = "/sys/devices/system/cpu/cpu#/cpufreq/energy_performance_preference";
+const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
+const THROTTLED: &str = "/sys/devices/system/cpu/cpu#/thermal_throttle/core_throttle_count";
+
+/// How long an idle CPU may take to wake.
+pub struct IdleStates;
+
+impl Check for IdleStates {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "c-states",
+            title: "idle states",
+            what: "The idle states (C-states) that are enabled and their exit latencies, and the limit per CPU in \
+                   pm_qos_resume_latency_us.",
+            why: "A CPU that sleeps between two cycles needs the exit latency of its state to come back, up to some \
+                  hundred microseconds, and finds its caches empty.",
+            source: "Documentation/admin-guide/pm/cpuidle.rst",
+            reads: &[STATE_LATENCY, STATE_NAME, STATE_DISABLE, RESUME_LATENCY],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        if facts.boot_line()?.value("idle") == Some("poll") {
+            return Ok(Finding::fine("idle CPUs poll (idle=poll on the boot line)"));
+        }
+        let states = facts.files.some(STATE_LATENCY)?;
+        if states.is_empty() {
+            return Ok(Finding::fine("no cpuidle driver: idle CPUs only halt"));
+        }
+        let of = |pattern: &str, cpu: u32, state: u32| {
+            facts.files.each(pattern).find(|found| found.numbers == [cpu, state]).map(|found| found.text)
+        };
+        let limits: BTreeMap<u32, &str> =
+            facts.files.each(RESUME_LATENCY).map(|found| (found.numbers[0], found.text)).collect();
+        let mut worst: Option<(i64, u32, u32)> = None;
+        for found in &states {
+            let (cpu, state) = (found.numbers[0], found.numbers[1]);
+            let latency_us = facts.files.number(found.path)?;
+            let limit_us = match limits.get(&cpu).copied() {
+                Some("n/a") => Some(0),
+                None | Some("0") => None,
+                Some(text) => text.parse::<i64>().ok(),
+            };
+            let enabled =
+                of(STATE_DISABLE, cpu, state) != Some("1") && limit_us.is_none_or(|limit| latency_us <= limit);
+            if enabled && worst.is_none_or(|(known_us, ..)| latency_us > known_us) {
+                worst = Some((latency_us, cpu, state));
+            }
+        }
+        let Some((latency_us, cpu, state)) = worst else { return Ok(Finding::fine("all are disabled")) };
+        let name = of(STATE_NAME, cpu, state).unwrap_or("a state");
+        let evidence = format!("deepest enabled state {name} of CPU {cpu}: {latency_us} us to leave");
+        let uses = match latency_us {
+            ..=5 => return Ok(Finding::fine(evidence)),
+            6..=30 => &[Use::Loop10kHz][..],
+            _ => &Use::LOOPS,
+        };
+        Ok(Finding::note(evidence)
+            .reserve(uses)
+            .remedy(How::Shield, "keep the loop's CPU out of deep states while it runs"))
+    }
+}
+
+/// Whether CPUs run at full frequency at once.
+pub struct Governor;
+
+impl Check for Governor {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "governor",
+            title: "frequency governor",
+            what: "cpufreq's governor of each CPU, with its driver, energy preference and turbo.",
+            why: "A loop computes a little and sleeps: a governor that follows the load keeps its CPU slow, and the same \
+                  computation takes several times as long as measured under load.",
+            source: "Documentation/admin-guide/pm/cpufreq.rst; OPEN-NEXT use case: up to 200 times, power management one cause",
+            reads: &[GOVERNOR, DRIVER, PREFERENCE, NO_TURBO],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let files = &facts.files;
+        let mut by_governor: BTreeMap<&str, CpuSet> = BTreeMap::new();
+        for found in files.some(GOVERNOR)? {
+            if let Ok(cpu @ 0..1024) = CpuId::try_from(found.numbers[0]) {
+                by_governor.entry(found.text).or_default().insert(cpu);
+            }
+        }
+        if by_governor.is_empty() {
+            return Ok(Finding::fine("no frequency scaling in this kernel's hands"));
+        }
+        let list =
+            by_governor.iter().map(|(name, cpus)| format!("{name} on CPUs {cpus}")).collect::<Vec<_>>().join(", ");
+        let first = |pattern: &str| files.each(pattern).next().map(|found| found.text);
+        let mut evidence = list;
+        if let Some(driver) = first(DRIVER) {
+            evidence += &format!(" (driver {driver}");
+            if let Some(preference) = first(PREFERENCE) {
+                evidence += &format!(", energy preference {preference}");
+            }
+            if files.optional_number(NO_TURBO).ok().flatten() == Some(0) {
+                evidence += ", turbo on";
+            }
+            evidence += ")";
+        }
+        if by_governor.keys().all(|name| *name == "performance") {
+            return Ok(Finding::fine(evidence));
+        }
+        Ok(Finding::note(evidence)
+            .reserve(&Use::LOOPS)
+            .remedy(How::Shield, "set the governor of the isolated CPUs to performance"))
+    }
+}
+
+/// Whether heat slowed a CPU down.
+pub struct Thermal;
+
+impl Check for Thermal {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "thermal",
+            title: "thermal throttling",
+            what: "How often each core was slowed down by heat since boot.",
+            why: "A core that is too hot is clocked down by its hardware; no priority helps against that.",
+            source: "Documentation/arch/x86: thermal_throttle; Intel SDM volume 3, thermal monitoring",
+            reads: &[THROTTLED],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let counts = facts.files.some(THROTTLED)?;
+        if counts.is_empty() {
+            return Err(Unknown("this machine does not count it (no thermal_throttle)".into()));
+        }
+        let mut throttled = Vec::new();
+        for found in &counts {
+            let count = facts.files.number(found.path)?;
+            if count > 0 {
+                throttled.push(format!("CPU {}: {count} times", found.numbers[0]));
+            }
+        }
+        if throttled.is_empty() {
+            return Ok(Finding::fine("never since boot"));
+        }
+        let shown = throttled.len().min(4);
+        let more =
+            if throttled.len() > shown { format!(" and {} more CPUs", throttled.len() - shown) } else { String::new() };
+        Ok(Finding::note(format!("{}{more}", throttled[..shown].join(", ")))
+            .reserve(&Use::LOOPS)
+            .remedy(How::Machine, "cool it better, or bound its frequency below what it can hold"))
+    }
+}

@@ -1,0 +1,94 @@
+//! The `RT_GROUP_SCHED` trap.
+
+use super::permissions::fifo_was_granted;
+use crate::doctor::{About, Check, Facts, Files, Finding, How, Unknown, Use};
+use crate::proc::cgroup::memberships;
+use crate::proc::mountinfo::mounts;
+
+/// Whether control groups may use the real-time classes only out of a runtime of their own.
+pub struct RtGroupSched;
+
+impl Check for RtGroupSched {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "rt-group-sched",
+            title: "RT_GROUP_SCHED trap",
+            what: "CONFIG_RT_GROUP_SCHED, rt_group_sched= on the boot line, cpu.rt_runtime_us of this process' group, and \
+                   whether SCHED_FIFO was really granted.",
+            why: "With it, every control group but the root starts with a real-time runtime of 0, and SCHED_FIFO is \
+                  refused with EPERM even to root. Version 2 of control groups has no file to change that.",
+            source: "Documentation/scheduler/sched-rt-group.rst; systemd #27893, runc #2431, LinuxCNC #2821",
+            reads: &[],
+            decides: &Use::LOOPS,
+        }
+    }
+
+    fn reads_then(&self, files: &Files) -> Vec<String> {
+        own_runtime_path(files).into_iter().collect()
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let granted = fifo_was_granted(facts);
+        let config = match facts.config() {
+            Ok(config) => config,
+            Err(_) if granted == Some(true) => {
+                return Ok(Finding::fine(
+                    "the kernel's configuration is not readable, but SCHED_FIFO was granted here",
+                ));
+            }
+            Err(why) => return Err(why),
+        };
+        if !config.is_set("RT_GROUP_SCHED") {
+            return Ok(Finding::fine("not built in"));
+        }
+        let by_default = !config.is_set("RT_GROUP_SCHED_DEFAULT_DISABLED");
+        let on = match facts.boot_line()?.value("rt_group_sched") {
+            Some(value) => !matches!(value, "0" | "n" | "no" | "off"),
+            None => by_default,
+        };
+        if !on {
+            return Ok(Finding::fine("built in and switched off"));
+        }
+        let (group, runtime_us) = match own_runtime_path(&facts.files) {
+            Some(path) => {
+                let runtime = facts.files.number(&path);
+                (path, Some(runtime?))
+            }
+            None => ("a version 2 group, which has no cpu.rt_runtime_us".to_owned(), None),
+        };
+        let evidence = match runtime_us {
+            Some(runtime_us) => format!("armed; {group} is {runtime_us}"),
+            None => format!("armed; this process is in {group}"),
+        };
+        let granted = granted.unwrap_or(runtime_us.is_some_and(|runtime| runtime != 0));
+        let finding = match granted {
+            true => Finding::note(evidence).and("SCHED_FIFO works in this group, but a new group starts without"),
+            false => Finding::note(evidence).unfit(&Use::LOOPS),
+        };
+        let switch_off = match config.knows("RT_GROUP_SCHED_DEFAULT_DISABLED") {
+            true => (How::Boot, "add rt_group_sched=0 to the boot line"),
+            false => (How::Kernel, "boot a kernel built without CONFIG_RT_GROUP_SCHED"),
+        };
+        Ok(match own_runtime_path(&facts.files).filter(|_| !granted) {
+            Some(path) => {
+                let (_, permanent) = switch_off;
+                finding.remedy(
+                    How::Change,
+                    format!("echo 100000 > {path}, before that in the groups above it; for good: {permanent}"),
+                )
+            }
+            None => finding.remedy(switch_off.0, switch_off.1),
+        })
+    }
+}
+
+/// `cpu.rt_runtime_us` of the group that this process has in the version 1 hierarchy of `cpu`.
+fn own_runtime_path(files: &Files) -> Option<String> {
+    let text = files.text("/proc/self/mountinfo").ok()?;
+    let mount = mounts(text).find(|mount| mount.kind == "cgroup" && mount.has("cpu"))?;
+    let groups = files.text("/proc/self/cgroup").ok()?;
+    let group = memberships(groups).find(|group| group.has("cpu"))?;
+    let below = group.path.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or(group.path).trim_end_matches('/');
+    // The names come from the kernel, but a group may be called anything: never leave the tree.
+    (!below.split('/').any(|part| part == "..")).then(|| format!("{}{below}/cpu.rt_runtime_us", mount.point))
+}

@@ -1,0 +1,114 @@
+//! What the kernel keeps back from real-time threads for everybody else.
+
+use super::{DEBUGFS, debugfs_is_missing};
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::proc::version::Version;
+
+const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+const PERIOD: &str = "/proc/sys/kernel/sched_rt_period_us";
+const SERVER_RUNTIME: &str = "/sys/kernel/debug/sched/fair_server/cpu#/runtime";
+const SERVER_PERIOD: &str = "/sys/kernel/debug/sched/fair_server/cpu#/period";
+
+/// Since then FIFO threads are bounded by the fair server and `sched_rt_runtime_us` feeds admission only.
+const FAIR_SERVER_SINCE: Version = Version::new(6, 12);
+
+/// Real-time throttling.
+pub struct Throttling;
+
+impl Check for Throttling {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "rt-throttling",
+            title: "real-time throttling",
+            what: "kernel.sched_rt_runtime_us and kernel.sched_rt_period_us, read in the light of the kernel's version and \
+                   CONFIG_RT_GROUP_SCHED.",
+            why: "Before 6.12, and still with RT_GROUP_SCHED, all FIFO and RR threads of a CPU together are stopped once \
+                  they used the runtime of a period: by default a thread that never sleeps stands still for 50 ms in \
+                  every second. Since 6.12 the value only bounds what DEADLINE threads may reserve; setting it to -1 then \
+                  gains FIFO threads nothing and takes the admission control away.",
+            source: "Documentation/scheduler/sched-rt-group.rst; kernel/sched/rt.c of 6.12",
+            reads: &[RUNTIME, PERIOD],
+            decides: &Use::LOOPS,
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let (runtime_us, period_us) = (facts.files.number(RUNTIME)?, facts.files.number(PERIOD)?);
+        let value = format!("sched_rt_runtime_us is {runtime_us}, the period {period_us}");
+        if runtime_us == 0 {
+            return Ok(Finding::note(format!("{value}: no real-time thread may run"))
+                .unfit(&Use::LOOPS)
+                .remedy(How::Change, "sysctl kernel.sched_rt_runtime_us=950000"));
+        }
+        let kernel = facts.kernel()?;
+        if kernel >= FAIR_SERVER_SINCE && !facts.config()?.is_set("RT_GROUP_SCHED") {
+            return Ok(match runtime_us {
+                -1 => Finding::note(format!("{value}: in Linux {kernel} that switches DEADLINE admission control off"))
+                    .remedy(How::Change, "sysctl kernel.sched_rt_runtime_us=950000: FIFO threads lose nothing by it"),
+                _ => Finding::fine(format!("{value}: in Linux {kernel} a bound for DEADLINE threads only")),
+            });
+        }
+        Ok(match runtime_us {
+            -1 => Finding::note(format!("{value}: off"))
+                .and("a real-time thread that runs away takes its CPU for ever")
+                .remedy(
+                    How::Change,
+                    "sysctl kernel.sched_rt_runtime_us=950000, unless a supervisor catches such threads",
+                ),
+            _ if runtime_us >= period_us => Finding::note(format!("{value}: all of it, so nothing is kept back")),
+            _ => Finding::note(format!(
+                "{value}: a FIFO thread that never sleeps stands still for {} ms in every {} ms",
+                (period_us - runtime_us) / 1000,
+                period_us / 1000
+            ))
+            .and("loops that sleep are not touched, and are saved from one that runs away")
+            .reserve(&[Use::Polling])
+            .remedy(
+                How::Change,
+                "poll in the time-sharing class on an isolated CPU, or set kernel.sched_rt_runtime_us=-1 while a \
+                 supervisor watches the thread",
+            ),
+        })
+    }
+}
+
+/// The DEADLINE server that keeps time for time-sharing tasks.
+pub struct FairServer;
+
+impl Check for FairServer {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "fair-server",
+            title: "fair server",
+            what: "The runtime per CPU in /sys/kernel/debug/sched/fair_server.",
+            why: "Since 6.12 each CPU reserves 50 ms in every second for time-sharing tasks. Where such a task strays onto \
+                  the CPU of a FIFO thread that never sleeps, the thread stands still for that long, and the tick comes \
+                  back on a nohz_full CPU. Where none strays, nothing happens.",
+            source: "kernel/sched/deadline.c; linux-kernel list, 2026-01-07",
+            reads: &[SERVER_RUNTIME, SERVER_PERIOD, DEBUGFS],
+            decides: &[Use::Polling],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let kernel = facts.kernel()?;
+        if kernel < FAIR_SERVER_SINCE {
+            return Ok(Finding::fine(format!("Linux {kernel} has none")));
+        }
+        let servers = facts.files.some(SERVER_RUNTIME)?;
+        if servers.is_empty() {
+            return Err(Unknown(debugfs_is_missing(facts, "/sys/kernel/debug/sched/fair_server")));
+        }
+        let on: Vec<_> = servers.iter().filter(|server| server.text != "0").collect();
+        let Some(first) = on.first() else {
+            return Ok(Finding::note("off on every CPU: a real-time thread that runs away starves its CPU for ever"));
+        };
+        Ok(Finding::note(format!("on for {} of {} CPUs, {} ns a period", on.len(), servers.len(), first.text))
+            .reserve(&[Use::Polling])
+            .remedy(
+                How::Change,
+                "keep every other task off the polling CPU c; if one must stay: \
+                 echo 0 > /sys/kernel/debug/sched/fair_server/cpuC/runtime",
+            ))
+    }
+}

@@ -1,0 +1,83 @@
+//! Watchdogs: the kernel's own, which cost time, and the hardware's, which save the day.
+
+use super::isolation::isolated;
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+
+const NMI: &str = "/proc/sys/kernel/nmi_watchdog";
+const SOFT: &str = "/proc/sys/kernel/soft_watchdog";
+const MASK: &str = "/proc/sys/kernel/watchdog_cpumask";
+const THRESHOLD: &str = "/proc/sys/kernel/watchdog_thresh";
+const HARDWARE: &str = "/sys/class/watchdog/watchdog#/identity";
+
+/// The kernel's lockup detectors.
+pub struct Lockup;
+
+impl Check for Lockup {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "watchdogs",
+            title: "lockup detectors",
+            what: "kernel.soft_watchdog, kernel.nmi_watchdog and the CPUs that they watch (kernel.watchdog_cpumask).",
+            why: "The soft detector runs a timer and a thread of the highest priority on each CPU that it watches, every \
+                  two fifths of its threshold; the hard one raises an NMI that no mask stops. Each costs some \
+                  microseconds. They are worth having on the CPUs that keep house.",
+            source: "Documentation/admin-guide/lockup-watchdogs.rst",
+            reads: &[NMI, SOFT, MASK, THRESHOLD],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let files = &facts.files;
+        let on = |path: &str| Ok::<_, Unknown>(files.optional_number(path)?.unwrap_or(0) != 0);
+        let (soft, nmi) = (on(SOFT)?, on(NMI)?);
+        if !soft && !nmi {
+            return Ok(Finding::fine("off"));
+        }
+        let (watched, online) = (files.cpus(MASK)?, facts.online()?);
+        let which = match (soft, nmi) {
+            (true, true) => "soft and NMI detectors",
+            (true, false) => "soft detector",
+            _ => "NMI detector",
+        };
+        let threshold_s = files.number(THRESHOLD)?;
+        let evidence = format!("{which} on CPUs {}, threshold {threshold_s} s", watched.and(&online));
+        let isolated = isolated(facts).unwrap_or_default();
+        if !isolated.is_empty() && !watched.intersects(&isolated) {
+            return Ok(Finding::fine(format!("{evidence}; not on the isolated CPUs {isolated}")));
+        }
+        Ok(Finding::note(evidence)
+            .reserve(&[Use::Loop10kHz, Use::Polling])
+            .remedy(How::Shield, "take the isolated CPUs out of kernel.watchdog_cpumask"))
+    }
+}
+
+/// A watchdog that resets the machine.
+pub struct Hardware;
+
+impl Check for Hardware {
+    fn about(&self) -> &'static About {
+        &About {
+            id: "hardware-watchdog",
+            title: "hardware watchdog",
+            what: "The devices of /sys/class/watchdog.",
+            why: "When a real-time thread or the kernel hangs the machine, only hardware can still put the plant into its \
+                  safe state.",
+            source: "Documentation/watchdog/watchdog-api.rst",
+            reads: &[HARDWARE],
+            decides: &[],
+        }
+    }
+
+    fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
+        let mut all: Vec<_> = facts.files.some(HARDWARE)?.iter().map(|found| found.text.to_owned()).collect();
+        all.dedup();
+        if all.is_empty() {
+            return Ok(Finding::note("none: a machine that hangs stays as it is").remedy(
+                How::Change,
+                "load the driver of the board's watchdog (iTCO_wdt, sp5100_tco, i6300esb ...), or softdog",
+            ));
+        }
+        Ok(Finding::fine(all.join(", ")))
+    }
+}
