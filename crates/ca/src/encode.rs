@@ -1,0 +1,365 @@
+//! Values into the payloads of the wire: any field type as any of the 39 types, converted as EPICS does.
+
+use crate::dbr::{Basic, Class, Dbr};
+use crate::eca::Eca;
+use crate::text;
+use base::{Alarm, Array, Meta, Scalar, Severity, Stamp, Str40, Value};
+
+/// A field as the wire can ask for it.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The value in the field's own type.
+    pub value: Value,
+    /// The record's alarm.
+    pub alarm: Alarm,
+    /// When the record was last processed.
+    pub stamp: Stamp,
+    /// Whether transient alarms need acknowledgement.
+    pub ackt: bool,
+    /// Highest severity that nobody has acknowledged.
+    pub acks: Severity,
+    /// The record's type, e.g. `ai`.
+    pub record_type: Str40,
+    /// Units, precision, limits, state names; needed by [`needs_meta`] only.
+    pub meta: Meta,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self {
+            value: Value::Scalar(Scalar::F64(0.0)),
+            alarm: Alarm::NONE,
+            stamp: Stamp::EPOCH,
+            ackt: true,
+            acks: Severity::None,
+            record_type: Str40::EMPTY,
+            meta: Meta::default(),
+        }
+    }
+}
+
+/// Whether encoding a field of type `native` as `dbr` looks at [`Reading::meta`].
+#[must_use]
+pub fn needs_meta(dbr: Dbr, native: Basic) -> bool {
+    dbr.wants_meta() || (dbr.basic() == Basic::String && native != Basic::String)
+}
+
+/// Appends the payload for `count` elements (what the value lacks is zero), or for as many as the value
+/// has when `count` is zero. Returns the elements that the header must state. Does not pad.
+///
+/// # Errors
+/// `BADTYPE` for the two types that can only be written, `GETFAIL` for text that is no number.
+/// `out` is then as it was.
+pub fn encode(dbr: Dbr, count: u32, reading: &Reading, out: &mut Vec<u8>) -> Result<u32, Eca> {
+    let start = out.len();
+    let elements = if count == 0 { reading.value.len() as u32 } else { count };
+    head(dbr, reading, out)?;
+    let first = out.len();
+    let taken = reading.value.len().min(elements as usize);
+    if dbr == Dbr::CLASS_NAME {
+        out.extend_from_slice(reading.record_type.padded());
+    } else if let Err(error) = values(dbr.basic(), &reading.value, taken, &reading.meta, out) {
+        out.truncate(start);
+        return Err(error);
+    }
+    out.resize(first + dbr.basic().size() * elements as usize, 0);
+    Ok(elements)
+}
+
+/// Appends what comes before the value.
+fn head(dbr: Dbr, reading: &Reading, out: &mut Vec<u8>) -> Result<(), Eca> {
+    let start = out.len();
+    let short = |out: &mut Vec<u8>, value: u16| out.extend_from_slice(&value.to_be_bytes());
+    let Some((class, basic)) = dbr.parts() else {
+        return match dbr {
+            Dbr::STSACK_STRING => {
+                alarm(reading, out);
+                short(out, u16::from(reading.ackt));
+                short(out, reading.acks as u16);
+                Ok(())
+            }
+            Dbr::CLASS_NAME => Ok(()),
+            _ => Err(Eca::BADTYPE),
+        };
+    };
+    if class == Class::Plain {
+        return Ok(());
+    }
+    alarm(reading, out);
+    let meta = &reading.meta;
+    match (class, basic) {
+        (Class::Time, _) => {
+            out.extend_from_slice(&reading.stamp.secs.to_be_bytes());
+            out.extend_from_slice(&reading.stamp.nanos.to_be_bytes());
+        }
+        (Class::Gr | Class::Ctrl, Basic::Enum) => {
+            let labels = &meta.labels[..meta.labels.len().min(16)];
+            short(out, labels.len() as u16);
+            for index in 0..16 {
+                let label = labels.get(index).copied().unwrap_or_default();
+                let bytes = &label.bytes()[..label.bytes().len().min(25)];
+                out.extend_from_slice(bytes);
+                out.resize(out.len() + 26 - bytes.len(), 0);
+            }
+        }
+        (Class::Gr | Class::Ctrl, Basic::Short | Basic::Char | Basic::Long | Basic::Float | Basic::Double) => {
+            if matches!(basic, Basic::Float | Basic::Double) {
+                short(out, meta.precision as u16);
+                short(out, 0);
+            }
+            let units = &meta.units.bytes()[..meta.units.bytes().len().min(7)];
+            out.extend_from_slice(units);
+            out.resize(out.len() + 8 - units.len(), 0);
+            limits(class, basic, meta, out);
+        }
+        _ => {}
+    }
+    out.resize(start + dbr.value_offset(), 0);
+    Ok(())
+}
+
+fn alarm(reading: &Reading, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(reading.alarm.status as u16).to_be_bytes());
+    out.extend_from_slice(&(reading.alarm.severity as u16).to_be_bytes());
+}
+
+fn limits(class: Class, basic: Basic, meta: &Meta, out: &mut Vec<u8>) {
+    let (alarm, shown, control) = (&meta.alarm, &meta.display, &meta.control);
+    let all = [shown.high, shown.low, alarm.hihi, alarm.high, alarm.low, alarm.lolo, control.high, control.low];
+    for &limit in &all[..if class == Class::Ctrl { 8 } else { 6 }] {
+        match basic {
+            Basic::Double => out.extend_from_slice(&limit.to_be_bytes()),
+            Basic::Float => out.extend_from_slice(&c_float(limit).to_be_bytes()),
+            _ => {
+                let whole = if limit.is_finite() { c_long(limit) } else { 0 };
+                match basic {
+                    Basic::Long => out.extend_from_slice(&whole.to_be_bytes()),
+                    Basic::Short => out.extend_from_slice(&(whole as i16).to_be_bytes()),
+                    _ => out.push(whole as u8),
+                }
+            }
+        }
+    }
+}
+
+macro_rules! same {
+    ($out:ident, $elements:ident, $taken:ident) => {{
+        $elements[..$taken].iter().for_each(|element| $out.extend_from_slice(&element.to_be_bytes()));
+        return Ok(());
+    }};
+}
+
+/// Appends the first `taken` elements.
+fn values(basic: Basic, value: &Value, taken: usize, meta: &Meta, out: &mut Vec<u8>) -> Result<(), Eca> {
+    let array = match value {
+        Value::Scalar(scalar) if taken == 1 => return element(basic, *scalar, meta, out),
+        Value::Scalar(_) => return Ok(()),
+        Value::Array(array) => array,
+    };
+    match (basic, array) {
+        (Basic::Double, Array::F64(elements)) => same!(out, elements, taken),
+        (Basic::Float, Array::F32(elements)) => same!(out, elements, taken),
+        (Basic::Long, Array::I32(elements)) => same!(out, elements, taken),
+        (Basic::Short, Array::I16(elements)) => same!(out, elements, taken),
+        (Basic::Char, Array::I8(elements)) => same!(out, elements, taken),
+        (Basic::Char, Array::U8(elements)) => out.extend_from_slice(&elements[..taken]),
+        (Basic::Enum, Array::Enum(elements)) => same!(out, elements, taken),
+        _ => {
+            for index in 0..taken {
+                let scalar = array.get(index).ok_or(Eca::GETFAIL)?;
+                element(basic, scalar, meta, out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends one element.
+fn element(basic: Basic, scalar: Scalar, meta: &Meta, out: &mut Vec<u8>) -> Result<(), Eca> {
+    if let Scalar::String(text) = scalar {
+        return from_text(basic, &text, out);
+    }
+    match basic {
+        Basic::Double => out.extend_from_slice(&scalar.to_f64().unwrap_or(0.0).to_be_bytes()),
+        Basic::Float => match scalar {
+            Scalar::F32(value) => out.extend_from_slice(&value.to_be_bytes()),
+            Scalar::F64(value) => out.extend_from_slice(&c_float(value).to_be_bytes()),
+            _ => out.extend_from_slice(&(scalar.to_f64().unwrap_or(0.0) as f32).to_be_bytes()),
+        },
+        Basic::Long => out.extend_from_slice(&long(scalar).to_be_bytes()),
+        Basic::Short => out.extend_from_slice(&(long(scalar) as i16).to_be_bytes()),
+        Basic::Enum => out.extend_from_slice(&(long(scalar) as u16).to_be_bytes()),
+        Basic::Char => out.push(long(scalar) as u8),
+        Basic::String => {
+            let text = match scalar {
+                Scalar::Enum(index) => label(meta, index),
+                _ => text::scalar(scalar, meta.precision),
+            };
+            out.extend_from_slice(text.padded());
+        }
+    }
+    Ok(())
+}
+
+/// A state's name.
+#[must_use]
+pub fn label(meta: &Meta, index: u16) -> Str40 {
+    match meta.labels.get(usize::from(index)) {
+        Some(label) => *label,
+        None if index < 16 && meta.labels.len() != 2 => Str40::EMPTY,
+        None => Str40::from(if meta.labels.len() == 2 { "Illegal_Value" } else { "Illegal Value" }),
+    }
+}
+
+fn from_text(basic: Basic, text: &Str40, out: &mut Vec<u8>) -> Result<(), Eca> {
+    let bytes = text.bytes();
+    let whole = |low: i128, high: i128| {
+        if bytes.is_empty() { Ok(0) } else { text::parse_int(bytes, low, high).ok_or(Eca::GETFAIL) }
+    };
+    let real = || {
+        if bytes.is_empty() { Ok(0.0) } else { text::parse_double(bytes).map(|(value, _)| value).ok_or(Eca::GETFAIL) }
+    };
+    match basic {
+        Basic::String => out.extend_from_slice(text.padded()),
+        Basic::Double => out.extend_from_slice(&real()?.to_be_bytes()),
+        Basic::Float => out.extend_from_slice(&(real()? as f32).to_be_bytes()),
+        Basic::Long => out.extend_from_slice(&(whole(i32::MIN.into(), i32::MAX.into())? as i32).to_be_bytes()),
+        Basic::Short => out.extend_from_slice(&(whole(i16::MIN.into(), i16::MAX.into())? as i16).to_be_bytes()),
+        Basic::Enum => out.extend_from_slice(&(whole(0, u16::MAX.into())? as u16).to_be_bytes()),
+        Basic::Char => out.push(whole(i8::MIN.into(), u8::MAX.into())? as u8),
+    }
+    Ok(())
+}
+
+/// Any number as C casts it to a 32-bit one on this family of processors.
+fn long(scalar: Scalar) -> i32 {
+    match scalar {
+        Scalar::I8(value) => value.into(),
+        Scalar::U8(value) => value.into(),
+        Scalar::I16(value) => value.into(),
+        Scalar::U16(value) | Scalar::Enum(value) => value.into(),
+        Scalar::I32(value) => value,
+        Scalar::U32(value) => value as i32,
+        Scalar::I64(value) => value as i32,
+        Scalar::U64(value) => value as i32,
+        Scalar::F32(value) => c_long(value.into()),
+        Scalar::F64(value) => c_long(value),
+        Scalar::String(_) => 0,
+    }
+}
+
+/// C's cast of a double to a 32-bit integer: what does not fit is the lowest number.
+fn c_long(value: f64) -> i32 {
+    if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i32 } else { i32::MIN }
+}
+
+/// EPICS' cast of a double to a float: what does not fit becomes the largest or smallest that does.
+fn c_float(value: f64) -> f32 {
+    if value == 0.0 || !value.is_finite() {
+        return value as f32;
+    }
+    let sign = if value > 0.0 { 1.0 } else { -1.0 };
+    if value.abs() >= f64::from(f32::MAX) {
+        sign * f32::MAX
+    } else if value.abs() <= f64::from(f32::MIN_POSITIVE) {
+        sign * f32::MIN_POSITIVE
+    } else {
+        value as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{AlarmLimits, Range, Status};
+    use proptest::prelude::*;
+
+    fn reading() -> Reading {
+        Reading {
+            value: Value::from(1.25),
+            alarm: Alarm { status: Status::Hihi, severity: Severity::Major },
+            stamp: Stamp { secs: 7, nanos: 9 },
+            meta: Meta {
+                units: Str40::from("mm"),
+                precision: 2,
+                display: Range { low: -1.0, high: 10.0 },
+                control: Range { low: 0.0, high: 5.0 },
+                alarm: AlarmLimits { hihi: 9.0, high: 8.0, ..AlarmLimits::NONE },
+                labels: Vec::new(),
+            },
+            ..Reading::default()
+        }
+    }
+
+    #[test]
+    fn every_type_has_the_size_of_its_table() {
+        for number in (0..=38).filter(|number| ![35, 36].contains(number)) {
+            let dbr = Dbr::from_wire(number).unwrap();
+            let mut out = Vec::new();
+            assert_eq!(encode(dbr, 3, &reading(), &mut out), Ok(3), "{}", dbr.name());
+            assert_eq!(out.len(), if dbr == Dbr::CLASS_NAME { 120 } else { dbr.size(3) }, "{}", dbr.name());
+        }
+        let mut out = Vec::new();
+        assert_eq!(encode(Dbr::PUT_ACKS, 1, &reading(), &mut out), Err(Eca::BADTYPE));
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn alarm_stamp_and_limits_stand_where_c_puts_them() {
+        let mut out = Vec::new();
+        encode(Dbr::new(Class::Time, Basic::Double), 0, &reading(), &mut out).unwrap();
+        assert_eq!(&out[..16], &[0, 3, 0, 2, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0]);
+        assert_eq!(&out[16..], &1.25f64.to_be_bytes());
+        out.clear();
+        encode(Dbr::new(Class::Ctrl, Basic::Short), 0, &reading(), &mut out).unwrap();
+        assert_eq!(&out[4..7], b"mm\0");
+        assert_eq!(&out[12..30], &[0, 10, 255, 255, 0, 9, 0, 8, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1]);
+        out.clear();
+        encode(Dbr::new(Class::Gr, Basic::Double), 0, &reading(), &mut out).unwrap();
+        assert!(f64::from_be_bytes(out[56..64].try_into().unwrap()).is_nan());
+    }
+
+    #[test]
+    fn values_convert_as_c_converts_them() {
+        let labels = vec![Str40::from("off"), Str40::from("on")];
+        let check = |value: Value, basic: Basic, expected: &[u8]| {
+            let reading = Reading {
+                value,
+                meta: Meta { precision: 1, labels: labels.clone(), ..Meta::default() },
+                ..Reading::default()
+            };
+            let mut out = Vec::new();
+            encode(Dbr::plain(basic), 0, &reading, &mut out).unwrap();
+            assert_eq!(out, expected);
+        };
+        check(Value::from(2.76), Basic::String, Str40::from("2.8").padded());
+        check(Value::from(-2.9), Basic::Long, &(-2i32).to_be_bytes());
+        check(Value::from(1e20), Basic::Long, &i32::MIN.to_be_bytes());
+        check(Value::from(1e300), Basic::Float, &f32::MAX.to_be_bytes());
+        check(Value::Scalar(Scalar::Enum(1)), Basic::String, Str40::from("on").padded());
+        check(Value::Scalar(Scalar::Enum(2)), Basic::String, Str40::from("Illegal_Value").padded());
+        check(Value::from("12"), Basic::Short, &12i16.to_be_bytes());
+        check(Value::from("1.5 V"), Basic::Double, &1.5f64.to_be_bytes());
+        check(Value::from(vec![1u8, 2]), Basic::Char, &[1, 2]);
+        check(Value::from(vec![65i16, -1]), Basic::Enum, &[0, 65, 255, 255]);
+        let mut out = vec![7];
+        let text = Reading { value: Value::from("volt"), ..Reading::default() };
+        assert_eq!(encode(Dbr::plain(Basic::Double), 0, &text, &mut out), Err(Eca::GETFAIL));
+        assert_eq!(out, [7]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_panics_and_sizes_hold(number in 0u16..39, count in 0u32..20, length in 0usize..10, value: f64) {
+            let dbr = Dbr::from_wire(number).unwrap();
+            for value in [Value::from(vec![value; length]), Value::from(value), Value::from(vec![Str40::from("7"); length])] {
+                let reading = Reading { value, ..reading() };
+                let mut out = Vec::new();
+                if let Ok(elements) = encode(dbr, count, &reading, &mut out)
+                    && dbr != Dbr::CLASS_NAME {
+                    prop_assert_eq!(out.len(), dbr.size(elements));
+                }
+            }
+        }
+    }
+}

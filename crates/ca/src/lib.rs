@@ -1,0 +1,23 @@
+//! Channel Access, the protocol of EPICS: bytes in, bytes and events out.
+//!
+//! Nothing here opens a socket, reads a clock or knows a record. [`server::Server`] serves values that a
+//! [`server::Backend`] hands out in the words of `base`; [`client::Client`] is the other side; [`search`],
+//! [`beacon`] and [`repeater`] handle the datagrams. A shell moves the bytes and says what time it is.
+//!
+//! Bytes from outside never panic and never reserve more than their own length or a stated bound.
+#![forbid(unsafe_code)]
+
+pub mod beacon;
+pub mod dbr;
+pub mod decode;
+mod eca;
+pub mod encode;
+pub mod repeater;
+pub mod search;
+pub mod server;
+mod slab;
+pub mod text;
+pub mod wire;
+
+pub use dbr::{Basic, Class, Dbr};
+pub use eca::Eca;

@@ -1,0 +1,122 @@
+//! Searches over datagrams, the server's side.
+
+use crate::wire::{self, Header, MINOR, MINOR_MIN, NONE, command};
+
+/// Largest datagram that is sent, as EPICS sends them: below the Ethernet's frame.
+pub const DATAGRAM_BYTES_MAX: usize = 1024;
+
+/// Counts of a responder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SearchCounters {
+    /// Names asked for.
+    pub asked: u64,
+    /// Names found.
+    pub found: u64,
+}
+
+/// Answers the searches of one datagram. `exists` knows the names; `send` is called for each answering
+/// datagram. Unknown names are passed over in silence; nothing is remembered and nothing allocated but the
+/// answer.
+pub fn answer(
+    datagram: &[u8],
+    tcp_port: u16,
+    counters: &mut SearchCounters,
+    mut exists: impl FnMut(&[u8]) -> bool,
+    mut send: impl FnMut(&[u8]),
+) {
+    let mut version: Option<Header> = None;
+    let mut out = Vec::new();
+    for (header, payload) in wire::messages(datagram) {
+        match (header.command, version) {
+            (command::VERSION, _) if header.count >= MINOR_MIN.into() => version = Some(header),
+            (command::SEARCH, Some(first)) => {
+                if header.count < MINOR_MIN.into() || header.size <= 1 {
+                    continue;
+                }
+                counters.asked += 1;
+                if !exists(wire::text_of(payload)) {
+                    continue;
+                }
+                counters.found += 1;
+                if out.len() + 24 > DATAGRAM_BYTES_MAX {
+                    send(&out);
+                    out.clear();
+                }
+                if out.is_empty() {
+                    // The sequence number tells the client which of its datagrams is answered.
+                    let (valid, sequence) = if first.count >= 11 { (1, first.p1) } else { (0, 0) };
+                    Header::bare(command::VERSION, valid, MINOR.into(), sequence, 0).write(&mut out);
+                }
+                Header { command: command::SEARCH, size: 8, kind: tcp_port, count: 0, p1: NONE, p2: header.p2 }
+                    .write(&mut out);
+                out.extend_from_slice(&u64::from(MINOR).rotate_left(48).to_be_bytes());
+            }
+            // Anything else does not belong here; what follows it is not trusted either.
+            _ => break,
+        }
+    }
+    if !out.is_empty() {
+        send(&out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ask(names: &[&str]) -> Vec<u8> {
+        let mut out = Vec::new();
+        Header::bare(command::VERSION, 1, 13, 77, 0).write(&mut out);
+        for (id, name) in names.iter().enumerate() {
+            let header = Header::bare(command::SEARCH, wire::DO_REPLY, 13, id as u32, id as u32);
+            wire::write_text(header, name.as_bytes(), &mut out);
+        }
+        out
+    }
+
+    fn answers(datagram: &[u8]) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        answer(
+            datagram,
+            5064,
+            &mut SearchCounters::default(),
+            |name| name.starts_with(b"X:"),
+            |out| sent.push(out.to_vec()),
+        );
+        sent
+    }
+
+    #[test]
+    fn known_names_are_answered_with_port_and_sequence() {
+        let sent = answers(&ask(&["X:a", "nobody", "X:b"]));
+        let found: Vec<_> = wire::messages(&sent[0])
+            .map(|(header, payload)| (header.command, header.kind, header.p1, header.p2, payload.to_vec()))
+            .collect();
+        assert_eq!(sent.len(), 1);
+        assert_eq!(found[0], (0, 1, 77, 0, vec![]));
+        assert_eq!(found[1], (6, 5064, NONE, 0, vec![0, 13, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(found[2].3, 2);
+        assert!(answers(&ask(&["nobody"])).is_empty());
+    }
+
+    #[test]
+    fn many_answers_take_several_datagrams() {
+        let names: Vec<String> = (0..100).map(|n| format!("X:{n}")).collect();
+        let sent = answers(&ask(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+        assert!(sent.len() > 1 && sent.iter().all(|out| out.len() <= DATAGRAM_BYTES_MAX));
+        let total: usize =
+            sent.iter().map(|out| wire::messages(out).filter(|(header, _)| header.command == 6).count()).sum();
+        assert_eq!(total, 100);
+    }
+
+    proptest! {
+        #[test]
+        fn no_datagram_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = answers(&bytes);
+            let mut asked = ask(&["X:a"]);
+            asked.extend_from_slice(&bytes);
+            let _ = answers(&asked);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! One client's circuit: what it has open and what waits to be sent.
+
+use super::buffer::Out;
+use super::{Limits, Opened};
+use crate::dbr::Dbr;
+use crate::eca::Eca;
+use crate::slab::Slab;
+use crate::wire::{Header, MINOR, command, padded};
+use base::{EventMask, MonoNs};
+use std::collections::HashMap;
+
+/// How long a put-callback may hold up the next one on its channel, as in EPICS.
+pub(super) const PUT_WAIT_NS: i64 = 60_000_000_000;
+
+/// What a server or a circuit has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages received.
+    pub requests: u64,
+    /// Updates queued.
+    pub updates: u64,
+    /// Updates that replaced an older one of the same subscription.
+    pub replaced: u64,
+    /// Errors sent.
+    pub errors: u64,
+}
+
+impl Counters {
+    /// Adds another's counts.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.updates += other.updates;
+        self.replaced += other.replaced;
+        self.errors += other.errors;
+    }
+}
+
+/// A circuit for reports.
+#[derive(Clone, Copy, Debug)]
+pub struct CircuitInfo<'a> {
+    /// The user's name, as the client says.
+    pub user: &'a str,
+    /// The host's name, as the client says.
+    pub host: &'a str,
+    /// 0 to 99.
+    pub priority: u16,
+    /// The client's revision of the protocol.
+    pub minor: u16,
+    /// Open channels.
+    pub channels: usize,
+    /// Subscriptions.
+    pub subscriptions: usize,
+    /// Bytes that wait to be sent.
+    pub unsent: usize,
+    /// Whether the client asked for no updates for now.
+    pub events_off: bool,
+    /// What was done.
+    pub counters: Counters,
+}
+
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) cid: u32,
+    pub(super) opened: Opened,
+    /// The put-callback in progress.
+    pub(super) put: Option<u64>,
+    pub(super) subs: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct Sub {
+    pub(super) id: u32,
+    pub(super) sid: u32,
+    pub(super) handle: u64,
+    pub(super) watch: u64,
+    pub(super) dbr: Dbr,
+    pub(super) count: u32,
+    pub(super) mask: EventMask,
+    pub(super) readable: bool,
+    /// Whether a post's value is the channel's.
+    pub(super) posted: bool,
+    pub(super) meta: bool,
+    /// Where in the stream its last update stands.
+    pub(super) last: u64,
+    pub(super) last_len: usize,
+    /// To be read again and sent when there is room.
+    pub(super) stale: bool,
+    /// The newest update while the client wants none.
+    pub(super) held: Vec<u8>,
+}
+
+/// A write whose end is awaited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingPut {
+    pub(super) channel: u32,
+    pub(super) header: Header,
+}
+
+/// Why the next message has to wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) channel: u32,
+    pub(super) until: MonoNs,
+}
+
+#[derive(Debug)]
+pub(super) struct Circuit {
+    pub(super) user: String,
+    pub(super) host: String,
+    pub(super) minor: u16,
+    pub(super) priority: u16,
+    pub(super) channels: Slab<Channel>,
+    pub(super) subs: Slab<Sub>,
+    pub(super) puts: HashMap<u64, PendingPut>,
+    pub(super) input: Vec<u8>,
+    /// Bytes of a message that was too large, still to be thrown away.
+    pub(super) skip: usize,
+    pub(super) out: Out,
+    /// Subscriptions to be read again.
+    pub(super) stale: usize,
+    pub(super) events_off: bool,
+    pub(super) wait: Option<Wait>,
+    pub(super) closing: bool,
+    pub(super) touched: bool,
+    pub(super) counters: Counters,
+}
+
+impl Circuit {
+    pub(super) fn new(host: &str) -> Self {
+        let mut circuit = Self {
+            user: String::new(),
+            host: host.to_owned(),
+            minor: 0,
+            priority: 0,
+            channels: Slab::default(),
+            subs: Slab::default(),
+            puts: HashMap::new(),
+            input: Vec::new(),
+            skip: 0,
+            out: Out::default(),
+            stale: 0,
+            events_off: false,
+            wait: None,
+            closing: false,
+            touched: false,
+            counters: Counters::default(),
+        };
+        circuit.send(Header::bare(command::VERSION, 0, MINOR as u32, 0, 0));
+        circuit
+    }
+
+    pub(super) fn info(&self) -> CircuitInfo<'_> {
+        CircuitInfo {
+            user: &self.user,
+            host: &self.host,
+            priority: self.priority,
+            minor: self.minor,
+            channels: self.channels.len(),
+            subscriptions: self.subs.len(),
+            unsent: self.out.len(),
+            events_off: self.events_off,
+            counters: self.counters,
+        }
+    }
+
+    /// Whether requests have to wait.
+    pub(super) fn is_paused(&self, limits: &Limits) -> bool {
+        self.wait.is_some() || self.out.len() >= limits.out_bytes
+    }
+
+    /// Queues a message without payload.
+    pub(super) fn send(&mut self, header: Header) {
+        header.write(self.out.vec());
+    }
+
+    /// Queues an error about `request`.
+    pub(super) fn send_error(&mut self, request: &Header, status: Eca, text: &str) {
+        let cid = match request.command {
+            command::EVENT_ADD
+            | command::EVENT_CANCEL
+            | command::READ
+            | command::READ_NOTIFY
+            | command::WRITE
+            | command::WRITE_NOTIFY => self.channels.get(request.p1).map_or(u32::MAX, |channel| channel.cid),
+            command::SEARCH => request.p1,
+            _ => u32::MAX,
+        };
+        let text = &text.as_bytes()[..text.len().min(400)];
+        let inner = if request.is_wide() { 24 } else { 16 };
+        let size = padded(inner + text.len() + 1);
+        let out = self.out.vec();
+        Header { command: command::ERROR, size: size as u32, kind: 0, count: 0, p1: cid, p2: status.0 }.write(out);
+        request.write(out);
+        out.extend_from_slice(text);
+        out.resize(out.len() + size - inner - text.len(), 0);
+        self.counters.errors += 1;
+    }
+
+    /// Queues an update of a subscription under EPICS' rule. `message` is complete but for its subscription.
+    pub(super) fn push_update(&mut self, index: u32, message: &[u8], limits: &Limits) {
+        let Some(sub) = self.subs.get_mut(index) else { return };
+        self.counters.updates += 1;
+        if self.events_off {
+            self.counters.replaced += u64::from(!sub.held.is_empty());
+            sub.held.clear();
+            sub.held.extend_from_slice(message);
+            sub.held[12..16].copy_from_slice(&sub.id.to_be_bytes());
+            return;
+        }
+        if sub.stale {
+            self.counters.replaced += 1;
+            return;
+        }
+        if self.out.len() >= limits.out_bytes
+            && sub.last_len > 0
+            && let Some(waiting) = self.out.waiting(sub.last, sub.last_len)
+        {
+            self.counters.replaced += 1;
+            if waiting.len() == message.len() {
+                waiting.copy_from_slice(message);
+                waiting[12..16].copy_from_slice(&sub.id.to_be_bytes());
+            } else {
+                sub.stale = true;
+                self.stale += 1;
+            }
+            return;
+        }
+        sub.last = self.out.end();
+        sub.last_len = message.len();
+        let out = self.out.vec();
+        let start = out.len();
+        out.extend_from_slice(message);
+        out[start + 12..start + 16].copy_from_slice(&sub.id.to_be_bytes());
+    }
+
+    /// Queues what was held back while the client wanted no updates.
+    pub(super) fn release_held(&mut self) {
+        for index in self.subs.keys() {
+            if let Some(sub) = self.subs.get_mut(index)
+                && !sub.held.is_empty()
+            {
+                let held = std::mem::take(&mut sub.held);
+                sub.last = self.out.end();
+                sub.last_len = held.len();
+                self.out.vec().extend_from_slice(&held);
+            }
+        }
+    }
+}

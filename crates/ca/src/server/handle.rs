@@ -1,0 +1,571 @@
+//! What a circuit does with each message. The order of checks and the answers are those of EPICS' `rsrv`.
+
+use super::circuit::{Channel, Circuit, PUT_WAIT_NS, PendingPut, Sub, Wait};
+use super::{Access, Backend, CircuitId, Limits, Peer, Put, PutToken, Server, Write};
+use crate::dbr::Dbr;
+use crate::decode;
+use crate::eca::Eca;
+use crate::encode::{self, Reading};
+use crate::wire::{self, DO_REPLY, Header, MINOR_MIN, NONE, Read, command, padded};
+use base::{DurNs, EventMask, MonoNs};
+
+/// What follows from a message.
+enum Next {
+    /// The next message.
+    Go,
+    /// The same message again, later.
+    Wait,
+    /// The circuit ends.
+    Close,
+}
+
+/// Longest name of a user or host that is taken.
+const NAME_BYTES_MAX: usize = 512;
+
+impl Server {
+    /// Takes bytes that came on a circuit. Everything complete is handled at once, unless the circuit has to
+    /// wait for room or for a put; then [`sent`](Self::sent) or [`put_done`](Self::put_done) go on.
+    pub fn handle_bytes(&mut self, now: MonoNs, id: CircuitId, bytes: &[u8], backend: &mut impl Backend) {
+        let Some(circuit) = self.circuits.get_mut(id.0) else { return };
+        if circuit.input.is_empty() {
+            let taken = self.consume(now, id.0, bytes, backend);
+            if let Some(circuit) = self.circuits.get_mut(id.0) {
+                circuit.input.extend_from_slice(&bytes[taken..]);
+            }
+        } else {
+            circuit.input.extend_from_slice(bytes);
+            self.resume(now, id, backend);
+        }
+        self.touch(id.0);
+    }
+
+    /// Goes on with input that waited.
+    pub(super) fn resume(&mut self, now: MonoNs, id: CircuitId, backend: &mut impl Backend) {
+        let Some(circuit) = self.circuits.get_mut(id.0) else { return };
+        if circuit.input.is_empty() || circuit.is_paused(&self.limits) {
+            return;
+        }
+        let mut input = std::mem::take(&mut circuit.input);
+        let taken = self.consume(now, id.0, &input, backend);
+        if let Some(circuit) = self.circuits.get_mut(id.0) {
+            input.drain(..taken);
+            if input.is_empty() && input.capacity() > 4096 {
+                input = Vec::new();
+            }
+            circuit.input = input;
+        }
+        self.touch(id.0);
+    }
+
+    /// The next time at which [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<MonoNs> {
+        self.circuits.iter().filter_map(|(_, circuit)| Some(circuit.wait?.until)).min()
+    }
+
+    /// Gives up puts that held up their channel for too long.
+    pub fn handle_timeout(&mut self, now: MonoNs, backend: &mut impl Backend) {
+        for id in self.circuits.keys() {
+            let Some(circuit) = self.circuits.get_mut(id) else { continue };
+            let Some(wait) = circuit.wait.filter(|wait| wait.until <= now) else { continue };
+            circuit.wait = None;
+            if let Some(token) = circuit.channels.get_mut(wait.channel).and_then(|channel| channel.put.take())
+                && let Some(put) = circuit.puts.remove(&token)
+            {
+                backend.forget(PutToken(token));
+                circuit.send(write_reply(&put.header, Eca::PUTCBINPROG));
+            }
+            self.touch(id);
+            self.resume(now, CircuitId(id), backend);
+        }
+    }
+
+    /// A write that was [`Put::Later`] is done.
+    pub fn put_done(&mut self, now: MonoNs, token: PutToken, ok: bool, backend: &mut impl Backend) {
+        let id = (token.0 >> 32) as u32;
+        let Some(circuit) = self.circuits.get_mut(id) else { return };
+        let Some(put) = circuit.puts.remove(&token.0) else { return };
+        circuit.send(write_reply(&put.header, if ok { Eca::NORMAL } else { Eca::PUTFAIL }));
+        if let Some(channel) = circuit.channels.get_mut(put.channel) {
+            channel.put = None;
+        }
+        if circuit.wait.is_some_and(|wait| wait.channel == put.channel) {
+            circuit.wait = None;
+        }
+        self.touch(id);
+        self.resume(now, CircuitId(id), backend);
+    }
+
+    /// What clients may do with a channel has changed: those concerned are told, and their subscriptions
+    /// get the value, or the refusal.
+    pub fn set_access(&mut self, handle: u64, access: impl Fn(Peer<'_>) -> Access, backend: &mut impl Backend) {
+        let limits = self.limits;
+        for id in self.circuits.keys() {
+            let Some(circuit) = self.circuits.get_mut(id) else { continue };
+            let new = access(Peer { user: &circuit.user, host: &circuit.host });
+            for key in circuit.channels.keys() {
+                let Some(channel) = circuit.channels.get_mut(key) else { continue };
+                if channel.opened.handle != handle || channel.opened.access == new {
+                    continue;
+                }
+                channel.opened.access = new;
+                let (cid, subs) = (channel.cid, channel.subs.clone());
+                circuit.send(access_rights(cid, new));
+                for sub in subs {
+                    if let Some(sub) = circuit.subs.get_mut(sub) {
+                        sub.readable = new.read;
+                    }
+                    update_now(circuit, sub, &mut self.scratch, &mut self.message, &limits, backend);
+                }
+            }
+            self.touch(id);
+        }
+    }
+
+    /// Channels to something that is no longer there: their clients are told and search anew.
+    pub fn drop_channels(&mut self, gone: impl Fn(u64) -> bool, backend: &mut impl Backend) {
+        for id in self.circuits.keys() {
+            let Some(circuit) = self.circuits.get(id) else { continue };
+            let channels = circuit.channels.iter().filter(|(_, channel)| gone(channel.opened.handle));
+            let keys: Vec<u32> = channels.map(|(key, _)| key).collect();
+            for key in keys {
+                let Some(cid) = self.remove_channel(id, key, backend) else { continue };
+                if let Some(circuit) = self.circuits.get_mut(id) {
+                    circuit.send(Header::bare(command::SERVER_DISCONN, 0, 0, cid, 0));
+                }
+                self.touch(id);
+            }
+        }
+    }
+
+    /// Handles what is complete in `bytes` and returns how many bytes are done with.
+    fn consume(&mut self, now: MonoNs, id: u32, bytes: &[u8], backend: &mut impl Backend) -> usize {
+        let mut at = 0;
+        loop {
+            let Some(circuit) = self.circuits.get_mut(id) else { return bytes.len() };
+            if circuit.closing {
+                return bytes.len();
+            }
+            if circuit.skip > 0 {
+                let skipped = circuit.skip.min(bytes.len() - at);
+                circuit.skip -= skipped;
+                at += skipped;
+            }
+            if circuit.is_paused(&self.limits) {
+                return at;
+            }
+            let Read::Header(header, head) = Header::read(&bytes[at..]) else { return at };
+            if header.command != command::VERSION && circuit.minor < MINOR_MIN {
+                let text = format!("CAS: Client version {} too old", circuit.minor);
+                circuit.send_error(&header, Eca::DEFUNCT, &text);
+                circuit.skip = head + header.size as usize;
+                continue;
+            }
+            if !header.size.is_multiple_of(8) {
+                circuit.send_error(&header, Eca::INTERNAL, "CAS: Missaligned protocol rejected");
+                circuit.closing = true;
+                return bytes.len();
+            }
+            let len = head + header.size as usize;
+            if len > self.limits.message_bytes {
+                let most = self.limits.message_bytes;
+                let text = format!("CAS: Server unable to load large request message. Max bytes={most}");
+                circuit.send_error(&header, Eca::TOLARGE, &text);
+                circuit.skip = len;
+                continue;
+            }
+            let Some(payload) = bytes.get(at + head..at + len) else { return at };
+            circuit.counters.requests += 1;
+            match self.handle(now, id, &header, payload, backend) {
+                Next::Go => at += len,
+                Next::Wait => return at,
+                Next::Close => {
+                    if let Some(circuit) = self.circuits.get_mut(id) {
+                        circuit.closing = true;
+                    }
+                    return bytes.len();
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, now: MonoNs, id: u32, header: &Header, payload: &[u8], backend: &mut impl Backend) -> Next {
+        let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
+        match header.command {
+            command::READ_NOTIFY => self.read_notify(id, header, backend),
+            command::WRITE | command::WRITE_NOTIFY => self.write(now, id, header, payload, backend),
+            command::READ => self.read(id, header, backend),
+            command::EVENT_ADD => self.event_add(id, header, payload, backend),
+            command::EVENT_CANCEL => self.event_cancel(id, header, backend),
+            command::CREATE_CHAN => self.create_channel(id, header, payload, backend),
+            command::CLEAR_CHANNEL => {
+                if circuit.channels.get(header.p1).is_none() {
+                    return bad_id(circuit, header);
+                }
+                circuit.send(Header::bare(command::CLEAR_CHANNEL, header.kind, header.count, header.p1, header.p2));
+                self.remove_channel(id, header.p1, backend);
+                Next::Go
+            }
+            command::VERSION => {
+                circuit.minor = header.count.min(u16::MAX.into()) as u16;
+                circuit.priority = header.kind.min(99);
+                if circuit.minor < MINOR_MIN || header.kind > 99 { Next::Close } else { Next::Go }
+            }
+            command::ECHO => {
+                circuit.send(*header);
+                circuit.out.vec().extend_from_slice(payload);
+                Next::Go
+            }
+            command::EVENTS_OFF => {
+                circuit.events_off = true;
+                Next::Go
+            }
+            command::EVENTS_ON => {
+                circuit.events_off = false;
+                circuit.release_held();
+                Next::Go
+            }
+            command::READ_SYNC => {
+                circuit.send(Header::bare(command::READ_SYNC, header.kind, header.count, header.p1, header.p2));
+                Next::Go
+            }
+            command::CLIENT_NAME | command::HOST_NAME => name(circuit, header, payload),
+            command::SEARCH => {
+                if header.count < MINOR_MIN.into() {
+                    return Next::Close;
+                }
+                if header.size <= 1 {
+                    return Next::Go;
+                }
+                if backend.exists(wire::text_of(payload)) {
+                    circuit.send(Header::bare(command::SEARCH, self.tcp_port, 0, NONE, header.p2));
+                } else if header.kind == DO_REPLY {
+                    circuit.send(Header { command: command::NOT_FOUND, size: 0, ..*header });
+                }
+                Next::Go
+            }
+            other => {
+                circuit.send_error(header, Eca::INTERNAL, &format!("Invalid Msg: cmmd={other}"));
+                Next::Close
+            }
+        }
+    }
+
+    fn create_channel(&mut self, id: u32, header: &Header, payload: &[u8], backend: &mut impl Backend) -> Next {
+        let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
+        circuit.minor = header.p2.min(u16::MAX.into()) as u16;
+        if circuit.minor < MINOR_MIN {
+            return Next::Close;
+        }
+        if header.size <= 1 {
+            return Next::Go;
+        }
+        if circuit.channels.len() >= self.limits.channels {
+            circuit.send_error(header, Eca::ALLOCMEM, "too many channels on one circuit");
+            return Next::Close;
+        }
+        let peer = Peer { user: &circuit.user, host: &circuit.host };
+        let Some(opened) = backend.open(wire::text_of(payload), peer) else {
+            circuit.send(Header::bare(command::CREATE_CH_FAIL, 0, 0, header.p1, 0));
+            return Next::Go;
+        };
+        let sid = circuit.channels.insert(Channel { cid: header.p1, opened, put: None, subs: Vec::new() });
+        circuit.send(access_rights(header.p1, opened.access));
+        let count = if circuit.minor < 9 { opened.count.min(0xFFFE) } else { opened.count };
+        circuit.send(Header::bare(command::CREATE_CHAN, opened.native as u16, count, header.p1, sid));
+        Next::Go
+    }
+
+    fn read_notify(&mut self, id: u32, header: &Header, backend: &mut impl Backend) -> Next {
+        let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
+        let Some(dbr) = Dbr::from_wire(header.kind) else { return Next::Close };
+        let Some(channel) = circuit.channels.get(header.p1) else {
+            return bad_id(circuit, header);
+        };
+        let opened = channel.opened;
+        if is_too_large(dbr, header.count, opened.count, &self.limits) {
+            circuit.send_error(header, Eca::TOLARGE, "server unable to load read response into protocol buffer");
+            return Next::Go;
+        }
+        let reading = if opened.access.read {
+            backend.read(opened.handle, encode::needs_meta(dbr, opened.native), &mut self.scratch)
+        } else {
+            Err(Eca::NORDACCESS)
+        };
+        write_value(*header, dbr, reading.map(|()| &self.scratch), circuit.out.vec());
+        Next::Go
+    }
+
+    fn read(&mut self, id: u32, header: &Header, backend: &mut impl Backend) -> Next {
+        let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
+        let Some(channel) = circuit.channels.get(header.p1) else {
+            return bad_id(circuit, header);
+        };
+        let (opened, cid) = (channel.opened, channel.cid);
+        let Some(dbr) = Dbr::from_wire(header.kind) else {
+            circuit.send_error(header, Eca::BADTYPE, "");
+            return Next::Close;
+        };
+        let count = header.count.max(1);
+        if is_too_large(dbr, count, opened.count, &self.limits) {
+            circuit.send_error(header, Eca::TOLARGE, "server unable to load read response into protocol buffer");
+            return Next::Go;
+        }
+        if !opened.access.read {
+            circuit.send_error(header, Eca::NORDACCESS, "");
+            return Next::Go;
+        }
+        self.message.clear();
+        let done = backend
+            .read(opened.handle, encode::needs_meta(dbr, opened.native), &mut self.scratch)
+            .and_then(|()| encode::encode(dbr, count, &self.scratch, &mut self.message));
+        if done.is_err() {
+            circuit.send_error(header, Eca::GETFAIL, "");
+            return Next::Go;
+        }
+        if dbr.wire() == 0 && header.count == 1 {
+            // A single text is sent without the rest of its 40 bytes.
+            let text = wire::text_of(&self.message).len();
+            self.message.truncate((text + 1).min(40));
+        }
+        let size = padded(self.message.len());
+        self.message.resize(size, 0);
+        circuit.send(Header { size: size as u32, p1: cid, ..*header });
+        circuit.out.vec().extend_from_slice(&self.message);
+        Next::Go
+    }
+
+    fn write(&mut self, now: MonoNs, id: u32, header: &Header, payload: &[u8], backend: &mut impl Backend) -> Next {
+        let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
+        let Some(channel) = circuit.channels.get(header.p1) else {
+            return bad_id(circuit, header);
+        };
+        let (opened, busy) = (channel.opened, channel.put.is_some());
+        let notify = header.command == command::WRITE_NOTIFY;
+        let Some(dbr) = Dbr::from_wire(header.kind) else {
+            refuse(circuit, header, Eca::BADTYPE);
+            return Next::Close;
+        };
+        if !opened.access.write {
+            refuse(circuit, header, Eca::NOWTACCESS);
+            return Next::Go;
+        }
+        if notify && busy {
+            circuit.wait = Some(Wait { channel: header.p1, until: now + DurNs(PUT_WAIT_NS) });
+            return Next::Wait;
+        }
+        let write = match dbr {
+            Dbr::PUT_ACKT | Dbr::PUT_ACKS if payload.len() < 2 => Err(Eca::BADCOUNT),
+            Dbr::PUT_ACKT => Ok(Write::AckT(payload[..2] != [0, 0])),
+            Dbr::PUT_ACKS => Ok(Write::AckS(u16::from_be_bytes([payload[0], payload[1]]))),
+            Dbr::STSACK_STRING | Dbr::CLASS_NAME => Err(Eca::PUTFAIL),
+            _ => decode::value(dbr, header.count, payload).map(Write::Value),
+        };
+        let write = match write {
+            Ok(write) => write,
+            Err(status) => {
+                refuse(circuit, header, status);
+                return Next::Go;
+            }
+        };
+        // The circuit's number finds it again; the rest tells its puts apart.
+        let token = notify.then(|| {
+            self.puts = self.puts.wrapping_add(1);
+            PutToken(u64::from(id) << 32 | u64::from(self.puts))
+        });
+        let peer = Peer { user: &circuit.user, host: &circuit.host };
+        match (backend.write(opened.handle, peer, write, token), token) {
+            (Put::Later, Some(token)) => {
+                circuit.puts.insert(token.0, PendingPut { channel: header.p1, header: *header });
+                if let Some(channel) = circuit.channels.get_mut(header.p1) {
+                    channel.put = Some(token.0);
+                }
+            }
+            (Put::Failed, _) => refuse(circuit, header, Eca::PUTFAIL),
+            (Put::Done | Put::Later, None) => {}
+            (Put::Done, Some(_)) => circuit.send(write_reply(header, Eca::NORMAL)),
+        }
+        Next::Go
+    }
+
+    fn event_add(&mut self, id: u32, header: &Header, payload: &[u8], backend: &mut impl Backend) -> Next {
+        let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
+        let Some(dbr) = Dbr::from_wire(header.kind) else { return Next::Close };
+        let Some(channel) = circuit.channels.get(header.p1) else {
+            return bad_id(circuit, header);
+        };
+        let opened = channel.opened;
+        let mask = payload.get(12..14).map_or(0, |mask| u16::from_be_bytes([mask[0], mask[1]]));
+        let wrong = if mask == 0 || mask > 0xFF {
+            Some("subscription install into record failed")
+        } else if circuit.subs.len() >= self.limits.subscriptions {
+            Some("too many subscriptions on one circuit")
+        } else {
+            None
+        };
+        if let Some(text) = wrong {
+            circuit.send_error(header, Eca::ALLOCMEM, text);
+            return Next::Close;
+        }
+        if is_too_large(dbr, header.count, opened.count, &self.limits) {
+            let text = "server unable to load subscription update into protocol buffer";
+            circuit.send_error(header, Eca::TOLARGE, text);
+            return Next::Go;
+        }
+        let sub = circuit.subs.insert(Sub {
+            id: header.p2,
+            sid: header.p1,
+            handle: opened.handle,
+            watch: opened.watch,
+            dbr,
+            count: header.count,
+            mask: EventMask(mask as u8),
+            readable: opened.access.read,
+            posted: opened.posted,
+            meta: encode::needs_meta(dbr, opened.native),
+            last: 0,
+            last_len: 0,
+            stale: false,
+            held: Vec::new(),
+        });
+        if let Some(channel) = circuit.channels.get_mut(header.p1) {
+            channel.subs.push(sub);
+        }
+        backend.watch(opened.handle);
+        self.watchers.entry(opened.watch).or_default().push((id, sub));
+        let limits = self.limits;
+        update_now(circuit, sub, &mut self.scratch, &mut self.message, &limits, backend);
+        Next::Go
+    }
+
+    fn event_cancel(&mut self, id: u32, header: &Header, backend: &mut impl Backend) -> Next {
+        let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
+        let Some(channel) = circuit.channels.get_mut(header.p1) else {
+            return bad_id(circuit, header);
+        };
+        let subs = &circuit.subs;
+        let found = channel.subs.iter().position(|sub| subs.get(*sub).is_some_and(|sub| sub.id == header.p2));
+        let Some(place) = found else {
+            circuit.send_error(header, Eca::BADMONID, "");
+            return Next::Close;
+        };
+        let key = channel.subs.remove(place);
+        let Some(sub) = circuit.subs.remove(key) else { return Next::Close };
+        circuit.stale -= usize::from(sub.stale);
+        circuit.send(Header::bare(command::EVENT_ADD, sub.dbr.wire(), sub.count, sub.sid, sub.id));
+        self.unlink(sub.watch, id);
+        backend.unwatch(sub.handle);
+        Next::Go
+    }
+
+    /// Takes a channel out with all that hangs on it; returns the client's id of it.
+    fn remove_channel(&mut self, id: u32, key: u32, backend: &mut impl Backend) -> Option<u32> {
+        let circuit = self.circuits.get_mut(id)?;
+        let channel = circuit.channels.remove(key)?;
+        if let Some(token) = channel.put {
+            circuit.puts.remove(&token);
+            backend.forget(PutToken(token));
+        }
+        for key in &channel.subs {
+            if let Some(sub) = circuit.subs.remove(*key) {
+                circuit.stale -= usize::from(sub.stale);
+                backend.unwatch(sub.handle);
+            }
+        }
+        if !channel.subs.is_empty() {
+            self.unlink(channel.opened.watch, id);
+        }
+        backend.close(channel.opened.handle);
+        Some(channel.cid)
+    }
+}
+
+/// Reads a subscription's channel and queues an update.
+pub(super) fn update_now(
+    circuit: &mut Circuit,
+    index: u32,
+    scratch: &mut Reading,
+    message: &mut Vec<u8>,
+    limits: &Limits,
+    backend: &mut impl Backend,
+) {
+    let Some(sub) = circuit.subs.get(index) else { return };
+    let reading = if sub.readable { backend.read(sub.handle, sub.meta, scratch) } else { Err(Eca::NORDACCESS) };
+    message.clear();
+    build(sub.dbr, sub.count, reading.map(|()| &*scratch), message);
+    circuit.push_update(index, message, limits);
+}
+
+/// Writes a whole update, but for its subscription.
+pub(super) fn build(dbr: Dbr, count: u32, reading: Result<&Reading, Eca>, out: &mut Vec<u8>) {
+    let header = Header { command: command::EVENT_ADD, size: 0, kind: dbr.wire(), count, p1: 0, p2: 0 };
+    write_value(header, dbr, reading, out);
+}
+
+/// Appends a message with a value, or with zeros and the reason.
+fn write_value(mut header: Header, dbr: Dbr, reading: Result<&Reading, Eca>, out: &mut Vec<u8>) {
+    // Nearly always the short form; what turns out to need the wide one is moved.
+    let body = out.len() + 16;
+    out.resize(body, 0);
+    header.p1 = match reading.and_then(|reading| encode::encode(dbr, header.count, reading, out)) {
+        Ok(count) => {
+            header.count = count;
+            Eca::NORMAL.0
+        }
+        Err(status) => status.0,
+    };
+    // As in EPICS, no element at all still takes the room of one.
+    let size = padded((out.len() - body).max(dbr.size(header.count.max(1))));
+    out.resize(body + size, 0);
+    header.size = size as u32;
+    if header.is_wide() {
+        out.splice(body..body, [0; 8]);
+    }
+    header.write_over(&mut out[body - 16..]);
+}
+
+/// Whether an answer would break the bound on messages.
+fn is_too_large(dbr: Dbr, asked: u32, native: u32, limits: &Limits) -> bool {
+    dbr.size(if asked == 0 { native } else { asked }) > limits.message_bytes
+}
+
+fn name(circuit: &mut Circuit, header: &Header, payload: &[u8]) -> Next {
+    let is_host = header.command == command::HOST_NAME;
+    let what = if is_host { "host" } else { "user" };
+    if circuit.channels.len() > 0 {
+        let text =
+            format!("attempts to use protocol to set {what} name after creating first channel ignored by server");
+        circuit.send_error(header, Eca::INTERNAL, &text);
+        return Next::Go;
+    }
+    let text = wire::text_of(payload);
+    if text.len() >= NAME_BYTES_MAX || text.len() == payload.len() {
+        circuit.send_error(header, Eca::INTERNAL, &format!("bad (very long) {what} name"));
+        return Next::Close;
+    }
+    let text = String::from_utf8_lossy(text).into_owned();
+    *(if is_host { &mut circuit.host } else { &mut circuit.user }) = text;
+    Next::Go
+}
+
+fn bad_id(circuit: &mut Circuit, header: &Header) -> Next {
+    circuit.send_error(header, Eca::INTERNAL, &format!("Bad Resource ID={}", header.p1));
+    Next::Close
+}
+
+/// Says no to a write in the way that the client expects.
+fn refuse(circuit: &mut Circuit, header: &Header, status: Eca) {
+    if header.command == command::WRITE_NOTIFY {
+        circuit.send(write_reply(header, status));
+    } else {
+        circuit.send_error(header, status, "");
+    }
+}
+
+const fn write_reply(header: &Header, status: Eca) -> Header {
+    Header::bare(command::WRITE_NOTIFY, header.kind, header.count, status.0, header.p2)
+}
+
+fn access_rights(cid: u32, access: Access) -> Header {
+    Header::bare(command::ACCESS_RIGHTS, 0, 0, cid, u32::from(access.read) | u32::from(access.write) << 1)
+}

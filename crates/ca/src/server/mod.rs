@@ -1,0 +1,307 @@
+//! The server's side: circuits, channels, subscriptions.
+//!
+//! A [`Server`] holds every circuit of a process. The shell hands in bytes ([`Server::handle_bytes`]),
+//! posts ([`Server::post`]) and finished puts ([`Server::put_done`]); afterwards [`Server::poll_touched`]
+//! names the circuits that have something to send. Values come from a [`Backend`], which converts nothing.
+//!
+//! Subscription queues follow EPICS' rule: while a circuit has room each update is queued; short of room
+//! the newest replaces the last queued of its subscription, and both server and circuit count it.
+
+mod buffer;
+mod circuit;
+mod handle;
+mod post;
+
+pub use circuit::{CircuitInfo, Counters};
+
+use crate::dbr::Basic;
+use crate::eca::Eca;
+use crate::encode::Reading;
+use crate::slab::Slab;
+use base::{EventMask, MonoNs, Value};
+use circuit::Circuit;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A circuit's number in its [`Server`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CircuitId(pub u32);
+
+/// What a client may do with a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// May read and subscribe.
+    pub read: bool,
+    /// May write.
+    pub write: bool,
+}
+
+/// A channel as the backend sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// The backend's own name for the channel.
+    pub handle: u64,
+    /// Under which name its posts come; channels to the same field share it.
+    pub watch: u64,
+    /// Type of its elements on the wire.
+    pub native: Basic,
+    /// Most elements that it can have.
+    pub count: u32,
+    /// What this client may do.
+    pub access: Access,
+    /// Whether a post's value is the channel's value. If not, each update is read from the backend.
+    pub posted: bool,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer<'a> {
+    /// The user's name, as the client says.
+    pub user: &'a str,
+    /// The host's name, as the client says.
+    pub host: &'a str,
+}
+
+/// What a client writes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// A value, in the type that the client sent.
+    Value(Value),
+    /// Whether transient alarms need acknowledgement.
+    AckT(bool),
+    /// Acknowledge alarms up to this severity.
+    AckS(u16),
+}
+
+/// How a write went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// Done.
+    Done,
+    /// Refused.
+    Failed,
+    /// Taken; [`Server::put_done`] follows. Only for writes with a token.
+    Later,
+}
+
+/// Names a write whose end is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PutToken(pub u64);
+
+/// What a server serves. Calls come from within [`Server`]'s methods and must not block.
+pub trait Backend {
+    /// Whether a channel of this name could be opened.
+    fn exists(&mut self, name: &[u8]) -> bool;
+    /// Opens a channel.
+    fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened>;
+    /// A channel is no longer used.
+    fn close(&mut self, handle: u64);
+    /// Reads value, alarm, stamp and acknowledgement; `meta` only where asked for.
+    ///
+    /// # Errors
+    /// What the client is told.
+    fn read(&mut self, handle: u64, meta: bool, reading: &mut Reading) -> Result<(), Eca>;
+    /// Writes; with a token the client wants to know when all that follows from it is done.
+    fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Option<PutToken>) -> Put;
+    /// A write is no longer awaited.
+    fn forget(&mut self, token: PutToken);
+    /// Somebody subscribes: posts are wanted from now on. Called once per subscription.
+    fn watch(&mut self, handle: u64);
+    /// A subscription ended.
+    fn unwatch(&mut self, handle: u64);
+}
+
+/// Bounds of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest message that is taken or sent, header included.
+    pub message_bytes: usize,
+    /// Unsent bytes of a circuit above which updates replace each other and requests wait.
+    pub out_bytes: usize,
+    /// Channels of a circuit.
+    pub channels: usize,
+    /// Subscriptions of a circuit.
+    pub subscriptions: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { message_bytes: 64 << 20, out_bytes: 64 << 10, channels: 1 << 20, subscriptions: 1 << 20 }
+    }
+}
+
+/// Everything that is served over circuits.
+#[derive(Default)]
+pub struct Server {
+    /// Port that search replies over TCP name.
+    pub tcp_port: u16,
+    limits: Limits,
+    circuits: Slab<Circuit>,
+    /// Subscriptions by the name under which posts come: circuit and subscription.
+    watchers: HashMap<u64, Vec<(u32, u32)>, BuildHasherDefault<KeyHasher>>,
+    /// Circuits with something to send or to close, each once.
+    touched: Vec<u32>,
+    scratch: Reading,
+    message: Vec<u8>,
+    puts: u32,
+    closed: Counters,
+}
+
+impl Server {
+    /// A server without circuits.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// A client has connected; `host` is its address until it gives its name.
+    pub fn accept(&mut self, host: &str) -> CircuitId {
+        let id = self.circuits.insert(Circuit::new(host));
+        self.touch(id);
+        CircuitId(id)
+    }
+
+    /// The connection is gone: channels are closed, subscriptions ended.
+    pub fn close(&mut self, id: CircuitId, backend: &mut impl Backend) {
+        let Some(mut circuit) = self.circuits.remove(id.0) else { return };
+        let mut watched = Vec::new();
+        for key in circuit.subs.keys() {
+            if let Some(sub) = circuit.subs.remove(key) {
+                backend.unwatch(sub.handle);
+                watched.push(sub.watch);
+            }
+        }
+        watched.sort_unstable();
+        watched.dedup();
+        watched.into_iter().for_each(|watch| self.unlink(watch, id.0));
+        for (token, _) in circuit.puts.drain() {
+            backend.forget(PutToken(token));
+        }
+        for key in circuit.channels.keys() {
+            if let Some(channel) = circuit.channels.remove(key) {
+                backend.close(channel.opened.handle);
+            }
+        }
+        self.closed.add(&circuit.counters);
+    }
+
+    /// A circuit that has something to send or wants to be closed; each is named once until touched again.
+    #[must_use]
+    pub fn poll_touched(&mut self) -> Option<CircuitId> {
+        while let Some(id) = self.touched.pop() {
+            if let Some(circuit) = self.circuits.get_mut(id) {
+                circuit.touched = false;
+                return Some(CircuitId(id));
+            }
+        }
+        None
+    }
+
+    /// What waits to be sent on a circuit.
+    #[must_use]
+    pub fn output(&self, id: CircuitId) -> &[u8] {
+        self.circuits.get(id.0).map_or(&[], |circuit| circuit.out.unsent())
+    }
+
+    /// The first `len` bytes of the output have been sent. Requests that waited for room are then handled.
+    pub fn sent(&mut self, now: MonoNs, id: CircuitId, len: usize, backend: &mut impl Backend) {
+        let Some(circuit) = self.circuits.get_mut(id.0) else { return };
+        circuit.out.sent(len);
+        if circuit.out.len() >= self.limits.out_bytes / 2 {
+            return;
+        }
+        if circuit.stale > 0 {
+            self.refresh(id.0, backend);
+        }
+        self.resume(now, id, backend);
+    }
+
+    /// Whether the shell may read from this circuit's socket now.
+    #[must_use]
+    pub fn wants_input(&self, id: CircuitId) -> bool {
+        self.circuits.get(id.0).is_some_and(|circuit| !circuit.closing && !circuit.is_paused(&self.limits))
+    }
+
+    /// Whether the circuit is to be closed once its output is sent.
+    #[must_use]
+    pub fn is_closing(&self, id: CircuitId) -> bool {
+        self.circuits.get(id.0).is_none_or(|circuit| circuit.closing)
+    }
+
+    /// The priority that the client asked for, 0 to 99.
+    #[must_use]
+    pub fn priority(&self, id: CircuitId) -> u16 {
+        self.circuits.get(id.0).map_or(0, |circuit| circuit.priority)
+    }
+
+    /// The circuits, for reports.
+    pub fn circuits(&self) -> impl Iterator<Item = (CircuitId, CircuitInfo<'_>)> {
+        self.circuits.iter().map(|(id, circuit)| (CircuitId(id), circuit.info()))
+    }
+
+    /// Counters of all circuits, past ones included.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut sum = self.closed;
+        self.circuits.iter().for_each(|(_, circuit)| sum.add(&circuit.counters));
+        sum
+    }
+
+    fn touch(&mut self, id: u32) {
+        if let Some(circuit) = self.circuits.get_mut(id)
+            && !circuit.touched
+        {
+            circuit.touched = true;
+            self.touched.push(id);
+        }
+    }
+
+    /// Takes subscriptions that are no longer there out of the list of a field.
+    fn unlink(&mut self, watch: u64, id: u32) {
+        if let Some(list) = self.watchers.get_mut(&watch) {
+            let circuits = &self.circuits;
+            list.retain(|(other, sub)| {
+                *other != id || circuits.get(*other).is_some_and(|circuit| circuit.subs.get(*sub).is_some())
+            });
+            if list.is_empty() {
+                self.watchers.remove(&watch);
+            }
+        }
+    }
+}
+
+/// A value at the moment when its record posted it.
+#[derive(Clone, Debug)]
+pub struct Post {
+    /// The field, as in [`Opened::watch`].
+    pub watch: u64,
+    /// What happened to it.
+    pub mask: EventMask,
+    /// Its record's alarm.
+    pub alarm: base::Alarm,
+    /// Its record's time stamp.
+    pub stamp: base::Stamp,
+    /// Its value; looked at only where [`Opened::posted`].
+    pub value: Value,
+}
+
+/// Mixes the backend's numbers, which nobody outside chooses.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+}
+
+#[cfg(test)]
+mod tests;

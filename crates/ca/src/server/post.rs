@@ -1,0 +1,68 @@
+//! Posts into updates.
+
+use super::handle::{build, update_now};
+use super::{Backend, Post, Server};
+use crate::dbr::Dbr;
+
+impl Server {
+    /// A record posted a field: every subscription whose mask it meets gets an update.
+    ///
+    /// The message is encoded once per (type, count) in a row of subscriptions and copied into circuits.
+    pub fn post(&mut self, post: &Post, backend: &mut impl Backend) {
+        let Some(list) = self.watchers.get_mut(&post.watch) else { return };
+        let list = std::mem::take(list);
+        let mut encoded: Option<(Dbr, u32, u64)> = None;
+        for &(id, key) in &list {
+            let Some(circuit) = self.circuits.get_mut(id) else { continue };
+            let Some(sub) = circuit.subs.get(key) else { continue };
+            if !sub.readable || !sub.mask.meets(post.mask) {
+                continue;
+            }
+            let same = encoded.is_some_and(|(dbr, count, handle)| {
+                (dbr, count) == (sub.dbr, sub.count) && (sub.posted || handle == sub.handle)
+            });
+            if !same {
+                let ready = if sub.posted && !sub.meta {
+                    Ok(())
+                } else {
+                    backend.read(sub.handle, sub.meta, &mut self.scratch)
+                };
+                if sub.posted {
+                    self.scratch.value.clone_from(&post.value);
+                    self.scratch.alarm = post.alarm;
+                    self.scratch.stamp = post.stamp;
+                }
+                self.message.clear();
+                build(sub.dbr, sub.count, ready.map(|()| &self.scratch), &mut self.message);
+                encoded = Some((sub.dbr, sub.count, sub.handle));
+            }
+            circuit.push_update(key, &self.message, &self.limits);
+            if !circuit.touched {
+                circuit.touched = true;
+                self.touched.push(id);
+            }
+        }
+        if let Some(slot) = self.watchers.get_mut(&post.watch) {
+            *slot = list;
+        }
+    }
+
+    /// Reads again what could not be queued before.
+    pub(super) fn refresh(&mut self, id: u32, backend: &mut impl Backend) {
+        let Some(circuit) = self.circuits.get_mut(id) else { return };
+        let limits = self.limits;
+        for key in circuit.subs.keys() {
+            if let Some(sub) = circuit.subs.get_mut(key)
+                && sub.stale
+            {
+                sub.stale = false;
+                circuit.stale -= 1;
+                update_now(circuit, key, &mut self.scratch, &mut self.message, &limits, backend);
+            }
+            if circuit.out.len() >= limits.out_bytes {
+                break;
+            }
+        }
+        self.touch(id);
+    }
+}
