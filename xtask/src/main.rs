@@ -13,7 +13,7 @@ use std::process::ExitCode;
 const HELP: &str = "usage: cargo xtask <command>
 
   test [--unprivileged] [STAGE...]   everything that CI checks; without STAGE all of it
-  test-vm [--list] [--only GUEST,...] [--test PART]
+  test-vm [--list] [--only GUEST,...] [--test PART] [--run COMMAND]
                                      the tests that need other kernels, in QEMU guests
   tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies
   bench [NAME...] [-- OPTIONS]       measures and prints the tables of docs/benchmarks.md

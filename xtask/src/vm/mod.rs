@@ -10,7 +10,7 @@ mod qemu;
 use crate::peers;
 use crate::run::{Outcome, cargo, output, root};
 use guests::{GUESTS, Guest, Tests};
-use qemu::{Test, Verdict};
+use qemu::{Job, Test, Verdict};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,6 +20,8 @@ use std::time::Instant;
 /// Debian's packages with the programs that make and run guests.
 const PEERS: &[&str] = &["qemu-system-x86", "busybox-static", "kmod", "xz-utils"];
 
+const OPTIONS: &str = "--list, --only GUEST[,GUEST], --test PART or --run COMMAND";
+
 /// Test binaries whose every test must run in some guest begin so.
 const GUEST_ONLY: &str = "guest_";
 
@@ -28,15 +30,15 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut only: Vec<String> = Vec::new();
     let mut list = false;
     let mut test: Option<String> = None;
+    let mut command: Option<String> = None;
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--list" => list = true,
             "--only" => only.extend(args.next().ok_or("--only needs a guest's name")?.split(',').map(str::to_owned)),
             "--test" => test = Some(args.next().ok_or("--test needs a part of a test's name")?),
-            other => {
-                return Err(format!("unknown option {other}: expected --list, --only GUEST[,GUEST] or --test PART"));
-            }
+            "--run" => command = Some(args.next().ok_or("--run needs a command line")?),
+            other => return Err(format!("unknown option {other}: expected {OPTIONS}")),
         }
     }
     if let Some(unknown) = only.iter().find(|name| GUESTS.iter().all(|guest| guest.name != **name)) {
@@ -51,7 +53,22 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         }
         return Ok(());
     }
+    if let Some(command) = command {
+        peers::debian(PEERS)?;
+        return wanted.iter().try_for_each(|guest| run_command(guest, &command));
+    }
     run_all(&wanted, test.as_deref().unwrap_or_default())
+}
+
+/// Runs a shell command in a guest and prints what it said: to look at a kernel before a test is written.
+fn run_command(guest: &Guest, command: &str) -> Outcome {
+    let kernel = kernel::ready(guest.kernel)?;
+    let place = root().join("target/vm/out").join(guest.name);
+    let job = Job { guest, kernel: &kernel, script: command.to_owned(), results: 0, place: &place };
+    let outcome = qemu::boot(&job, |_, _| ());
+    let log = std::fs::read(place.join("log")).unwrap_or_default();
+    print!("{}", String::from_utf8_lossy(&log));
+    outcome
 }
 
 fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
@@ -71,7 +88,9 @@ fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
         let place = root().join("target/vm/out").join(guest.name);
         let mut verdicts: Vec<Option<Verdict>> = tests.iter().map(|_| None).collect();
         let booted = Instant::now();
-        let outcome = qemu::boot(guest, &kernel, &tests, &environment(&binaries), &place, |index, verdict| {
+        let script = qemu::run_script(&tests, &environment(&binaries));
+        let job = Job { guest, kernel: &kernel, script, results: tests.len(), place: &place };
+        let outcome = qemu::boot(&job, |index, verdict| {
             let word = if verdict.passed() { "ok" } else { "FAILED" };
             println!("  {:<6} {:>5.1} s  {}", word, verdict.seconds, tests[index].shown);
             verdicts[index] = Some(verdict.clone());

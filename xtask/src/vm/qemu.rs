@@ -2,6 +2,7 @@
 
 use super::guests::{Guest, Thread};
 use super::kernel::Bootable;
+use crate::run::Outcome;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,41 +43,39 @@ const GUEST_SECONDS_MAX: u32 = 300;
 /// What QEMU exits with when the guest says that it worked through its list.
 const DONE: i32 = 33;
 
-/// Boots the guest, runs `tests` in it, and tells each verdict as it comes. `place` gets the logs.
+/// What a guest is to do, and where its logs go.
+pub(crate) struct Job<'a> {
+    pub(crate) guest: &'a Guest,
+    pub(crate) kernel: &'a Bootable,
+    /// The shell script that it runs.
+    pub(crate) script: String,
+    /// How many results the script gives.
+    pub(crate) results: usize,
+    /// The folder that the guest sees as `/out`; emptied first.
+    pub(crate) place: &'a Path,
+}
+
+/// Boots the guest, lets it do its job, and tells each verdict as it comes.
 ///
 /// # Errors
-/// The guest did not boot or did not reach the end of its list; the end of its console is quoted.
-pub(crate) fn boot(
-    guest: &Guest,
-    kernel: &Bootable,
-    tests: &[Test],
-    environment: &[(&str, String)],
-    place: &Path,
-    mut told: impl FnMut(usize, &Verdict),
-) -> Result<(), String> {
-    let told = &mut told;
-    match boot_once(guest, kernel, tests, environment, place, told) {
-        Err(console) if guest.thread == Thread::Multi && console.contains("Oops: int3") => {
+/// The guest did not boot or did not reach the end of its script; the end of its console is quoted.
+pub(crate) fn boot(job: &Job<'_>, mut told: impl FnMut(usize, &Verdict)) -> Outcome {
+    match boot_once(job, &mut told) {
+        Err(console) if job.guest.thread == Thread::Multi && console.contains("Oops: int3") => {
             println!("  the emulator lost the race for the kernel's code (Oops: int3): once more");
-            boot_once(guest, kernel, tests, environment, place, told)
+            boot_once(job, &mut told)
         }
         outcome => outcome,
     }
 }
 
-fn boot_once(
-    guest: &Guest,
-    kernel: &Bootable,
-    tests: &[Test],
-    environment: &[(&str, String)],
-    place: &Path,
-    told: &mut impl FnMut(usize, &Verdict),
-) -> Result<(), String> {
+fn boot_once(job: &Job<'_>, told: &mut impl FnMut(usize, &Verdict)) -> Outcome {
+    let place = job.place;
     let failed = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());
     let _ = fs::remove_dir_all(place);
     fs::create_dir_all(place).map_err(|error| failed(place, error))?;
     let script = place.join("run.sh");
-    fs::write(&script, run_script(tests, environment)).map_err(|error| failed(&script, error))?;
+    fs::write(&script, &job.script).map_err(|error| failed(&script, error))?;
     let results = place.join("results");
     let mut seen = 0;
     let mut tell = |seen: &mut usize| {
@@ -91,12 +90,8 @@ fn boot_once(
     };
     let complaints = place.join("qemu");
     let complaints = fs::File::create(&complaints).map_err(|error| failed(&complaints, error))?;
-    let mut child = Running(
-        command(guest, kernel, place)
-            .stderr(complaints)
-            .spawn()
-            .map_err(|error| format!("QEMU did not start: {error}"))?,
-    );
+    let child = command(job.guest, job.kernel, place).stderr(complaints).spawn();
+    let mut child = Running(child.map_err(|error| format!("QEMU did not start: {error}"))?);
     let start = Instant::now();
     let status = loop {
         tell(&mut seen);
@@ -106,7 +101,7 @@ fn boot_once(
         std::thread::sleep(Duration::from_millis(100));
     };
     tell(&mut seen);
-    if status.code() == Some(DONE) && seen == tests.len() {
+    if status.code() == Some(DONE) && seen == job.results {
         return Ok(());
     }
     Err(explain(status, start.elapsed(), place))
@@ -145,8 +140,8 @@ fn explain(status: ExitStatus, lived: Duration, place: &Path) -> String {
     )
 }
 
-/// What the guest runs: each test in a process of its own, so that one that hangs or dies takes no other with it.
-fn run_script(tests: &[Test], environment: &[(&str, String)]) -> String {
+/// The script that runs tests: each in a process of its own, so that one that hangs or dies takes no other with it.
+pub(crate) fn run_script(tests: &[Test], environment: &[(&str, String)]) -> String {
     let mut script = String::from("cd /\nexport RUST_BACKTRACE=0\n");
     for (name, value) in environment {
         let _ = writeln!(script, "export {name}='{value}'");
