@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sys", &["host"]),
     ("keep", &["host", "sys", "ring"]),
     ("cli", &["host", "sys", "keep"]),
-    ("testkit", &[]),
+    ("testkit", &["host", "sys"]),
     ("xtask", &[]),
 ];
 

@@ -4,3 +4,8 @@
 #![forbid(unsafe_code)]
 
 pub mod guest;
+pub mod kernel;
+pub mod machine;
+
+pub use kernel::FakeKernel;
+pub use machine::MachineText;

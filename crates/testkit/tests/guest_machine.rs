@@ -63,6 +63,10 @@ mod systemd {
         let said = String::from_utf8(output.expect("systemctl can be run").stdout).expect("plain text");
         assert!(["active", "inactive", "activating"].contains(&said.trim()), "{said}");
     }
+}
+
+mod numa {
+    use super::*;
 
     #[test]
     fn there_are_two_numa_nodes() {

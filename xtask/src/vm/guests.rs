@@ -85,6 +85,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "plain::"),
+            tests("testkit", "guest_model", ""),
             tests("sys", "lib", ""),
         ],
     },
@@ -97,7 +98,11 @@ pub(crate) const GUESTS: &[Guest] = &[
         nodes: &[],
         thread: Thread::Single,
         init: Init::CgroupV2,
-        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "plain::")],
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "plain::"),
+            tests("testkit", "guest_model", ""),
+        ],
     },
     Guest {
         name: "isolcpus",
@@ -108,7 +113,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         nodes: &[],
         thread: Thread::Single,
         init: Init::CgroupV2,
-        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "isolcpus::")],
+        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_model", "")],
     },
     Guest {
         name: "numa",
@@ -119,7 +124,11 @@ pub(crate) const GUESTS: &[Guest] = &[
         nodes: &["0-1", "2-3"],
         thread: Thread::Single,
         init: Init::CgroupV2,
-        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "numa::")],
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "numa::"),
+            tests("testkit", "guest_model", ""),
+        ],
     },
     Guest {
         name: "v1",
@@ -134,11 +143,11 @@ pub(crate) const GUESTS: &[Guest] = &[
     },
     Guest {
         name: "systemd",
-        what: "6.12 PREEMPT_RT, two NUMA nodes, systemd is PID 1",
+        what: "6.12 PREEMPT_RT, systemd is PID 1",
         kernel: Kernel::Rt6_12,
         boot: "",
         cpus: SMT,
-        nodes: &["0-1", "2-3"],
+        nodes: &[],
         thread: Thread::Single,
         init: Init::Systemd,
         tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "systemd::")],

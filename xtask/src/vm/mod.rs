@@ -129,7 +129,7 @@ fn build() -> Result<Binaries, String> {
     let mut packages: Vec<&str> = GUESTS.iter().flat_map(|guest| guest.tests).map(|tests| tests.package).collect();
     packages.sort_unstable();
     packages.dedup();
-    let features: Vec<String> = GUESTS
+    let mut features: Vec<String> = GUESTS
         .iter()
         .flat_map(|guest| guest.tests)
         .filter_map(|tests| {
@@ -143,6 +143,8 @@ fn build() -> Result<Binaries, String> {
             Some(format!("{}/{feature}", tests.package))
         })
         .collect();
+    features.sort_unstable();
+    features.dedup();
     let mut words = vec!["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"];
     for package in &packages {
         words.extend(["--package", package]);

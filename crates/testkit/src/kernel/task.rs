@@ -1,0 +1,239 @@
+//! Tasks: where the scheduler may run them, and what is left of a mask after its cpuset changed.
+
+use super::{Answer, FakeKernel, cpus};
+use base::CpuSet;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+
+/// What a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskKind {
+    /// A thread of a process.
+    User,
+    /// A kernel thread that may be moved.
+    Kernel,
+    /// A kernel thread that belongs to its CPU (`PF_NO_SETAFFINITY`).
+    KernelBound,
+}
+
+/// One task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// The process that it belongs to.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
+    /// User, movable or bound kernel thread.
+    pub kind: TaskKind,
+    /// When it was started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// Its cgroup (v2, or v1's cpuset), `/` for the root.
+    pub cgroup: String,
+    /// Where the scheduler may run it now.
+    pub mask: CpuSet,
+    /// What somebody set with `sched_setaffinity`; kernels since 6.2 remember it and nobody can read it.
+    pub set: Option<CpuSet>,
+}
+
+/// `PF_KTHREAD`.
+const KERNEL_THREAD: u32 = 0x0020_0000;
+/// `PF_NO_SETAFFINITY`.
+const NO_SET_AFFINITY: u32 = 0x0400_0000;
+
+/// The tasks that `/proc/TID/task` lines of a fixture tell: `TGID COMM user|kernel|bound START CGROUP MASK|- [set]`.
+pub(super) fn from_files(files: &BTreeMap<String, String>, possible: &CpuSet) -> BTreeMap<u32, Task> {
+    let mut tasks = BTreeMap::new();
+    for (path, text) in files {
+        let Some(tid) = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/model")) else { continue };
+        let Ok(tid) = tid.parse() else { continue };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let &[tgid, comm, kind, start, cgroup, allowed, ref rest @ ..] = &words[..] else {
+            panic!("{path}: expected TGID COMM KIND START CGROUP MASK, found {text:?}")
+        };
+        let kind = match kind {
+            "user" => TaskKind::User,
+            "kernel" => TaskKind::Kernel,
+            "bound" => TaskKind::KernelBound,
+            other => panic!("{path}: expected user, kernel or bound, found {other}"),
+        };
+        let mask = if allowed == "-" { *possible } else { cpus(allowed).expect(path) };
+        let set = (rest == ["set"]).then_some(mask);
+        let number = |word: &str| word.parse().expect("a fixture's numbers are numbers");
+        let task = Task {
+            tgid: u32::try_from(number(tgid)).expect("a fixture's pids are small"),
+            comm: comm.to_owned(),
+            kind,
+            start_ticks: number(start),
+            cgroup: cgroup.to_owned(),
+            mask,
+            set,
+        };
+        tasks.insert(tid, task);
+    }
+    tasks
+}
+
+impl FakeKernel {
+    /// A task.
+    #[must_use]
+    pub fn task(&self, tid: u32) -> Option<&Task> {
+        self.tasks.get(&tid)
+    }
+
+    /// Every task by its tid.
+    pub fn tasks(&self) -> impl Iterator<Item = (u32, &Task)> {
+        self.tasks.iter().map(|(&tid, task)| (tid, task))
+    }
+
+    /// A process forks or a thread is made: the newcomer has its parent's cgroup and masks.
+    ///
+    /// # Panics
+    /// If there is no such parent, or `tid` is taken.
+    pub fn fork(&mut self, parent: u32, tid: u32, as_thread: bool) {
+        let mut task = self.tasks.get(&parent).expect("the parent runs").clone();
+        task.tgid = if as_thread { task.tgid } else { tid };
+        task.start_ticks += u64::from(tid);
+        assert!(self.tasks.insert(tid, task).is_none(), "tid {tid} is taken");
+    }
+
+    /// A task ends.
+    pub fn exit(&mut self, tid: u32) {
+        self.tasks.remove(&tid);
+    }
+
+    /// `sched_getaffinity`.
+    ///
+    /// # Errors
+    /// `ESRCH` without such a task.
+    pub fn affinity(&self, tid: u32) -> Answer<CpuSet> {
+        self.tasks.get(&tid).map(|task| task.mask.and(&self.online)).ok_or(Errno::SRCH)
+    }
+
+    /// `sched_setaffinity`.
+    ///
+    /// # Errors
+    /// `ESRCH` without such a task, `EINVAL` for a bound kernel thread or when no CPU of its cpuset is left.
+    pub fn set_affinity(&mut self, tid: u32, wanted: CpuSet) -> Answer<()> {
+        self.call(format!("affinity of {tid} <- {wanted}"), |kernel| {
+            let allowed = kernel.allowed(tid)?;
+            let remembers = kernel.remembers_masks();
+            let task = kernel.tasks.get_mut(&tid).ok_or(Errno::SRCH)?;
+            if task.kind == TaskKind::KernelBound || !wanted.intersects(&allowed) {
+                return Err(Errno::INVAL);
+            }
+            task.mask = wanted.and(&allowed);
+            task.set = remembers.then_some(wanted);
+            Ok(())
+        })
+    }
+
+    /// Kernels since 6.2 remember what user space set and come back to it.
+    fn remembers_masks(&self) -> bool {
+        self.version >= (6, 2)
+    }
+
+    /// The CPUs that a task's cpuset allows it.
+    fn allowed(&self, tid: u32) -> Answer<CpuSet> {
+        let task = self.tasks.get(&tid).ok_or(Errno::SRCH)?;
+        if task.kind != TaskKind::User && task.cgroup == "/" {
+            return Ok(self.possible);
+        }
+        Ok(self.group_effective(&task.cgroup))
+    }
+
+    /// The cpuset of these tasks changed its CPUs: their masks follow.
+    pub(super) fn follow(&mut self, cgroup: &str) {
+        let isolated = self.isolated_now();
+        let effective = self.group_effective(cgroup);
+        // Tasks at the top keep CPUs that are unplugged.
+        let top = self.possible.minus(&isolated);
+        let remembers = self.remembers_masks();
+        let keeps_kernel_threads = self.version >= (7, 0);
+        for task in self.tasks.values_mut().filter(|task| task.cgroup == cgroup) {
+            let new = match task.kind {
+                TaskKind::KernelBound => continue,
+                TaskKind::Kernel if keeps_kernel_threads && cgroup == "/" => continue,
+                TaskKind::Kernel | TaskKind::User if cgroup == "/" && self.v2.is_some() => top,
+                TaskKind::Kernel if cgroup == "/" => continue,
+                TaskKind::Kernel | TaskKind::User => effective,
+            };
+            let kept = task.set.filter(|_| remembers).map(|set| set.and(&new)).filter(|kept| !kept.is_empty());
+            task.mask = kept.unwrap_or(new);
+        }
+    }
+
+    /// Moves a task into another group, whose CPUs it gets.
+    pub(super) fn enter(&mut self, tid: u32, cgroup: &str) {
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        if task.cgroup == cgroup {
+            return;
+        }
+        cgroup.clone_into(&mut task.cgroup);
+        let new = match (&self.v2, cgroup) {
+            // Before 6.7 a task that comes to the top gets the partitions' CPUs too.
+            (Some(_), "/") if self.version < (6, 7) => self.possible,
+            (Some(_), "/") => self.possible.minus(&self.isolated_now()),
+            _ => self.group_effective(cgroup),
+        };
+        let remembers = self.remembers_masks();
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        let kept = task.set.filter(|_| remembers).map(|set| set.and(&new)).filter(|kept| !kept.is_empty());
+        task.mask = kept.unwrap_or(new);
+    }
+
+    pub(super) fn read_task(&self, path: &str) -> Option<Answer<String>> {
+        let rest = path.strip_prefix("/proc/")?;
+        let (first, rest) = rest.split_once('/')?;
+        let first: u32 = first.parse().ok()?;
+        let (tid, name) = match rest.strip_prefix("task/") {
+            Some(rest) => {
+                let (tid, name) = rest.split_once('/')?;
+                (tid.parse().ok()?, name)
+            }
+            None => (first, rest),
+        };
+        let Some(task) = self.tasks.get(&tid).filter(|task| task.tgid == first || tid == first) else {
+            return Some(Err(Errno::NOENT));
+        };
+        Some(Ok(match name {
+            "comm" => format!("{}\n", task.comm),
+            "cgroup" => self.cgroup_lines(&task.cgroup),
+            "status" => {
+                format!("Name:\t{}\nTgid:\t{}\nPid:\t{tid}\nCpus_allowed_list:\t{}\n", task.comm, task.tgid, task.mask)
+            }
+            "stat" => {
+                let flags = match task.kind {
+                    TaskKind::User => 0,
+                    TaskKind::Kernel => KERNEL_THREAD,
+                    TaskKind::KernelBound => KERNEL_THREAD | NO_SET_AFFINITY,
+                };
+                let parent = u32::from(tid != 1 && task.kind == TaskKind::User)
+                    + 2 * u32::from(tid > 2 && task.kind != TaskKind::User);
+                let cpu = task.mask.lowest().unwrap_or_default();
+                let zeros = |count: usize| vec!["0"; count].join(" ");
+                // Fields 1-9, 10-21, 22 (start), 23-38, 39 (CPU), 40-52.
+                format!(
+                    "{tid} ({}) S {parent} {} 0 0 -1 {flags} {} {} {} {cpu} {}\n",
+                    task.comm,
+                    task.tgid,
+                    zeros(12),
+                    task.start_ticks,
+                    zeros(16),
+                    zeros(13)
+                )
+            }
+            "cmdline" if task.kind == TaskKind::User => format!("{}\0", task.comm),
+            "cmdline" => String::new(),
+            _ => return Some(self.files.get(path).cloned().ok_or(Errno::NOENT)),
+        }))
+    }
+
+    pub(super) fn task_files(&self) -> impl Iterator<Item = String> + '_ {
+        const NAMES: [&str; 5] = ["comm", "cgroup", "status", "stat", "cmdline"];
+        self.tasks.iter().flat_map(|(tid, task)| {
+            let own = (task.tgid == *tid).then(|| NAMES.map(|name| format!("/proc/{tid}/{name}")));
+            let thread = NAMES.map(|name| format!("/proc/{}/task/{tid}/{name}", task.tgid));
+            own.into_iter().flatten().chain(thread)
+        })
+    }
+}
