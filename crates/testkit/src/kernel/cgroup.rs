@@ -115,12 +115,12 @@ impl FakeKernel {
             let cgroup = if cgroup.is_empty() { "/" } else { cgroup }.to_owned();
             return Some(self.attach(directory, &cgroup, value, name == "cgroup.procs"));
         }
-        let (possible, version, boot_isolated) = (self.possible, self.version, self.boot_isolated);
+        let (possible, boot_isolated) = (self.possible, self.boot_isolated);
         let busy = |cgroup: &str| self.tasks.values().any(|task| task.cgroup == cgroup);
         let cgroup = directory.strip_prefix(&mount)?;
         let busy = busy(if cgroup.is_empty() { "/" } else { cgroup });
         let answer = match (&mut self.v2, &mut self.v1) {
-            (Some(v2), _) => v2.write(directory, name, value, &possible, version, &boot_isolated, busy),
+            (Some(v2), _) => v2.write(directory, name, value, &possible, &boot_isolated, busy),
             (None, Some(v1)) => v1.write(directory, name, value, &possible, busy),
             (None, None) => return None,
         };

@@ -205,7 +205,6 @@ impl V2 {
         name: &str,
         value: &str,
         possible: &CpuSet,
-        version: (u32, u32),
         boot_isolated: &CpuSet,
         busy: bool,
     ) -> Option<Answer<()>> {
@@ -230,7 +229,7 @@ impl V2 {
                 }
             }),
             "cpuset.cpus.effective" | "cpuset.cpus.isolated" => Err(Errno::ACCESS),
-            _ => Err(if version >= (6, 7) { Errno::NOENT } else { Errno::ACCESS }),
+            _ => Err(Errno::NOENT),
         })
     }
 
