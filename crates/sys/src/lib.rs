@@ -10,6 +10,7 @@ pub mod child;
 pub mod clock;
 mod error;
 pub mod facts;
+pub mod mem;
 pub mod probe;
 pub mod root;
 pub mod sched;

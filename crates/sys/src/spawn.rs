@@ -15,6 +15,9 @@ use std::ffi::CString;
 pub enum Step {
     /// All signals to their default action, none blocked.
     ResetSignals,
+    /// Forks once more: the first child exits with 0, the rest of the start is its child's, which belongs to
+    /// nobody (init or the next subreaper).
+    Detach,
     /// A session of its own, without a terminal.
     NewSession,
     /// A process group of its own.
@@ -166,6 +169,23 @@ pub fn above(fd: RawFd) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(high) })
 }
 
+/// Takes over a descriptor that this process was started with.
+///
+/// # Errors
+/// `EBADF` if there is none of that number, `EINVAL` for the standard streams, which belong to `std`.
+pub fn inherited(fd: RawFd) -> Result<OwnedFd> {
+    let doing = || format!("take over descriptor {fd}");
+    if fd < 3 {
+        return Err(Error { doing: doing(), errno: rustix::io::Errno::INVAL });
+    }
+    // SAFETY: fcntl with a number; the kernel checks it.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(Error::last(doing()));
+    }
+    // SAFETY: it is open, and the caller was told its number at start: no other owner exists.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 fn pointers(words: &[CString]) -> Vec<*const libc::c_char> {
     words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
 }
@@ -225,6 +245,7 @@ fn checked(answer: libc::c_long) -> i32 {
 fn perform(step: &Step) -> i32 {
     match step {
         Step::ResetSignals => reset_signals(),
+        Step::Detach => detach(),
         // SAFETY: no memory is passed.
         Step::NewSession => checked(unsafe { libc::setsid() }.into()),
         // SAFETY: no memory is passed.
@@ -289,6 +310,17 @@ fn perform(step: &Step) -> i32 {
         Step::DeathSignal(signal) => checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, *signal, 0, 0, 0) }.into()),
         // SAFETY: no memory is passed.
         Step::TraceMe => checked(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) }),
+    }
+}
+
+fn detach() -> i32 {
+    // SAFETY: clone with nothing but a termination signal is fork, without glibc's handlers; the child goes
+    // on with raw system calls.
+    match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
+        0 => 0,
+        // SAFETY: ends the process without running any destructor of the parent's.
+        1.. => unsafe { libc::_exit(0) },
+        _ => errno(),
     }
 }
 

@@ -2,5 +2,14 @@
 //! record, and outlives the supervisor.
 //!
 //! The keeper decides nothing: it starts, signals and records as it is told over its Unix socket.
+//! [`Keeper`] is the supervisor's side, [`run`] the process itself.
 
+mod client;
+mod console;
+mod log;
 pub mod protocol;
+mod running;
+mod serve;
+
+pub use client::{Keeper, KeeperError, SPEC_NAME, SUBCOMMAND, run};
+pub use serve::serve;

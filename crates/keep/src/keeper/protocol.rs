@@ -8,6 +8,7 @@
 use crate::launch::{LaunchSpec, Shortfall};
 use base::{DurNs, MonoNs, Size};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
 
 /// A longer line is refused and the connection closed.
@@ -19,11 +20,11 @@ pub const SOCKET_NAME: &str = "socket";
 /// One [`ExitRecord`] a line, newest last, in the keeper's directory.
 pub const EXITS_NAME: &str = "exits.jsonl";
 
-/// What a keeper is told at its start, as JSON on its standard input.
+/// What a keeper is told at its start, through `spec.json` in its directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeeperSpec {
-    /// The keeper's own directory: socket and exit records. Made (0700) if it is missing.
+    /// The keeper's own directory: socket and exit records. Made if it is missing.
     pub dir: PathBuf,
     /// The child.
     pub launch: LaunchSpec,
@@ -221,7 +222,27 @@ pub enum End {
     },
 }
 
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "exit status {code}"),
+            Self::Signal { signal, core } => {
+                write!(f, "signal {signal}{}", if *core { ", core file written" } else { "" })
+            }
+        }
+    }
+}
+
 impl End {
+    /// Reads a wait status, as `wait(2)` encodes it.
+    #[must_use]
+    pub fn of(status: i32) -> Self {
+        match status & 0x7f {
+            0 => Self::Exit(status >> 8 & 0xff),
+            signal => Self::Signal { signal, core: status & 0x80 != 0 },
+        }
+    }
+
     /// The exit status with which a shell would report it: 128 + signal.
     #[must_use]
     pub fn code(self) -> u8 {
@@ -306,5 +327,7 @@ mod tests {
     fn an_end_becomes_the_status_that_a_shell_would_give() {
         assert_eq!(End::Exit(3).code(), 3);
         assert_eq!(End::Signal { signal: 9, core: false }.code(), 137);
+        assert_eq!(End::of(3 << 8), End::Exit(3));
+        assert_eq!(End::of(11 | 0x80), End::Signal { signal: 11, core: true });
     }
 }

@@ -1,0 +1,326 @@
+//! The supervisor's side of a keeper.
+
+use super::protocol::*;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::collections::VecDeque;
+use std::ffi::{CString, OsString};
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use sys::spawn::{Prepared, Step, Wanted, above};
+
+/// A keeper answers within this time, or counts as hung.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// The spec with which a keeper was started, in its directory.
+pub const SPEC_NAME: &str = "spec.json";
+
+/// The first argument that makes the binary a keeper; the second is its directory, the third the number of
+/// its first connection.
+pub const SUBCOMMAND: &str = "keeper";
+
+/// A keeper that could not be started, reached or believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeeperError {
+    /// Which keeper: its directory.
+    pub dir: PathBuf,
+    /// What went wrong, and what to do.
+    pub what: String,
+}
+
+impl fmt::Display for KeeperError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "keeper {}: {}", self.dir.display(), self.what)
+    }
+}
+
+impl std::error::Error for KeeperError {}
+
+/// A control connection to a keeper, which pushes its events here.
+///
+/// Dropping it leaves keeper and child as they are.
+#[derive(Debug)]
+pub struct Keeper {
+    dir: PathBuf,
+    stream: UnixStream,
+    received: Vec<u8>,
+    events: VecDeque<Event>,
+    lost: bool,
+}
+
+impl Keeper {
+    /// Starts a keeper, which starts its child at once: [`Event::Started`] or [`Event::LaunchFailed`] comes
+    /// first. `program` is the tahti binary (`/proc/self/exe`). Keeper and child are nobody's children: they
+    /// outlive the caller.
+    ///
+    /// # Errors
+    /// The directory or the keeper could not be made; or one serves there already.
+    pub fn start(spec: &KeeperSpec, program: &Path) -> Result<Self, KeeperError> {
+        let failed = |what: String| KeeperError { dir: spec.dir.clone(), what };
+        if UnixStream::connect(spec.dir.join(SOCKET_NAME)).is_ok() {
+            return Err(failed("another keeper serves there: adopt it, or end it first".to_owned()));
+        }
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(&spec.dir)
+            .map_err(|error| failed(format!("its directory cannot be made: {error}")))?;
+        let (ours, theirs) = UnixStream::pair().map_err(|error| failed(error.to_string()))?;
+        let high = |fd| above(fd).map_err(|error| failed(error.to_string()));
+        let theirs = high(theirs.as_raw_fd())?;
+        let mut told = spec.clone();
+        let mut steps = vec![Step::Detach, Step::ResetSignals, Step::NewSession, Step::CloseFrom(3)];
+        steps.push(Step::Descriptor(theirs.as_raw_fd(), 3));
+        let mut open = Vec::new();
+        for (number, inherited) in (4..).zip(&mut told.launch.inherit) {
+            let fd = high(inherited.fd)?;
+            steps.push(Step::Descriptor(fd.as_raw_fd(), number));
+            inherited.fd = number;
+            open.push(fd);
+        }
+        let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+        let null = high(null.map_err(|error| failed(format!("/dev/null: {error}")))?.as_raw_fd())?;
+        steps.extend((0..3).map(|to| Step::Descriptor(null.as_raw_fd(), to)));
+        write_spec(&told).map_err(|error| failed(format!("{SPEC_NAME} cannot be written: {error}")))?;
+        let steps = steps.into_iter().map(|step| Wanted { step, required: true }).collect();
+        let word = |text: &[u8]| CString::new(text).map_err(|_| failed("its path holds a zero byte".to_owned()));
+        let argv =
+            vec![word(b"tahti")?, word(SUBCOMMAND.as_bytes())?, word(spec.dir.as_os_str().as_bytes())?, word(b"3")?];
+        let environment = std::env::vars_os().map(|(mut name, value)| {
+            name.push("=");
+            name.push(value);
+            word(name.as_bytes())
+        });
+        let environment = environment.collect::<Result<Vec<_>, _>>()?;
+        let prepared = Prepared::new(word(program.as_os_str().as_bytes())?, argv, environment, steps);
+        let spawned = prepared.spawn().map_err(|error| failed(error.to_string()))?;
+        if let Some(refusal) = spawned.refused.last() {
+            let cause = std::io::Error::from(refusal.errno);
+            return Err(failed(format!("{} cannot be started: {cause}", program.display())));
+        }
+        // The child seen here ended when it had forked the keeper.
+        while let Some(pid) = spawned.child
+            && matches!(sys::child::look(pid, false), Ok(sys::child::Waited::Nothing))
+        {
+            std::thread::yield_now();
+        }
+        Self::over(spec.dir.clone(), ours)
+    }
+
+    /// Reaches the keeper that serves in `dir`; `None` if none does.
+    ///
+    /// # Errors
+    /// Somebody serves there who does not answer as a keeper.
+    pub fn adopt(dir: &Path) -> Result<Option<(Self, Status)>, KeeperError> {
+        let Ok(stream) = UnixStream::connect(dir.join(SOCKET_NAME)) else { return Ok(None) };
+        let mut keeper = Self::over(dir.to_owned(), stream)?;
+        let status = keeper.follow()?;
+        Ok(Some((keeper, status)))
+    }
+
+    fn over(dir: PathBuf, stream: UnixStream) -> Result<Self, KeeperError> {
+        let limited = stream.set_read_timeout(Some(ANSWER_WITHIN)).and(stream.set_write_timeout(Some(ANSWER_WITHIN)));
+        let keeper = Self { dir, stream, received: Vec::new(), events: VecDeque::new(), lost: false };
+        limited.map_err(|error| keeper.failed(error.to_string()))?;
+        Ok(keeper)
+    }
+
+    /// The keeper's directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How things stand.
+    ///
+    /// # Errors
+    /// The keeper is gone or hung.
+    pub fn status(&mut self) -> Result<Status, KeeperError> {
+        self.asked_status(&Request::Status)
+    }
+
+    fn follow(&mut self) -> Result<Status, KeeperError> {
+        self.asked_status(&Request::Follow)
+    }
+
+    fn asked_status(&mut self, request: &Request) -> Result<Status, KeeperError> {
+        match self.ask(request)? {
+            Reply::Status(status) => Ok(status),
+            other => Err(self.failed(format!("asked for its status it said {other:?}"))),
+        }
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// The kernel's or the keeper's refusal.
+    pub fn signal(&mut self, signal: i32, to: Target) -> Result<(), KeeperError> {
+        self.command(&Request::Signal { signal, to })
+    }
+
+    /// Starts the child again after its end.
+    ///
+    /// # Errors
+    /// Why it could not be started; [`Event::LaunchFailed`] tells the same to all followers.
+    pub fn start_child(&mut self) -> Result<(), KeeperError> {
+        self.command(&Request::Start)
+    }
+
+    /// Tells consoles whether the child is restarted.
+    ///
+    /// # Errors
+    /// The keeper is gone or hung.
+    pub fn auto_restart(&mut self, on: bool) -> Result<(), KeeperError> {
+        self.command(&Request::AutoRestart { on })
+    }
+
+    /// Ends the keeper, whose child must be down.
+    ///
+    /// # Errors
+    /// The child runs, or the keeper is gone or hung.
+    pub fn quit(mut self) -> Result<(), KeeperError> {
+        self.command(&Request::Quit)
+    }
+
+    fn command(&mut self, request: &Request) -> Result<(), KeeperError> {
+        match self.ask(request)? {
+            Reply::Done => Ok(()),
+            Reply::Refused(why) => Err(self.failed(why)),
+            other => Err(self.failed(format!("it answered {other:?}"))),
+        }
+    }
+
+    /// One request and its answer; events that come between are kept for [`Keeper::next_event`].
+    fn ask(&mut self, request: &Request) -> Result<Reply, KeeperError> {
+        let sent = (&self.stream).write_all(&line(request));
+        sent.map_err(|error| self.failed(format!("it cannot be reached: {error}")))?;
+        loop {
+            match self.next_reply(true)? {
+                Some(Reply::Event(event)) => self.events.push_back(event),
+                Some(reply) => return Ok(reply),
+                None => return Err(self.failed("it ended".to_owned())),
+            }
+        }
+    }
+
+    /// The next event that has arrived; never waits. Poll the descriptor ([`AsFd`]) for readability, and call
+    /// this until it answers `None`.
+    ///
+    /// # Errors
+    /// The keeper does not keep to its protocol.
+    pub fn next_event(&mut self) -> Result<Option<Event>, KeeperError> {
+        if let Some(event) = self.events.pop_front() {
+            return Ok(Some(event));
+        }
+        match self.next_reply(false)? {
+            Some(Reply::Event(event)) => Ok(Some(event)),
+            Some(other) => Err(self.failed(format!("it said {other:?} without being asked"))),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits for the next event, at most `within`; `None` if none came.
+    ///
+    /// # Errors
+    /// As [`Keeper::next_event`].
+    pub fn wait_event(&mut self, within: Duration) -> Result<Option<Event>, KeeperError> {
+        let until = std::time::Instant::now() + within;
+        loop {
+            if let Some(event) = self.next_event()? {
+                return Ok(Some(event));
+            }
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() || self.lost {
+                return Ok(None);
+            }
+            let wait = rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut fds = [rustix::event::PollFd::new(&self.stream, rustix::event::PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&wait)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(self.failed(format!("poll: {errno}"))),
+            }
+        }
+    }
+
+    /// Whether the keeper has closed the connection: it ended.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    fn next_reply(&mut self, wait: bool) -> Result<Option<Reply>, KeeperError> {
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let rest = self.received.split_off(end + 1);
+                let text = std::mem::replace(&mut self.received, rest);
+                return parse(&text).map(Some).map_err(|why| self.failed(why));
+            }
+            if self.received.len() > LINE_BYTES_MAX {
+                return Err(self.failed(format!("a line of more than {LINE_BYTES_MAX} bytes")));
+            }
+            let mut bytes = [0u8; 4096];
+            let flags = if wait { rustix::net::RecvFlags::empty() } else { rustix::net::RecvFlags::DONTWAIT };
+            let got = if wait {
+                (&self.stream).read(&mut bytes)
+            } else {
+                rustix::net::recv(&self.stream, &mut bytes, flags).map(|(got, _)| got).map_err(Into::into)
+            };
+            match got {
+                Ok(0) => {
+                    self.lost = true;
+                    return Ok(None);
+                }
+                Ok(got) => self.received.extend_from_slice(&bytes[..got]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock && !wait => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Err(self.failed(format!("no answer within {} s", ANSWER_WITHIN.as_secs())));
+                }
+                Err(_) => {
+                    self.lost = true;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn failed(&self, what: String) -> KeeperError {
+        KeeperError { dir: self.dir.clone(), what }
+    }
+}
+
+impl AsFd for Keeper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn write_spec(spec: &KeeperSpec) -> std::io::Result<()> {
+    // It may hold secrets in its environment.
+    let path = spec.dir.join(SPEC_NAME);
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(&line(spec))
+}
+
+/// The life of a process that was started as a keeper, with the words behind [`SUBCOMMAND`]: reads the spec
+/// in its directory, serves, returns at its end.
+///
+/// # Errors
+/// What kept it from serving.
+pub fn run(words: &[OsString]) -> Result<(), String> {
+    let (dir, fd) = match words {
+        [dir, fd] => (Path::new(dir), fd.to_str().and_then(|fd| fd.parse().ok())),
+        [dir] => (Path::new(dir), None),
+        _ => return Err("a keeper is started by tahti itself, with its directory".to_owned()),
+    };
+    let first = fd.map(sys::spawn::inherited).transpose().map_err(|error| error.to_string())?.map(UnixStream::from);
+    let path = dir.join(SPEC_NAME);
+    let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let spec: KeeperSpec = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    drop(text);
+    super::serve(spec, first)
+}

@@ -1,0 +1,201 @@
+//! A child's log file: stamped lines, rotated by size.
+//!
+//! A full disk loses log lines, counted; it never stops the child.
+
+use super::protocol::LogSpec;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// The log of one child; without a spec everything is discarded.
+#[derive(Debug)]
+pub(super) struct Log {
+    spec: Option<LogSpec>,
+    file: Option<File>,
+    size: u64,
+    lost: u64,
+    /// Whose line is open: no other stream may write into it.
+    open_line: Option<Stream>,
+    line: Vec<u8>,
+}
+
+/// Where a line came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    /// Terminal or standard output.
+    Output,
+    /// Standard error.
+    Error,
+    /// The keeper itself.
+    Keeper,
+}
+
+impl Stream {
+    fn mark(self) -> &'static [u8] {
+        match self {
+            Self::Output => b"",
+            Self::Error => b"[err] ",
+            Self::Keeper => b"@@@ ",
+        }
+    }
+}
+
+impl Log {
+    pub(super) fn open(spec: Option<LogSpec>) -> Self {
+        let mut log = Self { spec, file: None, size: 0, lost: 0, open_line: None, line: Vec::new() };
+        log.reopen();
+        log
+    }
+
+    /// Bytes that could not be written.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    fn reopen(&mut self) {
+        let Some(spec) = &self.spec else { return };
+        if let Some(dir) = spec.path.parent() {
+            // If that fails, opening the file fails too, and lost bytes are counted.
+            let _ = std::fs::create_dir_all(dir);
+        }
+        self.file = OpenOptions::new().create(true).append(true).open(&spec.path).ok();
+        self.size = self.file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |data| data.len());
+    }
+
+    /// Appends output; `now` is the wall clock in milliseconds since 1970.
+    pub(super) fn append(&mut self, stream: Stream, bytes: &[u8], now_unix_ms: u64) {
+        if self.spec.is_none() {
+            return;
+        }
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.open_line != Some(stream) {
+                if self.open_line.is_some() {
+                    self.line.push(b'\n');
+                }
+                self.line.extend_from_slice(&stamp(now_unix_ms));
+                self.line.extend_from_slice(stream.mark());
+            }
+            let ended = piece.ends_with(b"\n");
+            // A terminal ends lines with CR LF.
+            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
+            self.line.extend_from_slice(if ended { text.strip_suffix(b"\r").unwrap_or(text) } else { text });
+            if ended {
+                self.line.push(b'\n');
+            }
+            self.open_line = (!ended).then_some(stream);
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.file.is_none() {
+            self.reopen();
+        }
+        let written = self.file.as_mut().is_some_and(|file| file.write_all(&self.line).is_ok());
+        *(if written { &mut self.size } else { &mut self.lost }) += self.line.len() as u64;
+        self.line.clear();
+        self.line.shrink_to(4096);
+        if self.open_line.is_none() && self.spec.as_ref().is_some_and(|spec| self.size >= spec.size.0) {
+            self.rotate();
+        }
+    }
+
+    fn rotate(&mut self) {
+        let Some(spec) = &self.spec else { return };
+        let name = |number: u32| -> PathBuf {
+            if number == 0 {
+                return spec.path.clone();
+            }
+            let mut name = spec.path.clone().into_os_string();
+            name.push(format!(".{number}"));
+            name.into()
+        };
+        // A missing older file is normal; what cannot be renamed is overwritten by the next rotation.
+        for number in (0..spec.keep).rev() {
+            let _ = std::fs::rename(name(number), name(number + 1));
+        }
+        if spec.keep == 0 {
+            let _ = std::fs::remove_file(&spec.path);
+        }
+        self.reopen();
+    }
+}
+
+/// `2026-11-21T06:00:00.123Z `.
+fn stamp(unix_ms: u64) -> Vec<u8> {
+    let (seconds, ms) = (unix_ms / 1000, unix_ms % 1000);
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z ").into_bytes()
+}
+
+/// The Gregorian date of a day counted from 1970 (Howard Hinnant's `civil_from_days`).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Size;
+
+    fn folder(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("tahti-log-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn stamps_follow_the_calendar() {
+        for (unix_ms, expected) in [
+            (0, "1970-01-01T00:00:00.000Z "),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z "),
+            (1_795_241_234_567, "2026-11-21T06:47:14.567Z "),
+        ] {
+            assert_eq!(String::from_utf8(stamp(unix_ms)).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn lines_are_stamped_once_and_streams_do_not_mix() {
+        let dir = folder("lines");
+        let path = dir.join("log");
+        let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(1 << 20), keep: 1 }));
+        log.append(Stream::Output, b"one\r\ntw", 0);
+        log.append(Stream::Output, b"o", 0);
+        log.append(Stream::Error, b"oops\n", 0);
+        log.append(Stream::Keeper, b"bye\n", 0);
+        let text = std::fs::read_to_string(&path).unwrap().replace("1970-01-01T00:00:00.000Z", "T");
+        assert_eq!(text, "T one\nT two\nT [err] oops\nT @@@ bye\n");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_full_file_is_rotated_and_the_oldest_forgotten() {
+        let dir = folder("rotate");
+        let path = dir.join("log");
+        let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(30), keep: 2 }));
+        for word in ["first\n", "second\n", "third\n", "fourth\n"] {
+            log.append(Stream::Output, word.as_bytes(), 0);
+            log.append(Stream::Output, b"filler\n", 0);
+        }
+        let first = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        assert!(first("log.1").contains("fourth") && first("log.2").contains("third"));
+        assert_eq!((first("log").as_str(), dir.join("log.3").exists(), log.lost()), ("", false, 0));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted() {
+        let mut log = Log::open(Some(LogSpec { path: "/proc/no/log".into(), size: Size(30), keep: 2 }));
+        log.append(Stream::Output, b"lost\n", 0);
+        assert_eq!(log.lost(), 30);
+    }
+}

@@ -1,0 +1,127 @@
+//! The running child of a keeper: its streams, its signs of readiness, its descendants.
+
+use super::log::Stream;
+use crate::keeper::protocol::{ChildId, Target};
+use crate::launch::{Shortfall, Started};
+use base::MonoNs;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use sys::root::RootDir;
+
+/// A line of output is compared with the ready text up to this length.
+const READY_LINE_BYTES_MAX: usize = 512;
+
+/// A child that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) id: ChildId,
+    pub(super) since: MonoNs,
+    pub(super) shortfalls: Vec<Shortfall>,
+    pub(super) ready: bool,
+    pub(super) said: Option<String>,
+    /// The keeper's ends of its streams; a stream at its end is taken out.
+    streams: Vec<(Stream, OwnedFd)>,
+    line: Vec<u8>,
+}
+
+impl Running {
+    pub(super) fn new(started: Started, since: MonoNs) -> Self {
+        let mut streams = Vec::new();
+        if let Some(pty) = started.pty {
+            streams.push((Stream::Output, pty));
+        }
+        if let Some([output, error]) = started.pipes {
+            streams.extend([(Stream::Output, output), (Stream::Error, error)]);
+        }
+        for (_, fd) in &streams {
+            // Both are ours alone; a descriptor that cannot be switched is read only when poll says so.
+            let _ = rustix::io::ioctl_fionbio(fd, true);
+        }
+        let (id, shortfalls) = (started.child, started.shortfalls);
+        Self { id, since, shortfalls, ready: false, said: None, streams, line: Vec::new() }
+    }
+
+    /// Streams to poll for output.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.streams.iter().map(|(_, fd)| fd.as_fd())
+    }
+
+    /// Hands all output that has arrived to `each`, at most `chunks` reads of a stream.
+    pub(super) fn drain(&mut self, chunks: usize, mut each: impl FnMut(Stream, &[u8])) {
+        let mut bytes = [0u8; 4096];
+        self.streams.retain(|(stream, fd)| {
+            for _ in 0..chunks {
+                match rustix::io::read(fd, &mut bytes) {
+                    Ok(0) | Err(Errno::IO) => return false,
+                    Ok(got) => each(*stream, &bytes[..got]),
+                    Err(Errno::INTR) => {}
+                    Err(_) => return true,
+                }
+            }
+            true
+        });
+    }
+
+    /// Sends bytes to the child's terminal; returns how many it did not take.
+    pub(super) fn type_in(&self, bytes: &[u8]) -> usize {
+        let Some((_, terminal)) = self.streams.first() else { return bytes.len() };
+        bytes.len() - rustix::io::write(terminal, bytes).unwrap_or(0)
+    }
+
+    /// Tells the child's terminal its size.
+    pub(super) fn resize(&self, rows: u16, columns: u16) {
+        let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        if let Some((_, terminal)) = self.streams.first() {
+            // Pipes have no size.
+            let _ = rustix::termios::tcsetwinsize(terminal, size);
+        }
+    }
+
+    /// Whether `bytes` complete a line that contains `text`.
+    pub(super) fn shows(&mut self, bytes: &[u8], text: &str) -> bool {
+        for byte in bytes {
+            if *byte == b'\n' {
+                self.line.clear();
+            } else if self.line.len() < READY_LINE_BYTES_MAX {
+                self.line.push(*byte);
+                if self.line.ends_with(text.as_bytes()) {
+                    self.line = Vec::new();
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Sends a signal; returns to how many processes.
+    pub(super) fn signal(&self, signal: i32, to: Target) -> sys::Result<usize> {
+        match to {
+            Target::Child => sys::child::kill(self.id.pid, signal).map(|()| 1),
+            Target::Group => sys::child::kill(-self.id.pid, signal).map(|()| 1),
+            Target::All => {
+                let mine = descendants(rustix::process::getpid().as_raw_nonzero().get());
+                Ok(mine.into_iter().filter(|pid| sys::child::kill(*pid, signal).is_ok()).count())
+            }
+        }
+    }
+}
+
+/// Every process below `ancestor`, parents first.
+pub(super) fn descendants(ancestor: i32) -> Vec<i32> {
+    let root = RootDir::machine();
+    let parent_of = |pid: i32| -> Option<i32> {
+        let text = root.read(&format!("/proc/{pid}/stat")).ok()?;
+        text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let all = root.list("/proc").unwrap_or_default();
+    let parents: Vec<(i32, i32)> =
+        all.iter().filter_map(|name| name.parse().ok()).filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
+    let mut found = vec![ancestor];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found.remove(0);
+    found
+}

@@ -1,0 +1,518 @@
+//! The keeper process itself: one thread, one poll loop, woken by nothing but news.
+
+use super::console::{Client, Kind};
+use super::log::{Log, Stream};
+use super::protocol::*;
+use super::running::{Running, descendants};
+use crate::launch::{self, start_ticks};
+use base::MonoNs;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::AsFd;
+use std::collections::VecDeque;
+use std::io::Write;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use sys::child::{Ended, Waited};
+use sys::signal::SignalFd;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGCHLD: i32 = 17;
+
+/// The last output that a new console gets to see.
+const BACKLOG_BYTES: usize = 4096;
+/// More connections are refused.
+const CLIENTS_MAX: usize = 64;
+/// The file of exit records is started anew at this size, once kept as `.1`.
+const EXITS_BYTES_MAX: u64 = 64 << 10;
+/// A notify datagram is cut there.
+const NOTIFY_BYTES_MAX: usize = 1024;
+/// Reads of a stream before others get their turn.
+const CHUNKS: usize = 16;
+
+const KILL_KEY: u8 = 0x18; // ^X
+const TOGGLE_KEY: u8 = 0x14; // ^T
+const START_KEY: u8 = 0x12; // ^R
+
+/// Runs a keeper until it is told to quit. `first` is the connection of whoever started it.
+///
+/// # Errors
+/// The keeper's own directory, socket or signals could not be had.
+pub fn serve(spec: KeeperSpec, first: Option<UnixStream>) -> Result<(), String> {
+    let mut keeper = Keeper::new(spec, first)?;
+    keeper.start();
+    sys::mem::trim();
+    while !keeper.over {
+        keeper.turn()?;
+    }
+    // Left behind, it would only mislead; gone already is fine.
+    let _ = std::fs::remove_file(keeper.spec.dir.join(SOCKET_NAME));
+    let _ = std::fs::remove_file(keeper.spec.dir.join(NOTIFY_NAME));
+    Ok(())
+}
+
+const NOTIFY_NAME: &str = "notify";
+
+struct Keeper {
+    spec: KeeperSpec,
+    own: ChildId,
+    signals: SignalFd,
+    listener: UnixListener,
+    notify: Option<UnixDatagram>,
+    clients: Vec<Client>,
+    child: Option<Running>,
+    log: Log,
+    backlog: VecDeque<u8>,
+    started: Option<MonoNs>,
+    last_exit: Option<ExitRecord>,
+    launch_error: Option<String>,
+    starts: u32,
+    auto_restart: bool,
+    console_bytes_lost: u64,
+    /// Ends with the child.
+    leaving: bool,
+    over: bool,
+}
+
+fn socket_at(path: PathBuf) -> PathBuf {
+    // A socket left by a keeper that was killed would refuse the new one.
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+fn unix_ms() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+impl Keeper {
+    fn new(spec: KeeperSpec, first: Option<UnixStream>) -> Result<Self, String> {
+        let shown = |path: &Path| path.display().to_string();
+        let listener = UnixListener::bind(socket_at(spec.dir.join(SOCKET_NAME)))
+            .map_err(|error| format!("cannot make the keeper's socket in {}: {error}", shown(&spec.dir)))?;
+        listener.set_nonblocking(true).map_err(|error| error.to_string())?;
+        let notify = if spec.notify {
+            let path = spec.dir.join(NOTIFY_NAME);
+            let socket = UnixDatagram::bind(socket_at(path.clone()))
+                .map_err(|error| format!("cannot make the notify socket {}: {error}", shown(&path)))?;
+            socket.set_nonblocking(true).map_err(|error| error.to_string())?;
+            // The child may be another user; the folder keeps all others out, hence it must let it through.
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+                .map_err(|error| format!("{}: {error}", shown(&path)))?;
+            Some(socket)
+        } else {
+            None
+        };
+        let signals = SignalFd::new(&[SIGCHLD, SIGTERM, SIGINT, SIGHUP]).map_err(|error| error.to_string())?;
+        sys::child::become_subreaper().map_err(|error| error.to_string())?;
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let own = ChildId { pid, start_ticks: start_ticks(pid).ok_or("/proc is not mounted")? };
+        let clients = first.into_iter().map(|stream| Client::new(stream, true)).collect::<Result<_, _>>();
+        Ok(Self {
+            log: Log::open(spec.log.clone()),
+            clients: clients.map_err(|error| error.to_string())?,
+            spec,
+            own,
+            signals,
+            listener,
+            notify,
+            child: None,
+            backlog: VecDeque::new(),
+            started: None,
+            last_exit: None,
+            launch_error: None,
+            starts: 0,
+            auto_restart: true,
+            console_bytes_lost: 0,
+            leaving: false,
+            over: false,
+        })
+    }
+
+    /// Waits for news and deals with them.
+    fn turn(&mut self) -> Result<(), String> {
+        let mut ready: Vec<bool> = Vec::new();
+        {
+            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+            fds.extend(self.notify.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
+            for client in &self.clients {
+                let write = if client.wants_to_write() { PollFlags::OUT } else { PollFlags::empty() };
+                fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), PollFlags::IN | write));
+            }
+            for fd in self.child.iter().flat_map(Running::descriptors) {
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            }
+            match poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(format!("poll: {errno}")),
+            }
+            ready.extend(fds.iter().map(|fd| !fd.revents().is_empty()));
+        }
+        let mut ready = ready.into_iter();
+        let mut next = || ready.next().unwrap_or(false);
+        let (signalled, connecting) = (next(), next());
+        let notified = self.notify.is_some() && next();
+        let talking: Vec<bool> = self.clients.iter().map(|_| next()).collect();
+        self.output(CHUNKS);
+        if notified {
+            self.notified();
+        }
+        for (index, _) in talking.iter().enumerate().filter(|(_, talks)| **talks) {
+            self.clients[index].flush();
+            self.clients[index].receive();
+            self.listen_to(index);
+        }
+        if connecting {
+            self.connect();
+        }
+        if signalled {
+            self.signalled()?;
+        }
+        self.clients.retain(|client| !client.is_gone());
+        Ok(())
+    }
+
+    /// Starts the child; the outcome goes to followers and into the log.
+    fn start(&mut self) {
+        if self.child.is_some() {
+            return;
+        }
+        let mut launch = self.spec.launch.clone();
+        if self.notify.is_some() {
+            let path = self.spec.dir.join(NOTIFY_NAME);
+            launch.env.insert("NOTIFY_SOCKET".to_owned(), path.display().to_string());
+        }
+        match launch::start(&launch) {
+            Ok(started) => {
+                let now = sys::clock::mono_now();
+                let child = Running::new(started, now);
+                (self.starts, self.started, self.launch_error) = (self.starts + 1, Some(now), None);
+                self.say(&format!("{} (PID {}) started", launch.name, child.id.pid));
+                for shortfall in &child.shortfalls {
+                    self.log.append(Stream::Keeper, format!("{shortfall}\n").as_bytes(), unix_ms());
+                }
+                let id = child.id;
+                self.child = Some(child);
+                self.tell(&Event::Started(id));
+            }
+            Err(error) => {
+                let text = error.to_string();
+                self.say(&text);
+                self.launch_error = Some(text.clone());
+                self.tell(&Event::LaunchFailed(text));
+            }
+        }
+    }
+
+    /// Takes the child's output to log, backlog and consoles.
+    fn output(&mut self, chunks: usize) {
+        let Some(mut child) = self.child.take() else { return };
+        let wanted = self.spec.ready_line.clone().filter(|_| !child.ready);
+        let mut arrived: Vec<u8> = Vec::new();
+        let now = unix_ms();
+        child.drain(chunks, |stream, bytes| {
+            self.log.append(stream, bytes, now);
+            self.show(bytes);
+            if wanted.is_some() {
+                arrived.extend_from_slice(bytes);
+            }
+        });
+        let became_ready = wanted.is_some_and(|text| child.shows(&arrived, &text));
+        child.ready |= became_ready;
+        self.child = Some(child);
+        if became_ready {
+            self.tell(&Event::Ready);
+        }
+    }
+
+    /// Bytes for every console.
+    fn show(&mut self, bytes: &[u8]) {
+        self.backlog.extend(bytes);
+        let surplus = self.backlog.len().saturating_sub(BACKLOG_BYTES);
+        self.backlog.drain(..surplus);
+        self.backlog.shrink_to(BACKLOG_BYTES);
+        for client in self.clients.iter_mut().filter(|client| matches!(client.kind, Kind::Console { .. })) {
+            self.console_bytes_lost += client.send(bytes);
+        }
+    }
+
+    /// A line of the keeper's own, in log and consoles.
+    fn say(&mut self, text: &str) {
+        self.log.append(Stream::Keeper, format!("{text}\n").as_bytes(), unix_ms());
+        self.show(format!("@@@ {text}\r\n").as_bytes());
+    }
+
+    fn tell(&mut self, event: &Event) {
+        let reply = Reply::Event(event.clone());
+        for client in self.clients.iter_mut().filter(|client| client.kind == (Kind::Control { follows: true })) {
+            client.reply(&reply);
+        }
+    }
+
+    fn followers(&self) -> usize {
+        self.clients
+            .iter()
+            .filter(|client| client.kind == (Kind::Control { follows: true }) && !client.is_gone())
+            .count()
+    }
+
+    fn connect(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let own = rustix::process::geteuid();
+            let allowed =
+                rustix::net::sockopt::socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own);
+            let Ok(mut client) = Client::new(stream, false) else { continue };
+            if !allowed {
+                client.reply(&Reply::Refused("only root and the keeper's user may talk to a keeper".to_owned()));
+            } else if self.clients.len() >= CLIENTS_MAX {
+                client.reply(&Reply::Refused(format!("{CLIENTS_MAX} connections are open already")));
+            } else {
+                self.clients.push(client);
+            }
+        }
+    }
+
+    fn listen_to(&mut self, index: usize) {
+        if let Kind::Console { read_only } = self.clients[index].kind {
+            let typed = self.clients[index].typed();
+            if !read_only {
+                self.typed(&typed);
+            }
+            return;
+        }
+        while let Some(line) = self.clients[index].next_line() {
+            let reply = match parse::<Request>(&line) {
+                Ok(request) => self.obey(index, request),
+                Err(why) => Reply::Refused(why),
+            };
+            self.clients[index].reply(&reply);
+            if let Kind::Console { read_only } = self.clients[index].kind {
+                return self.welcome(index, read_only);
+            }
+        }
+    }
+
+    fn obey(&mut self, index: usize, request: Request) -> Reply {
+        let sent = |outcome: sys::Result<usize>| match outcome {
+            Ok(_) => Reply::Done,
+            Err(error) => Reply::Refused(error.to_string()),
+        };
+        match request {
+            Request::Status => Reply::Status(self.status()),
+            Request::Follow => {
+                self.clients[index].kind = Kind::Control { follows: true };
+                Reply::Status(self.status())
+            }
+            Request::Signal { signal, to } => match &self.child {
+                Some(child) => sent(child.signal(signal, to)),
+                None => Reply::Refused("it does not run".to_owned()),
+            },
+            Request::Start if self.child.is_some() => Reply::Refused("it runs already".to_owned()),
+            Request::Start => {
+                self.start();
+                match &self.launch_error {
+                    Some(error) => Reply::Refused(error.clone()),
+                    None => Reply::Done,
+                }
+            }
+            Request::AutoRestart { on } => {
+                self.auto_restart = on;
+                Reply::Done
+            }
+            Request::Attach { read_only, size } => {
+                if let (Some(child), Some(size)) = (&self.child, size) {
+                    child.resize(size.rows, size.columns);
+                }
+                self.clients[index].kind = Kind::Console { read_only };
+                Reply::Status(self.status())
+            }
+            Request::Quit if self.child.is_some() => Reply::Refused("its process still runs".to_owned()),
+            Request::Quit => {
+                self.over = true;
+                Reply::Done
+            }
+        }
+    }
+
+    fn welcome(&mut self, index: usize, read_only: bool) {
+        let state = match &self.child {
+            Some(child) => format!("PID {}", child.id.pid),
+            None => "not running".to_owned(),
+        };
+        let keys = if read_only {
+            "you can look, not type".to_owned()
+        } else {
+            let restart = if self.auto_restart { "on" } else { "off" };
+            format!("^X kills it, ^T toggles the automatic restart (now {restart}), ^R starts it when it is down")
+        };
+        let banner = format!("@@@ {} ({state}): {keys}\r\n", self.spec.launch.name);
+        let client = &mut self.clients[index];
+        client.send(banner.as_bytes());
+        client.send(self.backlog.make_contiguous());
+    }
+
+    /// What somebody at a console typed, procServ's keys taken out.
+    fn typed(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunk_by(|a, b| !is_key(*a) && !is_key(*b)) {
+            match (piece[0], &self.child) {
+                (KILL_KEY, Some(child)) => {
+                    let (name, pid) = (&self.spec.launch.name, child.id.pid);
+                    let text = format!("^X: {name} (PID {pid}) is killed");
+                    // Already gone is what was asked for.
+                    let _ = child.signal(SIGKILL, Target::All);
+                    self.say(&text);
+                    self.tell(&Event::ConsoleKill);
+                }
+                (KILL_KEY | START_KEY, None) => {
+                    self.tell(&Event::ConsoleStart);
+                    if self.followers() == 0 {
+                        self.start();
+                    }
+                }
+                (TOGGLE_KEY, _) => {
+                    self.auto_restart = !self.auto_restart;
+                    let on = self.auto_restart;
+                    self.say(&format!("^T: automatic restart is now {}", if on { "on" } else { "off" }));
+                    self.tell(&Event::AutoRestart { on });
+                }
+                (_, Some(child)) => self.console_bytes_lost += child.type_in(piece) as u64,
+                (_, None) => {}
+            }
+        }
+    }
+
+    fn notified(&mut self) {
+        let Some(socket) = &self.notify else { return };
+        let mut texts = Vec::new();
+        let mut bytes = [0u8; NOTIFY_BYTES_MAX];
+        while let Ok(got) = socket.recv(&mut bytes) {
+            texts.push(String::from_utf8_lossy(&bytes[..got]).into_owned());
+        }
+        for text in texts {
+            let mut became_ready = false;
+            if let Some(child) = &mut self.child {
+                became_ready = !child.ready && text.lines().any(|line| line == "READY=1");
+                child.ready |= became_ready;
+                if let Some(said) = text.lines().find_map(|line| line.strip_prefix("STATUS=")) {
+                    child.said = Some(said.to_owned());
+                }
+            }
+            self.tell(&Event::Notify(text));
+            if became_ready {
+                self.tell(&Event::Ready);
+            }
+        }
+    }
+
+    fn signalled(&mut self) -> Result<(), String> {
+        while let Some(arrived) = self.signals.read().map_err(|error| error.to_string())? {
+            if arrived.signal == SIGCHLD {
+                continue;
+            }
+            self.leaving = true;
+            match &self.child {
+                // Gone already is what was asked for.
+                Some(child) => drop(child.signal(SIGTERM, Target::Group)),
+                None => self.over = true,
+            }
+        }
+        loop {
+            match sys::child::look(-1, false).map_err(|error| error.to_string())? {
+                Waited::Ended(ended) => self.reaped(ended),
+                Waited::Nothing | Waited::NoChildren => return Ok(()),
+                Waited::Stopped(_) | Waited::Continued(_) => {}
+            }
+        }
+    }
+
+    /// A child or an orphan ended; only the child's end is news.
+    fn reaped(&mut self, ended: Ended) {
+        if self.child.as_ref().is_none_or(|child| child.id.pid != ended.pid) {
+            return;
+        }
+        // What it wrote last is still on its way to the log.
+        self.output(usize::MAX);
+        let Some(child) = self.child.take() else { return };
+        let record = ExitRecord {
+            child: child.id,
+            end: End::of(ended.status),
+            started: child.since,
+            ended: sys::clock::mono_now(),
+            ended_unix_s: unix_ms() / 1000,
+            used: Used {
+                user: ended.user,
+                system: ended.system,
+                resident_max: ended.resident_max,
+                major_faults: ended.faults.0,
+                minor_faults: ended.faults.1,
+                voluntary_switches: ended.switches.0,
+                involuntary_switches: ended.switches.1,
+            },
+        };
+        let left = self.kill_left_behind();
+        self.keep_record(&record);
+        let name = self.spec.launch.name.clone();
+        self.say(&format!("{name} (PID {}) ended: {}", record.child.pid, record.end));
+        if left > 0 {
+            self.say(&format!("{left} processes that it left behind were killed"));
+        }
+        self.last_exit = Some(record.clone());
+        self.tell(&Event::Exited(record));
+        self.over |= self.leaving;
+    }
+
+    /// A descendant of an ended child would hold its devices and its CPU.
+    fn kill_left_behind(&self) -> usize {
+        let mut killed = 0;
+        // Each round catches what the one before forked meanwhile.
+        for _ in 0..10 {
+            let left: Vec<i32> = descendants(self.own.pid).into_iter().filter(|pid| is_no_zombie(*pid)).collect();
+            if left.is_empty() {
+                break;
+            }
+            killed += left.into_iter().filter(|pid| sys::child::kill(*pid, SIGKILL).is_ok()).count();
+        }
+        killed
+    }
+
+    fn keep_record(&mut self, record: &ExitRecord) {
+        let path = self.spec.dir.join(EXITS_NAME);
+        if std::fs::metadata(&path).is_ok_and(|data| data.len() > EXITS_BYTES_MAX) {
+            // If that fails the file grows on; nothing is lost.
+            let _ = std::fs::rename(&path, path.with_extension("jsonl.1"));
+        }
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+        if let Err(error) = file.and_then(|mut file| file.write_all(&line(record))) {
+            self.say(&format!("the exit record could not be written to {}: {error}", path.display()));
+        }
+    }
+
+    fn status(&self) -> Status {
+        let child = self.child.as_ref();
+        Status {
+            name: self.spec.launch.name.clone(),
+            keeper: self.own,
+            child: child.map(|child| child.id),
+            started: self.started,
+            last_exit: self.last_exit.clone(),
+            launch_error: self.launch_error.clone(),
+            shortfalls: child.map(|child| child.shortfalls.clone()).unwrap_or_default(),
+            starts: self.starts,
+            ready: child.is_some_and(|child| child.ready),
+            said: child.and_then(|child| child.said.clone()),
+            auto_restart: self.auto_restart,
+            consoles: self.clients.iter().filter(|client| matches!(client.kind, Kind::Console { .. })).count() as u32,
+            log_bytes_lost: self.log.lost(),
+            console_bytes_lost: self.console_bytes_lost,
+        }
+    }
+}
+
+fn is_key(byte: u8) -> bool {
+    matches!(byte, KILL_KEY | TOGGLE_KEY | START_KEY)
+}
+
+fn is_no_zombie(pid: i32) -> bool {
+    start_ticks(pid).is_some_and(|start_ticks| launch::is_alive(ChildId { pid, start_ticks }))
+}
