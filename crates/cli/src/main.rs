@@ -23,6 +23,11 @@ enum Command {
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
+    // Before anything else allocates: a keeper stays small.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == keep::keeper::SUBCOMMAND) {
+        return keeper(words.collect());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => {
@@ -33,5 +38,16 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Doctor(args) => doctor::run(args),
+    }
+}
+
+/// The hidden life of the binary as the keeper of one child (`keep::keeper`).
+fn keeper(words: Vec<std::ffi::OsString>) -> ExitCode {
+    match keep::keeper::run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tahti keeper: {error}");
+            ExitCode::FAILURE
+        }
     }
 }

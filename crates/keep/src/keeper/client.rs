@@ -108,7 +108,10 @@ impl Keeper {
         {
             std::thread::yield_now();
         }
-        Self::over(spec.dir.clone(), ours)
+        let mut keeper = Self::over(spec.dir.clone(), ours)?;
+        // Its answer proves that it serves: whoever drops this handle now can adopt it later.
+        keeper.status()?;
+        Ok(keeper)
     }
 
     /// Reaches the keeper that serves in `dir`; `None` if none does.
@@ -150,6 +153,7 @@ impl Keeper {
     fn asked_status(&mut self, request: &Request) -> Result<Status, KeeperError> {
         match self.ask(request)? {
             Reply::Status(status) => Ok(status),
+            Reply::Refused(why) => Err(self.failed(why)),
             other => Err(self.failed(format!("asked for its status it said {other:?}"))),
         }
     }
@@ -318,6 +322,16 @@ pub fn run(words: &[OsString]) -> Result<(), String> {
         _ => return Err("a keeper is started by tahti itself, with its directory".to_owned()),
     };
     let first = fd.map(sys::spawn::inherited).transpose().map_err(|error| error.to_string())?.map(UnixStream::from);
+    let told = first.as_ref().and_then(|stream| stream.try_clone().ok());
+    serve_in(dir, first).inspect_err(|why| {
+        if let Some(mut stream) = told {
+            // Nobody else would hear it: a keeper has no terminal.
+            let _ = stream.write_all(&line(&Reply::Refused(why.clone())));
+        }
+    })
+}
+
+fn serve_in(dir: &Path, first: Option<UnixStream>) -> Result<(), String> {
     let path = dir.join(SPEC_NAME);
     let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let spec: KeeperSpec = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -1,0 +1,263 @@
+//! Keepers as separate processes, with real children.
+
+use base::Size;
+use keep::keeper::Keeper;
+use keep::keeper::protocol::{EXITS_NAME, End, Event, ExitRecord, KeeperSpec, LogSpec, Reply, Request, Target, line};
+use keep::launch::{LaunchSpec, Terminal, is_alive};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Long enough for any machine; reached only by a test that fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn tahti() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_tahti"))
+}
+
+/// A folder of the test, with whatever keeper lives there ended at the test's end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("tahti-keeper-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn spec(&self, script: &str) -> KeeperSpec {
+        let mut launch = LaunchSpec::new("loop", ["/bin/sh", "-c", script]);
+        launch.terminal = Terminal::Pty;
+        let log = LogSpec { path: self.0.join("log"), size: Size(1 << 20), keep: 2 };
+        KeeperSpec { dir: self.0.join("keeper"), launch, log: Some(log), ready_line: None, notify: false }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.0.join("log")).unwrap()
+    }
+
+    fn exits(&self) -> Vec<ExitRecord> {
+        let text = std::fs::read_to_string(self.0.join("keeper").join(EXITS_NAME)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What fails here failed the test already, or is gone.
+        if let Ok(Some((mut keeper, status))) = Keeper::adopt(&self.0.join("keeper")) {
+            if status.child.is_some() {
+                let _ = keeper.signal(9, Target::All);
+            }
+            let _ = sys::child::kill(status.keeper.pid, 15);
+        }
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn start(spec: &KeeperSpec) -> Keeper {
+    Keeper::start(spec, tahti()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn expect<T>(keeper: &mut Keeper, what: &str, pick: impl Fn(Event) -> Option<T>) -> T {
+    loop {
+        match keeper.wait_event(PATIENCE).unwrap() {
+            Some(event) => {
+                if let Some(found) = pick(event) {
+                    return found;
+                }
+            }
+            None => panic!("{what} never came"),
+        }
+    }
+}
+
+fn ended(keeper: &mut Keeper) -> ExitRecord {
+    expect(keeper, "the exit", |event| if let Event::Exited(record) = event { Some(record) } else { None })
+}
+
+#[test]
+fn a_child_runs_is_logged_and_its_end_is_recorded() {
+    let place = Place::new("runs");
+    let mut keeper = start(&place.spec("echo first; test -t 0 && echo on a terminal; exit 7"));
+    assert!(matches!(keeper.wait_event(PATIENCE).unwrap(), Some(Event::Started(_))));
+    let record = ended(&mut keeper);
+    assert_eq!(record.end, End::Exit(7));
+    assert_eq!(place.exits(), [record.clone()]);
+    let log = place.log();
+    assert!(log.contains("Z first\n") && log.contains("Z on a terminal\n"), "{log}");
+    assert!(log.contains("ended: exit status 7"), "{log}");
+    let status = keeper.status().unwrap();
+    assert_eq!((status.child, status.starts, status.last_exit), (None, 1, Some(record)));
+    keeper.start_child().unwrap();
+    assert_eq!(ended(&mut keeper).end, End::Exit(7));
+    assert_eq!(place.exits().len(), 2);
+    keeper.quit().unwrap();
+}
+
+#[test]
+fn a_program_that_cannot_start_is_told_with_the_remedy() {
+    let place = Place::new("missing");
+    let mut spec = place.spec("");
+    spec.launch.argv = vec!["no-such-program-of-tahti".into()];
+    let mut keeper = start(&spec);
+    let Some(Event::LaunchFailed(text)) = keeper.wait_event(PATIENCE).unwrap() else { panic!("no LaunchFailed") };
+    assert!(text.contains("\"no-such-program-of-tahti\" is in no directory of PATH"), "{text}");
+    keeper.quit().unwrap();
+}
+
+#[test]
+fn keeper_and_child_outlive_the_supervisor_and_are_adopted_with_their_history() {
+    let place = Place::new("adopt");
+    let mut spec = place.spec("echo up; read line; exit 4");
+    spec.ready_line = Some("up".into());
+    let keeper = start(&spec);
+    drop(keeper);
+    let dir = place.0.join("keeper");
+    let (mut keeper, status) = Keeper::adopt(&dir).unwrap().expect("a keeper");
+    let child = status.child.expect("a running child");
+    assert!(is_alive(child) && is_alive(status.keeper));
+    assert!(Keeper::start(&spec, tahti()).unwrap_err().to_string().contains("another keeper"));
+    // The end comes while nobody is connected: nothing is lost.
+    keeper.signal(9, Target::Child).unwrap();
+    drop(keeper);
+    let (status, mut keeper) = loop {
+        let (keeper, status) = Keeper::adopt(&dir).unwrap().expect("a keeper");
+        if status.child.is_none() {
+            break (status, keeper);
+        }
+    };
+    assert_eq!(status.last_exit.unwrap().end, End::Signal { signal: 9, core: false });
+    keeper.auto_restart(false).unwrap();
+    assert!(!keeper.status().unwrap().auto_restart);
+    keeper.quit().unwrap();
+    assert!(Keeper::adopt(&dir).unwrap().is_none());
+}
+
+#[test]
+fn readiness_and_notifications_reach_the_supervisor() {
+    let place = Place::new("ready");
+    let script = "echo booting; echo 'beam is on'; python3 -c \"
+import os, socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.sendto(b'STATUS=tuning', os.environ['NOTIFY_SOCKET'])
+\"; read line";
+    let mut spec = place.spec(script);
+    (spec.ready_line, spec.notify) = (Some("beam is".into()), true);
+    let mut keeper = start(&spec);
+    expect(&mut keeper, "readiness", |event| (event == Event::Ready).then_some(()));
+    expect(&mut keeper, "the status", |event| (event == Event::Notify("STATUS=tuning".into())).then_some(()));
+    let status = keeper.status().unwrap();
+    assert_eq!((status.ready, status.said.as_deref()), (true, Some("tuning")));
+}
+
+#[test]
+fn orphans_are_reaped_and_end_with_the_child() {
+    let place = Place::new("orphans");
+    // A daemon that left session and parent; its grandchild outlives it.
+    let mut keeper = start(&place.spec("setsid sh -c 'sleep 60 & echo orphan $!' & wait; sleep 0.1; exit 0"));
+    assert_eq!(ended(&mut keeper).end, End::Exit(0));
+    let log = place.log();
+    let orphan: i32 = log.lines().find_map(|line| line.split("orphan ").nth(1)?.parse().ok()).unwrap();
+    let gone = || !Path::new(&format!("/proc/{orphan}")).exists();
+    let until = std::time::Instant::now() + PATIENCE;
+    while !gone() {
+        assert!(std::time::Instant::now() < until, "process {orphan} lives on: {log}");
+        std::thread::yield_now();
+    }
+    assert!(place.log().contains("1 processes that it left behind were killed"), "{}", place.log());
+}
+
+/// A console as `tahti attach` opens it.
+struct Console(BufReader<UnixStream>);
+
+impl Console {
+    fn open(place: &Place, read_only: bool) -> Self {
+        let stream = UnixStream::connect(place.0.join("keeper/socket")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        (&stream).write_all(&line(&Request::Attach { read_only, size: None })).unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut answer = String::new();
+        reader.read_line(&mut answer).unwrap();
+        assert!(matches!(serde_json::from_str(&answer), Ok(Reply::Status(_))), "{answer}");
+        Self(reader)
+    }
+
+    fn see(&mut self, wanted: &str) {
+        let mut seen = Vec::new();
+        let mut byte = [0u8];
+        while !String::from_utf8_lossy(&seen).contains(wanted) {
+            let got = self.0.read(&mut byte);
+            assert!(matches!(got, Ok(1)), "no {wanted:?} in {:?}", String::from_utf8_lossy(&seen));
+            seen.push(byte[0]);
+        }
+    }
+
+    fn send(&mut self, text: &str) {
+        self.0.get_mut().write_all(text.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn two_consoles_share_a_child_and_a_viewer_cannot_type() {
+    let place = Place::new("console");
+    let mut keeper = start(&place.spec("stty -echo; echo hello; while read a; do echo \"got <$a>\"; done"));
+    expect(&mut keeper, "the start", |event| matches!(event, Event::Started(_)).then_some(()));
+    let (mut one, mut two) = (Console::open(&place, false), Console::open(&place, true));
+    one.see("^X kills it");
+    two.see("not type");
+    one.see("hello");
+    two.see("hello");
+    two.send("smuggled\n\u{18}");
+    one.send("open valve\n");
+    one.see("got <open valve>");
+    two.see("got <open valve>");
+    assert!(!place.log().contains("smuggled"));
+    one.send("\u{14}");
+    two.see("automatic restart is now off");
+    expect(&mut keeper, "the toggle", |event| (event == Event::AutoRestart { on: false }).then_some(()));
+    one.send("\u{18}");
+    expect(&mut keeper, "the kill", |event| (event == Event::ConsoleKill).then_some(()));
+    two.see("ended: signal 9");
+    assert_eq!(ended(&mut keeper).end, End::Signal { signal: 9, core: false });
+    one.send("\u{12}");
+    expect(&mut keeper, "the wish", |event| (event == Event::ConsoleStart).then_some(()));
+    drop(keeper);
+    // Without a supervisor the keeper starts the child by itself. It learns of the supervisor's going in the
+    // same round at the latest: the wish is repeated until it is granted.
+    one.0.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        one.send("\u{12}");
+        let mut bytes = [0u8; 512];
+        if one.0.read(&mut bytes).is_ok_and(|got| String::from_utf8_lossy(&bytes[..got]).contains("started")) {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "never started");
+    }
+}
+
+#[test]
+fn a_log_is_rotated_while_the_child_runs() {
+    let place = Place::new("rotate");
+    let mut spec = place.spec("i=0; while [ $i -lt 400 ]; do echo line number $i; i=$((i+1)); done");
+    spec.launch.terminal = Terminal::Pipes;
+    spec.log = Some(LogSpec { path: place.0.join("log"), size: Size(4096), keep: 2 });
+    let mut keeper = start(&spec);
+    assert_eq!(ended(&mut keeper).end, End::Exit(0));
+    let size = |name: &str| std::fs::metadata(place.0.join(name)).unwrap().len();
+    assert!((4096..4200).contains(&size("log.1")) && (4096..4200).contains(&size("log.2")));
+    assert!(!place.0.join("log.3").exists() && size("log") < 4200);
+}
+
+#[test]
+fn a_keeper_told_to_end_takes_its_child_along() {
+    let place = Place::new("end");
+    let mut keeper = start(&place.spec("sleep 60"));
+    let status = keeper.status().unwrap();
+    sys::child::kill(status.keeper.pid, 15).unwrap();
+    assert!(matches!(ended(&mut keeper).end, End::Signal { signal: 15, .. }));
+    while keeper.wait_event(PATIENCE).unwrap().is_some() {}
+    assert!(keeper.is_lost());
+}
