@@ -84,7 +84,7 @@ fn a_child_runs_is_logged_and_its_end_is_recorded() {
     assert!(matches!(keeper.wait_event(PATIENCE).unwrap(), Some(Event::Started(_))));
     let record = ended(&mut keeper);
     assert_eq!(record.end, End::Exit(7));
-    assert_eq!(place.exits(), [record.clone()]);
+    assert_eq!(place.exits(), std::slice::from_ref(&record));
     let log = place.log();
     assert!(log.contains("Z first\n") && log.contains("Z on a terminal\n"), "{log}");
     assert!(log.contains("ended: exit status 7"), "{log}");
