@@ -3,24 +3,28 @@
 mod text;
 
 use clap::ValueEnum;
-use host::doctor::{CHECKS, Use, Verdict, examine};
+use host::doctor::{CHECKS, Facts, Files, Use, Verdict, examine};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use sys::root::RootDir;
 
 /// Is this machine fit for real time? Says what is wrong, with evidence and remedy.
 ///
 /// Exit status: 0 fit, 1 with reservations, 2 unfit (the worst of the uses asked for), 64 when the command line is
-/// not understood or DIR is no directory. Reads, measures and tries; changes nothing.
+/// not understood or DIR cannot be read. Reads, measures and tries; changes nothing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// Examine files captured from another machine, laid out as below /; nothing is tried then.
+    /// Examine another machine's files: a directory laid out as below /, or a text made by --capture. Nothing is
+    /// tried then.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
+    /// Print what the checks read as one text for --root, instead of examining it.
+    #[arg(long, conflicts_with_all = ["json", "all", "uses", "explain"])]
+    capture: bool,
     /// Judge only these uses.
     #[arg(long = "for", value_name = "USE", value_delimiter = ',')]
     uses: Vec<UseArg>,
@@ -59,24 +63,24 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if let Some(id) = &args.explain {
         return explain(id);
     }
-    let root = match &args.root {
-        None => RootDir::machine(),
-        Some(dir) if dir.is_dir() => RootDir::at(dir),
-        Some(dir) => {
-            eprintln!(
-                "tahti doctor: --root {}: expected a directory that holds proc and sys of the captured machine",
-                dir.display()
-            );
+    let facts = match facts(args.root.as_deref()) {
+        Ok(facts) => facts,
+        Err(why) => {
+            eprintln!("tahti doctor: {why}");
             return ExitCode::from(super::USAGE);
         }
     };
+    if args.capture {
+        print(&facts.files.to_capture());
+        return ExitCode::SUCCESS;
+    }
     let mut uses: Vec<Use> = args.uses.iter().copied().map(Use::from).collect();
     if uses.is_empty() {
         uses.extend(Use::ALL);
     }
     uses.sort_unstable();
     uses.dedup();
-    let report = examine(&sys::facts::gather(&root), &uses);
+    let report = examine(&facts, &uses);
     let printed = if args.json {
         serde_json::to_string_pretty(&report).expect("a report has only text keys") + "\n"
     } else {
@@ -88,6 +92,20 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Verdict::WithReservations => 1,
         Verdict::Unfit => 2,
     })
+}
+
+/// The machine itself, a directory, or a capture.
+fn facts(root: Option<&Path>) -> Result<Facts, String> {
+    let Some(path) = root else { return Ok(sys::facts::gather(&RootDir::machine())) };
+    let shown = path.display();
+    if path.is_dir() {
+        return Ok(sys::facts::gather(&RootDir::at(path)));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        format!("--root {shown}: expected a directory that holds proc and sys, or a text made by --capture: {error}")
+    })?;
+    let files = Files::from_capture(&text).map_err(|error| format!("--root {shown}: {error}"))?;
+    Ok(Facts { files, probes: sys::facts::no_probes() })
 }
 
 fn explain(id: &str) -> ExitCode {

@@ -26,12 +26,14 @@ pub fn gather(root: &RootDir) -> Facts {
     for path in reads_then(&files) {
         read(root, &path, &mut files);
     }
-    let probes = if root.is_machine() {
-        probe::all(root)
-    } else {
-        Probes::none("not tried: these are a capture's files, not the running machine")
-    };
+    let probes = if root.is_machine() { probe::all(root) } else { no_probes() };
     Facts { files, probes }
+}
+
+/// The probes of a machine that is known by its files alone: none.
+#[must_use]
+pub fn no_probes() -> Probes {
+    Probes::none("not tried: these are a capture's files, not the running machine")
 }
 
 /// Reads the files that a pattern stands for.

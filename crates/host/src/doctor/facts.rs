@@ -78,6 +78,11 @@ impl Files {
         self.read.insert(path.into(), read);
     }
 
+    /// All files, by path.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Read)> {
+        self.read.iter().map(|(path, read)| (path.as_str(), read))
+    }
+
     /// Whether these come from a capture.
     #[must_use]
     pub fn is_capture(&self) -> bool {

@@ -4,6 +4,7 @@
 //! documentation; adding one touches nothing else. What could not be read is *unknown*, never fine.
 //! Nothing here reads or changes the machine: `sys::facts` gathers, this decides.
 
+mod capture;
 mod check;
 pub mod checks;
 mod facts;
@@ -12,6 +13,7 @@ mod pattern;
 mod probe;
 mod report;
 
+pub use capture::CaptureError;
 pub use check::{About, Check, reads, reads_then};
 pub use checks::CHECKS;
 pub use facts::{Facts, Files, Found, Read, Unknown};

@@ -1,6 +1,7 @@
 //! Devices that disturb.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use base::DurNs;
 use std::collections::BTreeMap;
 
 const KINDS: &str = "/sys/bus/usb/devices/*/ep_*/type";
@@ -46,8 +47,10 @@ impl Check for UsbPolling {
             return Ok(Finding::fine("no USB device is polled"));
         }
         let fastest_us = polled.values().map(|(interval_us, _)| *interval_us).min().unwrap_or(u64::MAX);
-        let list = polled.values().take(4).map(|(interval_us, name)| format!("{name} every {interval_us} us"));
-        let evidence = format!("{} devices: {}", polled.len(), list.collect::<Vec<_>>().join(", "));
+        let interval = |us: u64| DurNs::from_us(i64::try_from(us.min(1 << 40)).unwrap_or_default());
+        let list = polled.values().take(4).map(|(us, name)| format!("{name} every {}", interval(*us)));
+        let more = if polled.len() > 4 { format!(" and {} more", polled.len() - 4) } else { String::new() };
+        let evidence = format!("polled: {}{more}", list.collect::<Vec<_>>().join(", "));
         let finding = Finding::note(evidence);
         let finding = if fastest_us <= 1000 { finding.reserve(&[Use::Loop10kHz]) } else { finding };
         Ok(finding.remedy(

@@ -128,6 +128,12 @@ pub(super) fn isolated(facts: &Facts) -> Result<CpuSet, Unknown> {
     Ok(facts.files.cpus(ISOLATED)?.or(&facts.files.cpus(PARTITIONED).unwrap_or_default()))
 }
 
+/// The CPUs whose settings matter to a loop: the isolated ones, or all while there are none.
+pub(super) fn in_question(facts: &Facts) -> Result<CpuSet, Unknown> {
+    let (isolated, online) = (isolated(facts).unwrap_or_default(), facts.online()?);
+    Ok(if isolated.intersects(&online) { isolated.and(&online) } else { online })
+}
+
 /// The last CPU that runs.
 pub(super) fn last_cpu(facts: &Facts) -> Result<base::CpuId, Unknown> {
     Ok(facts.online()?.iter().last().unwrap_or(0))

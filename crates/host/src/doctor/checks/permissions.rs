@@ -199,7 +199,11 @@ fn class_refused(facts: &Facts, errno: Errno) -> (Option<String>, Remedy) {
         Ok(limit) => format!("no CAP_SYS_NICE, and the limit of real-time priority is {}", limit.soft.unwrap_or(99)),
         Err(why) => format!("no CAP_SYS_NICE, and the limit of real-time priority is unknown: {why}"),
     };
-    (Some(cause), change(format!("{RAISE_RTPRIO}; or {}", give_capability(facts, "SYS_NICE"))))
+    let remedy = match container(facts) {
+        Some(_) => give_capability(facts, "SYS_NICE"),
+        None => format!("{RAISE_RTPRIO}; or {}", give_capability(facts, "SYS_NICE")),
+    };
+    (Some(cause), change(remedy))
 }
 
 fn with_cause(finding: Finding, (cause, remedy): (Option<String>, Remedy)) -> Finding {

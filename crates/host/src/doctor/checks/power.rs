@@ -1,5 +1,6 @@
 //! Power management: idle states, frequency, heat.
 
+use super::isolation::in_question;
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 use base::{CpuId, CpuSet};
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ impl Check for IdleStates {
             id: "c-states",
             title: "idle states",
             what: "The idle states (C-states) that are enabled and their exit latencies, and the limit per CPU in \
-                   pm_qos_resume_latency_us.",
+                   pm_qos_resume_latency_us. Where CPUs are isolated, only theirs.",
             why: "A CPU that sleeps between two cycles needs the exit latency of its state to come back, up to some \
                   hundred microseconds, and finds its caches empty.",
             source: "Documentation/admin-guide/pm/cpuidle.rst",
@@ -45,9 +46,13 @@ impl Check for IdleStates {
         };
         let limits: BTreeMap<u32, &str> =
             facts.files.each(RESUME_LATENCY).map(|found| (found.numbers[0], found.text)).collect();
+        let in_question = in_question(facts)?;
         let mut worst: Option<(i64, u32, u32)> = None;
         for found in &states {
             let (cpu, state) = (found.numbers[0], found.numbers[1]);
+            if !CpuId::try_from(cpu).is_ok_and(|cpu| in_question.contains(cpu)) {
+                continue;
+            }
             let latency_us = facts.files.number(found.path)?;
             let limit_us = match limits.get(&cpu).copied() {
                 Some("n/a") => Some(0),
@@ -82,7 +87,7 @@ impl Check for Governor {
         &About {
             id: "governor",
             title: "frequency governor",
-            what: "cpufreq's governor of each CPU, with its driver, energy preference and turbo.",
+            what: "cpufreq's governor of each CPU (where CPUs are isolated, of those), with its driver, energy preference and turbo.",
             why: "A loop computes a little and sleeps: a governor that follows the load keeps its CPU slow, and the same \
                   computation takes several times as long as measured under load.",
             source: "Documentation/admin-guide/pm/cpufreq.rst; OPEN-NEXT use case: up to 200 times, power management one cause",
@@ -92,10 +97,11 @@ impl Check for Governor {
     }
 
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
-        let files = &facts.files;
+        let (files, in_question) = (&facts.files, in_question(facts)?);
         let mut by_governor: BTreeMap<&str, CpuSet> = BTreeMap::new();
         for found in files.some(GOVERNOR)? {
-            if let Ok(cpu @ 0..1024) = CpuId::try_from(found.numbers[0]) {
+            let cpu = CpuId::try_from(found.numbers[0]).ok();
+            if let Some(cpu) = cpu.filter(|cpu| in_question.contains(*cpu)) {
                 by_governor.entry(found.text).or_default().insert(cpu);
             }
         }

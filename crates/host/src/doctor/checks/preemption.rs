@@ -1,5 +1,6 @@
 //! How soon the kernel lets a real-time thread in.
 
+use super::isolation::isolated;
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
 
 const REALTIME: &str = "/sys/kernel/realtime";
@@ -52,7 +53,7 @@ impl Check for Model {
                   offers to stop, before a real-time thread gets the CPU: milliseconds. \"full\" and \"lazy\" let a \
                   real-time thread in at once wherever no lock is held.",
             source: "Documentation/admin-guide/kernel-parameters.txt, preempt=; kernel/Kconfig.preempt",
-            reads: &[REALTIME, DEBUG_PREEMPT],
+            reads: &[REALTIME, DEBUG_PREEMPT, "/sys/devices/system/cpu/isolated"],
             decides: &[Use::Loop10kHz],
         }
     }
@@ -66,7 +67,14 @@ impl Check for Model {
             return Ok(Finding::fine(evidence));
         }
         let dynamic = facts.config().is_ok_and(|config| config.is_set("PREEMPT_DYNAMIC"));
-        let finding = Finding::note(evidence).reserve(&[Use::Loop1kHz]).unfit(&[Use::Loop10kHz]);
+        // Where nobody else runs, nobody else's system calls are in the way.
+        let finding = match isolated(facts).unwrap_or_default() {
+            cpus if cpus.is_empty() => Finding::note(evidence)
+                .and("every program's system calls are in the way; on an isolated CPU only those of kernel threads are")
+                .reserve(&[Use::Loop1kHz])
+                .unfit(&[Use::Loop10kHz]),
+            cpus => Finding::note(format!("{evidence}; CPUs {cpus} are isolated")).reserve(&[Use::Loop10kHz]),
+        };
         Ok(match (at_run_time, dynamic) {
             (true, _) => finding
                 .remedy(How::Change, format!("echo full > {DEBUG_PREEMPT}, and for the next boot add preempt=full")),

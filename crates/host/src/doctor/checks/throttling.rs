@@ -1,8 +1,10 @@
 //! What the kernel keeps back from real-time threads for everybody else.
 
+use super::isolation::isolated;
 use super::{DEBUGFS, debugfs_is_missing};
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, Found, How, Unknown, Use};
 use crate::proc::version::Version;
+use base::CpuId;
 
 const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const PERIOD: &str = "/proc/sys/kernel/sched_rt_period_us";
@@ -99,10 +101,16 @@ impl Check for FairServer {
         if servers.is_empty() {
             return Err(Unknown(debugfs_is_missing(facts, "/sys/kernel/debug/sched/fair_server")));
         }
+        let isolated = isolated(facts).unwrap_or_default();
         let on: Vec<_> = servers.iter().filter(|server| server.text != "0").collect();
         let Some(first) = on.first() else {
             return Ok(Finding::note("off on every CPU: a real-time thread that runs away starves its CPU for ever"));
         };
+        let is_isolated =
+            |server: &Found<'_>| CpuId::try_from(server.numbers[0]).is_ok_and(|cpu| isolated.contains(cpu));
+        if !isolated.is_empty() && !on.iter().any(|server| is_isolated(server)) {
+            return Ok(Finding::fine(format!("off on the isolated CPUs {isolated}, on elsewhere")));
+        }
         Ok(Finding::note(format!("on for {} of {} CPUs, {} ns a period", on.len(), servers.len(), first.text))
             .reserve(&[Use::Polling])
             .remedy(

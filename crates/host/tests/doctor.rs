@@ -1,0 +1,175 @@
+//! The doctor's findings on captured and invented machines, compared with what stands beside each.
+//!
+//! `TAHTI_BLESS=1 cargo test -p host --test doctor` writes the expected texts anew: read the difference
+//! before committing it.
+
+use host::doctor::{
+    CHECKS, ClockCost, Errno, Facts, Files, NotTried, Permissions, Probes, Read, Report, Severity, Timex, Use, examine,
+    reads,
+};
+use proptest::prelude::*;
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+fn granted() -> Probes {
+    Probes {
+        clock: Ok(ClockCost { reads: 25_000, median_ns: 22, p99_ns: 31, resolution_ns: 1 }),
+        timex: Ok(Timex {
+            synchronised: true,
+            tai_offset_s: 37,
+            estimated_error_us: 12,
+            maximum_error_us: 510,
+            frequency_ppb: -12_345,
+        }),
+        permissions: Ok(Permissions {
+            fifo_1: Ok(()),
+            fifo_80: Ok(()),
+            rr_1: Ok(()),
+            deadline: Ok(()),
+            memory_lock: Ok(()),
+            affinity: Ok(()),
+        }),
+        smi_count: Ok(0),
+    }
+}
+
+/// An ordinary user, or a process in a container.
+fn refused() -> Probes {
+    let no = Err(Errno::PERM);
+    let permissions =
+        Permissions { fifo_1: no, fifo_80: no, rr_1: no, deadline: no, memory_lock: Ok(()), affinity: Ok(()) };
+    let smi_count = Err(NotTried("failed to read register 0x34 from /dev/cpu/0/msr: Permission denied".into()));
+    Probes { permissions: Ok(permissions), smi_count, ..granted() }
+}
+
+/// A server with a slow clock, whose firmware takes the CPUs away again and again.
+fn slow() -> Probes {
+    let clock = ClockCost { reads: 25_000, median_ns: 1_350, p99_ns: 2_100, resolution_ns: 1 };
+    Probes { clock: Ok(clock), smi_count: Ok(5_000), ..granted() }
+}
+
+/// A machine whose clock nobody steers.
+fn unsteered() -> Probes {
+    let timex = Timex { synchronised: false, tai_offset_s: 0, ..granted().timex.unwrap() };
+    Probes { timex: Ok(timex), smi_count: Err(NotTried("no /dev/cpu/0/msr".into())), ..granted() }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn files(name: &str) -> Files {
+    let text = fs::read_to_string(fixture(&format!("{name}.txt"))).unwrap();
+    Files::from_capture(&text).unwrap_or_else(|error| panic!("{name}.txt: {error}"))
+}
+
+fn examined(name: &str, probes: Probes) -> Report {
+    examine(&Facts { files: files(name), probes }, &Use::ALL)
+}
+
+/// A report as the expected texts hold it.
+fn golden(report: &Report) -> String {
+    let mut out = String::new();
+    for judged in &report.uses {
+        writeln!(out, "{}: {} {:?}", judged.wanted.title(), judged.verdict.title(), judged.decided_by).unwrap();
+    }
+    for entry in &report.findings {
+        writeln!(out, "\n{} {}", entry.severity, entry.id).unwrap();
+        for line in &entry.evidence {
+            writeln!(out, "    {line}").unwrap();
+        }
+        if let Some(remedy) = &entry.remedy {
+            let reboot = if entry.needs_reboot { ", reboot" } else { "" };
+            writeln!(out, "    -> {} ({:?}{reboot})", remedy.text, remedy.how).unwrap();
+        }
+    }
+    out
+}
+
+fn check(name: &str, probes: Probes) {
+    let found = golden(&examined(name, probes));
+    let path = fixture(&format!("{name}.expected"));
+    if std::env::var_os("TAHTI_BLESS").is_some() {
+        fs::write(&path, &found).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    let differs = found.lines().zip(expected.lines()).find(|(found, expected)| found != expected);
+    assert!(found == expected, "{}: first difference {differs:?}\nfound:\n{found}", path.display());
+}
+
+#[test]
+fn a_laptop_as_it_comes() {
+    check("laptop", refused());
+}
+
+#[test]
+fn two_sockets_with_a_boot_line_copied_from_three_guides() {
+    check("two-sockets", slow());
+}
+
+#[test]
+fn a_guest_with_version_1_groups() {
+    check("guest-v1", unsteered());
+}
+
+#[test]
+fn a_container_that_nobody_gave_real_time() {
+    check("pod", refused());
+}
+
+#[test]
+fn a_controller_set_up_well_is_fit_for_everything() {
+    check("rt-box", granted());
+    let report = examined("rt-box", granted());
+    let wrong: Vec<_> = report.findings.iter().filter(|entry| entry.severity != Severity::Fine).map(|e| e.id).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn without_probes_nothing_that_only_they_tell_is_called_fine() {
+    let report = examined("rt-box", Probes::none("not tried"));
+    for entry in &report.findings {
+        if entry.id.starts_with("permission-") || entry.id.starts_with("clock-cost") {
+            assert_eq!((entry.severity, &entry.evidence[0][..]), (Severity::Unknown, "not tried"), "{}", entry.id);
+        }
+    }
+    assert!(report.uses.iter().all(|judged| judged.verdict == host::doctor::Verdict::WithReservations));
+}
+
+/// Lines of `/proc` and `/sys` as they may be, and as they must not be.
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        Just("-1".to_owned()),
+        Just("99999999999999999999".to_owned()),
+        Just("0-1023".to_owned()),
+        Just("4-N".to_owned()),
+        Just("[always] (full) invalid".to_owned()),
+        Just("cpu 1 2 3\ncpu0 18446744073709551615 18446744073709551615\n".to_owned()),
+        Just("isolcpus=,, nohz_full=9999 irqaffinity=3-1 idle=poll".to_owned()),
+        Just(
+            "35 26 0:30 / /sys/fs/cgroup ro - cgroup2 cgroup ro\n36 26 0:30 / /x ro - cgroup none cpu,cpuset"
+                .to_owned()
+        ),
+        ".{0,30}",
+        "[0-9:a-z,= \n\t/-]{0,60}",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_machine_panics_a_check(texts in proptest::collection::vec(any_text(), 80), granted_all: bool) {
+        let mut files = Files::new(true);
+        for (pattern, text) in reads().into_iter().zip(texts.iter().cycle()) {
+            files.insert(pattern.replace('#', "1").replace('*', "x"), Read::Text(text.clone()));
+        }
+        for path in host::doctor::reads_then(&files) {
+            files.insert(path, Read::Text(texts[0].clone()));
+        }
+        let probes = if granted_all { granted() } else { refused() };
+        let report = examine(&Facts { files, probes }, &Use::ALL);
+        prop_assert_eq!(report.findings.len(), CHECKS.len());
+        prop_assert!(report.findings.iter().all(|entry| !entry.evidence.is_empty()));
+    }
+}
