@@ -3,7 +3,12 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod check;
+mod control;
 mod doctor;
+mod logs;
+mod ps;
+mod up;
 
 /// Turns a multi-core Linux machine into a real-time controller, and proves that its deadlines hold.
 #[derive(Parser)]
@@ -16,7 +21,16 @@ struct Cli {
 /// One line per command, in alphabetical order.
 #[derive(Subcommand)]
 enum Command {
+    Check(check::Args),
     Doctor(doctor::Args),
+    Down(control::DownArgs),
+    Logs(logs::Args),
+    Ps(ps::PsArgs),
+    Reload(control::ReloadArgs),
+    Restart(control::RestartArgs),
+    Signal(control::SignalArgs),
+    Top(ps::TopArgs),
+    Up(up::Args),
 }
 
 /// A command line that is not understood (`EX_USAGE` of sysexits.h): 1 and 2 belong to the commands.
@@ -37,7 +51,16 @@ fn main() -> ExitCode {
         }
     };
     match cli.command {
+        Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Down(args) => control::down(args),
+        Command::Logs(args) => logs::run(args),
+        Command::Ps(args) => ps::ps(args),
+        Command::Reload(args) => control::reload(args),
+        Command::Restart(args) => control::restart(args),
+        Command::Signal(args) => control::signal(args),
+        Command::Top(args) => ps::top(args),
+        Command::Up(args) => up::run(args),
     }
 }
 
@@ -50,4 +73,10 @@ fn keeper(words: Vec<std::ffi::OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says what went wrong; the exit status of a command that failed.
+pub(crate) fn fail(why: &str) -> ExitCode {
+    eprintln!("tahti: {}", why.trim_end());
+    ExitCode::FAILURE
 }

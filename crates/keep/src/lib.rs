@@ -7,3 +7,4 @@
 
 pub mod keeper;
 pub mod launch;
+pub mod supervisor;

@@ -117,7 +117,9 @@ impl<'t> Section<'t> {
             Ok(value) => Some((value, span)),
             Err(why) => {
                 let message = format!("`{name}` in {} cannot be {:?}", self.called, clipped(text));
-                found.error(span, message, why.to_string(), format!("for example `{name} = {}`", self.example(name)));
+                let why = why.to_string();
+                let expected = why.strip_prefix("expected ").unwrap_or(&why);
+                found.error(span, message, expected, format!("for example `{name} = {}`", self.example(name)));
                 None
             }
         }
@@ -209,7 +211,8 @@ impl<'t> Section<'t> {
             }
             Err(why) => {
                 let message = format!("`{name}` in {} cannot be {:?}", self.called, clipped(&text));
-                found.error(value.span(), message, why.to_string(), "");
+                let why = why.to_string();
+                found.error(value.span(), message, why.strip_prefix("expected ").unwrap_or(&why), "");
                 None
             }
         }

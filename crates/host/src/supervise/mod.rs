@@ -178,6 +178,8 @@ pub enum Event {
     Runaway(Id),
     /// The process was kept from running for too long; recorded, nothing else.
     Starved(Id),
+    /// Somebody at its console switched its automatic restart on or off.
+    AutoRestart(Id, bool),
     /// An operator wants it stopped and started, or its fault reset.
     Restart(Id),
     /// Time has passed.
@@ -258,6 +260,8 @@ pub struct Unit {
     wanted: bool,
     /// Whether the plant file no longer has it.
     pub retired: bool,
+    /// Whether its restarts are switched off: its next failure is latched.
+    held: bool,
     /// Why it is being stopped, told when it ends.
     blame: Option<Blame>,
 }
@@ -276,6 +280,8 @@ enum Blame {
 pub struct Supervision {
     units: Vec<Unit>,
     phase: Phase,
+    /// The process that failed to start and took the plant down with it.
+    failed: Option<Id>,
     #[serde(skip)]
     actions: VecDeque<Action>,
 }
@@ -284,7 +290,7 @@ impl Supervision {
     /// The plant, down.
     #[must_use]
     pub fn new(plant: &Plant) -> Self {
-        let mut all = Self { units: Vec::new(), phase: Phase::Down, actions: VecDeque::new() };
+        let mut all = Self { units: Vec::new(), phase: Phase::Down, failed: None, actions: VecDeque::new() };
         for process in &plant.processes {
             all.add(process);
         }
@@ -318,6 +324,12 @@ impl Supervision {
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
+    }
+
+    /// The process that failed to start and took the plant down with it, until the plant comes up again.
+    #[must_use]
+    pub fn failed(&self) -> Option<Id> {
+        self.failed
     }
 
     /// The processes; retired ones stay in their place.
@@ -386,6 +398,7 @@ impl Supervision {
             history: History::default(),
             wanted: false,
             retired: false,
+            held: false,
             blame: None,
         });
         self.units.len() - 1

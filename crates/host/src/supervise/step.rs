@@ -10,7 +10,7 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
             for unit in all.units.iter_mut().filter(|unit| !unit.retired) {
                 unit.wanted = true;
             }
-            all.phase = Phase::Starting;
+            (all.phase, all.failed) = (Phase::Starting, None);
         }
         Event::Down => go_down(all, None),
         Event::Started(id) if all.units[id].state == State::Launching => {
@@ -53,6 +53,7 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
         Event::Starved(id) if all.units[id].state.is_alive() => {
             all.actions.push_back(Action::Note(id, Note::Trouble(Cause::Starved)));
         }
+        Event::AutoRestart(id, on) => all.units[id].held = !on,
         Event::Restart(id) if !all.units[id].retired && matches!(all.phase, Phase::Starting | Phase::Up) => {
             restart(all, now, id);
         }
@@ -76,6 +77,7 @@ fn restart(all: &mut Supervision, now: MonoNs, id: Id) {
 
 fn go_down(all: &mut Supervision, failed: Option<Id>) {
     all.phase = Phase::Stopping(failed);
+    all.failed = all.failed.or(failed);
     for unit in &mut all.units {
         unit.wanted = false;
         // A process that hangs or will not get ready is being killed already; a restart is called off.
@@ -150,6 +152,7 @@ fn ended(all: &mut Supervision, now: MonoNs, id: Id, cause: Cause) {
     match policy {
         RestartPolicy::Never | RestartPolicy::OnFailure if success => all.units[id].state = State::Finished,
         RestartPolicy::Never => latch(all, id, cause),
+        _ if all.units[id].held => latch(all, id, cause),
         RestartPolicy::Always | RestartPolicy::OnFailure => rest(all, now, id, cause),
     }
 }

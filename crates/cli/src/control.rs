@@ -1,0 +1,158 @@
+//! Commands that speak to a running supervisor: `down`, `restart`, `signal`, `reload`.
+
+use host::plant::Signal;
+use keep::supervisor::control::{Client, Reply, Request};
+use keep::supervisor::rundir::{RunDir, living, plants};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Which plant is meant.
+#[derive(clap::Args)]
+pub(crate) struct Which {
+    /// The plant's name, file or folder; may be left out while only one is up
+    #[arg(long, short = 'P', value_name = "PLANT")]
+    pub(crate) plant: Option<String>,
+}
+
+/// Take a plant down and give the machine back
+#[derive(clap::Args)]
+pub(crate) struct DownArgs {
+    /// The plant's name, file or folder; may be left out while only one is up
+    plant: Option<String>,
+}
+
+/// Stop and start a process, or let one with a latched fault start again
+#[derive(clap::Args)]
+pub(crate) struct RestartArgs {
+    /// The process
+    #[arg(required = true)]
+    names: Vec<String>,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Send a process a signal
+#[derive(clap::Args)]
+pub(crate) struct SignalArgs {
+    /// The signal, such as USR1 or 10
+    #[arg(value_parser = |text: &str| text.parse::<Signal>())]
+    signal: Signal,
+    /// The process
+    name: String,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Read the plant file again and change only what differs
+#[derive(clap::Args)]
+pub(crate) struct ReloadArgs {
+    /// The plant's name, file or folder; may be left out while only one is up
+    plant: Option<String>,
+    /// Only show what would change
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// The name of the plant that is meant.
+pub(crate) fn plant_name(given: Option<&str>) -> Result<String, String> {
+    let living = living();
+    match given {
+        Some(text) if text.contains('/') || Path::new(text).is_dir() || Path::new(text).is_file() => {
+            let file = keep::supervisor::plant_file(Path::new(text))?;
+            Ok(keep::supervisor::read_plant(&file)?.0.name)
+        }
+        Some(name) => Ok(name.to_owned()),
+        None => match &living[..] {
+            [one] => Ok(one.clone()),
+            [] => Err(format!(
+                "no plant is up ({} has none); bring one up with `tahti up PLANT`",
+                keep::supervisor::rundir::base().display()
+            )),
+            many => Err(format!("which plant? These are up: {}; give one with --plant", many.join(", "))),
+        },
+    }
+}
+
+/// A connection to a plant's supervisor.
+pub(crate) fn connect(name: &str) -> Result<Client, String> {
+    let run = RunDir::of(name);
+    Client::connect(&run.socket()).map_err(|error| {
+        if living().iter().any(|living| living == name) {
+            format!("plant {name:?} has lost its supervisor ({error}); its processes go on: `tahti up` continues it")
+        } else if plants().iter().any(|known| known == name) {
+            format!("plant {name:?} is not up")
+        } else {
+            let known = living();
+            let meant = host::plant::nearest(name, known.iter().map(String::as_str));
+            let meant = meant.map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
+            format!("there is no plant {name:?} in {}{meant}", keep::supervisor::rundir::base().display())
+        }
+    })
+}
+
+/// Asks a plant's supervisor; a refusal is an error.
+pub(crate) fn ask(name: &str, request: &Request) -> Result<Reply, String> {
+    match connect(name)?.ask(request) {
+        Ok(Reply::Refused(why)) => Err(why),
+        Ok(reply) => Ok(reply),
+        Err(error) => Err(format!("the supervisor of plant {name:?} does not answer: {error}")),
+    }
+}
+
+pub(crate) fn down(args: DownArgs) -> ExitCode {
+    let went = || -> Result<ExitCode, String> {
+        let name = plant_name(args.plant.as_deref())?;
+        let mut client = connect(&name)?;
+        let lost = |error: std::io::Error| format!("the supervisor of plant {name:?} does not answer: {error}");
+        match client.ask(&Request::Down).map_err(lost)? {
+            Reply::Refused(why) => return Err(why),
+            Reply::Verdict { good, text } => return Ok(verdict(good, &text)),
+            _ => {}
+        }
+        loop {
+            match client.hear().map_err(lost)? {
+                Some(Reply::Verdict { good, text }) => return Ok(verdict(good, &text)),
+                Some(_) => {}
+                None => return Err(format!("the supervisor of plant {name:?} ended without a verdict")),
+            }
+        }
+    };
+    went().unwrap_or_else(|why| crate::fail(&why))
+}
+
+fn verdict(good: bool, text: &str) -> ExitCode {
+    println!("{text}");
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+pub(crate) fn restart(args: RestartArgs) -> ExitCode {
+    done(args.names.into_iter().try_for_each(|process| {
+        let name = plant_name(args.which.plant.as_deref())?;
+        ask(&name, &Request::Restart { name: process }).map(drop)
+    }))
+}
+
+pub(crate) fn signal(args: SignalArgs) -> ExitCode {
+    let request = Request::Signal { name: args.name, signal: args.signal.0 };
+    done(plant_name(args.which.plant.as_deref()).and_then(|name| ask(&name, &request).map(drop)))
+}
+
+pub(crate) fn reload(args: ReloadArgs) -> ExitCode {
+    let dry_run = args.dry_run;
+    done(plant_name(args.plant.as_deref()).and_then(|name| {
+        if let Reply::Changes(lines) = ask(&name, &Request::Reload { dry_run })? {
+            match lines.is_empty() {
+                true => println!("nothing differs"),
+                false => lines.iter().for_each(|line| println!("{line}")),
+            }
+        }
+        Ok(())
+    }))
+}
+
+fn done(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
+    }
+}

@@ -1,0 +1,121 @@
+//! `tahti logs`: what processes wrote, from the rotated files.
+
+use crate::control::plant_name;
+use keep::supervisor::rundir::{RunDir, plants};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Show what a process wrote; without a name what the supervisor told
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The process
+    name: Option<String>,
+    /// Lines to show
+    #[arg(long, short = 'n', default_value_t = 50)]
+    lines: usize,
+    /// Go on as more is written
+    #[arg(long, short = 'f')]
+    follow: bool,
+    #[command(flatten)]
+    which: crate::control::Which,
+}
+
+/// More lines than this are not kept in memory.
+const LINES_MAX: usize = 1_000_000;
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    match show(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
+    }
+}
+
+fn show(args: &Args) -> Result<(), String> {
+    // Logs outlive their plant: one that is down is still asked for by its name, or as the only one there is.
+    let name = match (plant_name(args.which.plant.as_deref()), &plants()[..]) {
+        (Ok(name), _) => name,
+        (Err(_), [one]) if args.which.plant.is_none() => one.clone(),
+        (Err(why), _) => return Err(why),
+    };
+    let run = RunDir::of(&name);
+    let path = run.log(args.name.as_deref());
+    if !path.exists() {
+        let known = known(&run);
+        let wanted = args.name.as_deref().unwrap_or("the supervisor");
+        return Err(format!("plant {name:?} has no log of {wanted:?}; there are: {}", known.join(", ")));
+    }
+    let mut out = std::io::stdout().lock();
+    let mut tail = VecDeque::new();
+    let limit = args.lines.min(LINES_MAX);
+    for file in rotated(&path) {
+        let reader = BufReader::new(File::open(&file).map_err(|error| format!("{}: {error}", file.display()))?);
+        for line in reader.split(b'\n') {
+            let line = line.map_err(|error| format!("{}: {error}", file.display()))?;
+            if tail.len() == limit {
+                tail.pop_front();
+            }
+            if limit > 0 {
+                tail.push_back(line);
+            }
+        }
+    }
+    let mut write = |bytes: &[u8]| out.write_all(bytes).and_then(|()| out.flush());
+    for line in tail {
+        if write(&[&line[..], b"\n"].concat()).is_err() {
+            return Ok(());
+        }
+    }
+    if !args.follow {
+        return Ok(());
+    }
+    let mut file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let seek = |error| format!("{}: {error}", path.display());
+    file.seek(SeekFrom::End(0)).map_err(seek)?;
+    loop {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(seek)?;
+        if write(&bytes).is_err() {
+            return Ok(());
+        }
+        if bytes.is_empty() {
+            // Put aside for a new one?
+            if let (Ok(here), Ok(there)) = (file.metadata(), std::fs::metadata(&path))
+                && here.ino() != there.ino()
+            {
+                file = File::open(&path).map_err(seek)?;
+                continue;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// The files of a log, oldest first.
+fn rotated(path: &Path) -> Vec<PathBuf> {
+    let numbered = |number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    };
+    let mut files: Vec<PathBuf> = (1..=100).map(numbered).take_while(|file| file.exists()).collect();
+    files.reverse();
+    files.push(path.to_owned());
+    files
+}
+
+/// The processes that have a log.
+fn known(run: &RunDir) -> Vec<String> {
+    let entries = std::fs::read_dir(run.path().join("log")).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names
+        .filter(|name| !name.starts_with('_'))
+        .filter_map(|name| Some(name.strip_suffix(".log")?.to_owned()))
+        .collect();
+    names.sort_unstable();
+    names
+}

@@ -1,0 +1,151 @@
+//! `tahti up`: brings a plant up, in the foreground or behind.
+
+use base::DurNs;
+use keep::supervisor::control::{Client, Reply, Request};
+use keep::supervisor::rundir::RunDir;
+use keep::supervisor::{Options, Outcome, phase_word, plant_file, read_plant, up};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+/// Bring a plant up, and give the machine back at the end (Ctrl-C or `tahti down`)
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The plant file, or a folder with plant.toml
+    plant: PathBuf,
+    /// Go on in the background once the plant is up
+    #[arg(long)]
+    detach: bool,
+    /// Go down by itself after this long, such as 30s
+    #[arg(long = "for", value_name = "TIME")]
+    for_: Option<DurNs>,
+    /// Fail if a class, CPU, memory lock or the shield cannot be had
+    #[arg(long)]
+    require_rt: bool,
+    /// Let processes with a latched fault start again, where a plant is continued
+    #[arg(long)]
+    reset: bool,
+    /// Have the running supervisor replaced by this binary; its processes go on
+    #[arg(long, conflicts_with_all = ["detach", "for_"])]
+    upgrade: bool,
+    /// What `--detach` starts: continues in a session of its own, quietly
+    #[arg(long, hide = true)]
+    behind: bool,
+    /// What an upgrade starts: continues the plant that is up
+    #[arg(long, hide = true)]
+    resume: bool,
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    if args.upgrade {
+        return upgrade(&args);
+    }
+    if args.detach {
+        return detach(&args);
+    }
+    if args.behind {
+        // Fails only for the leader of a session, which is then its own already.
+        let _ = rustix::process::setsid();
+    }
+    let options = Options {
+        plant: args.plant.clone(),
+        for_: args.for_,
+        require_rt: args.require_rt,
+        reset: args.reset,
+        quiet: args.behind,
+        resume: args.resume,
+    };
+    match up(&options) {
+        Ok(Outcome::Down { good: true }) => ExitCode::SUCCESS,
+        Ok(Outcome::Down { good: false }) => ExitCode::FAILURE,
+        Ok(Outcome::Upgrade { program }) => {
+            let mut command = Command::new(&program);
+            command.arg("up").arg(&args.plant).arg("--resume");
+            command.args(args.behind.then_some("--behind")).args(args.require_rt.then_some("--require-rt"));
+            // Only returns if it failed; the processes go on, and `tahti up` continues them.
+            let error = command.exec();
+            crate::fail(&format!("{} does not start: {error}; run `tahti up` to continue", program.display()))
+        }
+        Err(error) => crate::fail(&error.to_string()),
+    }
+}
+
+/// Starts itself behind, and waits until the plant is up or is not.
+fn detach(args: &Args) -> ExitCode {
+    match start_behind(args) {
+        Ok(code) => code,
+        Err(why) => crate::fail(&why),
+    }
+}
+
+fn start_behind(args: &Args) -> Result<ExitCode, String> {
+    let file = plant_file(&args.plant)?;
+    // Findings are shown here, where somebody reads them.
+    let (plant, _) = read_plant(&file)?;
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.arg("up").arg(&file).arg("--behind");
+    command.args(args.require_rt.then_some("--require-rt")).args(args.reset.then_some("--reset"));
+    if let Some(time) = args.for_ {
+        command.args(["--for", &time.to_string()]);
+    }
+    let run = RunDir::of(&plant.name);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            let mut why = String::new();
+            if let Some(mut errors) = child.stderr.take() {
+                // What it said is only told; that it ended is enough to fail.
+                let _ = std::io::Read::read_to_string(&mut errors, &mut why);
+            }
+            let log = run.log(None);
+            eprint!("{why}");
+            return Err(format!("the plant did not come up ({status}); see {}", log.display()));
+        }
+        let status = Client::connect(&run.socket()).and_then(|mut client| client.ask(&Request::Status));
+        if let Ok(Reply::Status(status)) = status
+            && status.supervisor == child.id()
+        {
+            match status.phase {
+                host::supervise::Phase::Up => {
+                    println!(
+                        "plant {} is {}, supervised by process {}",
+                        plant.name,
+                        phase_word(status.phase),
+                        child.id()
+                    );
+                    for shortfall in &status.shortfalls {
+                        println!("not had: {shortfall}");
+                    }
+                    return Ok(ExitCode::SUCCESS);
+                }
+                host::supervise::Phase::Starting => {}
+                // It will end, and then tell.
+                host::supervise::Phase::Stopping(_) | host::supervise::Phase::Down => {}
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Asks the running supervisor to become this binary.
+fn upgrade(args: &Args) -> ExitCode {
+    let asked = || -> Result<(), String> {
+        let file = plant_file(&args.plant)?;
+        let (plant, _) = read_plant(&file)?;
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        crate::control::ask(&plant.name, &Request::Upgrade { program })?;
+        println!("plant {}: this binary takes over", plant.name);
+        Ok(())
+    };
+    match asked() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
+    }
+}

@@ -1,0 +1,360 @@
+//! Plants of real processes: up, down, faults, adoption. Needs no privilege; each test has its own folder.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may hang before the test fails: never how long something should take.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// A folder with a plant file, and commands run with it as `TAHTI_RUN`.
+struct Bench {
+    dir: PathBuf,
+}
+
+impl Bench {
+    fn new(name: &str, processes: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("tahti-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let bench = Self { dir };
+        bench.write(processes);
+        bench
+    }
+
+    fn write(&self, processes: &str) {
+        fs::write(self.dir.join("plant.toml"), format!("[plant]\nname = \"p\"\n{processes}")).unwrap();
+    }
+
+    fn tahti(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+        command.args(words).current_dir(&self.dir).env("TAHTI_RUN", self.dir.join("run")).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    fn run(&self, words: &[&str]) -> Output {
+        let child = self.tahti(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        finish(child)
+    }
+
+    /// Runs a command that must succeed; its output.
+    fn ok(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        let text = text(&output);
+        assert!(output.status.success(), "tahti {}: {text}{}", words.join(" "), self.log());
+        text
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let output = self.ok(&["ps", "p", "--json"]);
+        let all: serde_json::Value = serde_json::from_str(&output).unwrap();
+        all[0].clone()
+    }
+
+    fn process(&self, name: &str) -> serde_json::Value {
+        let status = self.status();
+        let processes = status["processes"].as_array().unwrap();
+        processes.iter().find(|process| process["name"] == name).unwrap_or_else(|| panic!("{name} in {status}")).clone()
+    }
+
+    fn pid(&self, name: &str) -> i32 {
+        self.process(name)["pid"].as_i64().unwrap_or_else(|| panic!("{name} runs\n{}", self.log())) as i32
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("run/p/log/_supervisor.log")).unwrap_or_default()
+    }
+
+    /// Waits until `what` is so.
+    fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < WATCHDOG, "never {what}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn supervisor(&self) -> i32 {
+        self.status()["supervisor"].as_i64().unwrap() as i32
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // A test that failed half-way must leave nobody behind.
+        let _ = self.run(&["down", "p"]);
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn finish(mut child: Child) -> Output {
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > WATCHDOG {
+            child.kill().unwrap();
+            panic!("a command hangs: {}", text(&child.wait_with_output().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn alive(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
+}
+
+fn kill(pid: i32, signal: &str) {
+    assert!(Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().unwrap().success());
+}
+
+fn sh(name: &str, script: &str, keys: &str) -> String {
+    format!("[[process]]\nname = \"{name}\"\ncommand = [\"/bin/sh\", \"-c\", '''{script}''']\n{keys}\n")
+}
+
+#[test]
+fn two_processes_come_up_in_order_and_go_down_in_reverse_and_nothing_stays() {
+    let late = sh(
+        "late",
+        "trap 'echo late >> order; exit 0' TERM; echo up; while :; do sleep 0.05; done",
+        "after = [\"early\"]",
+    );
+    let early = sh(
+        "early",
+        "trap 'echo early >> order; exit 0' TERM; sleep 0.2; echo armed; while :; do sleep 0.05; done",
+        "ready = { line = \"armed\" }",
+    );
+    let bench = Bench::new("order", &(late + &early));
+    let said = bench.ok(&["up", ".", "--detach"]);
+    assert!(said.starts_with("plant p is up"), "{said}");
+    let (early, late) = (bench.process("early"), bench.process("late"));
+    assert_eq!((&early["state"], &late["state"]), (&"running".into(), &"running".into()));
+    assert!(early["started"].as_u64() < late["started"].as_u64());
+    let pids = [bench.pid("early"), bench.pid("late"), bench.supervisor()];
+    let keepers = [early["keeper"].as_i64().unwrap() as i32, late["keeper"].as_i64().unwrap() as i32];
+    let listing = bench.ok(&["ps"]);
+    assert!(listing.contains("late") && listing.contains("running"), "{listing}");
+    assert!(bench.ok(&["logs", "early", "-n", "1"]).contains("armed"));
+
+    let verdict = bench.ok(&["down"]);
+    assert!(verdict.contains("good"), "{verdict}");
+    assert_eq!(fs::read_to_string(bench.dir.join("order")).unwrap(), "late\nearly\n");
+    bench.until("everybody is gone", || pids.iter().chain(&keepers).all(|pid| !alive(*pid)));
+    assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
+}
+
+#[test]
+fn a_plant_started_twice_is_refused_with_the_name_of_who_runs_it() {
+    let bench = Bench::new("twice", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let supervisor = bench.supervisor();
+    let again = bench.run(&["up", "."]);
+    assert!(!again.status.success());
+    let said = text(&again);
+    assert!(said.contains("already up") && said.contains(&supervisor.to_string()), "{said}");
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_supervisor_killed_with_sigkill_is_continued_by_the_next_up_with_its_history() {
+    let bench = Bench::new(
+        "adopt",
+        &(sh("steady", "sleep 1000", "") + &sh("wild", "sleep 1000", "restart = { backoff = \"0s\" }")),
+    );
+    bench.ok(&["up", ".", "--detach"]);
+    let wild = bench.pid("wild");
+    kill(wild, "SEGV");
+    bench.until("restarted", || bench.process("wild")["pid"].as_i64().is_some_and(|pid| pid as i32 != wild));
+    let before = (bench.process("steady"), bench.process("wild"));
+    let supervisor = bench.supervisor();
+    kill(supervisor, "KILL");
+    bench.until("killed", || !alive(supervisor));
+    // The children live on.
+    let pids = [&before.0, &before.1].map(|process| process["pid"].as_i64().unwrap() as i32);
+    assert!(pids.iter().all(|pid| alive(*pid)));
+    let said = text(&bench.run(&["ps"]));
+    assert!(said.contains("lost its supervisor"), "{said}");
+
+    bench.ok(&["up", ".", "--detach"]);
+    let after = (bench.process("steady"), bench.process("wild"));
+    for (before, after) in [(&before.0, &after.0), (&before.1, &after.1)] {
+        for key in ["pid", "keeper", "started", "starts", "restarts", "ended"] {
+            assert_eq!(before[key], after[key], "{key}\n{}", bench.log());
+        }
+    }
+    assert_eq!(after.1["restarts"], 1);
+    // A child that ends while nobody supervises is noticed by the next.
+    kill(bench.supervisor(), "KILL");
+    kill(pids[0], "SEGV");
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("restarted", || bench.process("steady")["restarts"] == 1);
+    bench.ok(&["down"]);
+    assert!(pids.iter().all(|pid| !alive(*pid)));
+}
+
+#[test]
+fn an_upgrade_replaces_the_supervisor_and_touches_no_process() {
+    let bench = Bench::new("upgrade", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let (supervisor, pid) = (bench.supervisor(), bench.pid("a"));
+    bench.ok(&["up", ".", "--upgrade"]);
+    bench.until("continued", || bench.log().contains("continues what process"));
+    bench.until("answering", || bench.run(&["ps", "p"]).status.success());
+    assert_eq!((bench.supervisor(), bench.pid("a")), (supervisor, pid), "exec keeps the process id");
+    bench.ok(&["down"]);
+    assert!(!alive(pid));
+}
+
+#[test]
+fn a_missing_program_is_found_before_anything_starts() {
+    let bench = Bench::new(
+        "missing",
+        &(sh("first", "touch started; sleep 1000", "")
+            + "[[process]]\nname = \"b\"\ncommand = \"/no/such/program\"\nafter = [\"first\"]\n"),
+    );
+    let output = bench.run(&["up", "."]);
+    assert!(!output.status.success());
+    let said = text(&output);
+    assert!(said.contains("/no/such/program does not exist") && said.contains("plant.toml:"), "{said}");
+    assert!(!bench.dir.join("started").exists());
+}
+
+#[test]
+fn a_process_that_keeps_failing_takes_the_plant_down_at_start_and_is_latched_later() {
+    let keys = "restart = { backoff = \"1ms\", limit = 2 }\non_fault = [\"/bin/sh\", \"-c\", \"echo safe >> safe\"]";
+    let failing = sh("bad", "exit 3", &format!("ready = {{ line = \"never\" }}\n{keys}"));
+    let bench = Bench::new("failing", &(sh("good", "sleep 1000", "") + &failing));
+    let output = bench.run(&["up", "."]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    assert!(said.contains("failed to start") && said.contains("exit 3"), "{said}");
+    assert_eq!(fs::read_to_string(bench.dir.join("safe")).unwrap(), "safe\nsafe\nsafe\n");
+    assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
+
+    // Up first, failing later: the fault is latched, the other goes on, an operator resets it.
+    let later = sh("bad", "test -e fail && exit 3; sleep 1000", keys);
+    bench.write(&(sh("good", "sleep 1000", "") + &later));
+    bench.ok(&["up", ".", "--detach"]);
+    fs::write(bench.dir.join("fail"), "").unwrap();
+    kill(bench.pid("bad"), "SEGV");
+    bench.until("latched", || bench.process("bad")["state"] == "FAULT");
+    assert_eq!(bench.process("good")["state"], "running");
+    fs::remove_file(bench.dir.join("fail")).unwrap();
+    bench.ok(&["restart", "bad"]);
+    bench.until("reset", || bench.process("bad")["state"] == "running");
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_process_that_ignores_sigterm_is_killed_with_everything_that_it_started() {
+    let script =
+        "trap '' TERM INT; (trap '' TERM INT; echo $$ > group; sleep 1000) & sleep 1000 & echo $! > child; wait; wait";
+    let bench = Bench::new("stubborn", &sh("a", script, "stop = [\"TERM 100ms\", \"INT 100ms\"]"));
+    bench.ok(&["up", ".", "--detach"]);
+    let pid = bench.pid("a");
+    bench.until("its child", || bench.dir.join("child").metadata().is_ok_and(|file| file.len() > 1));
+    let child: i32 = fs::read_to_string(bench.dir.join("child")).unwrap().trim().parse().unwrap();
+    let verdict = bench.ok(&["down"]);
+    assert!(verdict.contains("SIGKILL"), "{verdict}");
+    bench.until("gone", || !alive(pid) && !alive(child));
+}
+
+#[test]
+fn a_reload_changes_only_what_differs_and_prints_it() {
+    let keep = sh("keep", "sleep 1000", "");
+    let bench = Bench::new("reload", &(keep.clone() + &sh("old", "sleep 1000", "") + &sh("edit", "sleep 1000", "")));
+    bench.ok(&["up", ".", "--detach"]);
+    assert_eq!(bench.ok(&["reload"]), "nothing differs\n");
+    let (kept, old, edit) = (bench.pid("keep"), bench.pid("old"), bench.pid("edit"));
+    bench.write(&(keep + &sh("edit", "sleep 2000", "") + &sh("new", "sleep 1000", "")));
+    let expected = "- old: stop\n~ edit: restart (command)\n+ new: start\n";
+    assert_eq!(bench.ok(&["reload", "--dry-run"]), expected);
+    assert_eq!(bench.pid("old"), old);
+    assert_eq!(bench.ok(&["reload"]), expected);
+    bench.until("changed", || !alive(old) && !alive(edit) && bench.process("new")["state"] == "running");
+    bench.until("restarted", || bench.process("edit")["pid"].is_i64());
+    assert_eq!(bench.pid("keep"), kept);
+    bench.write("[[process]]\nname = \"x\"\n");
+    let refused = bench.run(&["reload"]);
+    assert!(!refused.status.success() && text(&refused).contains("`command` is missing"), "{}", text(&refused));
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_process_without_a_sign_of_life_hangs_and_is_told_from_one_that_crashed() {
+    let keys = "heartbeat = { within = \"200ms\" }\nrestart = { policy = \"never\" }";
+    let bench = Bench::new("hang", &(sh("a", "sleep 1000", keys) + &sh("b", "sleep 1000", "")));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("latched", || bench.process("a")["state"] == "FAULT");
+    assert_eq!(bench.process("a")["ended"][1], "hang");
+    assert_eq!(bench.process("b")["state"], "running");
+    bench.ok(&["signal", "USR1", "b"]);
+    bench.until("restarted", || bench.process("b")["ended"][1]["own"]["signal"] == 10);
+    let verdict = bench.run(&["down"]);
+    assert_eq!(verdict.status.code(), Some(1), "{}", text(&verdict));
+}
+
+#[test]
+fn interrupting_the_foreground_takes_the_plant_down_and_the_time_limit_does_too() {
+    let bench = Bench::new("foreground", &sh("a", "sleep 1000", ""));
+    let child = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    bench.until("up", || bench.run(&["ps", "p"]).status.success() && bench.process("a")["pid"].is_i64());
+    let pid = bench.pid("a");
+    kill(child.id() as i32, "INT");
+    let output = finish(child);
+    assert!(output.status.success() && !alive(pid), "{}", text(&output));
+    let limited = bench.ok(&["up", ".", "--for", "300ms"]);
+    assert!(limited.contains("time is up") && limited.contains("good"), "{limited}");
+}
+
+#[test]
+fn readiness_by_file_port_and_notification_is_awaited_and_seen() {
+    // A port that is free now, and listened at only later.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let bench = Bench::new(
+        "ready",
+        &(sh("file", "sleep 1000", "ready = { file = \"here\", within = \"60s\" }")
+            + &sh("port", "sleep 1000", &format!("ready = {{ port = {port}, within = \"60s\" }}"))
+            + &sh("note", "echo $NOTIFY_SOCKET > note; sleep 1000", "ready = { notify = true, within = \"60s\" }")),
+    );
+    let child = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    bench.until("up", || bench.run(&["ps", "p"]).status.success());
+    bench.until("started", || ["file", "port", "note"].iter().all(|name| bench.process(name)["pid"].is_i64()));
+    bench.until("noted", || fs::read_to_string(bench.dir.join("note")).is_ok_and(|text| text.ends_with('\n')));
+    for name in ["file", "port", "note"] {
+        assert_eq!(bench.process(name)["state"], "starting", "{name}");
+    }
+    fs::write(bench.dir.join("here"), "").unwrap();
+    let _listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let socket = fs::read_to_string(bench.dir.join("note")).unwrap();
+    UnixDatagram::unbound().unwrap().send_to(b"READY=1", socket.trim()).unwrap();
+    for name in ["file", "port", "note"] {
+        bench.until("ready", || bench.process(name)["state"] == "running");
+    }
+    assert_eq!(bench.status()["phase"], "up");
+    kill(child.id() as i32, "TERM");
+    assert!(finish(child).status.success());
+}
+
+#[test]
+fn a_run_folder_that_cannot_be_used_is_an_error_before_anything_starts() {
+    let bench = Bench::new("norun", &sh("a", "touch started; sleep 1000", ""));
+    fs::write(bench.dir.join("file"), "").unwrap();
+    let run = |path: &Path| {
+        let child = bench.tahti(&["up", "."]).env("TAHTI_RUN", path).stderr(Stdio::piped()).spawn().unwrap();
+        let output = finish(child);
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = run(&bench.dir.join("file/below"));
+    assert!(said.contains("TAHTI_RUN"), "{said}");
+    let said = run(&bench.dir.join("n".repeat(120)));
+    assert!(said.contains("too long for a Unix socket"), "{said}");
+    assert!(!bench.dir.join("started").exists());
+}

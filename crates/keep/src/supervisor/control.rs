@@ -1,0 +1,327 @@
+//! The control socket: what `tahti ps`, `down`, `restart` … say to the supervisor, one JSON object a line.
+
+use base::{CpuSet, DurNs, MonoNs, Policy, Size};
+use host::supervise::{Cause, Phase};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// A longer request is refused and the connection closed.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// A longer answer is not read by clients.
+pub const REPLY_BYTES_MAX: u64 = 4 << 20;
+
+/// More connections than this are closed at once.
+const CLIENTS_MAX: usize = 32;
+
+/// Bytes waiting for a client that does not read; beyond it the connection is closed.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+
+/// What can be asked of a supervisor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// How things stand: [`Reply::Status`].
+    Status,
+    /// Take the plant down: [`Reply::Done`], and [`Reply::Verdict`] when it is.
+    Down,
+    /// Stop and start a process, or reset its fault.
+    Restart {
+        /// Its name.
+        name: String,
+    },
+    /// Send a process a signal.
+    Signal {
+        /// Its name.
+        name: String,
+        /// The signal's number.
+        signal: u8,
+    },
+    /// Read the plant file again and take over what differs: [`Reply::Changes`].
+    Reload {
+        /// Only tell.
+        dry_run: bool,
+    },
+    /// Replace the supervisor's program by another one; the processes go on.
+    Upgrade {
+        /// The new program.
+        program: std::path::PathBuf,
+    },
+}
+
+/// What a supervisor answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// Done, or begun.
+    Done,
+    /// Not done, and why.
+    Refused(String),
+    /// How things stand.
+    Status(Box<Status>),
+    /// What a reload changed, as people read it.
+    Changes(Vec<String>),
+    /// The plant is down: what was left to tell, and whether all was well.
+    Verdict {
+        /// Whether the exit status is 0.
+        good: bool,
+        /// Lines for people.
+        text: String,
+    },
+}
+
+/// How a plant stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its file.
+    pub file: std::path::PathBuf,
+    /// What it does.
+    pub phase: Phase,
+    /// The supervisor's process id.
+    pub supervisor: u32,
+    /// When the plant was brought up.
+    pub since: MonoNs,
+    /// When this was written.
+    pub now: MonoNs,
+    /// How the shield stands, in a few words.
+    pub shield: String,
+    /// What could not be had, each with its remedy.
+    pub shortfalls: Vec<String>,
+    /// Its processes.
+    pub processes: Vec<ProcessStatus>,
+}
+
+/// How a process stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// Its name.
+    pub name: String,
+    /// The word for its state.
+    pub state: String,
+    /// Its process id while it lives.
+    pub pid: Option<i32>,
+    /// Its keeper's process id.
+    pub keeper: Option<i32>,
+    /// The class that its first thread really has; the wanted one while it is down.
+    pub class: Policy,
+    /// The CPUs on which its first thread may really run; the wanted ones while it is down.
+    pub cpus: CpuSet,
+    /// Processor time used.
+    pub cpu: DurNs,
+    /// Resident memory.
+    pub memory: Size,
+    /// Threads.
+    pub threads: u32,
+    /// Last start.
+    pub started: Option<MonoNs>,
+    /// Times started.
+    pub starts: u64,
+    /// Restarts that nobody asked for.
+    pub restarts: u64,
+    /// Last end, and why.
+    pub ended: Option<(MonoNs, Cause)>,
+    /// What it wanted and could not have.
+    pub shortfalls: Vec<String>,
+    /// Where evidence of the last trouble lies.
+    pub evidence: Option<std::path::PathBuf>,
+    /// Its loop, if it publishes one.
+    #[serde(rename = "loop")]
+    pub loop_page: Option<LoopStatus>,
+}
+
+/// How a loop stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoopStatus {
+    /// Cycles since its start.
+    pub cycles: u64,
+    /// Its period.
+    pub period: DurNs,
+    /// Wake-up latency: median.
+    pub p50: Option<DurNs>,
+    /// 99 of 100 below.
+    pub p99: Option<DurNs>,
+    /// 999 of 1000 below.
+    pub p999: Option<DurNs>,
+    /// Exact maximum.
+    pub max: Option<DurNs>,
+    /// Cycles that began after the next one was due.
+    pub misses: u64,
+}
+
+/// A connection to a supervisor, for commands.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The kernel's: nobody listens, or not for us.
+    pub fn connect(socket: &Path) -> io::Result<Self> {
+        Ok(Self { stream: BufReader::new(UnixStream::connect(socket)?) })
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// If the connection breaks or the answer cannot be read.
+    pub fn ask(&mut self, request: &Request) -> io::Result<Reply> {
+        let mut text = serde_json::to_vec(request)?;
+        text.push(b'\n');
+        self.stream.get_mut().write_all(&text)?;
+        self.hear()?.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the supervisor closed the connection"))
+    }
+
+    /// The next answer, `None` when the supervisor has closed the connection.
+    ///
+    /// # Errors
+    /// If the connection breaks or the answer cannot be read.
+    pub fn hear(&mut self) -> io::Result<Option<Reply>> {
+        let mut line = Vec::new();
+        self.stream.by_ref().take(REPLY_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_slice(&line)?))
+    }
+}
+
+/// The supervisor's end of the socket.
+#[derive(Debug)]
+pub(crate) struct Server {
+    listener: UnixListener,
+    clients: Vec<Peer>,
+    next: u64,
+}
+
+/// A connected client.
+#[derive(Debug)]
+struct Peer {
+    id: u64,
+    stream: UnixStream,
+    read: Vec<u8>,
+    write: VecDeque<u8>,
+    done: bool,
+}
+
+impl Server {
+    /// Listens; an old socket at the place is removed first (the caller holds the plant's lock).
+    pub(crate) fn listen(path: &Path) -> io::Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, clients: Vec::new(), next: 0 })
+    }
+
+    /// The descriptors to poll, each with whether it waits to be written to.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+        let clients = self.clients.iter().map(|peer| (peer.stream.as_fd(), !peer.write.is_empty()));
+        std::iter::once((self.listener.as_fd(), false)).chain(clients)
+    }
+
+    /// Takes in what has come, without waiting; the requests with the client that sent each.
+    pub(crate) fn serve(&mut self) -> Vec<(u64, Result<Request, String>)> {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.clients.len() < CLIENTS_MAX && may_talk(&stream) && stream.set_nonblocking(true).is_ok() {
+                let (read, write) = (Vec::new(), VecDeque::new());
+                self.clients.push(Peer { id: self.next, stream, read, write, done: false });
+                self.next += 1;
+            }
+        }
+        let mut requests = Vec::new();
+        for peer in &mut self.clients {
+            peer.read_lines(&mut requests);
+            peer.flush();
+        }
+        self.clients.retain(|peer| !peer.done);
+        requests
+    }
+
+    /// Answers a client; one that is gone or does not read gets nothing.
+    pub(crate) fn answer(&mut self, client: u64, reply: &Reply) {
+        let Some(peer) = self.clients.iter_mut().find(|peer| peer.id == client) else { return };
+        match serde_json::to_vec(reply) {
+            Ok(text) if peer.write.len() + text.len() < WAITING_BYTES_MAX => {
+                peer.write.extend(text);
+                peer.write.push_back(b'\n');
+                peer.flush();
+            }
+            // A client that does not read, or a reply that has no text form: the closed connection tells.
+            _ => peer.done = true,
+        }
+    }
+
+    /// Gives the last answers a moment to leave.
+    pub(crate) fn drain(&mut self) {
+        for peer in &mut self.clients {
+            let _ = peer.stream.set_nonblocking(false);
+            let _ = peer.stream.set_write_timeout(Some(std::time::Duration::from_millis(200)));
+            peer.flush();
+        }
+    }
+}
+
+/// Root and the supervisor's own user may talk to it.
+fn may_talk(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
+impl Peer {
+    fn read_lines(&mut self, requests: &mut Vec<(u64, Result<Request, String>)>) {
+        let mut bytes = [0u8; 4096];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => self.done = true,
+                Ok(got) => {
+                    self.read.extend_from_slice(&bytes[..got]);
+                    while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                        let line: Vec<u8> = self.read.drain(..=end).collect();
+                        requests.push((
+                            self.id,
+                            serde_json::from_slice(&line).map_err(|error| format!("not a request: {error}")),
+                        ));
+                    }
+                    if self.read.len() <= REQUEST_BYTES_MAX {
+                        continue;
+                    }
+                    self.done = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => self.done = true,
+            }
+            return;
+        }
+    }
+
+    fn flush(&mut self) {
+        while !self.write.is_empty() {
+            let (front, _) = self.write.as_slices();
+            match rustix::io::write(&self.stream, front) {
+                Ok(0) => self.done = true,
+                Ok(sent) => {
+                    self.write.drain(..sent);
+                    continue;
+                }
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {}
+                Err(_) => self.done = true,
+            }
+            return;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Carrying actions out: starts, signals, safe-output commands, notes.
+
+use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun};
+use crate::keeper::Keeper;
+use crate::keeper::protocol::{self, KeeperSpec, Target};
+use crate::supervisor::tell::short;
+use base::{DurNs, MonoNs};
+use host::plant::Signal;
+use host::supervise::{Cause, Event, Id, Note};
+use std::process::{Command, Stdio};
+use sys::clock::mono_now;
+
+impl Engine {
+    pub(super) fn start(&mut self, id: Id) {
+        let started = match self.process(id).map(|process| self.common.keeper(&self.run, process)) {
+            Some(Ok(spec)) => self.start_as(id, spec),
+            Some(Err(why)) => Err(why),
+            None => Err("the plant file no longer has it".to_owned()),
+        };
+        if let Err(why) = started {
+            self.event(Event::StartFailed(id, why));
+        }
+    }
+
+    pub(super) fn start_as(&mut self, id: Id, spec: KeeperSpec) -> Result<(), String> {
+        let kid = &mut self.kids[id];
+        if let Some(mut keeper) = kid.keeper.take() {
+            // The same keeper keeps its consoles over a restart. Its refusal comes as an event, too.
+            if kid.spec.as_ref() == Some(&spec) && (keeper.start_child().is_ok() || !keeper.is_lost()) {
+                kid.keeper = Some(keeper);
+                return Ok(());
+            }
+            // One that is gone already serves the purpose as well.
+            let _ = keeper.quit();
+        }
+        let keeper = Keeper::start(&spec, &self.common.program).map_err(|error| error.to_string())?;
+        (kid.keeper, kid.spec, kid.child, kid.exit) = (Some(keeper), Some(spec), None, None);
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, id: Id, signal: Signal) {
+        let to = if signal == Signal::KILL { Target::All } else { Target::Group };
+        self.tell.event(mono_now(), &self.name(id), &format!("{signal} sent"));
+        // A refusal means that the child has just ended; a keeper that is gone is noticed by itself.
+        if let Some(keeper) = &mut self.kids[id].keeper {
+            let _ = keeper.signal(signal.0.into(), to);
+        }
+    }
+
+    pub(super) fn note(&mut self, id: Id, note: &Note) {
+        let restart = self.all.units()[id].spec.restart;
+        let text = match note {
+            Note::Ready(_) if self.all.units()[id].spec.ready_within.is_none() => "started".to_owned(),
+            Note::Ready(after) => format!("ready {} after its start", short(*after)),
+            Note::Ended(cause @ Cause::NoStart(_)) => cause.to_string(),
+            Note::Ended(cause) => format!("ended: {cause}{}", self.detail(id)),
+            Note::RestartIn(pause, used) => format!("restart {used} of {} in {pause}", restart.limit),
+            Note::Latched(cause) => format!("FAULT ({cause}): stays down until `tahti restart {}`", self.name(id)),
+            Note::Trouble(cause) => format!("trouble: {cause}"),
+            Note::GroupStop => "failed to start: the plant goes down".to_owned(),
+        };
+        self.tell.event(mono_now(), &self.name(id), &text);
+    }
+
+    /// What the last exit used, for the log.
+    pub(super) fn detail(&self, id: Id) -> String {
+        self.kids[id].exit.as_ref().map_or(String::new(), |exit| {
+            let used = exit.used;
+            let cpu = DurNs(used.user.0 + used.system.0);
+            let core = matches!(exit.end, protocol::End::Signal { core: true, .. });
+            let core = if core { ", core dumped" } else { "" };
+            format!(
+                " after {}, {} CPU, {} at most{core}",
+                short(exit.ended - exit.started),
+                short(cpu),
+                used.resident_max
+            )
+        })
+    }
+
+    /// Puts the equipment into a safe state, beside everything else that goes on.
+    pub(super) fn run_fault_command(&mut self, id: Id) {
+        let Some(process) = self.process(id) else { return };
+        let Some(command) = &process.on_fault else { return };
+        let argv = self.common.argv(command);
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.run.log(Some(&process.name)));
+        let output = || log.as_ref().ok().and_then(|log| log.try_clone().ok()).map_or(Stdio::null(), Stdio::from);
+        let mut command = Command::new(&argv[0]);
+        command.args(&argv[1..]).current_dir(self.common.dir(process)).env("TAHTI_PROCESS", &process.name);
+        let started = command.stdin(Stdio::null()).stdout(output()).stderr(output()).spawn();
+        let now = mono_now();
+        match started {
+            Ok(child) => self.faults.push(FaultRun { id, child, until: now + FAULT_COMMAND_WITHIN }),
+            Err(error) => {
+                let text = format!("SAFE-OUTPUT COMMAND DID NOT START: {}: {error}", argv[0]);
+                self.tell.event(now, &self.name(id), &text);
+            }
+        }
+    }
+
+    /// Reaps safe-output commands, and ends those that take too long.
+    pub(super) fn faults(&mut self, now: MonoNs) {
+        let mut told = Vec::new();
+        self.faults.retain_mut(|run| match run.child.try_wait() {
+            Ok(None) if now < run.until => true,
+            Ok(None) => {
+                let _ = run.child.kill();
+                let _ = run.child.wait();
+                told.push((run.id, format!("SAFE-OUTPUT COMMAND KILLED after {FAULT_COMMAND_WITHIN}")));
+                false
+            }
+            Ok(Some(status)) if status.success() => {
+                told.push((run.id, "safe-output command done".to_owned()));
+                false
+            }
+            Ok(Some(status)) => {
+                told.push((run.id, format!("SAFE-OUTPUT COMMAND FAILED: {status}")));
+                false
+            }
+            Err(error) => {
+                told.push((run.id, format!("SAFE-OUTPUT COMMAND LOST: {error}")));
+                false
+            }
+        });
+        for (id, text) in told {
+            self.tell.event(now, &self.name(id), &text);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Turning news from keepers, files and clocks into events.
+
+use super::Engine;
+use crate::keeper::Keeper;
+use crate::keeper::protocol::{self, ChildId, ExitRecord, Target};
+use crate::supervisor::probe;
+use base::MonoNs;
+use host::plant::{ReadyWhen, Signal};
+use host::supervise::{End, Event, Id, State};
+use std::collections::BTreeMap;
+use sys::clock::mono_now;
+
+impl Engine {
+    /// Takes in what keepers have said, without waiting; whether there was anything.
+    pub(super) fn keepers(&mut self, now: MonoNs) -> bool {
+        let mut any = false;
+        for id in 0..self.kids.len() {
+            // Bounded: a child that floods its notify socket must not keep the others waiting.
+            for _ in 0..64 {
+                let Some(keeper) = &mut self.kids[id].keeper else { break };
+                match keeper.next_event() {
+                    Ok(Some(event)) => {
+                        any = true;
+                        self.keeper_event(now, id, event);
+                    }
+                    Ok(None) if keeper.is_lost() => {
+                        any = true;
+                        self.keeper_gone(id, "its keeper is gone");
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        any = true;
+                        self.keeper_gone(id, &error.to_string());
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// Takes up the connection to a keeper that another supervisor started.
+    fn followed(&mut self, id: Id, status: protocol::Status) {
+        let alive = self.all.units()[id].state.is_alive();
+        self.kids[id].keeper_pid = Some(status.keeper.pid);
+        self.kids[id].child = status.child;
+        self.stands(id, &status);
+        match (status.child, status.launch_error, status.last_exit) {
+            (Some(_), ..) => {
+                self.event(Event::Started(id));
+                if status.ready {
+                    self.ready(id);
+                }
+            }
+            (None, Some(why), _) => self.event(Event::StartFailed(id, why)),
+            (None, None, Some(exit)) if alive => {
+                self.event(Event::Started(id));
+                self.exited(id, exit);
+            }
+            // It is about to start its child.
+            (None, None, _) => {}
+        }
+    }
+
+    pub(super) fn stands(&mut self, id: Id, status: &protocol::Status) {
+        self.kids[id].shortfalls = status.shortfalls.iter().map(ToString::to_string).collect();
+        for text in self.kids[id].shortfalls.clone() {
+            self.shortfall(&self.name(id), text);
+        }
+    }
+
+    pub(super) fn keeper_event(&mut self, now: MonoNs, id: Id, event: protocol::Event) {
+        match event {
+            protocol::Event::Started(child) => {
+                (self.kids[id].child, self.kids[id].heard) = (Some(child), now);
+                self.event(Event::Started(id));
+                // What it could not have is in the status; a keeper that is gone will be noticed.
+                if let Some(Ok(status)) = self.kids[id].keeper.as_mut().map(Keeper::status) {
+                    self.kids[id].keeper_pid = Some(status.keeper.pid);
+                    self.stands(id, &status);
+                }
+            }
+            protocol::Event::LaunchFailed(why) => self.event(Event::StartFailed(id, why)),
+            protocol::Event::Ready => self.ready(id),
+            protocol::Event::Notify(text) => {
+                if text.lines().any(|line| line == "WATCHDOG=1") {
+                    self.kids[id].heard = now;
+                }
+            }
+            protocol::Event::Exited(exit) => self.exited(id, exit),
+            protocol::Event::ConsoleKill => self.tell.event(now, &self.name(id), "killed from a console"),
+            protocol::Event::ConsoleStart => {
+                self.tell.event(now, &self.name(id), "start asked for at a console");
+                self.event(Event::Restart(id));
+            }
+            protocol::Event::AutoRestart { on } => {
+                let word = if on { "on" } else { "off: its next failure is latched" };
+                self.tell.event(now, &self.name(id), &format!("automatic restart switched {word}"));
+                self.event(Event::AutoRestart(id, on));
+            }
+        }
+    }
+
+    /// A sign of readiness by line or notification counts where the plant file asks for one.
+    pub(super) fn ready(&mut self, id: Id) {
+        let asked = self.process(id).map(|process| &process.ready.when);
+        if matches!(asked, Some(ReadyWhen::Line(_) | ReadyWhen::Notify)) {
+            self.kids[id].heard = mono_now();
+            self.event(Event::Ready(id));
+        }
+    }
+
+    pub(super) fn exited(&mut self, id: Id, exit: ExitRecord) {
+        let end = match exit.end {
+            protocol::End::Exit(code) => End::Exit(code),
+            protocol::End::Signal { signal, .. } => End::Signal(Signal(signal as u8)),
+        };
+        let kid = &mut self.kids[id];
+        (kid.child, kid.exit) = (None, Some(exit));
+        if let Some(keeper) = &mut kid.keeper {
+            // What it left behind must not share the equipment with its next copy. A keeper that is gone
+            // is noticed by itself.
+            let _ = keeper.signal(Signal::KILL.0.into(), Target::All);
+        }
+        self.event(Event::Exited(id, end));
+    }
+
+    /// A keeper was killed: its child goes with it, because nobody would know of its end.
+    pub(super) fn keeper_gone(&mut self, id: Id, why: &str) {
+        let kid = &mut self.kids[id];
+        (kid.keeper, kid.keeper_pid) = (None, None);
+        let child = kid.child.take();
+        self.tell.event(mono_now(), &self.name(id), why);
+        if let Some(child) = child {
+            probe::kill_for_good(child);
+        }
+        if self.all.units()[id].state == State::Launching {
+            self.event(Event::StartFailed(id, why.to_owned()));
+        } else {
+            self.event(Event::Exited(id, End::Unseen));
+        }
+    }
+
+    /// Looks for signs of readiness and of life that nobody sends.
+    pub(super) fn look(&mut self, now: MonoNs) {
+        for id in 0..self.kids.len() {
+            let Some(process) = self.process(id) else { continue };
+            match (self.all.units()[id].state, &process.ready.when) {
+                (State::Warming { .. }, ReadyWhen::File(file)) if self.common.dir(process).join(file).exists() => {
+                    self.event(Event::Ready(id));
+                }
+                (State::Warming { .. }, ReadyWhen::Port(port)) if probe::is_listening(*port) => {
+                    self.event(Event::Ready(id));
+                }
+                (State::Running, _) => {
+                    let Some(heartbeat) = process.heartbeat else { continue };
+                    let heard = self.kids[id].heard.max(self.all.units()[id].history.ready.unwrap_or_default());
+                    self.kids[id].heard = heard;
+                    if now - heard > heartbeat.within {
+                        self.event(Event::HeartbeatLost(id));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets processes with a latched fault start again.
+    pub(crate) fn reset(&mut self) {
+        for id in 0..self.kids.len() {
+            if self.all.units()[id].state == State::Faulted {
+                self.event(Event::Restart(id));
+            }
+        }
+    }
+
+    /// Continues what another supervisor began: connects to the keepers that live.
+    pub(crate) fn adopt(&mut self, children: &BTreeMap<String, ChildId>) {
+        let now = mono_now();
+        let mut lost = Vec::new();
+        for id in 0..self.kids.len() {
+            let unit = &self.all.units()[id];
+            let (name, alive) = (unit.spec.name.clone(), unit.state.is_alive());
+            self.kids[id].heard = now;
+            self.kids[id].child = children.get(&name).copied();
+            match Keeper::adopt(&self.run.keeper(&name)) {
+                Ok(Some((keeper, status))) => {
+                    self.kids[id].keeper = Some(keeper);
+                    self.followed(id, status);
+                }
+                Ok(None) if alive => lost.push((id, "its keeper did not survive".to_owned())),
+                Err(error) if alive => lost.push((id, error.to_string())),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        for (id, why) in lost {
+            self.keeper_gone(id, &why);
+        }
+    }
+}

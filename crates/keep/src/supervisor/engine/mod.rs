@@ -1,0 +1,367 @@
+//! The loop that runs the state machine: events from keepers, clocks and operators in, actions out.
+//!
+//! `does` carries actions out, `hears` turns news into events, `serves` answers operators.
+
+mod does;
+mod hears;
+mod serves;
+
+use super::control::{Reply, Server};
+use super::rundir::{Lock, RunDir, Saved};
+use super::shielding;
+use super::spec::Common;
+use super::tell::Teller;
+use crate::keeper::Keeper;
+use crate::keeper::protocol::{ChildId, ExitRecord, KeeperSpec};
+use base::{DurNs, MonoNs};
+use host::plant::{Plant, ReadyWhen, Signal};
+use host::supervise::{Action, Event, Id, Phase, State, Supervision};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Child;
+use sys::clock::mono_now;
+use sys::signal::SignalFd;
+
+/// How often a file or port is looked for while a process gets ready.
+const LOOK_EVERY: DurNs = DurNs::from_ms(10);
+
+/// How long a safe-output command may take.
+const FAULT_COMMAND_WITHIN: DurNs = DurNs::from_secs(10);
+
+/// A process as the shell knows it, beside what the state machine knows.
+#[derive(Debug, Default)]
+pub(crate) struct Kid {
+    pub(crate) keeper: Option<Keeper>,
+    /// What its keeper was told; `None` for one that was adopted.
+    spec: Option<KeeperSpec>,
+    pub(crate) child: Option<ChildId>,
+    pub(crate) keeper_pid: Option<i32>,
+    pub(crate) shortfalls: Vec<String>,
+    pub(crate) exit: Option<ExitRecord>,
+    /// The last sign of life.
+    heard: MonoNs,
+}
+
+/// A safe-output command that runs.
+#[derive(Debug)]
+struct FaultRun {
+    id: Id,
+    child: Child,
+    until: MonoNs,
+}
+
+/// What the loop works on.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) run: RunDir,
+    pub(crate) _lock: Lock,
+    pub(crate) file: PathBuf,
+    pub(crate) plant: Plant,
+    pub(crate) common: Common,
+    pub(crate) all: Supervision,
+    pub(crate) kids: Vec<Kid>,
+    pub(crate) server: Server,
+    pub(crate) signals: SignalFd,
+    pub(crate) tell: Teller,
+    pub(crate) shield: shielding::Shielding,
+    pub(crate) since: MonoNs,
+    /// When to go down by itself.
+    pub(crate) until: Option<MonoNs>,
+    /// What could not be had, said once.
+    pub(crate) shortfalls: Vec<String>,
+    faults: Vec<FaultRun>,
+    /// Clients that wait for the end.
+    waiting: Vec<u64>,
+    /// The state that was saved last, as text would be: only changes are written.
+    saved: Option<Supervision>,
+    save_failed: bool,
+    next_live: MonoNs,
+    upgrade: Option<PathBuf>,
+}
+
+/// Why the loop ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Every process is down.
+    Down,
+    /// This program takes over; everything goes on.
+    Upgrade(PathBuf),
+}
+
+/// What an engine starts from.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) run: RunDir,
+    pub(crate) lock: Lock,
+    pub(crate) file: PathBuf,
+    pub(crate) plant: Plant,
+    pub(crate) common: Common,
+    pub(crate) all: Supervision,
+    pub(crate) server: Server,
+    pub(crate) signals: SignalFd,
+    pub(crate) tell: Teller,
+    pub(crate) shield: shielding::Shielding,
+    pub(crate) since: MonoNs,
+    pub(crate) until: Option<MonoNs>,
+}
+
+impl Engine {
+    pub(crate) fn new(start: Start) -> Self {
+        let Start { run, lock, file, plant, common, all, server, signals, tell, shield, since, until } = start;
+        let kids = all.units().iter().map(|_| Kid::default()).collect();
+        Self {
+            run,
+            _lock: lock,
+            file,
+            plant,
+            common,
+            all,
+            kids,
+            server,
+            signals,
+            tell,
+            shield,
+            since,
+            until,
+            shortfalls: Vec::new(),
+            faults: Vec::new(),
+            waiting: Vec::new(),
+            saved: None,
+            save_failed: false,
+            next_live: MonoNs(0),
+            upgrade: None,
+        }
+    }
+
+    /// Says once what could not be had.
+    pub(crate) fn shortfall(&mut self, who: &str, text: String) {
+        if !self.shortfalls.contains(&text) {
+            self.tell.event(mono_now(), who, &text);
+            self.shortfalls.push(text);
+        }
+    }
+
+    /// Hands an event to the state machine.
+    pub(crate) fn event(&mut self, event: Event) {
+        self.all.handle(mono_now(), event);
+    }
+
+    /// Runs until the plant is down or another program takes over.
+    pub(crate) fn run(&mut self) -> Left {
+        loop {
+            self.act();
+            if let Some(program) = self.upgrade.take() {
+                return Left::Upgrade(program);
+            }
+            if self.all.phase() == Phase::Down && self.faults.is_empty() {
+                return Left::Down;
+            }
+            // News that came with an answer does not wait in a socket, where poll would see it.
+            if self.keepers(mono_now()) {
+                continue;
+            }
+            self.wait();
+            let now = mono_now();
+            self.signals(now);
+            self.look(now);
+            self.faults(now);
+            for (client, request) in self.server.serve() {
+                let reply = match request {
+                    Ok(request) => self.serve(client, request),
+                    Err(why) => Reply::Refused(why),
+                };
+                self.server.answer(client, &reply);
+            }
+            if self.until.is_some_and(|until| now >= until) {
+                self.until = None;
+                self.tell.event(now, "tahti", "time is up");
+                self.event(Event::Down);
+            }
+            self.all.handle(now, Event::Tick);
+            self.live(now);
+        }
+    }
+
+    /// Does what the state machine wants. What it decided is on disk first, so that whoever continues after a
+    /// SIGKILL expects a process that may exist rather than starting a second copy.
+    fn act(&mut self) {
+        loop {
+            let mut actions = Vec::new();
+            while let Some(action) = self.all.next_action() {
+                actions.push(action);
+            }
+            self.save();
+            if actions.is_empty() {
+                self.retire();
+                return;
+            }
+            for action in actions {
+                match action {
+                    Action::Start(id) => self.start(id),
+                    Action::Signal(id, signal) => self.send(id, signal),
+                    Action::RunFaultCommand(id) => self.run_fault_command(id),
+                    Action::Note(id, note) => self.note(id, &note),
+                }
+            }
+        }
+    }
+
+    /// Ends the keepers of processes that the plant file no longer has.
+    fn retire(&mut self) {
+        for (unit, kid) in self.all.units().iter().zip(&mut self.kids) {
+            if unit.retired
+                && !unit.state.is_alive()
+                && let Some(keeper) = kid.keeper.take()
+            {
+                // One that does not answer is gone or hung; its child is gone in any case.
+                let _ = keeper.quit();
+            }
+        }
+    }
+
+    /// Writes the state if it has changed.
+    pub(crate) fn save(&mut self) {
+        if self.saved.as_ref() == Some(&self.all) {
+            return;
+        }
+        let children: BTreeMap<String, ChildId> = self
+            .all
+            .units()
+            .iter()
+            .zip(&self.kids)
+            .filter_map(|(unit, kid)| Some((unit.spec.name.clone(), kid.child?)))
+            .collect();
+        let mut saved =
+            Saved::new(self.file.clone(), self.plant.clone(), self.all.clone(), self.shield.stands(), self.since);
+        saved.children = children;
+        match self.run.save(&saved) {
+            Ok(()) => {
+                self.saved = Some(saved.supervision);
+                if std::mem::take(&mut self.save_failed) {
+                    self.tell.event(mono_now(), "tahti", "the state can be written again");
+                }
+            }
+            Err(error) => {
+                // The plant goes on; only a supervisor killed now would be continued from an older state.
+                if !std::mem::replace(&mut self.save_failed, true) {
+                    self.tell.event(mono_now(), "tahti", &error.to_string());
+                }
+            }
+        }
+    }
+
+    /// The process that the plant file describes under this id; none once it is retired.
+    fn process(&self, id: Id) -> Option<&host::plant::Process> {
+        self.plant.process(&self.all.units()[id].spec.name)
+    }
+
+    pub(crate) fn name(&self, id: Id) -> String {
+        self.all.units()[id].spec.name.clone()
+    }
+
+    /// Waits for whatever comes first.
+    fn wait(&mut self) {
+        let now = mono_now();
+        let mut wake = [self.all.next_wake(), self.until, self.next_look(now), self.next_beat()]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(MonoNs(u64::MAX));
+        if self.live_every().is_some() {
+            wake = wake.min(self.next_live);
+        }
+        if let Some(until) = self.faults.iter().map(|run| run.until).min() {
+            wake = wake.min(until).min(now + LOOK_EVERY);
+        }
+        let span = (wake - now).max(DurNs::ZERO);
+        let timeout = Timespec { tv_sec: span.0 / 1_000_000_000, tv_nsec: (span.0 % 1_000_000_000) as _ };
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        for (fd, writing) in self.server.fds() {
+            let flags = if writing { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        }
+        let keepers = self.kids.iter().filter_map(|kid| kid.keeper.as_ref());
+        fds.extend(keepers.map(|keeper| PollFd::new(keeper, PollFlags::IN)));
+        // An interrupted or failed wait is a wait that ended early: everything is looked at without blocking.
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+
+    /// When to look again for what nobody can poll for.
+    fn next_look(&self, now: MonoNs) -> Option<MonoNs> {
+        let looked_for = |id: Id| {
+            matches!(self.all.units()[id].state, State::Warming { .. })
+                && self
+                    .process(id)
+                    .is_some_and(|process| matches!(process.ready.when, ReadyWhen::File(_) | ReadyWhen::Port(_)))
+        };
+        (0..self.kids.len()).any(looked_for).then(|| now + LOOK_EVERY)
+    }
+
+    /// When the first heartbeat would be overdue.
+    fn next_beat(&self) -> Option<MonoNs> {
+        let due = |id: Id| {
+            let watched = self.all.units()[id].state == State::Running;
+            let within = self.process(id)?.heartbeat?.within;
+            watched.then(|| self.kids[id].heard + within)
+        };
+        (0..self.kids.len()).filter_map(due).min()
+    }
+
+    fn signals(&mut self, now: MonoNs) {
+        while let Ok(Some(arrived)) = self.signals.read() {
+            let signal = Signal(arrived.signal as u8);
+            match arrived.signal {
+                libc_signal::CHLD => {}
+                libc_signal::HUP => {
+                    self.tell.event(now, "tahti", "SIGHUP: the terminal is gone, the plant goes on");
+                }
+                _ => {
+                    self.tell.event(now, "tahti", &format!("{signal}: the plant goes down"));
+                    self.event(Event::Down);
+                }
+            }
+        }
+    }
+
+    /// Ends the keepers, whose children are gone.
+    pub(crate) fn dismiss(&mut self) {
+        for kid in &mut self.kids {
+            if let Some(keeper) = kid.keeper.take() {
+                // As above.
+                let _ = keeper.quit();
+            }
+        }
+    }
+
+    /// Tells those who wait for the end.
+    pub(crate) fn farewell(&mut self, good: bool, text: &str) {
+        let reply = Reply::Verdict { good, text: text.to_owned() };
+        for client in std::mem::take(&mut self.waiting) {
+            self.server.answer(client, &reply);
+        }
+        self.server.drain();
+    }
+
+    /// How often the live line is shown.
+    fn live_every(&self) -> Option<DurNs> {
+        self.tell.is_tty().then_some(DurNs::from_ms(500))
+    }
+
+    fn live(&mut self, now: MonoNs) {
+        let Some(every) = self.live_every() else { return };
+        if now >= self.next_live && self.all.phase() != Phase::Down {
+            self.next_live = now + every;
+            let line = self.live_line(now);
+            self.tell.live(&line);
+        }
+    }
+}
+
+/// Numbers of the signals that the supervisor takes (the same on every Linux that tahti runs on).
+pub(crate) mod libc_signal {
+    pub(crate) const HUP: i32 = 1;
+    pub(crate) const INT: i32 = 2;
+    pub(crate) const TERM: i32 = 15;
+    pub(crate) const CHLD: i32 = 17;
+}

@@ -1,0 +1,97 @@
+//! Answering operators.
+
+use super::{Engine, Kid};
+use crate::keeper::protocol::Target;
+use crate::supervisor::control::{Reply, Request};
+use crate::supervisor::{read_plant, spec::find_program};
+use base::MonoNs;
+use host::plant::{Plant, Signal};
+use host::supervise::{Event, Phase};
+use sys::clock::mono_now;
+
+impl Engine {
+    pub(super) fn serve(&mut self, client: u64, request: Request) -> Reply {
+        let now = mono_now();
+        match request {
+            Request::Status => Reply::Status(Box::new(self.status())),
+            Request::Down => {
+                self.waiting.push(client);
+                self.tell.event(now, "tahti", "asked to go down");
+                self.event(Event::Down);
+                Reply::Done
+            }
+            Request::Restart { name } => match self.all.find(&name) {
+                Some(id) if matches!(self.all.phase(), Phase::Starting | Phase::Up) => {
+                    self.tell.event(now, &name, "restart asked for");
+                    self.event(Event::Restart(id));
+                    Reply::Done
+                }
+                Some(_) => Reply::Refused("the plant is going down".to_owned()),
+                None => self.unknown(&name),
+            },
+            Request::Signal { name, signal } => match self.all.find(&name) {
+                Some(id) if self.kids[id].child.is_some() => {
+                    let keeper = self.kids[id].keeper.as_mut();
+                    match keeper.map(|keeper| keeper.signal(signal.into(), Target::Child)) {
+                        Some(Ok(())) => {
+                            self.tell.event(now, &name, &format!("{} sent on request", Signal(signal)));
+                            Reply::Done
+                        }
+                        Some(Err(error)) => Reply::Refused(error.to_string()),
+                        None => Reply::Refused(format!("process {name:?} has no keeper")),
+                    }
+                }
+                Some(_) => Reply::Refused(format!("process {name:?} is not running")),
+                None => self.unknown(&name),
+            },
+            Request::Reload { dry_run } => self.reload(now, dry_run),
+            Request::Upgrade { program } => {
+                if !program.is_absolute() || find_program(&program.to_string_lossy(), &self.common.folder).is_err() {
+                    return Reply::Refused(format!("{} is no program with an absolute path", program.display()));
+                }
+                self.tell.event(now, "tahti", &format!("{} takes over", program.display()));
+                self.upgrade = Some(program);
+                Reply::Done
+            }
+        }
+    }
+
+    pub(super) fn unknown(&self, name: &str) -> Reply {
+        let names = || self.plant.processes.iter().map(|process| process.name.as_str());
+        let meant =
+            host::plant::nearest(name, names()).map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
+        let names = names().collect::<Vec<_>>().join(", ");
+        Reply::Refused(format!("plant {:?} has no process {name:?}{meant} (it has: {names})", self.plant.name))
+    }
+
+    /// Takes over what differs in the plant file.
+    pub(crate) fn reload(&mut self, now: MonoNs, dry_run: bool) -> Reply {
+        let new = match read_plant(&self.file) {
+            Ok((plant, _)) => plant,
+            Err(text) => return Reply::Refused(text),
+        };
+        self.take_over(now, new, dry_run)
+    }
+
+    /// Takes over what differs in another reading of the plant.
+    pub(crate) fn take_over(&mut self, now: MonoNs, new: Plant, dry_run: bool) -> Reply {
+        let changes = host::supervise::diff(&self.plant, &new);
+        if new.name != self.plant.name || new.shield != self.plant.shield {
+            let what = if new.name != self.plant.name { "the plant's name" } else { "the shield" };
+            let lines = changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
+            let remedy = "use `tahti down` and `tahti up`";
+            return Reply::Refused(format!("{what} cannot be changed while the plant is up; {remedy}\n  {lines}"));
+        }
+        let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        if !dry_run && !lines.is_empty() {
+            for line in &lines {
+                self.tell.event(now, "reload", line);
+            }
+            let old = std::mem::replace(&mut self.plant, new);
+            self.all.reload(now, &old, &self.plant);
+            self.kids.resize_with(self.all.units().len(), Kid::default);
+            self.saved = None;
+        }
+        Reply::Changes(lines)
+    }
+}

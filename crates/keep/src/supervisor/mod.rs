@@ -1,0 +1,187 @@
+//! The supervisor: runs a plant's state machine on the real machine.
+//!
+//! One process, one loop, no threads of its own: it polls keepers, the control socket and signals. Every
+//! child has a keeper that outlives the supervisor, so that one that is killed or upgraded is continued by
+//! the next. Must never start a process before the state that says so is on disk.
+
+pub mod control;
+mod engine;
+mod probe;
+pub mod rundir;
+mod shielding;
+mod spec;
+mod status;
+mod tell;
+
+pub use probe::{Machine, Thread, threads};
+pub use tell::short;
+
+use base::DurNs;
+use engine::{Engine, Left, Start};
+use host::plant::{Diagnostic, Plant, check, render_all};
+use host::supervise::{Event, Phase, Supervision};
+use rundir::{RunDir, RunDirError};
+use shielding::Shielding;
+use spec::Common;
+use std::path::{Path, PathBuf};
+use sys::clock::mono_now;
+use sys::signal::SignalFd;
+
+/// How a plant is brought up.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The plant file, or the folder that holds `plant.toml`.
+    pub plant: PathBuf,
+    /// Go down by itself after this long.
+    pub for_: Option<DurNs>,
+    /// What cannot be had is an error.
+    pub require_rt: bool,
+    /// Forget latched faults of a plant that is continued.
+    pub reset: bool,
+    /// Tell nothing on the terminal.
+    pub quiet: bool,
+    /// Continue a plant that is up; there must be one.
+    pub resume: bool,
+}
+
+/// Why a plant is not up.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    /// The plant file cannot be used; the text shows every finding.
+    #[error("{0}")]
+    Plant(String),
+    /// Its folder cannot be used.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// The machine refused.
+    #[error("{0}")]
+    Machine(String),
+}
+
+/// How it went.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The plant was up and is down again; whether all was well.
+    Down {
+        /// Whether the exit status is 0.
+        good: bool,
+    },
+    /// This program is to replace this one, with these arguments; everything goes on.
+    Upgrade {
+        /// The program.
+        program: PathBuf,
+    },
+}
+
+/// The plant file that `path` means: itself, or `plant.toml` in it.
+///
+/// # Errors
+/// If there is none.
+pub fn plant_file(path: &Path) -> Result<PathBuf, String> {
+    let file = if path.is_dir() { path.join("plant.toml") } else { path.to_owned() };
+    std::fs::canonicalize(&file).map_err(|error| format!("plant file {}: {error}", file.display()))
+}
+
+/// Reads and checks a plant file on this machine; the findings when there is no error, else their text.
+///
+/// # Errors
+/// Every finding as people read it.
+pub fn read_plant(file: &Path) -> Result<(Plant, Vec<Diagnostic>), String> {
+    let shown = file.display().to_string();
+    let bytes = std::fs::read(file).map_err(|error| format!("plant file {shown}: {error}"))?;
+    let text = String::from_utf8(bytes).map_err(|error| format!("plant file {shown}: it is no UTF-8: {error}"))?;
+    let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let checked = check(&text, &Machine { folder });
+    match checked.plant {
+        Some(plant) => Ok((plant, checked.found)),
+        None => Err(render_all(&checked.found, &shown, &text)),
+    }
+}
+
+/// Brings a plant up, supervises it until it is asked to go down, and gives the machine back.
+///
+/// # Errors
+/// If nothing was started: the plant file, its folder, or a supervisor that is already there.
+pub fn up(options: &Options) -> Result<Outcome, UpError> {
+    let file = plant_file(&options.plant).map_err(UpError::Plant)?;
+    let (plant, _) = read_plant(&file).map_err(UpError::Plant)?;
+    let machine = |error: std::io::Error| UpError::Machine(error.to_string());
+    let run = RunDir::of(&plant.name);
+    run.create()?;
+    let lock = run.lock()?;
+    let server = control::Server::listen(&run.socket()).map_err(machine)?;
+    let numbers =
+        [engine::libc_signal::HUP, engine::libc_signal::INT, engine::libc_signal::TERM, engine::libc_signal::CHLD];
+    let signals = SignalFd::new(&numbers).map_err(|error| UpError::Machine(error.to_string()))?;
+    let program = std::env::current_exe().map_err(machine)?;
+    let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let now = mono_now();
+    let (saved, unreadable) = match run.saved() {
+        Ok(saved) => (saved, None),
+        Err(why) => (None, Some(why)),
+    };
+    let since = saved.as_ref().map_or(now, |saved| saved.since);
+    let mut tell = tell::Teller::new(run.log(None), since, options.quiet);
+    let shield = if plant.shield.is_some() { Shielding::Lacking } else { Shielding::Unwanted };
+    let isolated = base::CpuSet::EMPTY;
+    let require_rt = options.require_rt;
+    let online = probe::online();
+    let common = Common { program, folder, online, isolated, shield_groups: Vec::new(), require_rt };
+    if let Some(why) = unreadable {
+        tell.event(now, "tahti", &format!("what an earlier supervisor left cannot be used: {why}"));
+    }
+    let until = options.for_.map(|span| now + span);
+    let mut engine = match saved {
+        Some(saved) => {
+            tell.event(now, "tahti", &format!("continues what process {} began", saved.supervisor));
+            let (old, all, children) = (saved.plant, saved.supervision, saved.children);
+            let start = Start { run, lock, file, plant: old, common, all, server, signals, tell, shield, since, until };
+            let mut engine = Engine::new(start);
+            engine.adopt(&children);
+            if !options.resume {
+                engine.event(Event::Up);
+            }
+            if let control::Reply::Refused(why) = engine.take_over(now, plant, false) {
+                engine.tell.event(now, "tahti", &format!("goes on with the plant as it was: {why}"));
+            }
+            if options.reset {
+                engine.reset();
+            }
+            engine
+        }
+        None => {
+            let all = Supervision::new(&plant);
+            let start = Start { run, lock, file, plant, common, all, server, signals, tell, shield, since, until };
+            let mut engine = Engine::new(start);
+            engine.event(Event::Up);
+            engine
+        }
+    };
+    if let Some(shield) = &engine.plant.shield {
+        let text = format!("no shield on CPUs {}: use `tahti shield apply`", shield.cpus);
+        engine.shortfall("tahti", text);
+    }
+    match engine.run() {
+        Left::Upgrade(program) => Ok(Outcome::Upgrade { program }),
+        Left::Down => {
+            engine.dismiss();
+            let (good, text) = engine.verdict();
+            engine.tell.line(&text);
+            let forgotten = engine.run.forget();
+            engine.farewell(good, &text);
+            forgotten?;
+            Ok(Outcome::Down { good })
+        }
+    }
+}
+
+/// What a phase is called.
+#[must_use]
+pub fn phase_word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Down => "down",
+        Phase::Starting => "starting",
+        Phase::Up => "up",
+        Phase::Stopping(_) => "stopping",
+    }
+}

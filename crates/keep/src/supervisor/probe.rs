@@ -1,0 +1,181 @@
+//! What the supervisor reads of the machine: processes, ports, CPUs.
+
+use crate::keeper::protocol::ChildId;
+use base::{CpuSet, DurNs, Policy, Size};
+use host::plant::Surroundings;
+use rustix::process::{Pid, PidfdFlags};
+use std::path::PathBuf;
+use sys::root::RootDir;
+
+/// What `/proc` tells of a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) cpu: DurNs,
+    pub(crate) memory: Size,
+    pub(crate) threads: u32,
+}
+
+/// Processor time, memory and threads of a process; nothing if it is gone.
+pub(crate) fn usage(pid: i32) -> Usage {
+    let root = RootDir::machine();
+    let (Ok(stat), Ok(statm)) = (root.read(&format!("/proc/{pid}/stat")), root.read(&format!("/proc/{pid}/statm")))
+    else {
+        return Usage::default();
+    };
+    // After the name, which may hold anything, field 3 comes first.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let field = |number: usize| rest.split_whitespace().nth(number - 3).and_then(|text| text.parse::<u64>().ok());
+    let ticks = field(14).unwrap_or(0) + field(15).unwrap_or(0);
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    Usage {
+        cpu: DurNs(ticks.saturating_mul(tick_ns) as i64),
+        memory: Size(pages * rustix::param::page_size() as u64),
+        threads: field(20).unwrap_or(0) as u32,
+    }
+}
+
+/// A thread as `/proc` tells of it.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// Its id.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// Its class.
+    pub class: Policy,
+    /// The CPUs on which it may run.
+    pub cpus: CpuSet,
+    /// Processor time used.
+    pub cpu: DurNs,
+}
+
+/// The threads of a process; those that end meanwhile are left out.
+#[must_use]
+pub fn threads(pid: i32) -> Vec<Thread> {
+    let root = RootDir::machine();
+    let tids = root.list(&format!("/proc/{pid}/task")).unwrap_or_default();
+    let thread = |tid: &String| {
+        let tid: i32 = tid.parse().ok()?;
+        let name = root.read(&format!("/proc/{pid}/task/{tid}/comm")).ok()?.trim_end().to_owned();
+        let (class, cpus) = placement(tid)?;
+        // Nanoseconds on a CPU come first; kernels without schedstat tell nothing finer than ticks.
+        let times = root.read(&format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
+        let cpu = DurNs(times.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0));
+        Some(Thread { tid, name, class, cpus, cpu })
+    };
+    tids.iter().filter_map(thread).collect()
+}
+
+/// Kills a process whose keeper is gone, and waits a moment for its end; one that has taken its number is
+/// left alone.
+pub(crate) fn kill_for_good(child: ChildId) {
+    let Some(pid) = Pid::from_raw(child.pid) else { return };
+    let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
+    // The descriptor stands for one process; now see that it is the one that is meant.
+    if start_ticks(child.pid) != Some(child.start_ticks) {
+        return;
+    }
+    if rustix::process::pidfd_send_signal(&fd, rustix::process::Signal::KILL).is_ok() {
+        let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        // A process that does not die of SIGKILL hangs in the kernel; nothing more can be done here.
+        let _ = rustix::event::poll(&mut fds, Some(&second));
+    }
+}
+
+/// When a process was started, in clock ticks since boot.
+fn start_ticks(pid: i32) -> Option<u64> {
+    let stat = RootDir::machine().read(&format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// Class and CPUs of a thread as the kernel has them.
+pub(crate) fn placement(tid: i32) -> Option<(Policy, CpuSet)> {
+    Some((sys::sched::scheduling(tid).ok()?.policy, sys::sched::affinity(tid).ok()?))
+}
+
+/// Whether somebody listens on a TCP port. Read from `/proc`: a connection would disturb the server.
+pub(crate) fn is_listening(port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let suffix = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|file| {
+        RootDir::machine().read(file).is_ok_and(|text| {
+            text.lines().skip(1).any(|line| {
+                let mut fields = line.split_whitespace().skip(1);
+                fields.next().is_some_and(|local| local.ends_with(&suffix)) && fields.nth(1) == Some(LISTEN)
+            })
+        })
+    })
+}
+
+/// The CPUs online; CPU 0 where the kernel does not tell.
+pub(crate) fn online() -> CpuSet {
+    let text = RootDir::machine().read("/sys/devices/system/cpu/online");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| CpuSet::single(0))
+}
+
+/// The machine on which a plant file is checked.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The plant file's folder, from which relative paths count.
+    pub folder: PathBuf,
+}
+
+impl Surroundings for Machine {
+    fn online(&self) -> Option<CpuSet> {
+        Some(online())
+    }
+
+    fn has_node(&self, node: u16) -> bool {
+        RootDir::machine().exists(&format!("/sys/devices/system/node/node{node}"))
+    }
+
+    fn partition(&self) -> Result<(), String> {
+        let mounts = RootDir::machine().read("/proc/self/mountinfo").unwrap_or_default();
+        let cpuset = |line: &str| line.contains("cpuset") || line.contains(" - cgroup2 ");
+        if mounts.lines().any(cpuset) {
+            Ok(())
+        } else {
+            Err("mount the cgroup file system with its cpuset controller, or use fifo".to_owned())
+        }
+    }
+
+    fn program(&self, program: &str, dir: Option<&str>) -> Result<(), String> {
+        if program == "tahti" {
+            return Ok(());
+        }
+        let dir = dir.map_or(self.folder.clone(), |dir| self.folder.join(dir));
+        super::spec::find_program(program, &dir).map(drop)
+    }
+
+    fn has_user(&self, user: &str) -> bool {
+        if user.parse::<u32>().is_ok() {
+            return true;
+        }
+        let users = RootDir::machine().read("/etc/passwd").unwrap_or_default();
+        users.lines().any(|line| line.split(':').next() == Some(user))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_counts_as_ready_only_while_somebody_listens() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(is_listening(port));
+        drop(listener);
+        assert!(!is_listening(port));
+    }
+
+    #[test]
+    fn this_process_uses_memory_and_a_thread_and_nobody_else_nothing() {
+        let usage = usage(std::process::id() as i32);
+        assert!(usage.memory.0 > 100_000 && usage.threads >= 1);
+        assert_eq!(super::usage(-1).threads, 0);
+        assert!(placement(0).is_some());
+    }
+}

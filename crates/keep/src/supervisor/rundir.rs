@@ -1,0 +1,304 @@
+//! The folder of a plant under `/run/tahti`: lock, state, sockets, logs.
+//!
+//! `TAHTI_RUN` moves the whole tree; without root it lies in `$XDG_RUNTIME_DIR/tahti`.
+
+use host::plant::Plant;
+use host::supervise::Supervision;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File};
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+/// Free memory or disk that a plant's folder must have before anything is started, bytes.
+const ROOM_BYTES_MIN: u64 = 256 << 10;
+
+/// A state file longer than this is not read.
+const STATE_BYTES_MAX: u64 = 16 << 20;
+
+/// The format of the state file; another one is not read.
+const VERSION: u32 = 1;
+
+/// What went wrong with a plant's folder, with its remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum RunDirError {
+    /// Somebody else supervises the plant.
+    #[error(
+        "plant {name:?} is already up, supervised by process {pid}; use `tahti ps`, `tahti reload` or `tahti down`"
+    )]
+    Running {
+        /// The plant.
+        name: String,
+        /// Its supervisor.
+        pid: u32,
+    },
+    /// No room.
+    #[error(
+        "no room in {}: {free} bytes are free, {ROOM_BYTES_MIN} are needed; free some, or set TAHTI_RUN to another folder",
+        .path.display()
+    )]
+    NoRoom {
+        /// The folder.
+        path: PathBuf,
+        /// Bytes free.
+        free: u64,
+    },
+    /// The folder's name is too long for a socket.
+    #[error("the path {} is too long for a Unix socket (at most 100 bytes); set TAHTI_RUN to a shorter one", .0.display())]
+    TooLong(PathBuf),
+    /// Anything else.
+    #[error("failed to {doing} {}: {error}; check its owner and mode, or set TAHTI_RUN to another folder", .path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The answer.
+        error: std::io::Error,
+    },
+}
+
+/// A result about a plant's folder.
+pub type Result<T> = std::result::Result<T, RunDirError>;
+
+fn io<T>(result: std::io::Result<T>, doing: &'static str, path: &Path) -> Result<T> {
+    result.map_err(|error| RunDirError::Io { doing, path: path.to_owned(), error })
+}
+
+/// Where all plants' folders lie.
+#[must_use]
+pub fn base() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(path) = set("TAHTI_RUN") {
+        return path;
+    }
+    let uid = rustix::process::geteuid();
+    match set("XDG_RUNTIME_DIR") {
+        _ if uid.is_root() => PathBuf::from("/run/tahti"),
+        Some(dir) => dir.join("tahti"),
+        None => PathBuf::from(format!("/tmp/tahti-{}", uid.as_raw())),
+    }
+}
+
+/// A plant's folder.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    name: String,
+}
+
+/// Held for as long as a supervisor lives; the kernel lets go of it when it dies.
+#[derive(Debug)]
+pub struct Lock {
+    _fd: OwnedFd,
+}
+
+/// What a supervisor leaves behind for the next one.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Saved {
+    version: u32,
+    /// The boot in which it was written: clocks and process ids of another one mean nothing.
+    pub boot: String,
+    /// The supervisor that wrote it.
+    pub supervisor: u32,
+    /// The plant file, as an absolute path.
+    pub file: PathBuf,
+    /// The plant as it was read.
+    pub plant: Plant,
+    /// Every process's state and history.
+    pub supervision: Supervision,
+    /// The processes that live.
+    pub children: std::collections::BTreeMap<String, crate::keeper::protocol::ChildId>,
+    /// Whether the shield stands.
+    pub shield: bool,
+    /// When the plant was brought up.
+    pub since: base::MonoNs,
+}
+
+impl RunDir {
+    /// The folder of plant `name`, which need not exist.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        Self { path: base().join(name), name: name.to_owned() }
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The supervisor's control socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("control")
+    }
+
+    /// The folder of a process's keeper.
+    #[must_use]
+    pub fn keeper(&self, process: &str) -> PathBuf {
+        self.path.join("keep").join(process)
+    }
+
+    /// A process's log; what the supervisor says itself without a name.
+    #[must_use]
+    pub fn log(&self, process: Option<&str>) -> PathBuf {
+        match process {
+            // A process cannot be called so: names begin with a letter or digit.
+            None => self.path.join("log").join("_supervisor.log"),
+            Some(process) => self.path.join("log").join(format!("{process}.log")),
+        }
+    }
+
+    /// Makes the folder, with room to work in.
+    ///
+    /// # Errors
+    /// If it cannot be made or has no room.
+    pub fn create(&self) -> Result<()> {
+        if self.socket().as_os_str().len() > 100 || self.keeper(&"n".repeat(32)).as_os_str().len() > 100 {
+            return Err(RunDirError::TooLong(self.path.clone()));
+        }
+        let parent = self.path.parent().unwrap_or(Path::new("/"));
+        io(DirBuilder::new().recursive(true).mode(0o755).create(parent), "make", parent)?;
+        let free = |path: &Path| match rustix::fs::statvfs(path) {
+            Ok(stat) => stat.f_bavail.saturating_mul(stat.f_frsize),
+            // A file system that does not tell is asked by writing.
+            Err(_) => u64::MAX,
+        };
+        for folder in [self.path.clone(), self.path.join("log"), self.path.join("keep")] {
+            match DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
+                Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
+                    return Err(RunDirError::NoRoom { path: self.path.clone(), free: free(parent) });
+                }
+                made => io(made, "make", &folder)?,
+            }
+        }
+        let free = free(&self.path);
+        if free < ROOM_BYTES_MIN {
+            return Err(RunDirError::NoRoom { path: self.path.clone(), free });
+        }
+        Ok(())
+    }
+
+    /// Becomes the plant's supervisor.
+    ///
+    /// # Errors
+    /// [`RunDirError::Running`] if there is one.
+    pub fn lock(&self) -> Result<Lock> {
+        let path = self.path.join("lock");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(std::io::Error::from);
+        let mut file = File::from(io(opened, "open", &path)?);
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                // Who it is is only told; without it the answer is still no.
+                let _ = file.read_to_string(&mut text);
+                return Err(RunDirError::Running { name: self.name.clone(), pid: text.trim().parse().unwrap_or(0) });
+            }
+            Err(errno) => return io(Err(errno.into()), "lock", &path),
+        }
+        io(file.set_len(0), "write", &path)?;
+        io(write!(file, "{}", std::process::id()), "write", &path)?;
+        Ok(Lock { _fd: file.into() })
+    }
+
+    /// Writes what the next supervisor needs, all or nothing.
+    ///
+    /// # Errors
+    /// The kernel's, such as no room; the old state is still there.
+    pub fn save(&self, saved: &Saved) -> Result<()> {
+        let path = self.path.join("state.json");
+        let new = self.path.join("state.new");
+        let text = io(serde_json::to_vec(saved).map_err(std::io::Error::from), "write", &path)?;
+        io(fs::write(&new, text), "write", &new)?;
+        io(fs::rename(&new, &path), "replace", &path)
+    }
+
+    /// What the last supervisor of this boot left behind; `Err` tells why it cannot be used.
+    ///
+    /// # Errors
+    /// If there is something that cannot be read.
+    pub fn saved(&self) -> std::result::Result<Option<Saved>, String> {
+        let path = self.path.join("state.json");
+        let mut text = String::new();
+        match File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+            Ok(file) => file
+                .take(STATE_BYTES_MAX)
+                .read_to_string(&mut text)
+                .map_err(|error| format!("{}: {error}", path.display()))?,
+        };
+        let saved: Saved = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        if saved.version != VERSION {
+            return Err(format!("{}: version {}, expected {VERSION}", path.display(), saved.version));
+        }
+        // Another boot: nothing of it lives.
+        Ok((saved.boot == boot()).then_some(saved))
+    }
+
+    /// Forgets the plant: state and sockets go, logs stay.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn forget(&self) -> Result<()> {
+        for name in ["state.json", "state.new", "control"] {
+            let path = self.path.join(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return io(Err(error), "remove", &path),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Saved {
+    /// A value to be saved now, in this boot, by this process.
+    #[must_use]
+    pub fn new(file: PathBuf, plant: Plant, supervision: Supervision, shield: bool, since: base::MonoNs) -> Self {
+        Self {
+            version: VERSION,
+            boot: boot(),
+            supervisor: std::process::id(),
+            file,
+            plant,
+            supervision,
+            children: std::collections::BTreeMap::new(),
+            shield,
+            since,
+        }
+    }
+}
+
+/// The id of this boot; empty where the kernel does not tell.
+#[must_use]
+pub fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Names of the plants that have a folder.
+#[must_use]
+pub fn plants() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(base())
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            entry.path().join("lock").exists().then(|| entry.file_name().to_string_lossy().into_owned())
+        })
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+/// Names of the plants that have a supervisor or something that one left behind.
+#[must_use]
+pub fn living() -> Vec<String> {
+    plants().into_iter().filter(|name| RunDir::of(name).path().join("state.json").exists()).collect()
+}

@@ -1,0 +1,111 @@
+//! From what the plant file says of a process to what its keeper is told.
+
+use super::rundir::RunDir;
+use crate::keeper::protocol::{KeeperSpec, LogSpec};
+use crate::launch::{LaunchSpec, Limit, Resource, Terminal};
+use base::CpuSet;
+use host::plant::{Process, ReadyWhen};
+use std::path::{Path, PathBuf};
+
+/// What all processes of a plant have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    /// The running binary, for commands that begin with `tahti`.
+    pub(crate) program: PathBuf,
+    /// The plant file's folder.
+    pub(crate) folder: PathBuf,
+    /// CPUs of the machine.
+    pub(crate) online: CpuSet,
+    /// CPUs that are isolated now; empty without a shield.
+    pub(crate) isolated: CpuSet,
+    /// Control groups that members of the shield join, and those of all others.
+    pub(crate) shield_groups: Vec<PathBuf>,
+    /// Whether what cannot be had is an error.
+    pub(crate) require_rt: bool,
+}
+
+impl Common {
+    /// `tahti` stands for the running binary itself.
+    pub(crate) fn argv(&self, command: &[String]) -> Vec<String> {
+        let mut argv = command.to_vec();
+        if let Some(program) = argv.first_mut().filter(|program| *program == "tahti") {
+            *program = self.program.to_string_lossy().into_owned();
+        }
+        argv
+    }
+
+    /// Where a process works.
+    pub(crate) fn dir(&self, process: &Process) -> PathBuf {
+        process.dir.as_ref().map_or(self.folder.clone(), |dir| self.folder.join(dir))
+    }
+
+    /// The CPUs that a process gets. Without a shield, what should run on it may run anywhere.
+    pub(crate) fn cpus(&self, process: &Process) -> CpuSet {
+        let cpus = process.cpus.resolve(&self.online, &self.isolated);
+        if cpus.is_empty() { self.online } else { cpus }
+    }
+
+    /// What the keeper of a process is told.
+    ///
+    /// # Errors
+    /// A capability that this build does not know.
+    pub(crate) fn keeper(&self, run: &RunDir, process: &Process) -> Result<KeeperSpec, String> {
+        let mut launch = LaunchSpec::new(process.name.clone(), self.argv(&process.command));
+        launch.env = process.env.clone();
+        launch.env.insert("TAHTI_PROCESS".to_owned(), process.name.clone());
+        launch.dir = Some(self.dir(process));
+        launch.user = process.user.clone();
+        if let Some(names) = &process.capabilities {
+            launch.capabilities = Some(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?);
+        }
+        launch.limits = limits(process);
+        launch.policy = Some(process.class);
+        let cpus = self.cpus(process);
+        launch.cpus = Some(cpus);
+        if !self.isolated.is_empty() && cpus.is_subset(&self.isolated) {
+            launch.cgroups = self.shield_groups.clone();
+        }
+        launch.numa_node = process.numa;
+        launch.mlock = process.mlock;
+        launch.terminal = Terminal::Pty;
+        launch.require_rt = self.require_rt;
+        Ok(KeeperSpec {
+            dir: run.keeper(&process.name),
+            launch,
+            log: Some(LogSpec { path: run.log(Some(&process.name)), size: process.log.size, keep: process.log.keep }),
+            ready_line: match &process.ready.when {
+                ReadyWhen::Line(line) => Some(line.clone()),
+                _ => None,
+            },
+            notify: process.ready.when == ReadyWhen::Notify || process.heartbeat.is_some(),
+        })
+    }
+}
+
+fn limits(process: &Process) -> Vec<Limit> {
+    let limits = &process.limits;
+    let rows = [
+        (Resource::Files, limits.files),
+        (Resource::Core, limits.core.map(|size| size.0)),
+        (Resource::Locked, limits.locked.map(|size| size.0)),
+        (Resource::AddressSpace, limits.memory.map(|size| size.0)),
+        (Resource::Stack, limits.stack.map(|size| size.0)),
+    ];
+    rows.into_iter().filter_map(|(resource, value)| Some(Limit { resource, value: Some(value?) })).collect()
+}
+
+/// Where `program` would be found from folder `dir`, or what is missing.
+pub(crate) fn find_program(program: &str, dir: &Path) -> Result<PathBuf, String> {
+    let runs = |path: &Path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
+    if program.contains('/') {
+        let path = dir.join(program);
+        return match () {
+            () if runs(&path) => Ok(path),
+            () if path.exists() => Err(format!("{} is no program that may be run", path.display())),
+            () => Err(format!("{} does not exist", path.display())),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| runs(path));
+    found.ok_or_else(|| format!("it is in none of the folders of PATH ({})", path.to_string_lossy()))
+}

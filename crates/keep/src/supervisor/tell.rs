@@ -1,0 +1,114 @@
+//! What the supervisor tells: lines to the terminal, the same lines with their time to its log.
+
+use base::{DurNs, MonoNs};
+use std::fs::{File, OpenOptions};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+/// The log is put aside at this size.
+const LOG_BYTES_MAX: u64 = 1 << 20;
+
+/// Tells people and the log.
+#[derive(Debug)]
+pub(crate) struct Teller {
+    path: PathBuf,
+    log: Option<File>,
+    since: MonoNs,
+    /// Whether the live line stands on the terminal now.
+    live: bool,
+    tty: bool,
+    quiet: bool,
+    /// Lines that could not be written to the log.
+    pub(crate) lost: u64,
+}
+
+impl Teller {
+    pub(crate) fn new(path: PathBuf, since: MonoNs, quiet: bool) -> Self {
+        let tty = std::io::stdout().is_terminal();
+        Self { log: open(&path), path, since, live: false, tty, quiet, lost: 0 }
+    }
+
+    /// Tells something that happened.
+    pub(crate) fn event(&mut self, now: MonoNs, who: &str, what: &str) {
+        let since = now - self.since;
+        let text = format!("{:>9.3}  {who:<12} {what}", since.0 as f64 / 1e9);
+        self.line(&text);
+        self.record(&format!("{} {who}: {what}\n", utc_now()));
+    }
+
+    /// Prints a line, above the live line.
+    pub(crate) fn line(&mut self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        self.clear();
+        // A terminal that is gone must not end the plant.
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
+
+    /// Shows the live line: on a terminal it replaces the last one.
+    pub(crate) fn live(&mut self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        let mut out = std::io::stdout();
+        if self.tty {
+            let _ = write!(out, "\r\x1b[K{text}").and_then(|()| out.flush());
+            self.live = true;
+        } else {
+            let _ = writeln!(out, "{text}");
+        }
+    }
+
+    /// Whether lines go to a terminal.
+    pub(crate) fn is_tty(&self) -> bool {
+        self.tty && !self.quiet
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.live) {
+            let _ = write!(std::io::stdout(), "\r\x1b[K");
+        }
+    }
+
+    fn record(&mut self, text: &str) {
+        if self.log.as_ref().and_then(|log| log.metadata().ok()).is_some_and(|log| log.len() > LOG_BYTES_MAX) {
+            let mut old = self.path.clone().into_os_string();
+            old.push(".1");
+            // Without the rename the same file is truncated: bounded all the same.
+            let _ = std::fs::rename(&self.path, old);
+            self.log = open(&self.path);
+        }
+        let written = self.log.as_mut().is_some_and(|log| log.write_all(text.as_bytes()).is_ok());
+        self.lost += u64::from(!written);
+    }
+}
+
+fn open(path: &PathBuf) -> Option<File> {
+    OpenOptions::new().create(true).append(true).open(path).ok()
+}
+
+/// The wall clock as `2026-11-21T05:28:32.123Z`, as in the processes' logs.
+pub(crate) fn utc_now() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let text = base::Stamp::from_unix(now.as_secs(), now.subsec_nanos()).to_string();
+    text.get(..23).unwrap_or(&text).replace(' ', "T") + "Z"
+}
+
+/// A time for people: three digits and a unit.
+#[must_use]
+pub fn short(time: DurNs) -> String {
+    let ns = time.0 as f64;
+    match time.0.unsigned_abs() {
+        n if n < 1_000 => format!("{n} ns"),
+        n if n < 10_000 => format!("{:.2} µs", ns / 1e3),
+        n if n < 100_000 => format!("{:.1} µs", ns / 1e3),
+        n if n < 1_000_000 => format!("{:.0} µs", ns / 1e3),
+        n if n < 10_000_000 => format!("{:.2} ms", ns / 1e6),
+        n if n < 100_000_000 => format!("{:.1} ms", ns / 1e6),
+        n if n < 1_000_000_000 => format!("{:.0} ms", ns / 1e6),
+        n if n < 60_000_000_000 => format!("{:.1} s", ns / 1e9),
+        n if n < 3_600_000_000_000 => format!("{}m{:02}s", n / 60_000_000_000, n / 1_000_000_000 % 60),
+        n => format!("{}h{:02}m", n / 3_600_000_000_000, n / 60_000_000_000 % 60),
+    }
+}
