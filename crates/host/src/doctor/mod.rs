@@ -7,6 +7,7 @@
 mod capture;
 mod check;
 pub mod checks;
+mod document;
 mod facts;
 mod finding;
 mod pattern;
@@ -16,6 +17,7 @@ mod report;
 pub use capture::CaptureError;
 pub use check::{About, Check, reads, reads_then};
 pub use checks::CHECKS;
+pub use document::table;
 pub use facts::{Facts, Files, Found, Read, Unknown};
 pub use finding::{Effect, Finding, How, Remedy, Severity, Use};
 pub use pattern::matches_component;
