@@ -3,6 +3,7 @@
 use crate::fuzz;
 use crate::run::{Outcome, cargo, metadata, run};
 use crate::{tidy, vm};
+use std::process::Command;
 use std::time::Instant;
 
 /// One stage of the test command.
@@ -20,6 +21,13 @@ const STAGES: &[Stage] = &[
     Stage { name: "tidy", what: "the house rules", needs_root: false, run: tidy::main },
     Stage { name: "clippy", what: "lints", needs_root: false, run: clippy },
     Stage { name: "unit", what: "tests that need no privilege", needs_root: false, run: unit },
+    Stage {
+        name: "loom",
+        what: "shared-memory blocks under every order of memory accesses",
+        needs_root: false,
+        run: loom,
+    },
+    Stage { name: "miri", what: "shared-memory blocks without undefined behaviour", needs_root: false, run: miri },
     Stage {
         name: "root",
         what: "tests that change the real machine and restore it",
@@ -42,6 +50,30 @@ fn clippy() -> Outcome {
 
 fn unit() -> Outcome {
     run(&mut cargo(["test", "--workspace", "--quiet"]))
+}
+
+/// In a target folder of its own: the flag would rebuild everything else each time.
+fn loom() -> Outcome {
+    let words = ["test", "--package", "ring", "--test", "loom", "--release", "--quiet", "--target-dir", "target/loom"];
+    run(cargo(words).env("RUSTFLAGS", "--cfg loom"))
+}
+
+/// Runs where a nightly toolchain with miri is installed; elsewhere says so.
+fn miri() -> Outcome {
+    let mut probe = Command::new("cargo");
+    let has_miri = probe.args(["+nightly", "miri", "--version"]).output().is_ok_and(|output| output.status.success());
+    if !has_miri {
+        println!(
+            "NOT RUN: no nightly toolchain with miri; `rustup toolchain install nightly --component miri` adds it"
+        );
+        return Ok(());
+    }
+    let mut command = Command::new("cargo");
+    command.args(["+nightly", "miri", "test", "--package", "ring", "--lib", "--quiet", "--target-dir", "target/miri"]);
+    // Properties over thousands of pages take minutes here and reach no other code than the plain tests.
+    command.args(["--", "--skip", "no_content_of_the_memory_panics", "--skip", "behaves_like_a_bounded_list"]);
+    command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    run(command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO"))
 }
 
 /// Tests behind the feature `root-tests`, crate by crate and one at a time: they share the machine.

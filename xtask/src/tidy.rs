@@ -11,13 +11,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("host", &[]),
     ("sys", &["host"]),
     ("keep", &["host", "sys", "ring"]),
-    ("cli", &["host", "sys", "keep"]),
+    ("cli", &["host", "sys", "keep", "ring", "rt"]),
     ("testkit", &["host", "sys"]),
+    ("ring", &[]),
+    ("rt", &["ring", "sys"]),
     ("xtask", &[]),
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] = &["base", "ca", "host"];
+const PURE: &[&str] = &["base", "ca", "host", "ring"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

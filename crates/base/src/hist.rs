@@ -26,6 +26,21 @@ pub struct Histogram {
     max_ns: i64,
 }
 
+/// What a histogram knows beside its buckets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// Negative values, which the lowest bucket counts too.
+    pub early: u64,
+    /// Values beyond the range.
+    pub overflow: u64,
+    /// Sum of all values.
+    pub sum_ns: i64,
+    /// Exact smallest value.
+    pub min_ns: i64,
+    /// Exact largest value.
+    pub max_ns: i64,
+}
+
 /// A percentile, or the plain statement that it is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantile {
@@ -48,6 +63,31 @@ impl Histogram {
     #[must_use]
     pub const fn new() -> Self {
         Self { buckets: [0; BUCKETS], count: 0, early: 0, overflow: 0, sum_ns: 0, min_ns: i64::MAX, max_ns: i64::MIN }
+    }
+
+    /// How many buckets there are between zero and the end of the range.
+    pub const BUCKETS: usize = BUCKETS;
+
+    /// The bucket that counts `value` (a negative one: the lowest), or `None` beyond the range.
+    #[must_use]
+    pub fn bucket_of(value: DurNs) -> Option<usize> {
+        Some(index_of(value.0.max(0) as u64)).filter(|&index| index < BUCKETS)
+    }
+
+    /// A histogram out of what a shared page holds. Counts come in rising order, missing ones are zero,
+    /// surplus ones are left out. `outside` is asked after the last count was taken, and the total is made from
+    /// the counts, so that all fits together even where the page is read while it is written.
+    #[must_use]
+    pub fn from_parts(counts: impl IntoIterator<Item = u64>, outside: impl FnOnce() -> Outside) -> Self {
+        let mut hist = Self::new();
+        hist.buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket = count);
+        let outside = outside();
+        (hist.early, hist.overflow) = (outside.early, outside.overflow);
+        hist.count = hist.buckets.iter().fold(outside.overflow, |sum, &count| sum.saturating_add(count));
+        if hist.count > 0 {
+            (hist.sum_ns, hist.min_ns, hist.max_ns) = (i128::from(outside.sum_ns), outside.min_ns, outside.max_ns);
+        }
+        hist
     }
 
     /// Counts one value. A negative one (an early wake-up) is counted in the lowest bucket and as early.
@@ -202,6 +242,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_histogram_is_rebuilt_from_its_parts(values in proptest::collection::vec(-50i64..1 << 37, 0..50)) {
+            let (mut hist, mut counts, mut outside) = (Histogram::new(), std::vec![0; Histogram::BUCKETS], Outside::default());
+            for &ns in &values {
+                hist.record(DurNs(ns));
+                match Histogram::bucket_of(DurNs(ns)) { Some(index) => counts[index] += 1, None => outside.overflow += 1 }
+                outside.early += u64::from(ns < 0);
+                outside.sum_ns += ns;
+            }
+            (outside.min_ns, outside.max_ns) = (values.iter().copied().min().unwrap_or(0), values.iter().copied().max().unwrap_or(0));
+            prop_assert_eq!(Histogram::from_parts(counts, || outside), hist);
+        }
+
         #[test]
         fn quantiles_match_a_sorted_list_within_a_bucket(mut values in proptest::collection::vec(0i64..10_000_000, 1..300), num in 1u64..1000) {
             let mut hist = Histogram::new();

@@ -27,7 +27,7 @@ mod value;
 
 pub use alarm::{Alarm, EventMask, Severity, Status};
 pub use cpuset::{CPUS_MAX, CpuId, CpuSet, CpuSetIter, ParseCpuSetError};
-pub use hist::{Histogram, Quantile};
+pub use hist::{Histogram, Outside, Quantile};
 pub use meta::{AlarmLimits, Meta, Range};
 pub use sched::{Deadline, ParsePolicyError, Policy, Priority, RtLevel};
 pub use stamp::{EPICS_EPOCH_UNIX_SECS, Stamp};

@@ -14,6 +14,7 @@ pub mod mem;
 pub mod probe;
 pub mod root;
 pub mod sched;
+pub mod shm;
 pub mod signal;
 pub mod spawn;
 pub mod trace;

@@ -1,0 +1,137 @@
+//! The first words of every shared block, and what may be wrong with them.
+
+use crate::Words;
+use crate::sync::Ordering;
+use core::fmt;
+
+/// `TAHTISHM` in a hex dump.
+const MAGIC: u64 = u64::from_le_bytes(*b"TAHTISHM");
+/// Raised whenever a word changes its meaning.
+const VERSION: u64 = 1;
+/// Words of a header; data starts behind it, on a cache line of its own.
+pub(crate) const HEADER: usize = 8;
+
+const AT_MAGIC: usize = 0;
+const AT_KIND: usize = 1;
+const AT_WORDS: usize = 2;
+const AT_SHAPE: usize = 3;
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    Queue = 1,
+    Trail = 2,
+    Latest = 3,
+    LoopPage = 4,
+}
+
+/// Why shared memory is not the block that was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutError {
+    /// Too few words.
+    Short {
+        /// Words that there are.
+        found: usize,
+        /// Words that it would need.
+        expected: usize,
+    },
+    /// No tahti block: nothing was written there yet, or something else.
+    Magic {
+        /// The first word.
+        found: u64,
+    },
+    /// Another kind of block, or another version of it.
+    Kind {
+        /// Kind and version found.
+        found: (u32, u32),
+        /// Kind and version expected.
+        expected: (u32, u32),
+    },
+    /// Slots or item size differ from what the reader was built for.
+    Shape {
+        /// Number of slots and words per item found.
+        found: (u32, u32),
+        /// What would have been right, in words.
+        expected: &'static str,
+    },
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { found, expected } => {
+                write!(f, "shared memory of {} bytes, expected at least {}", found * 8, expected * 8)
+            }
+            Self::Magic { found } => write!(f, "shared memory starts with {found:#018x}: not made by tahti"),
+            Self::Kind { found: (kind, version), expected: (wanted, now) } => {
+                write!(f, "shared block of kind {kind} version {version}, expected kind {wanted} version {now}")
+            }
+            Self::Shape { found: (slots, words), expected } => {
+                write!(f, "shared block of {slots} slots with {words} words each, expected {expected}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+/// Writes a header; the magic word last, so that who sees it sees the rest.
+pub(crate) fn write(words: &Words, kind: Kind, slots: u32, item_words: u32) {
+    words[AT_MAGIC].store(0, Ordering::Relaxed);
+    words[AT_KIND].store(VERSION << 32 | kind as u64, Ordering::Relaxed);
+    words[AT_WORDS].store(words.len() as u64, Ordering::Relaxed);
+    words[AT_SHAPE].store(u64::from(slots) << 32 | u64::from(item_words), Ordering::Relaxed);
+    words[AT_MAGIC].store(MAGIC, Ordering::Release);
+}
+
+/// Checks a header and returns number of slots and words per item.
+pub(crate) fn check(words: &Words, kind: Kind) -> Result<(u32, u32), LayoutError> {
+    if words.len() < HEADER {
+        return Err(LayoutError::Short { found: words.len(), expected: HEADER });
+    }
+    let magic = words[AT_MAGIC].load(Ordering::Acquire);
+    if magic != MAGIC {
+        return Err(LayoutError::Magic { found: magic });
+    }
+    let found = words[AT_KIND].load(Ordering::Relaxed);
+    let (found, expected) = ((found as u32, (found >> 32) as u32), (kind as u32, VERSION as u32));
+    if found != expected {
+        return Err(LayoutError::Kind { found, expected });
+    }
+    let length = usize::try_from(words[AT_WORDS].load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+    if words.len() < length {
+        return Err(LayoutError::Short { found: words.len(), expected: length });
+    }
+    let shape = words[AT_SHAPE].load(Ordering::Relaxed);
+    Ok(((shape >> 32) as u32, shape as u32))
+}
+
+/// The shape of a block of slots, checked: a power of two of them, items of `item_words`, all within `words`.
+pub(crate) fn check_slots(
+    words: &Words,
+    kind: Kind,
+    item_words: usize,
+    first: usize,
+    stride: usize,
+) -> Result<usize, LayoutError> {
+    let found = check(words, kind)?;
+    let slots = found.0 as usize;
+    if found.1 as usize != item_words || !slots.is_power_of_two() || slots > SLOTS_MAX {
+        return Err(LayoutError::Shape { found, expected: "a power of two of slots and the reader's item size" });
+    }
+    let expected = first + slots * stride;
+    if words.len() < expected {
+        return Err(LayoutError::Short { found: words.len(), expected });
+    }
+    Ok(slots)
+}
+
+/// More slots than any queue of tahti needs; keeps the arithmetic far from overflow.
+pub(crate) const SLOTS_MAX: usize = 1 << 24;
+
+/// The largest power of two of slots that fits into `room` words.
+pub(crate) fn slots_in(room: usize, stride: usize) -> Option<usize> {
+    let slots = (room / stride.max(1)).min(SLOTS_MAX);
+    (slots > 0).then(|| 1 << slots.ilog2())
+}

@@ -1,0 +1,43 @@
+//! What threads and processes share without a lock: a queue, a trail that many may follow, a latest-value
+//! cell, and the loop page of a real-time loop.
+//!
+//! Everything here is a view over shared words, `&[AtomicU64]`: a mapped memfd (`sys::shm`) or plain memory.
+//! Words are found by offset, never by pointer, and every bit pattern of a word is a valid one. So a torn,
+//! stale or hostile mapping can yield wrong values, but no undefined behaviour, no panic and no endless loop;
+//! the crate needs no `unsafe` at all. Each block starts with a header (magic, kind, version, shape) that is
+//! checked once, on attaching; afterwards only the shape that was checked is used.
+//!
+//! Each queue has a bound, its overflow rule in the method's name, and a counter.
+//!
+//! Never here: files, mappings, clocks, allocation.
+//!
+//! Real-time: no operation blocks, allocates or makes a system call; each is bounded by the size of one item,
+//! and readers retry a fixed number of times.
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod culprits;
+mod header;
+mod latest;
+mod page;
+mod queue;
+mod shared_hist;
+mod sync;
+mod trail;
+
+pub use culprits::{CULPRITS_MAX, Culprit};
+pub use header::LayoutError;
+pub use latest::Latest;
+pub use page::{
+    Counter, Cycle, Heartbeat, Identity, LOOP_PAGE_WORDS, LoopPage, LoopWatcher, LoopWriter, PageState, TRAIL_CYCLES,
+    Wait, flags,
+};
+pub use queue::{Consumer, Producer, Queue};
+pub use shared_hist::SharedHistogram;
+pub use sync::AtomicU64;
+pub use trail::{Cursor, Trail};
+
+/// Shared memory as this crate sees it.
+pub type Words = [AtomicU64];

@@ -1,0 +1,73 @@
+//! A histogram that one thread fills and others read meanwhile.
+
+use crate::Words;
+use crate::sync::{Ordering, add_own};
+use base::{DurNs, Histogram, Outside};
+
+const EARLY: usize = 0;
+const OVERFLOW: usize = 1;
+const SUM: usize = 2;
+const MIN: usize = 3;
+const MAX: usize = 4;
+const BUCKETS: usize = 8;
+
+/// [`base::Histogram`] in shared words: same buckets, exact minimum and maximum, one writer.
+///
+/// A reader may see a count before the sum that belongs to it; counts and percentiles always fit each other.
+#[derive(Clone, Copy)]
+pub struct SharedHistogram<'a> {
+    words: &'a Words,
+}
+
+impl<'a> SharedHistogram<'a> {
+    /// Words that it needs.
+    pub const WORDS: usize = BUCKETS + Histogram::BUCKETS;
+
+    pub(crate) fn bare(words: &'a Words) -> Self {
+        Self { words }
+    }
+
+    /// Forgets everything. For the one writer.
+    pub fn clear(&self) {
+        self.words[..Self::WORDS].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.words[MIN].store(i64::MAX as u64, Ordering::Relaxed);
+        self.words[MAX].store(i64::MIN as u64, Ordering::Relaxed);
+    }
+
+    /// Counts one value. For the one writer.
+    pub fn record(&self, value: DurNs) {
+        let ns = value.0;
+        add_own(&self.words[SUM], ns as u64);
+        if ns < self.words[MIN].load(Ordering::Relaxed) as i64 {
+            self.words[MIN].store(ns as u64, Ordering::Relaxed);
+        }
+        if ns > self.words[MAX].load(Ordering::Relaxed) as i64 {
+            self.words[MAX].store(ns as u64, Ordering::Relaxed);
+        }
+        if ns < 0 {
+            add_own(&self.words[EARLY], 1);
+        }
+        match Histogram::bucket_of(value) {
+            // Released, so that who sees the count sees the maximum too.
+            Some(index) => {
+                let bucket = &self.words[BUCKETS + index];
+                bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+            }
+            None => add_own(&self.words[OVERFLOW], 1),
+        }
+    }
+
+    /// A copy as it is now.
+    #[must_use]
+    pub fn read(&self) -> Histogram {
+        let word = |index: usize| self.words[index].load(Ordering::Relaxed);
+        let counts = self.words[BUCKETS..Self::WORDS].iter().map(|word| word.load(Ordering::Acquire));
+        Histogram::from_parts(counts, || Outside {
+            early: word(EARLY),
+            overflow: word(OVERFLOW),
+            sum_ns: word(SUM) as i64,
+            min_ns: word(MIN) as i64,
+            max_ns: word(MAX) as i64,
+        })
+    }
+}

@@ -1,0 +1,157 @@
+//! The last items that a writer left behind, for any number of readers that never slow it down.
+
+use crate::Words;
+use crate::header::{self, HEADER, Kind, LayoutError};
+use crate::sync::{Ordering, fence};
+
+/// Sequence that the next item will have.
+const HEAD: usize = HEADER;
+const SLOTS: usize = HEADER + 8;
+
+/// A ring of items of `N` words: one writer, any number of readers, each at its own place.
+///
+/// Overflow rule: the newest item overwrites the oldest; a reader that comes too late counts what it lost.
+///
+/// Each slot carries its own sequence: `2n + 1` while item `n` is being written, `2n + 2` once it is whole.
+pub struct Trail<'a, const N: usize> {
+    words: &'a Words,
+    slots: usize,
+}
+
+/// A reader's place in a [`Trail`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    next: u64,
+    lost: u64,
+}
+
+impl<'a, const N: usize> Trail<'a, N> {
+    /// Words that a trail of `slots` items needs.
+    #[must_use]
+    pub const fn words_for(slots: usize) -> usize {
+        SLOTS + slots * (N + 1)
+    }
+
+    /// Makes an empty trail that fills `words`, with the largest power of two of slots that fits.
+    ///
+    /// # Errors
+    /// `Short` if not even one item fits.
+    pub fn format(words: &'a Words) -> Result<Self, LayoutError> {
+        let room = words.len().saturating_sub(SLOTS);
+        let short = LayoutError::Short { found: words.len(), expected: Self::words_for(1) };
+        let slots = header::slots_in(room, N + 1).ok_or(short)?;
+        words[HEAD].store(0, Ordering::Relaxed);
+        for slot in 0..slots {
+            words[SLOTS + slot * (N + 1)].store(0, Ordering::Relaxed);
+        }
+        header::write(words, Kind::Trail, slots as u32, N as u32);
+        Ok(Self { words, slots })
+    }
+
+    /// Finds the trail that somebody made in `words`.
+    ///
+    /// # Errors
+    /// What differs from a trail of items of `N` words.
+    pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
+        let slots = header::check_slots(words, Kind::Trail, N, SLOTS, N + 1)?;
+        Ok(Self { words, slots })
+    }
+
+    /// How many items it keeps.
+    #[must_use]
+    pub fn bound(&self) -> usize {
+        self.slots
+    }
+
+    /// How many items were ever written.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.words[HEAD].load(Ordering::Acquire)
+    }
+
+    /// Appends an item over the oldest one. For the one writer.
+    pub fn push_overwrite(&self, item: [u64; N]) {
+        let sequence = self.words[HEAD].load(Ordering::Relaxed);
+        let (mark, slot) = self.slot(sequence);
+        mark.store(sequence.wrapping_mul(2).wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (word, value) in slot.iter().zip(item) {
+            word.store(value, Ordering::Relaxed);
+        }
+        mark.store(sequence.wrapping_mul(2).wrapping_add(2), Ordering::Release);
+        self.words[HEAD].store(sequence.wrapping_add(1), Ordering::Release);
+    }
+
+    /// A reader that starts with the oldest item that is still there.
+    #[must_use]
+    pub fn from_oldest(&self) -> Cursor {
+        Cursor { next: self.written().saturating_sub(self.slots as u64), lost: 0 }
+    }
+
+    /// A reader that starts with the next item to be written.
+    #[must_use]
+    pub fn from_now(&self) -> Cursor {
+        Cursor { next: self.written(), lost: 0 }
+    }
+
+    /// The next item for `cursor`; `None` once it has seen all. What was overwritten before it came is skipped
+    /// and counted in [`Cursor::lost`].
+    pub fn next(&self, cursor: &mut Cursor) -> Option<[u64; N]> {
+        // One round finds the item; a second one follows a writer that has just lapped the reader.
+        for _ in 0..2 {
+            let head = self.written();
+            let behind = head.wrapping_sub(cursor.next);
+            if behind == 0 {
+                return None;
+            }
+            if behind > self.slots as u64 {
+                if head < cursor.next {
+                    // The trail was made anew.
+                    cursor.next = 0;
+                    continue;
+                }
+                let oldest = head - self.slots as u64;
+                cursor.lost = cursor.lost.saturating_add(oldest - cursor.next);
+                cursor.next = oldest;
+            }
+            if let Some(item) = self.read(cursor.next) {
+                cursor.next = cursor.next.wrapping_add(1);
+                return Some(item);
+            }
+            cursor.lost = cursor.lost.saturating_add(1);
+            cursor.next = cursor.next.wrapping_add(1);
+        }
+        None
+    }
+
+    /// Item `sequence`, unless it is gone or not yet whole.
+    fn read(&self, sequence: u64) -> Option<[u64; N]> {
+        let (mark, slot) = self.slot(sequence);
+        let whole = sequence.wrapping_mul(2).wrapping_add(2);
+        if mark.load(Ordering::Acquire) != whole {
+            return None;
+        }
+        let item = core::array::from_fn(|index| slot[index].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        (mark.load(Ordering::Relaxed) == whole).then_some(item)
+    }
+
+    fn slot(&self, sequence: u64) -> (&'a crate::AtomicU64, &'a Words) {
+        let first = SLOTS + (sequence as usize & (self.slots - 1)) * (N + 1);
+        (&self.words[first], &self.words[first + 1..=first + N])
+    }
+}
+
+impl Cursor {
+    /// Items that were overwritten before this reader saw them.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Sequence of the next item.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+}

@@ -1,0 +1,132 @@
+//! Shared memory between processes: sealed memfds, seen as atomic words.
+
+use crate::error::{Doing, Error, Result};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+/// More than any block that tahti shares; a larger one is somebody else's.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// A mapped memfd whose size is sealed, so that no access behind it can be cut off under the reader.
+///
+/// The words are atomics: another process may change them at any time without undefined behaviour here.
+#[derive(Debug)]
+pub struct SharedWords {
+    fd: OwnedFd,
+    base: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is only reached as atomics.
+unsafe impl Send for SharedWords {}
+// SAFETY: all access goes through `&[AtomicU64]`, which any number of threads may share.
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// Makes zeroed shared memory of `words` words. Not inherited by programs that this process starts, unless
+    /// its descriptor is passed on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn create(name: &str, words: usize) -> Result<Self> {
+        let doing = || format!("make shared memory {name:?} of {} bytes", words * 8);
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).doing(doing)?;
+        rustix::fs::ftruncate(&fd, (words * 8) as u64).doing(doing)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).doing(doing)?;
+        Self::open(fd, true)
+    }
+
+    /// Maps shared memory that somebody handed over, for reading and writing.
+    ///
+    /// # Errors
+    /// `EINVAL` if it could still shrink under the reader, or is too small or too large; the kernel's.
+    pub fn attach(fd: OwnedFd) -> Result<Self> {
+        Self::open(fd, true)
+    }
+
+    /// Maps shared memory that somebody handed over, for reading only.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach).
+    pub fn attach_read_only(fd: OwnedFd) -> Result<ReadWords> {
+        Self::open(fd, false).map(ReadWords)
+    }
+
+    /// The words.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `base` is mapped for `words` words as long as self lives, is page-aligned, its size is sealed,
+        // and every bit pattern is a valid AtomicU64.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+    }
+
+    /// The descriptor, to be handed to another process.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn open(fd: OwnedFd, write: bool) -> Result<Self> {
+        let doing = || "map shared memory".to_owned();
+        let seals = rustix::fs::fcntl_get_seals(&fd).doing(doing)?;
+        let bytes = rustix::fs::fstat(&fd).doing(doing)?.st_size as u64;
+        if !seals.contains(SealFlags::SHRINK) || !(8..=BYTES_MAX).contains(&bytes) {
+            let doing = format!("map shared memory of {bytes} bytes (it must be sealed against shrinking)");
+            return Err(Error { doing, errno: Errno::INVAL });
+        }
+        let protection = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let null = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address that the kernel chooses; no existing memory is touched.
+        let at = unsafe { rustix::mm::mmap(null, bytes as usize, protection, MapFlags::SHARED, &fd, 0) };
+        let base = NonNull::new(at.doing(doing)?.cast()).ok_or(Error { doing: doing(), errno: Errno::NOMEM })?;
+        Ok(Self { fd, base, words: (bytes / 8) as usize })
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `open` with this length, and no reference into it outlives self.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.words * 8) };
+    }
+}
+
+/// [`SharedWords`] mapped for reading only: a store would be killed by the kernel, so views that only read are
+/// all that may be put over it.
+#[derive(Debug)]
+pub struct ReadWords(SharedWords);
+
+impl ReadWords {
+    /// The words. Loads only.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn two_mappings_of_one_memory_see_each_other() {
+        let mine = SharedWords::create("tahti-test", 1000).unwrap();
+        let theirs = SharedWords::attach_read_only(mine.fd().try_clone_to_owned().unwrap()).unwrap();
+        mine.words()[999].store(42, Ordering::Release);
+        assert_eq!((theirs.words().len(), theirs.words()[999].load(Ordering::Acquire)), (1000, 42));
+    }
+
+    #[test]
+    fn memory_that_could_shrink_under_the_reader_is_refused() {
+        let fd = rustix::fs::memfd_create("loose", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, 4096).unwrap();
+        let error = SharedWords::attach(fd).unwrap_err();
+        assert!(error.to_string().contains("sealed against shrinking"), "{error}");
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        assert!(SharedWords::attach(file.into()).is_err());
+    }
+}
