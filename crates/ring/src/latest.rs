@@ -68,7 +68,7 @@ impl<'a, const N: usize> Latest<'a, N> {
             if count == 0 {
                 return None;
             }
-            if count % 2 == 0 {
+            if count.is_multiple_of(2) {
                 let value = core::array::from_fn(|index| self.words[1 + index].load(Ordering::Relaxed));
                 fence(Ordering::Acquire);
                 if self.words[0].load(Ordering::Relaxed) == count {

@@ -450,7 +450,8 @@ impl<'a> LoopPage<'a> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::AtomicU64;
@@ -505,7 +506,7 @@ mod tests {
         writer.finish();
         assert_eq!(reader.state(), PageState::Ended);
         let generation = reader.generation();
-        drop(reader.take(&IDENTITY).unwrap());
+        reader.take(&IDENTITY).unwrap();
         assert_eq!((reader.counter(Counter::Cycles), reader.heartbeat()), (0, None), "a new loop starts from nothing");
         assert_eq!(reader.generation(), generation + 1);
     }

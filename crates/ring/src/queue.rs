@@ -159,7 +159,8 @@ impl<const N: usize> Consumer<'_, N> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::AtomicU64;
