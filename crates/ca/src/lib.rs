@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod beacon;
+pub mod client;
 pub mod dbr;
 pub mod decode;
 mod eca;

@@ -1,0 +1,304 @@
+//! Circuits and what comes over them.
+
+use super::{Address, ChannelId, ChannelInfo, CircuitId, Client, Event, Io, IoId, State};
+use crate::dbr::{Basic, Dbr};
+use crate::decode;
+use crate::eca::Eca;
+use crate::encode::Reading;
+use crate::server::Access;
+use crate::wire::{self, Header, MINOR, NONE, Read, command};
+use base::{DurNs, MonoNs};
+
+/// How long a server may take to answer "are you there".
+const ECHO_WAIT: DurNs = DurNs::from_secs(5);
+/// Largest message that is taken from a server.
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
+
+#[derive(Debug)]
+pub(super) struct Circuit {
+    pub(super) server: Address,
+    pub(super) priority: u16,
+    pub(super) name_server: bool,
+    pub(super) connected: bool,
+    pub(super) closing: bool,
+    pub(super) touched: bool,
+    pub(super) channels: Vec<u32>,
+    pub(super) out: Vec<u8>,
+    input: Vec<u8>,
+    /// When something was last heard.
+    heard: MonoNs,
+    /// When an echo was asked for.
+    asked: Option<MonoNs>,
+}
+
+impl Circuit {
+    /// When something is to be done about its silence.
+    pub(super) fn deadline(&self, quiet_max: DurNs) -> Option<MonoNs> {
+        if !self.connected {
+            return None;
+        }
+        Some(self.asked.map_or(self.heard + quiet_max, |asked| asked + ECHO_WAIT))
+    }
+}
+
+impl Client {
+    /// The circuit to a server; made, and its connection asked for, if there is none.
+    pub(super) fn circuit_to(&mut self, now: MonoNs, server: Address, priority: u16, name_server: bool) -> u32 {
+        if let Some(id) = self.by_server.get(&(server, priority)) {
+            return *id;
+        }
+        let mut out = Vec::new();
+        Header::bare(command::VERSION, priority, MINOR.into(), 0, 0).write(&mut out);
+        let user = Header::bare(command::CLIENT_NAME, 0, 0, 0, 0);
+        wire::write_text(user, self.config.user.as_bytes(), &mut out);
+        let host = Header::bare(command::HOST_NAME, 0, 0, 0, 0);
+        wire::write_text(host, self.config.host.as_bytes(), &mut out);
+        let id = self.circuits.insert(Circuit {
+            server,
+            priority,
+            name_server,
+            connected: false,
+            closing: false,
+            touched: false,
+            channels: Vec::new(),
+            out,
+            input: Vec::new(),
+            heard: now,
+            asked: None,
+        });
+        self.by_server.insert((server, priority), id);
+        self.connects.push_back((CircuitId(id), server));
+        id
+    }
+
+    /// The connection of a circuit is open.
+    pub fn connected_to(&mut self, now: MonoNs, id: CircuitId) {
+        if let Some(circuit) = self.circuits.get_mut(id.0) {
+            circuit.connected = true;
+            circuit.heard = now;
+            self.touch(id.0);
+        }
+    }
+
+    /// The connection of a circuit has ended, or could not be opened.
+    pub fn closed(&mut self, now: MonoNs, id: CircuitId) {
+        let Some(circuit) = self.circuits.remove(id.0) else { return };
+        self.by_server.remove(&(circuit.server, circuit.priority));
+        for channel in circuit.channels {
+            self.lost(now, channel);
+        }
+    }
+
+    fn lost(&mut self, now: MonoNs, id: u32) {
+        let Some(channel) = self.channels.get_mut(id) else { return };
+        let was = std::mem::replace(&mut channel.state, State::Searching);
+        self.search.add(now, id);
+        if !matches!(was, State::Connected(..)) {
+            return;
+        }
+        self.events.push_back(Event::Disconnected(ChannelId(id)));
+        for key in self.ios.keys() {
+            let Some(io) = self.ios.get(key).copied().filter(|io| io.channel() == id) else { continue };
+            let (io_id, channel) = (IoId(key), ChannelId(id));
+            match io {
+                Io::Read(_) => {
+                    self.ios.remove(key);
+                    self.events.push_back(Event::Read { io: io_id, channel, result: Err(Eca::DISCONN) });
+                }
+                Io::Write(_) => {
+                    self.ios.remove(key);
+                    self.events.push_back(Event::Written { io: io_id, channel, result: Err(Eca::DISCONN) });
+                }
+                Io::Sub(..) => self.events.push_back(Event::Update { io: io_id, channel, result: Err(Eca::DISCONN) }),
+            }
+        }
+    }
+
+    /// What waits to be sent on a circuit; nothing before it is connected.
+    #[must_use]
+    pub fn output(&self, id: CircuitId) -> &[u8] {
+        self.circuits.get(id.0).filter(|circuit| circuit.connected).map_or(&[], |circuit| &circuit.out)
+    }
+
+    /// The first `len` bytes of the output have been sent.
+    pub fn sent(&mut self, id: CircuitId, len: usize) {
+        if let Some(circuit) = self.circuits.get_mut(id.0) {
+            circuit.out.drain(..len.min(circuit.out.len()));
+        }
+    }
+
+    /// Whether a circuit is to be closed by the shell, which then calls [`closed`](Self::closed).
+    #[must_use]
+    pub fn is_closing(&self, id: CircuitId) -> bool {
+        self.circuits.get(id.0).is_none_or(|circuit| circuit.closing)
+    }
+
+    /// Asks silent servers whether they are there, and gives up those that do not answer.
+    pub fn handle_timeout(&mut self, now: MonoNs) {
+        for id in self.circuits.keys() {
+            let quiet = self.config.quiet_max;
+            let Some(circuit) = self.circuits.get_mut(id) else { continue };
+            if circuit.deadline(quiet).is_none_or(|deadline| deadline > now) {
+                continue;
+            }
+            if circuit.asked.is_some() {
+                circuit.closing = true;
+            } else {
+                circuit.asked = Some(now);
+                Header::bare(command::ECHO, 0, 0, 0, 0).write(&mut circuit.out);
+            }
+            self.touch(id);
+        }
+    }
+
+    /// A datagram has come: answers to searches, or a beacon.
+    pub fn handle_datagram(&mut self, now: MonoNs, from: Address, bytes: &[u8]) {
+        for (header, _) in wire::messages(bytes) {
+            match header.command {
+                command::SEARCH => {
+                    let ip = if header.p1 == NONE || header.p1 == 0 { from.ip } else { header.p1 };
+                    self.found(now, header.p2, Address { ip, port: header.kind });
+                }
+                command::RSRV_IS_UP if header.p1 < 3 => self.search.hurry(now),
+                _ => {}
+            }
+        }
+    }
+
+    fn found(&mut self, now: MonoNs, id: u32, server: Address) {
+        let Some(channel) = self.channels.get(id) else { return };
+        let (priority, name) = (channel.priority, channel.name.clone());
+        match channel.state {
+            State::Searching => {}
+            State::Creating(circuit) | State::Connected(circuit, _) => {
+                let used = self.circuits.get(circuit.0).map(|circuit| circuit.server);
+                if let Some(used) = used.filter(|used| *used != server) {
+                    self.events.push_back(Event::Duplicate { channel: ChannelId(id), used, other: server });
+                }
+                return;
+            }
+        }
+        self.search.remove(id);
+        let circuit = self.circuit_to(now, server, priority, false);
+        let mut message = Vec::new();
+        wire::write_text(Header::bare(command::CREATE_CHAN, 0, 0, id, MINOR.into()), name.as_bytes(), &mut message);
+        if let Some(to) = self.circuits.get_mut(circuit) {
+            to.out.extend_from_slice(&message);
+            to.channels.push(id);
+        }
+        if let Some(channel) = self.channels.get_mut(id) {
+            channel.state = State::Creating(CircuitId(circuit));
+        }
+        self.touch(circuit);
+    }
+
+    /// Bytes have come on a circuit.
+    pub fn handle_bytes(&mut self, now: MonoNs, id: CircuitId, bytes: &[u8]) {
+        let Some(circuit) = self.circuits.get_mut(id.0) else { return };
+        circuit.heard = now;
+        circuit.asked = None;
+        circuit.input.extend_from_slice(bytes);
+        let input = std::mem::take(&mut circuit.input);
+        let mut at = 0;
+        while let Read::Header(header, head) = Header::read(&input[at..]) {
+            let len = head + header.size as usize;
+            if len > MESSAGE_BYTES_MAX {
+                if let Some(circuit) = self.circuits.get_mut(id.0) {
+                    circuit.closing = true;
+                }
+                self.touch(id.0);
+                return;
+            }
+            let Some(payload) = input.get(at + head..at + len) else { break };
+            self.handle(now, id, &header, payload);
+            at += len;
+        }
+        if let Some(circuit) = self.circuits.get_mut(id.0) {
+            circuit.input = input[at..].to_vec();
+        }
+    }
+
+    fn handle(&mut self, now: MonoNs, id: CircuitId, header: &Header, payload: &[u8]) {
+        match header.command {
+            command::CREATE_CHAN => self.created(id, header),
+            command::ACCESS_RIGHTS => {
+                let access = Access { read: header.p2 & 1 != 0, write: header.p2 & 2 != 0 };
+                let Some(server) = self.circuits.get(id.0).map(|circuit| circuit.server) else { return };
+                let Some(channel) = self.channels.get_mut(header.p1) else { return };
+                let info = ChannelInfo { native: Basic::Double, count: 0, access, server };
+                channel.info = Some(channel.info.map_or(info, |info| ChannelInfo { access, ..info }));
+                if matches!(channel.state, State::Connected(..)) {
+                    self.events.push_back(Event::AccessChanged(ChannelId(header.p1)));
+                }
+            }
+            command::CREATE_CH_FAIL | command::SERVER_DISCONN => {
+                if let Some(circuit) = self.circuits.get_mut(id.0) {
+                    circuit.channels.retain(|channel| *channel != header.p1);
+                }
+                self.lost(now, header.p1);
+            }
+            command::READ_NOTIFY => {
+                let Some(Io::Read(channel)) = self.ios.get(header.p2).copied() else { return };
+                self.ios.remove(header.p2);
+                let result = answer(header, payload);
+                self.events.push_back(Event::Read { io: IoId(header.p2), channel: ChannelId(channel), result });
+            }
+            command::EVENT_ADD => {
+                let Some(Io::Sub(channel, ..)) = self.ios.get(header.p2).copied() else { return };
+                if header.size == 0 {
+                    return;
+                }
+                let result = answer(header, payload);
+                self.events.push_back(Event::Update { io: IoId(header.p2), channel: ChannelId(channel), result });
+            }
+            command::WRITE_NOTIFY => {
+                let Some(Io::Write(channel)) = self.ios.get(header.p2).copied() else { return };
+                self.ios.remove(header.p2);
+                let status = Eca(header.p1);
+                let result = if status.is_ok() { Ok(()) } else { Err(status) };
+                self.events.push_back(Event::Written { io: IoId(header.p2), channel: ChannelId(channel), result });
+            }
+            command::SEARCH => {
+                let Some(server) = self.circuits.get(id.0).map(|circuit| circuit.server) else { return };
+                let ip = if header.p1 == NONE || header.p1 == 0 { server.ip } else { header.p1 };
+                self.found(now, header.p2, Address { ip, port: header.kind });
+            }
+            command::ERROR => {
+                let Read::Header(request, head) = Header::read(payload) else { return };
+                let text = String::from_utf8_lossy(wire::text_of(&payload[head..])).into_owned();
+                let channel =
+                    (header.p1 != NONE && self.channels.get(header.p1).is_some()).then_some(ChannelId(header.p1));
+                let status = Eca(header.p2);
+                self.events.push_back(Event::Complaint { channel, request: request.command, status, text });
+            }
+            // What else comes needs no answer.
+            _ => {}
+        }
+    }
+
+    fn created(&mut self, id: CircuitId, header: &Header) {
+        let Some(server) = self.circuits.get(id.0).map(|circuit| circuit.server) else { return };
+        let Some(channel) = self.channels.get_mut(header.p1) else { return };
+        let (Some(dbr), true) = (Dbr::from_wire(header.kind), header.kind < 7) else { return };
+        if channel.state != State::Creating(id) {
+            return;
+        }
+        let access = channel.info.map_or(Access { read: true, write: true }, |info| info.access);
+        channel.info = Some(ChannelInfo { native: dbr.basic(), count: header.count, access, server });
+        channel.state = State::Connected(id, header.p2);
+        let subs = channel.subs.clone();
+        self.events.push_back(Event::Connected(ChannelId(header.p1)));
+        for io in subs {
+            self.send_subscription(id.0, header.p2, io);
+        }
+    }
+}
+
+fn answer(header: &Header, payload: &[u8]) -> Result<(Dbr, Reading), Eca> {
+    let status = Eca(header.p1);
+    if !status.is_ok() {
+        return Err(status);
+    }
+    let dbr = Dbr::from_wire(header.kind).ok_or(Eca::BADTYPE)?;
+    Ok((dbr, decode::reading(dbr, header.count, payload)?))
+}
