@@ -190,8 +190,10 @@ fn a_supervisor_killed_with_sigkill_is_continued_by_the_next_up_with_its_history
     }
     assert_eq!(after.1["restarts"], 1);
     // A child that ends while nobody supervises is noticed by the next.
-    kill(bench.supervisor(), "KILL");
+    let supervisor = bench.supervisor();
+    kill(supervisor, "KILL");
     kill(pids[0], "SEGV");
+    bench.until("killed", || !alive(supervisor));
     bench.ok(&["up", ".", "--detach"]);
     bench.until("restarted", || bench.process("steady")["restarts"] == 1);
     bench.ok(&["down"]);

@@ -26,14 +26,12 @@ const VERSION: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {
     /// Somebody else supervises the plant.
-    #[error(
-        "plant {name:?} is already up, supervised by process {pid}; use `tahti ps`, `tahti reload` or `tahti down`"
-    )]
+    #[error("plant {name:?} is already up, supervised by {by}; use `tahti ps`, `tahti reload` or `tahti down`")]
     Running {
         /// The plant.
         name: String,
-        /// Its supervisor.
-        pid: u32,
+        /// Its supervisor: `process 123`.
+        by: String,
     },
     /// No room.
     #[error(
@@ -198,7 +196,11 @@ impl RunDir {
                 let mut text = String::new();
                 // Who it is is only told; without it the answer is still no.
                 let _ = file.read_to_string(&mut text);
-                return Err(RunDirError::Running { name: self.name.clone(), pid: text.trim().parse().unwrap_or(0) });
+                let by = match text.trim().parse::<u32>() {
+                    Ok(pid) => format!("process {pid}"),
+                    Err(_) => "another process".to_owned(),
+                };
+                return Err(RunDirError::Running { name: self.name.clone(), by });
             }
             Err(errno) => return io(Err(errno.into()), "lock", &path),
         }

@@ -2,12 +2,14 @@
 
 use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun};
 use crate::keeper::Keeper;
-use crate::keeper::protocol::{self, KeeperSpec, Target};
+use crate::keeper::protocol::{self, KeeperSpec, SOCKET_NAME, Target};
 use crate::supervisor::tell::short;
 use base::{DurNs, MonoNs};
 use host::plant::Signal;
 use host::supervise::{Cause, Event, Id, Note};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use sys::clock::mono_now;
 
 impl Engine {
@@ -25,13 +27,23 @@ impl Engine {
     pub(super) fn start_as(&mut self, id: Id, spec: KeeperSpec) -> Result<(), String> {
         let kid = &mut self.kids[id];
         if let Some(mut keeper) = kid.keeper.take() {
-            // The same keeper keeps its consoles over a restart. Its refusal comes as an event, too.
-            if kid.spec.as_ref() == Some(&spec) && (keeper.start_child().is_ok() || !keeper.is_lost()) {
-                kid.keeper = Some(keeper);
-                return Ok(());
+            // The same keeper keeps its consoles over a restart.
+            if kid.spec.as_ref().is_some_and(|old| same(old, &spec)) {
+                let started = keeper.start_child();
+                let runs = started.is_err().then(|| keeper.status().ok()?.child).flatten();
+                if started.is_ok() || !keeper.is_lost() {
+                    kid.keeper = Some(keeper);
+                    if let Some(child) = runs {
+                        // Somebody at a console was faster.
+                        kid.child = Some(child);
+                        self.event(Event::Started(id));
+                    }
+                    // Whether it runs or not comes as an event.
+                    return Ok(());
+                }
+            } else {
+                dismiss(keeper);
             }
-            // One that is gone already serves the purpose as well.
-            let _ = keeper.quit();
         }
         let keeper = Keeper::start(&spec, &self.common.program).map_err(|error| error.to_string())?;
         (kid.keeper, kid.spec, kid.child, kid.exit) = (Some(keeper), Some(spec), None, None);
@@ -125,5 +137,25 @@ impl Engine {
         for (id, text) in told {
             self.tell.event(now, &self.name(id), &text);
         }
+    }
+}
+
+/// Whether two specs make the same process; numbers of descriptors differ from start to start.
+fn same(old: &KeeperSpec, new: &KeeperSpec) -> bool {
+    let mut old = old.clone();
+    for (to, from) in old.launch.inherit.iter_mut().zip(&new.launch.inherit) {
+        to.fd = from.fd;
+    }
+    old == *new
+}
+
+/// Ends a keeper whose child is gone, and waits until its place is free for another one.
+pub(super) fn dismiss(keeper: Keeper) {
+    let socket = keeper.dir().join(SOCKET_NAME);
+    // One that does not answer is gone or hung; a hung one keeps its place, which the next start tells.
+    let _ = keeper.quit();
+    let begin = Instant::now();
+    while UnixStream::connect(&socket).is_ok() && begin.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

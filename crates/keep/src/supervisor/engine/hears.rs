@@ -1,8 +1,8 @@
 //! Turning news from keepers, files and clocks into events.
 
 use super::Engine;
-use crate::keeper::Keeper;
 use crate::keeper::protocol::{self, ChildId, ExitRecord, Target};
+use crate::keeper::{Keeper, SPEC_NAME};
 use crate::supervisor::probe;
 use base::MonoNs;
 use host::plant::{ReadyWhen, Signal};
@@ -184,6 +184,9 @@ impl Engine {
             self.kids[id].child = children.get(&name).copied();
             match Keeper::adopt(&self.run.keeper(&name)) {
                 Ok(Some((keeper, status))) => {
+                    // Without its spec it is replaced at the next start.
+                    let spec = std::fs::read(keeper.dir().join(SPEC_NAME)).ok();
+                    self.kids[id].spec = spec.and_then(|text| serde_json::from_slice(&text).ok());
                     self.kids[id].keeper = Some(keeper);
                     self.followed(id, status);
                 }

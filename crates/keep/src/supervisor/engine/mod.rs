@@ -214,8 +214,7 @@ impl Engine {
                 && !unit.state.is_alive()
                 && let Some(keeper) = kid.keeper.take()
             {
-                // One that does not answer is gone or hung; its child is gone in any case.
-                let _ = keeper.quit();
+                does::dismiss(keeper);
             }
         }
     }
@@ -328,8 +327,7 @@ impl Engine {
     pub(crate) fn dismiss(&mut self) {
         for kid in &mut self.kids {
             if let Some(keeper) = kid.keeper.take() {
-                // As above.
-                let _ = keeper.quit();
+                does::dismiss(keeper);
             }
         }
     }
