@@ -4,6 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod doctor;
+pub mod knob;
+pub mod plan;
 pub mod plant;
 pub mod proc;
+pub mod snapshot;
 pub mod supervise;

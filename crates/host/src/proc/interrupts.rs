@@ -1,4 +1,4 @@
-//! `/proc/interrupts`: how often each interrupt came on each CPU.
+//! `/proc/interrupts`: how often each interrupt came on each CPU; `/proc/softirqs` has the same form.
 
 use base::CpuId;
 
@@ -46,6 +46,13 @@ impl<'a> Interrupts<'a> {
         Ok(Self { cpus, rows })
     }
 
+    /// A row's count on a CPU; 0 for one that has no column.
+    #[must_use]
+    pub fn count(&self, row: &Row<'_>, cpu: CpuId) -> u64 {
+        let column = self.cpus.iter().position(|&column| column == cpu);
+        column.and_then(|column| row.counts.get(column)).copied().unwrap_or(0)
+    }
+
     /// The row of that name.
     #[must_use]
     pub fn row(&self, name: &str) -> Option<&Row<'a>> {
@@ -67,6 +74,12 @@ impl<'a> Row<'a> {
             None => "",
         };
         names.split(',').map(str::trim).filter(|name| !name.is_empty())
+    }
+
+    /// Device and action in one text with single blanks: it stays when the number moves.
+    #[must_use]
+    pub fn device_and_action(&self) -> String {
+        self.description.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// On all CPUs together.

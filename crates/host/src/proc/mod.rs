@@ -11,4 +11,5 @@ pub mod limits;
 pub mod mountinfo;
 pub mod stat;
 pub mod status;
+pub mod task_stat;
 pub mod version;

@@ -1,0 +1,36 @@
+//! What only a boot parameter can do: said as the exact parameter to add.
+
+use crate::plan::{Context, Note, Profile};
+use crate::proc::boot_line::BootLine;
+use crate::snapshot::Cgroup;
+
+/// The parameters that would help this shield and are not on the boot line.
+#[must_use]
+pub fn parameters(context: &Context<'_>) -> Vec<Note> {
+    let line = BootLine::parse(&context.snapshot.boot_line);
+    let (shield, mut out) = (&context.want.cpus, Vec::new());
+    let mut add = |about: String, text: &str| out.push(Note { about, text: text.to_owned() });
+    let covers = |name: &str| line.cpus(name).flatten().is_some_and(|cpus| shield.is_subset(&cpus));
+    let managed =
+        line.isolcpus().is_some_and(|it| it.managed_irq && it.cpus.is_some_and(|cpus| shield.is_subset(&cpus)));
+    if !managed {
+        add(
+            format!("isolcpus=managed_irq,{shield}"),
+            "interrupts that the kernel manages itself (NVMe, virtio queues) stay away as well",
+        );
+    }
+    let nohz = shield.is_subset(&context.snapshot.cpus.nohz_full);
+    if context.want.profile == Profile::Polling && !nohz {
+        add(format!("nohz_full={shield}"), "the timer tick stops while a single task runs (needs CONFIG_NO_HZ_FULL)");
+    }
+    if !nohz && !covers("rcu_nocbs") {
+        add(format!("rcu_nocbs={shield}"), "RCU callbacks run on the housekeeping CPUs (needs CONFIG_RCU_NOCB_CPU)");
+    }
+    if context.want.profile == Profile::ControlLoop && line.value("skew_tick") != Some("1") {
+        add("skew_tick=1".to_owned(), "the ticks of different CPUs no longer fall on the same moment");
+    }
+    if matches!(context.snapshot.cgroup, Cgroup::None) {
+        add(format!("isolcpus=domain,{shield}"), "without cpusets only this keeps the load balancer away");
+    }
+    out
+}

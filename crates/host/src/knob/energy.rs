@@ -1,0 +1,40 @@
+//! What the processor's own governor prefers.
+
+use super::{Doc, Knob, text};
+use crate::plan::Context;
+use crate::snapshot::{Form, Value};
+
+/// The hint to the processor's own governor.
+#[derive(Debug)]
+pub(super) struct EnergyPreference;
+
+impl Knob for EnergyPreference {
+    fn name(&self) -> &'static str {
+        "energy preference"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "the hint to the processor's own governor",
+            why: "the processor would save energy between two cycles",
+            since: "4.10",
+            source: "Documentation/admin-guide/pm/intel_pstate.rst",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/sys/devices/system/cpu/cpu{cpu}/cpufreq/energy_performance_preference"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Text
+    }
+
+    fn good(&self, _: &Context<'_>, _: &str, _: &Value) -> Option<Value> {
+        text("performance")
+    }
+
+    fn may_refuse(&self) -> Option<&'static str> {
+        Some("under the performance governor the driver sets it itself")
+    }
+}

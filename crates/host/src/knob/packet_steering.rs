@@ -1,0 +1,83 @@
+//! Receive and transmit packet steering.
+
+use super::{Doc, Knob};
+use crate::plan::Context;
+use crate::snapshot::{Form, Value};
+
+/// CPUs that take over received packets.
+#[derive(Debug)]
+pub(super) struct Receive;
+
+/// CPUs that send through a queue.
+#[derive(Debug)]
+pub(super) struct Transmit;
+
+const REFUSES: &str = "devices without hardware queues refuse it";
+
+impl Knob for Receive {
+    fn name(&self) -> &'static str {
+        "receive packet steering"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "CPUs to which received packets of a queue are handed",
+            why: "network work stays on the housekeeping CPUs",
+            since: "2.6.35",
+            source: "Documentation/networking/scaling.rst",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/sys/class/net/*/queues/rx-*/rps_cpus"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Mask
+    }
+
+    fn good(&self, context: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
+        steered(context, now)
+    }
+
+    fn may_refuse(&self) -> Option<&'static str> {
+        Some(REFUSES)
+    }
+}
+
+impl Knob for Transmit {
+    fn name(&self) -> &'static str {
+        "transmit packet steering"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "CPUs that send through a queue of their own",
+            why: "the completions of other CPUs' packets would be handled on the shielded CPU",
+            since: "2.6.38",
+            source: "Documentation/networking/scaling.rst",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/sys/class/net/*/queues/tx-*/xps_cpus"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Mask
+    }
+
+    fn good(&self, context: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
+        steered(context, now)
+    }
+
+    fn may_refuse(&self) -> Option<&'static str> {
+        Some(REFUSES)
+    }
+}
+
+/// An empty mask switches steering off, which keeps packets away as well.
+fn steered(context: &Context<'_>, now: &Value) -> Option<Value> {
+    let now = now.cpus()?;
+    now.intersects(&context.want.cpus).then(|| Value::Cpus(now.minus(&context.want.cpus)))
+}

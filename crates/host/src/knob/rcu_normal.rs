@@ -1,0 +1,36 @@
+//! Whether RCU may hurry.
+
+use super::{Doc, Knob, at_least};
+use crate::plan::Context;
+use crate::snapshot::{Form, Value};
+
+/// Grace periods are waited for instead of being forced.
+#[derive(Debug)]
+pub(super) struct RcuNormal;
+
+impl Knob for RcuNormal {
+    fn name(&self) -> &'static str {
+        "normal RCU"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "grace periods are waited for instead of being forced",
+            why: "forcing one interrupts every CPU",
+            since: "4.4",
+            source: "Documentation/admin-guide/kernel-parameters.txt",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/sys/kernel/rcu_normal"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Text
+    }
+
+    fn good(&self, _: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
+        at_least(now, 1)
+    }
+}

@@ -1,0 +1,43 @@
+//! The lowest frequency of a CPU.
+
+use super::{Doc, Knob, at_least};
+use crate::plan::Context;
+use crate::snapshot::{Form, Value};
+
+/// The lowest frequency, in kHz, that the governor may choose.
+#[derive(Debug)]
+pub(super) struct ScalingMin;
+
+impl Knob for ScalingMin {
+    fn name(&self) -> &'static str {
+        "lowest frequency"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "the lowest frequency, in kHz, that the governor may choose",
+            why: "at one fixed frequency equal work takes equal time",
+            since: "2.6",
+            source: "Documentation/admin-guide/pm/cpufreq.rst",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_min_freq"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Text
+    }
+
+    fn also_reads(&self) -> &'static [(&'static str, Form)] {
+        &[("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_max_freq", Form::Text)]
+    }
+
+    fn good(&self, context: &Context<'_>, path: &str, now: &Value) -> Option<Value> {
+        {
+            let highest = context.snapshot.file_text(&path.replace("scaling_min_freq", "scaling_max_freq"))?;
+            at_least(now, highest.parse().ok()?)
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Whether idle CPUs give their timers away.
+
+use super::{Doc, Knob, at_most};
+use crate::plan::Context;
+use crate::proc::version::Version;
+use crate::snapshot::{Form, Value};
+
+/// Timers armed on an idle CPU go to a busy one; since 6.9 that is done by the expiring side and does no harm.
+#[derive(Debug)]
+pub(super) struct TimerMigration;
+
+impl Knob for TimerMigration {
+    fn name(&self) -> &'static str {
+        "timer migration"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "timers armed on an idle CPU go to a busy one; since 6.9 that is done by the expiring side and does no harm",
+            why: "before 6.9 a busy shielded CPU would collect the timers of idle ones",
+            since: "2.6.31",
+            source: "Documentation/admin-guide/sysctl/kernel.rst",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/proc/sys/kernel/timer_migration"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Text
+    }
+
+    fn good(&self, context: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
+        (context.snapshot.version() < Version::new(6, 9)).then(|| at_most(now, 0))?
+    }
+}

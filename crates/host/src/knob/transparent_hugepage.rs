@@ -1,0 +1,36 @@
+//! Huge pages for everybody.
+
+use super::{Doc, Knob};
+use crate::plan::Context;
+use crate::snapshot::{Form, Value};
+
+/// Huge pages without being asked for, and how hard a fault tries to make one.
+#[derive(Debug)]
+pub(super) struct TransparentHugepage;
+
+impl Knob for TransparentHugepage {
+    fn name(&self) -> &'static str {
+        "transparent huge pages"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "huge pages without being asked for, and how hard a fault tries to make one",
+            why: "faults that compact memory take milliseconds; who asks (madvise) still gets them",
+            since: "2.6.38",
+            source: "Documentation/admin-guide/mm/transhuge.rst",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/transparent_hugepage/defrag"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Choice
+    }
+
+    fn good(&self, _: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
+        (now.text()? == "always").then(|| Value::Text("madvise".to_owned()))
+    }
+}

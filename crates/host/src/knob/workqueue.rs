@@ -1,0 +1,36 @@
+//! Where unbound work items run.
+
+use super::{Doc, Knob, without_shield};
+use crate::plan::Context;
+use crate::snapshot::{Form, Value};
+
+/// CPUs on which unbound work items run, in all and per workqueue.
+#[derive(Debug)]
+pub(super) struct Workqueue;
+
+impl Knob for Workqueue {
+    fn name(&self) -> &'static str {
+        "workqueue cpumask"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "CPUs on which unbound work items run, in all and per workqueue",
+            why: "the kernel's unbound work stays on the housekeeping CPUs",
+            since: "4.2",
+            source: "Documentation/core-api/workqueue.rst",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Mask
+    }
+
+    fn good(&self, context: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
+        without_shield(context, now)
+    }
+}

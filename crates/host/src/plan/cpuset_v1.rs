@@ -1,0 +1,190 @@
+//! Cpusets of cgroup version 1: everybody moves into a housekeeping cpuset, the shield gets one of its own.
+//!
+//! Moving a task sets no mask, so nothing sticks to it: brought back, it follows its old cpuset again.
+
+use super::{Backend, Context, Draft, PlanError};
+use crate::snapshot::{Cgroup, Form, Snapshot, Target, Value};
+use base::CpuSet;
+
+/// The cpuset that everybody moves into.
+const HOUSEKEEPING: &str = "tahti.housekeeping";
+/// The shield's own.
+const SHIELD: &str = "tahti.shield";
+
+/// The back-end for cgroup version 1.
+#[derive(Debug)]
+pub(super) struct CpusetV1;
+
+fn mount(snapshot: &Snapshot) -> &str {
+    match &snapshot.cgroup {
+        Cgroup::V1 { mount } => mount,
+        _ => "",
+    }
+}
+
+/// Somebody else's cpusets that hold shielded CPUs, the deepest first.
+fn others<'a>(context: &'a Context<'_>) -> Vec<(&'a str, CpuSet)> {
+    let mount = mount(context.snapshot);
+    let own = CpusetV1.own_dirs(context.snapshot);
+    let inside_own = |dir: &str| own.iter().any(|own| dir == own || dir.starts_with(&format!("{own}/")));
+    let mut found: Vec<(&str, CpuSet)> = (context.snapshot.dirs.iter())
+        .filter(|dir| *dir != mount && !inside_own(dir))
+        .filter_map(|dir| Some((dir.as_str(), context.snapshot.file_cpus(&format!("{dir}/cpuset.cpus"))?)))
+        .filter(|(_, cpus)| cpus.intersects(&context.want.cpus))
+        .collect();
+    found.sort_by_key(|(dir, _)| std::cmp::Reverse(dir.matches('/').count()));
+    found
+}
+
+/// Whether the cpuset in `dir`, or one below it, holds a task that must not be touched.
+fn holds_spared(context: &Context<'_>, dir: &str) -> bool {
+    let Some(path) = context.snapshot.cpuset_of_dir(dir) else { return false };
+    context.snapshot.tasks.values().any(|task| {
+        let inside = |cpuset: &str| cpuset == path || cpuset.starts_with(&format!("{path}/"));
+        task.cpuset.as_deref().is_some_and(inside) && context.spare.contains(task)
+    })
+}
+
+impl Backend for CpusetV1 {
+    fn name(&self) -> &'static str {
+        "cpuset (cgroup v1)"
+    }
+
+    fn check(&self, context: &Context<'_>, errors: &mut Vec<PlanError>) {
+        for (dir, cpus) in others(context) {
+            let exclusive = context.snapshot.file_text(&format!("{dir}/cpuset.cpu_exclusive")) == Some("1");
+            if holds_spared(context, dir) {
+                continue;
+            }
+            if exclusive {
+                let cpus = cpus.and(&context.want.cpus);
+                errors.push(PlanError::Overlap { dir: dir.to_owned(), cpus });
+            } else if cpus.is_subset(&context.want.cpus) {
+                errors.push(PlanError::OnlyHere { dir: dir.to_owned(), cpus });
+            }
+        }
+        let blocked: Vec<_> = context.deadline_in_the_way().collect();
+        if !blocked.is_empty() {
+            errors.push(PlanError::Deadline { tasks: blocked });
+        }
+    }
+
+    fn steps(&self, context: &Context<'_>, draft: &mut Draft) {
+        let (mount, shield) = (mount(context.snapshot), &context.want.cpus);
+        let mems = context.snapshot.file_text(&format!("{mount}/cpuset.mems")).unwrap_or("0").to_owned();
+        for (name, cpus, why) in [
+            (HOUSEKEEPING, context.housekeeping, "everybody else's tasks move here"),
+            (SHIELD, *shield, "the shield's own tasks belong here"),
+        ] {
+            let dir = format!("{mount}/{name}");
+            cpuset(context, draft, &dir, cpus, &mems, why);
+        }
+        let spared = shrink_others(context, draft);
+        move_tasks(context, draft);
+        balance(context, draft, spared);
+        context.note_bound(draft);
+    }
+
+    fn shield_dir(&self, snapshot: &Snapshot) -> Option<String> {
+        Some(format!("{}/{SHIELD}", mount(snapshot)))
+    }
+
+    fn own_dirs(&self, snapshot: &Snapshot) -> Vec<String> {
+        let mount = mount(snapshot);
+        vec![format!("{mount}/{HOUSEKEEPING}"), format!("{mount}/{SHIELD}")]
+    }
+}
+
+/// One of our own cpusets. What a new one holds before is known.
+fn cpuset(context: &Context<'_>, draft: &mut Draft, dir: &str, cpus: CpuSet, mems: &str, why: &str) {
+    let fresh = !context.snapshot.dirs.contains(dir);
+    draft.step(context, Target::Dir { path: dir.to_owned() }, Value::Present, dir, why);
+    for (name, form, empty, to) in [
+        ("cpuset.mems", Form::Text, Value::Text(String::new()), Value::Text(mems.to_owned())),
+        ("cpuset.cpus", Form::List, Value::Cpus(CpuSet::EMPTY), Value::Cpus(cpus)),
+    ] {
+        let target = Target::File { path: format!("{dir}/{name}"), form };
+        let from = if fresh { empty } else { context.snapshot.get(&target) };
+        draft.step_from(target, from, to, &format!("{dir}/{name}"), why);
+    }
+}
+
+/// Takes the shielded CPUs out of everybody else's cpusets; says whether one had to be left.
+fn shrink_others(context: &Context<'_>, draft: &mut Draft) -> bool {
+    let mut left = false;
+    for (dir, cpus) in others(context) {
+        if holds_spared(context, dir) {
+            draft.note(dir, "keeps the shielded CPUs: it holds tasks that are to be spared".to_owned());
+            left = true;
+            continue;
+        }
+        let path = format!("{dir}/cpuset.cpus");
+        let target = Target::File { path: path.clone(), form: Form::List };
+        let to = Value::Cpus(cpus.minus(&context.want.cpus));
+        draft.step(context, target, to, &path, "its tasks may run on the shielded CPUs");
+    }
+    left
+}
+
+/// Tasks at the top go into the housekeeping cpuset; those in other cpusets followed when these shrank.
+fn move_tasks(context: &Context<'_>, draft: &mut Draft) {
+    for (key, task) in context.intruders() {
+        let at_top = task.cpuset.as_deref() == Some("/");
+        if context.spare.contains(task) || task.bound || !at_top || is_kthreadd(key.tid, task.kernel) {
+            continue;
+        }
+        let mut there = task.clone();
+        there.cpuset = Some(format!("/{HOUSEKEEPING}"));
+        there.follow(&context.housekeeping);
+        let label = format!("task {} ({})", key.tid, task.comm);
+        let why = "it may run on the shielded CPUs";
+        let place = Value::Place(there.place());
+        let step = draft.step(context, Target::Task { key: *key }, place, &label, why);
+        if let Some(step) = step {
+            step.may_refuse = Some(
+                if task.kernel { "some kernel threads refuse to be moved" } else { "the task may be ending" }
+                    .to_owned(),
+            );
+        }
+    }
+}
+
+/// kthreadd never moves: threads that it starts get their places from the kernel, not from it.
+fn is_kthreadd(tid: i32, kernel: bool) -> bool {
+    kernel && tid == 2
+}
+
+/// Nobody else may take the shield's CPUs, and no balancer looks at them.
+fn balance(context: &Context<'_>, draft: &mut Draft, spared_cpuset: bool) {
+    let (mount, snapshot) = (mount(context.snapshot), context.snapshot);
+    let spared_at_top = snapshot
+        .tasks
+        .values()
+        .any(|task| context.spare.contains(task) && task.cpuset.as_deref() == Some("/") && task.cpus.count() > 1);
+    if spared_cpuset || spared_at_top {
+        draft.note(
+            "load balancing",
+            "stays on across the shield: tasks that are to be spared use all CPUs and need it".to_owned(),
+        );
+        return;
+    }
+    let shield = format!("{mount}/{SHIELD}");
+    let fresh = !snapshot.dirs.contains(&shield);
+    for (dir, name, initial, to, why) in [
+        (shield.as_str(), "cpuset.cpu_exclusive", "0", "1", "no other cpuset may take these CPUs"),
+        (
+            shield.as_str(),
+            "cpuset.sched_load_balance",
+            "1",
+            "0",
+            "the balancer brings work to idle CPUs, and costs time",
+        ),
+        (mount, "cpuset.sched_load_balance", "1", "0", "or the top cpuset would balance across the shield"),
+    ] {
+        let target = Target::File { path: format!("{dir}/{name}"), form: Form::Text };
+        let from = if fresh && dir == shield { Value::Text(initial.into()) } else { snapshot.get(&target) };
+        if from != Value::Absent {
+            draft.step_from(target, from, Value::Text(to.into()), &format!("{dir}/{name}"), why);
+        }
+    }
+}

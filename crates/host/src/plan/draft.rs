@@ -1,0 +1,111 @@
+//! A plan in the making.
+
+use super::{Backend, Note, Plan, Spare, Step, Want, housekeeping};
+use crate::snapshot::{Class, Snapshot, Target, Task, TaskKey, Value};
+use base::CpuSet;
+
+/// What every part of a plan looks at.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// The machine.
+    pub snapshot: &'a Snapshot,
+    /// What is asked for.
+    pub want: &'a Want,
+    /// The CPUs for everybody else.
+    pub housekeeping: CpuSet,
+    /// Who must not be touched.
+    pub spare: Spare,
+    /// The shield's own cpuset, as tasks name it.
+    pub shield_cpuset: Option<String>,
+}
+
+impl<'a> Context<'a> {
+    /// Looks at `snapshot` with `want` in mind.
+    #[must_use]
+    pub fn new(snapshot: &'a Snapshot, want: &'a Want, backend: &dyn Backend) -> Self {
+        let dir = backend.shield_dir(snapshot);
+        Self {
+            snapshot,
+            want,
+            housekeeping: housekeeping(snapshot, &want.cpus),
+            spare: Spare::new(snapshot, want),
+            shield_cpuset: dir.and_then(|dir| snapshot.cpuset_of_dir(&dir).map(str::to_owned)),
+        }
+    }
+
+    /// Whether a task belongs into the shield: it was put into the shield's cpuset.
+    #[must_use]
+    pub fn is_resident(&self, task: &Task) -> bool {
+        let (Some(own), Some(cpuset)) = (&self.shield_cpuset, &task.cpuset) else { return false };
+        cpuset == own || cpuset.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    /// Tasks that may run on the shielded CPUs and do not belong there.
+    pub fn intruders(&self) -> impl Iterator<Item = (&TaskKey, &Task)> {
+        let on_shield = |task: &Task| task.cpus.intersects(&self.want.cpus) && !self.is_resident(task);
+        self.snapshot.tasks.iter().filter(move |(_, task)| on_shield(task))
+    }
+
+    /// DEADLINE threads that may run on the shielded CPUs: the kernel refuses to take CPUs from them.
+    pub fn deadline_in_the_way(&self) -> impl Iterator<Item = (i32, String)> {
+        let deadline = self.intruders().filter(|(_, task)| task.class == Class::Deadline && !self.spare.contains(task));
+        deadline.map(|(key, task)| (key.tid, task.comm.clone()))
+    }
+
+    /// Says which kernel threads stay because the kernel bound them, and who is spared.
+    pub fn note_bound(&self, draft: &mut Draft) {
+        let bound: Vec<&str> = self.intruders().filter(|(_, task)| task.bound).map(|(_, task)| &*task.comm).collect();
+        if !bound.is_empty() {
+            let text = format!("{} are bound to these CPUs by the kernel and stay: {}", bound.len(), bound.join(" "));
+            draft.note("kernel threads", text);
+        }
+        let spared = self.intruders().filter(|(_, task)| self.spare.contains(task)).count();
+        if spared > 0 {
+            draft.note("spared tasks", format!("{spared} threads keep the shielded CPUs: they are to be spared"));
+        }
+    }
+}
+
+/// Steps and notes as they are found.
+#[derive(Debug, Default)]
+pub struct Draft {
+    steps: Vec<Step>,
+    notes: Vec<Note>,
+}
+
+impl Draft {
+    /// Adds a step, unless the value stands there already.
+    pub fn step(
+        &mut self,
+        context: &Context<'_>,
+        target: Target,
+        to: Value,
+        label: &str,
+        why: &str,
+    ) -> Option<&mut Step> {
+        let from = context.snapshot.get(&target);
+        if from == to {
+            return None;
+        }
+        let step = Step { target, label: label.to_owned(), from, to, why: why.to_owned(), may_refuse: None };
+        self.steps.push(step);
+        self.steps.last_mut()
+    }
+
+    /// Adds a step whose old value is known to be `from`, though the snapshot does not have it yet.
+    pub fn step_from(&mut self, target: Target, from: Value, to: Value, label: &str, why: &str) {
+        if from != to {
+            let step = Step { target, label: label.to_owned(), from, to, why: why.to_owned(), may_refuse: None };
+            self.steps.push(step);
+        }
+    }
+
+    /// Adds something to know.
+    pub fn note(&mut self, about: &str, text: String) {
+        self.notes.push(Note { about: about.to_owned(), text });
+    }
+
+    pub(super) fn finish(self, backend: &str, boot: Vec<Note>) -> Plan {
+        Plan { backend: backend.to_owned(), steps: self.steps, notes: self.notes, boot }
+    }
+}

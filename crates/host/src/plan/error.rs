@@ -1,0 +1,101 @@
+//! Why a shield cannot be: everything at once, each with its remedy.
+
+use base::CpuSet;
+use std::fmt;
+
+/// One reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// No CPU was named.
+    NoCpus,
+    /// CPUs that this machine does not have.
+    Impossible {
+        /// Those.
+        cpus: CpuSet,
+        /// What there is.
+        online: CpuSet,
+    },
+    /// CPUs that are switched off.
+    Offline {
+        /// Those.
+        cpus: CpuSet,
+    },
+    /// No CPU would be left for everybody else.
+    AllCpus {
+        /// All there are.
+        online: CpuSet,
+    },
+    /// Somebody else's cpuset holds these CPUs for itself.
+    Overlap {
+        /// That cpuset's directory.
+        dir: String,
+        /// The CPUs in both.
+        cpus: CpuSet,
+    },
+    /// A cpuset would be left without any CPU.
+    OnlyHere {
+        /// That cpuset's directory.
+        dir: String,
+        /// Its CPUs.
+        cpus: CpuSet,
+    },
+    /// DEADLINE reservations that the kernel will not take off these CPUs.
+    Deadline {
+        /// Thread and name of each.
+        tasks: Vec<(i32, String)>,
+    },
+}
+
+/// Every reason why a shield cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanErrors(pub Vec<PlanError>);
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCpus => f.write_str("no CPU to shield: name them, such as --cpus 2-3"),
+            Self::Impossible { cpus, online } => {
+                write!(f, "this machine has no CPU {cpus}: its CPUs are {online}")
+            }
+            Self::Offline { cpus } => {
+                write!(
+                    f,
+                    "CPUs {cpus} are offline: switch them on (/sys/devices/system/cpu/cpuN/online) or leave them out"
+                )
+            }
+            Self::AllCpus { online } => {
+                write!(
+                    f,
+                    "all CPUs ({online}) would be shielded and none left for everybody else: leave at least one out"
+                )
+            }
+            Self::Overlap { dir, cpus } => {
+                write!(f, "{dir} already has CPUs {cpus} for itself: shield others, or give that cpuset up")
+            }
+            Self::OnlyHere { dir, cpus } => {
+                write!(
+                    f,
+                    "{dir} has only CPUs {cpus}, all to be shielded: give its tasks other CPUs first, or shield others"
+                )
+            }
+            Self::Deadline { tasks } => {
+                f.write_str(
+                    "DEADLINE reservations would block the shield, end them or give them another class first:",
+                )?;
+                tasks.iter().try_for_each(|(tid, comm)| write!(f, " {comm} (thread {tid})"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for PlanErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = self.0.iter();
+        if let Some(first) = lines.next() {
+            first.fmt(f)?;
+        }
+        lines.try_for_each(|error| write!(f, "\n{error}"))
+    }
+}
+
+impl std::error::Error for PlanErrors {}

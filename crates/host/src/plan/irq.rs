@@ -1,0 +1,45 @@
+//! Steps that keep interrupts away.
+
+use super::{Context, Draft};
+use crate::snapshot::{Form, Target, Value};
+
+/// The affinity that interrupts get which are asked for later.
+const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
+
+/// Why an interrupt may refuse.
+const REFUSES: &str = "the kernel manages this interrupt itself, or its chip cannot move it; \
+    boot with isolcpus=managed_irq, or give the device fewer queues";
+
+/// irqbalance is told first, or it would undo the rest.
+pub(super) fn irqbalance(context: &Context<'_>, draft: &mut Draft) {
+    let Some(irqbalance) = &context.snapshot.irqbalance else { return };
+    let banned = irqbalance.banned.or(&context.want.cpus);
+    draft.step(
+        context,
+        Target::Irqbalance,
+        Value::Cpus(banned),
+        "irqbalance",
+        "or it would bring the interrupts back every ten seconds",
+    );
+}
+
+/// Takes the shielded CPUs out of every interrupt's affinity, and out of the default.
+pub(super) fn interrupts(context: &Context<'_>, draft: &mut Draft) {
+    let shield = &context.want.cpus;
+    if let Some(now) = context.snapshot.file_cpus(DEFAULT_AFFINITY) {
+        let left = now.minus(shield);
+        let to = if left.is_empty() { context.housekeeping } else { left };
+        let target = Target::File { path: DEFAULT_AFFINITY.into(), form: Form::Mask };
+        draft.step(context, target, Value::Cpus(to), "new interrupts", "devices that come later stay away too");
+    }
+    for (key, irq) in context.snapshot.irqs.iter().filter(|(_, irq)| irq.requested.intersects(shield)) {
+        let left = irq.requested.minus(shield).and(&context.snapshot.cpus.online);
+        let to = if left.is_empty() { context.housekeeping } else { left };
+        let label = format!("interrupt {} ({key})", irq.number);
+        let target = Target::Irq { key: key.clone() };
+        let step = draft.step(context, target, Value::Cpus(to), &label, "its handler would interrupt the shielded CPU");
+        if let Some(step) = step {
+            step.may_refuse = Some(REFUSES.into());
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Shielding CPUs as a value: what would be written, from what to what, and why.
+//!
+//! [`plan`] looks at a snapshot and says every write; nothing here writes. The plan leaves no choice to
+//! whoever executes it. [`model`] says what the machine becomes, [`revert`] the way back, [`verify`] what
+//! is not as planned, [`release`] the way back from what is there now.
+//!
+//! Where tasks are kept is a [`Backend`]: one file each (`cpuset_v1`, `affinity`). To add one, implement the
+//! trait in a file of its own and name it in [`backend`]; everything else (interrupts, knobs, order,
+//! errors, properties) is shared.
+
+mod affinity;
+mod cpuset_v1;
+mod draft;
+mod error;
+mod irq;
+mod release;
+mod spare;
+mod step;
+mod verify;
+mod want;
+
+pub use draft::{Context, Draft};
+pub use error::{PlanError, PlanErrors};
+pub use release::{Kept, Release, release};
+pub use spare::Spare;
+pub use step::{Note, Plan, Step};
+pub use verify::{Drift, verify};
+pub use want::{Profile, Want};
+
+use crate::knob;
+use crate::snapshot::{Cgroup, Snapshot};
+use base::CpuSet;
+use std::fmt::Debug;
+
+/// A way of keeping tasks off the shielded CPUs.
+pub trait Backend: Debug + Sync {
+    /// Its name, for people.
+    fn name(&self) -> &'static str;
+
+    /// What stands against this shield; found before the first write.
+    fn check(&self, context: &Context<'_>, errors: &mut Vec<PlanError>);
+
+    /// The steps that empty the CPUs of tasks, in order.
+    fn steps(&self, context: &Context<'_>, draft: &mut Draft);
+
+    /// The directory whose tasks are the shield's own, if the back-end has one.
+    fn shield_dir(&self, snapshot: &Snapshot) -> Option<String>;
+
+    /// Directories that the back-end makes, the shield's last; whoever is found in them is brought back.
+    fn own_dirs(&self, snapshot: &Snapshot) -> Vec<String>;
+}
+
+/// The back-end for this machine.
+#[must_use]
+pub fn backend(snapshot: &Snapshot) -> &'static dyn Backend {
+    match snapshot.cgroup {
+        Cgroup::V1 { .. } => &cpuset_v1::CpusetV1,
+        Cgroup::None | Cgroup::V2 { .. } => &affinity::Affinity,
+    }
+}
+
+/// Plans the shield that is wanted; an empty plan says that it stands.
+///
+/// # Errors
+/// Everything that stands against it, at once.
+pub fn plan(snapshot: &Snapshot, want: &Want) -> Result<Plan, PlanErrors> {
+    let backend = backend(snapshot);
+    let context = Context::new(snapshot, want, backend);
+    let mut errors = Vec::new();
+    want.check(&context, &mut errors);
+    if errors.is_empty() {
+        backend.check(&context, &mut errors);
+    }
+    if !errors.is_empty() {
+        return Err(PlanErrors(errors));
+    }
+    let mut draft = Draft::default();
+    irq::irqbalance(&context, &mut draft);
+    backend.steps(&context, &mut draft);
+    irq::interrupts(&context, &mut draft);
+    knob::steps(&context, &mut draft);
+    let siblings = snapshot.cpus.siblings_of(&want.cpus).and(&snapshot.cpus.online);
+    if !siblings.is_empty() {
+        draft.note(
+            "hardware threads",
+            format!(
+                "CPUs {siblings} share their cores with the shield and slow it down when they work; \
+                 shield them too (--cpus {}), or switch them off",
+                want.cpus.or(&siblings)
+            ),
+        );
+    }
+    Ok(draft.finish(backend.name(), knob::boot::parameters(&context)))
+}
+
+/// The way back: each step turned round, the last one first.
+///
+/// Steps inside a directory that the plan made need no way back but the directory's removal.
+#[must_use]
+pub fn revert(plan: &Plan) -> Plan {
+    Plan { steps: release::turned(&plan.steps), ..Plan::default() }
+}
+
+/// What the machine becomes if every step succeeds.
+#[must_use]
+pub fn model(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
+    let mut machine = snapshot.clone();
+    for step in &plan.steps {
+        machine.set(&step.target, &step.to);
+    }
+    machine
+}
+
+/// The CPUs left for everybody else.
+#[must_use]
+pub fn housekeeping(snapshot: &Snapshot, shield: &CpuSet) -> CpuSet {
+    let left = snapshot.cpus.online.minus(shield);
+    let balanced = left.minus(&snapshot.cpus.isolated);
+    if balanced.is_empty() { left } else { balanced }
+}
+
+#[cfg(test)]
+mod tests;

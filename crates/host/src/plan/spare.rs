@@ -1,0 +1,66 @@
+//! Who must not be touched.
+
+use super::Want;
+use crate::snapshot::{Snapshot, Task};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A process chain longer than this is a loop in a damaged snapshot.
+const GENERATIONS_MAX: usize = 4096;
+
+/// The processes that a shield leaves alone.
+///
+/// A spared process keeps its threads and its descendants, those born later included. The nearest named
+/// ancestor decides: what descends from the asking process, or from the one that started it, is not spared
+/// only because an ancestor further up is.
+#[derive(Clone, Debug, Default)]
+pub struct Spare {
+    processes: BTreeSet<i32>,
+}
+
+impl Spare {
+    /// Finds them.
+    #[must_use]
+    pub fn new(snapshot: &Snapshot, want: &Want) -> Self {
+        if want.spare.is_empty() {
+            return Self::default();
+        }
+        let named: BTreeSet<i32> = want.spare.iter().copied().collect();
+        let own: BTreeSet<i32> = want.own.iter().copied().filter(|pid| !named.contains(pid)).collect();
+        let users = snapshot.tasks.values().filter(|task| !task.kernel);
+        let parents: BTreeMap<i32, i32> = users.map(|task| (task.tgid, task.ppid)).collect();
+        // A thread may be named by its own id.
+        let leaders = snapshot.tasks.iter().filter(|(key, _)| named.contains(&key.tid)).map(|(_, task)| task.tgid);
+        let named: BTreeSet<i32> = named.iter().copied().chain(leaders).collect();
+        let spared = |&process: &i32| {
+            let mut at = process;
+            for _ in 0..GENERATIONS_MAX {
+                if named.contains(&at) {
+                    return true;
+                }
+                if own.contains(&at) {
+                    return false;
+                }
+                match parents.get(&at) {
+                    Some(&parent) if parent != at => at = parent,
+                    _ => return false,
+                }
+            }
+            false
+        };
+        let kernel = snapshot.tasks.values().filter(|task| task.kernel && named.contains(&task.tgid));
+        let kernel = kernel.map(|task| task.tgid);
+        Self { processes: parents.keys().copied().filter(spared).chain(kernel).collect() }
+    }
+
+    /// Whether nobody is spared.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// Whether this task must not be touched.
+    #[must_use]
+    pub fn contains(&self, task: &Task) -> bool {
+        self.processes.contains(&task.tgid)
+    }
+}

@@ -1,0 +1,40 @@
+//! What is not as planned, found by looking again.
+
+use super::Step;
+use crate::snapshot::{Snapshot, Target, Value};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A value that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Drift {
+    /// Where.
+    pub target: Target,
+    /// Its name for people.
+    pub label: String,
+    /// What was written.
+    pub expected: Value,
+    /// What stands there.
+    pub found: Value,
+}
+
+/// Compares a machine with the steps that were taken; tasks that ended and devices that went are no drift.
+#[must_use]
+pub fn verify(snapshot: &Snapshot, steps: &[Step]) -> Vec<Drift> {
+    let last: BTreeMap<&Target, &Step> = steps.iter().map(|step| (&step.target, step)).collect();
+    let drift = |step: &&Step| {
+        let found = snapshot.get(&step.target);
+        let gone = found == Value::Absent && !matches!(step.target, Target::Dir { .. } | Target::File { .. });
+        (!gone && !found.agrees(&step.to)).then(|| Drift {
+            target: step.target.clone(),
+            label: step.label.clone(),
+            expected: step.to.clone(),
+            found,
+        })
+    };
+    steps
+        .iter()
+        .filter(|step| last.get(&step.target).is_some_and(|it| std::ptr::eq(*it, *step)))
+        .filter_map(|step| drift(&step))
+        .collect()
+}

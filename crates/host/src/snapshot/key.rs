@@ -1,0 +1,67 @@
+//! Names that stay the same while numbers are reused: tasks and interrupts.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A thread: its id and its start time, since ids are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct TaskKey {
+    /// The thread's id.
+    pub tid: i32,
+    /// Its start, in clock ticks since boot.
+    pub start: u64,
+}
+
+/// An interrupt: its device and action, since numbers move (`PCI-MSIX-0000:00:02.0 1-edge virtio1-req.0`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IrqKey(pub String);
+
+impl fmt::Display for IrqKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text that names no task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadKey;
+
+impl fmt::Display for BadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected TID@START, such as 1388@258348")
+    }
+}
+
+impl std::error::Error for BadKey {}
+
+impl fmt::Display for TaskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.tid, self.start)
+    }
+}
+
+impl FromStr for TaskKey {
+    type Err = BadKey;
+
+    fn from_str(text: &str) -> Result<Self, BadKey> {
+        let (tid, start) = text.split_once('@').ok_or(BadKey)?;
+        Ok(Self { tid: tid.parse().map_err(|_| BadKey)?, start: start.parse().map_err(|_| BadKey)? })
+    }
+}
+
+impl From<TaskKey> for String {
+    fn from(key: TaskKey) -> Self {
+        key.to_string()
+    }
+}
+
+impl TryFrom<String> for TaskKey {
+    type Error = BadKey;
+
+    fn try_from(text: String) -> Result<Self, BadKey> {
+        text.parse()
+    }
+}

@@ -1,0 +1,90 @@
+//! A thread as a plan sees it.
+
+use base::CpuSet;
+use serde::{Deserialize, Serialize};
+
+/// One thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Its own name.
+    pub comm: String,
+    /// The process that it belongs to.
+    pub tgid: i32,
+    /// The parent process.
+    pub ppid: i32,
+    /// Whether it is the kernel's.
+    pub kernel: bool,
+    /// Whether the kernel bound it and refuses to move it (`PF_NO_SETAFFINITY`).
+    pub bound: bool,
+    /// How it is scheduled.
+    pub class: Class,
+    /// The CPUs on which it may run.
+    pub cpus: CpuSet,
+    /// A mask that was set for this thread and is not just its cpuset's. Found by comparing, since the
+    /// kernel does not tell.
+    pub own: Option<CpuSet>,
+    /// Its cpuset, `/` at the top; `None` where there are no cpusets.
+    pub cpuset: Option<String>,
+}
+
+/// A scheduling class, without its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Time sharing: other, batch, idle, or one that this build does not know.
+    Sharing,
+    /// FIFO or round robin.
+    RealTime,
+    /// A reservation.
+    Deadline,
+}
+
+impl Class {
+    /// From the kernel's `SCHED_…` number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Self {
+        match number {
+            1 | 2 => Self::RealTime,
+            6 => Self::Deadline,
+            _ => Self::Sharing,
+        }
+    }
+}
+
+/// Where a task may run: its cpuset, and its mask within.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The cpuset, `/` at the top; `None` where there are no cpusets.
+    pub cpuset: Option<String>,
+    /// The mask.
+    pub cpus: CpuSet,
+    /// Whether the mask was set for this task, or is just what its cpuset offers: then it is never
+    /// written, so that the task goes on following its cpuset.
+    pub own: bool,
+}
+
+impl Place {
+    /// Whether a task at either place may run on the same CPUs for the same reason, as far as can be read.
+    #[must_use]
+    pub fn agrees(&self, other: &Self) -> bool {
+        self.cpuset == other.cpuset && self.cpus == other.cpus
+    }
+}
+
+impl Task {
+    /// Where it may run.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place { cpuset: self.cpuset.clone(), cpus: self.cpus, own: self.own == Some(self.cpus) }
+    }
+
+    /// Takes the mask that the kernel gives it in a cpuset that offers `effective`: what was set for it as
+    /// far as that is offered, else all that is offered.
+    pub fn follow(&mut self, effective: &CpuSet) {
+        if self.bound {
+            return;
+        }
+        let own = self.own.map(|own| own.and(effective)).filter(|own| !own.is_empty());
+        self.cpus = own.unwrap_or(*effective);
+    }
+}

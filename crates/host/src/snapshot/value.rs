@@ -1,0 +1,183 @@
+//! What a step changes, and the values it takes: normalised, so that texts that mean the same are equal.
+
+use super::{IrqKey, Place, TaskKey};
+use base::CpuSet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Something on the machine that a step sets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Target {
+    /// A cgroup directory, made and removed.
+    Dir {
+        /// Its absolute path.
+        path: String,
+    },
+    /// A kernel file.
+    File {
+        /// Its absolute path.
+        path: String,
+        /// How its text is read and written.
+        form: Form,
+    },
+    /// An interrupt's requested CPUs.
+    Irq {
+        /// Which interrupt.
+        key: IrqKey,
+    },
+    /// A thread's place.
+    Task {
+        /// Which thread.
+        key: TaskKey,
+    },
+    /// The CPUs that irqbalance keeps away from.
+    Irqbalance,
+}
+
+/// How a kernel file writes its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// One text.
+    Text,
+    /// CPUs as a list (`0-3,6`).
+    List,
+    /// CPUs as a hexadecimal mask (`4f`).
+    Mask,
+    /// Words of which one is chosen (`always [madvise] never`).
+    Choice,
+}
+
+/// A target's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Value {
+    /// Not there: a directory that does not exist, a task that has ended.
+    Absent,
+    /// There: a directory.
+    Present,
+    /// A text, trimmed.
+    Text(String),
+    /// CPUs, in whatever notation.
+    Cpus(CpuSet),
+    /// A task's place.
+    Place(Place),
+}
+
+impl Form {
+    /// Reads a file's text; a text that is not of this form is kept as it stands.
+    #[must_use]
+    pub fn read(self, text: &str) -> Value {
+        let text = text.trim();
+        let cpus = match self {
+            Self::Text => None,
+            Self::List => text.parse().ok(),
+            Self::Mask => CpuSet::from_mask(text).ok(),
+            Self::Choice => {
+                let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+                return Value::Text(chosen.unwrap_or(text).to_owned());
+            }
+        };
+        cpus.map_or_else(|| Value::Text(text.to_owned()), Value::Cpus)
+    }
+
+    /// The text to write for `value`; nothing for a value that no file can hold.
+    #[must_use]
+    pub fn write(self, value: &Value) -> Option<String> {
+        match value {
+            Value::Text(text) => Some(text.clone()),
+            Value::Cpus(cpus) if self == Self::Mask => {
+                let mut mask = String::new();
+                // Writing to a string cannot fail.
+                let _ = cpus.write_mask(&mut mask);
+                Some(mask)
+            }
+            // A list is ended by a newline: an empty write would not reach the kernel at all.
+            Value::Cpus(cpus) => Some(format!("{cpus}\n")),
+            Value::Absent | Value::Present | Value::Place(_) => None,
+        }
+    }
+}
+
+impl Value {
+    /// The CPUs, if that is what it is.
+    #[must_use]
+    pub fn cpus(&self) -> Option<CpuSet> {
+        match self {
+            Self::Cpus(cpus) => Some(*cpus),
+            _ => None,
+        }
+    }
+
+    /// Whether both say the same, as far as the machine can be asked.
+    #[must_use]
+    pub fn agrees(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Place(a), Self::Place(b)) => a.agrees(b),
+            _ => self == other,
+        }
+    }
+
+    /// The text, if that is what it is.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("absent"),
+            Self::Present => f.write_str("present"),
+            Self::Text(text) if text.is_empty() => f.write_str("empty"),
+            Self::Text(text) => f.write_str(text),
+            Self::Cpus(cpus) if cpus.is_empty() => f.write_str("none"),
+            Self::Cpus(cpus) => cpus.fmt(f),
+            Self::Place(Place { cpuset: Some(cpuset), cpus, .. }) => write!(f, "{cpuset} on {cpus}"),
+            Self::Place(Place { cpuset: None, cpus, .. }) => cpus.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dir { path } | Self::File { path, .. } => f.write_str(path),
+            Self::Irq { key } => write!(f, "interrupt {key}"),
+            Self::Task { key } => write!(f, "task {}", key.tid),
+            Self::Irqbalance => f.write_str("irqbalance's banned CPUs"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_mean_the_same_are_equal() {
+        for (form, a, b) in [
+            (Form::List, "0-3\n", "0,1,2,3"),
+            (Form::Mask, "00000000,0000000f\n", "f"),
+            (Form::Choice, "always [madvise] never\n", "madvise"),
+            (Form::Text, "10\n", "10"),
+        ] {
+            assert_eq!(form.read(a), form.read(b), "{form:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for (form, text) in
+            [(Form::List, "0-1,4"), (Form::Mask, "3"), (Form::Choice, "never"), (Form::Text, "n/a"), (Form::List, "")]
+        {
+            let value = form.read(text);
+            assert_eq!(form.read(&form.write(&value).unwrap()), value, "{form:?}");
+        }
+    }
+}
