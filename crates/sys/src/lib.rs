@@ -11,6 +11,7 @@ pub mod clock;
 mod error;
 pub mod facts;
 pub mod mem;
+pub mod machine;
 pub mod probe;
 pub mod root;
 pub mod sched;

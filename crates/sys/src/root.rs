@@ -109,6 +109,39 @@ impl RootDir {
         Ok(names)
     }
 
+    /// The names of a directory's subdirectories, sorted.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn subdirs(&self, path: &str) -> Result<Vec<String>> {
+        let doing = || format!("list {path}");
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.path(path)).doing(doing)? {
+            let entry = entry.doing(doing)?;
+            if entry.file_type().doing(doing)?.is_dir() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Makes one directory; its parent must exist.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn make_dir(&self, path: &str) -> Result<()> {
+        rustix::fs::mkdir(self.path(path), Mode::from_raw_mode(0o755)).doing(|| format!("make directory {path}"))
+    }
+
+    /// Removes one empty directory (a cgroup without tasks and children counts as empty).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn remove_dir(&self, path: &str) -> Result<()> {
+        rustix::fs::rmdir(self.path(path)).doing(|| format!("remove directory {path}"))
+    }
+
     /// Whether something is at `path`.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {

@@ -1,0 +1,264 @@
+//! Reads a [`Snapshot`] below a root directory in one pass.
+//!
+//! A task that ends meanwhile is left out; everything else that cannot be read is an error or, where the
+//! kernel may lack the file, an absence.
+
+use crate::error::Result;
+use crate::root::RootDir;
+use base::CpuSet;
+use host::knob;
+use host::proc::cgroup::memberships;
+use host::proc::interrupts::Interrupts;
+use host::proc::mountinfo::{Mount, mounts};
+use host::proc::status;
+use host::proc::task_stat::{self, Stat};
+use host::snapshot::{Cgroup, Class, Cpus, Form, Irq, IrqKey, Snapshot, Task, TaskKey, Value};
+use std::collections::{BTreeMap, HashMap};
+
+/// More cpusets than anybody makes; a tree beyond that is read no further.
+const CPUSETS_MAX: usize = 1 << 16;
+
+const CPU: &str = "/sys/devices/system/cpu";
+
+/// Reads the machine; per-CPU knobs are read for `cpus` alone.
+///
+/// # Errors
+/// The kernel's, for a file that every machine has.
+pub fn snapshot(root: &RootDir, cpus: &CpuSet) -> Result<Snapshot> {
+    let mut snapshot = Snapshot {
+        boot_id: trimmed(root, "/proc/sys/kernel/random/boot_id").unwrap_or_default(),
+        kernel: trimmed(root, "/proc/sys/kernel/osrelease").unwrap_or_default(),
+        boot_line: trimmed(root, "/proc/cmdline").unwrap_or_default(),
+        cpus: read_cpus(root)?,
+        ..Snapshot::default()
+    };
+    snapshot.cgroup = read_cgroup(root);
+    read_cpusets(root, &mut snapshot);
+    read_tasks(root, &mut snapshot)?;
+    snapshot.irqs = read_irqs(root);
+    for pattern in knob::patterns(cpus) {
+        read_pattern(root, &pattern.path, pattern.form, &mut snapshot.files);
+    }
+    Ok(snapshot)
+}
+
+fn trimmed(root: &RootDir, path: &str) -> Option<String> {
+    root.read(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn list(root: &RootDir, path: &str) -> Option<CpuSet> {
+    root.read(path).ok()?.parse().ok()
+}
+
+fn read_cpus(root: &RootDir) -> Result<Cpus> {
+    let online: CpuSet = root.read(&format!("{CPU}/online"))?.parse().unwrap_or_default();
+    let mut cpus = Cpus {
+        possible: list(root, &format!("{CPU}/possible")).unwrap_or(online),
+        online,
+        isolated: list(root, &format!("{CPU}/isolated")).unwrap_or_default(),
+        nohz_full: list(root, &format!("{CPU}/nohz_full")).unwrap_or_default(),
+        ..Cpus::default()
+    };
+    for cpu in &online {
+        if let Some(group) = list(root, &format!("{CPU}/cpu{cpu}/topology/thread_siblings_list"))
+            && group.count() > 1
+            && !cpus.siblings.contains(&group)
+        {
+            cpus.siblings.push(group);
+        }
+    }
+    let nodes = "/sys/devices/system/node";
+    for name in root.list(nodes).unwrap_or_default() {
+        if let Some(number) = name.strip_prefix("node").and_then(|number| number.parse().ok())
+            && let Some(here) = list(root, &format!("{nodes}/{name}/cpulist"))
+        {
+            cpus.nodes.insert(number, here);
+        }
+    }
+    Ok(cpus)
+}
+
+/// Which hierarchy has the cpuset controller.
+fn read_cgroup(root: &RootDir) -> Cgroup {
+    let text = root.read("/proc/self/mountinfo").unwrap_or_default();
+    let has_cpuset = |mount: &Mount<'_>| match mount.kind {
+        "cgroup" => mount.has("cpuset"),
+        "cgroup2" => {
+            let controllers = root.read(&format!("{}/cgroup.controllers", mount.point)).unwrap_or_default();
+            controllers.split_whitespace().any(|name| name == "cpuset")
+        }
+        _ => false,
+    };
+    match mounts(&text).find(has_cpuset) {
+        None => Cgroup::None,
+        Some(Mount { point, kind: "cgroup", .. }) => Cgroup::V1 { mount: point.into_owned() },
+        Some(Mount { point, .. }) => {
+            Cgroup::V2 { mount: point.into_owned(), systemd: root.exists("/run/systemd/system") }
+        }
+    }
+}
+
+/// Every cpuset with its files.
+fn read_cpusets(root: &RootDir, snapshot: &mut Snapshot) {
+    let (mount, files): (_, &[(&str, Form)]) = match &snapshot.cgroup {
+        Cgroup::None => return,
+        Cgroup::V1 { mount } => (
+            mount.clone(),
+            &[
+                ("cpuset.cpus", Form::List),
+                ("cpuset.mems", Form::Text),
+                ("cpuset.cpu_exclusive", Form::Text),
+                ("cpuset.sched_load_balance", Form::Text),
+            ],
+        ),
+        Cgroup::V2 { mount, .. } => (
+            mount.clone(),
+            &[
+                ("cpuset.cpus", Form::List),
+                ("cpuset.cpus.effective", Form::List),
+                ("cpuset.cpus.exclusive", Form::List),
+                ("cpuset.cpus.exclusive.effective", Form::List),
+                ("cpuset.cpus.isolated", Form::List),
+                ("cpuset.cpus.partition", Form::Text),
+                ("cpuset.mems", Form::Text),
+                ("cgroup.subtree_control", Form::Text),
+            ],
+        ),
+    };
+    let mut waiting = vec![mount];
+    while let Some(dir) = waiting.pop() {
+        if snapshot.dirs.len() >= CPUSETS_MAX {
+            return;
+        }
+        for (name, form) in files {
+            let path = format!("{dir}/{name}");
+            if let Ok(text) = root.read(&path) {
+                snapshot.files.insert(path, form.read(&text));
+            }
+        }
+        for name in root.subdirs(&dir).unwrap_or_default() {
+            waiting.push(format!("{dir}/{name}"));
+        }
+        snapshot.dirs.insert(dir);
+    }
+}
+
+/// Every thread, each with two files; cpusets of version 1 say themselves who is in them.
+fn read_tasks(root: &RootDir, snapshot: &mut Snapshot) -> Result<()> {
+    let mut members: HashMap<i32, String> = HashMap::new();
+    if let Cgroup::V1 { .. } = snapshot.cgroup {
+        for dir in &snapshot.dirs {
+            let Some(path) = snapshot.cpuset_of_dir(dir) else { continue };
+            for tid in root.read(&format!("{dir}/tasks")).unwrap_or_default().lines() {
+                if let Ok(tid) = tid.parse() {
+                    members.insert(tid, path.to_owned());
+                }
+            }
+        }
+    }
+    let cpuset_of = |tid: i32, folder: &str| -> Option<String> {
+        match members.get(&tid) {
+            Some(path) => Some(path.clone()),
+            None => cpuset_path(&root.read(&format!("{folder}/cgroup")).ok()?, &snapshot.cgroup).map(str::to_owned),
+        }
+    };
+    let mut effective: HashMap<String, CpuSet> = HashMap::new();
+    for name in root.list("/proc")? {
+        let Ok(pid) = name.parse::<i32>() else { continue };
+        let leader = format!("/proc/{pid}");
+        let Some(first) = root.read(&format!("{leader}/stat")).ok().and_then(|text| Stat::parse(&text)) else {
+            continue;
+        };
+        // A kernel thread is alone in its process, as is most everybody else.
+        let threads = if first.flags & task_stat::KTHREAD == 0 { root.list(&format!("{leader}/task")).ok() } else { None };
+        for tid in threads.unwrap_or_else(|| vec![name.clone()]) {
+            let Ok(tid) = tid.parse::<i32>() else { continue };
+            let folder = if tid == pid { leader.clone() } else { format!("{leader}/task/{tid}") };
+            let stat = if tid == pid {
+                Some(first.clone())
+            } else {
+                root.read(&format!("{folder}/stat")).ok().and_then(|text| Stat::parse(&text))
+            };
+            let status = root.read(&format!("{folder}/status")).ok().and_then(|text| status::cpus_allowed(&text).ok());
+            let (Some(stat), Some(allowed)) = (stat, status) else { continue };
+            let cpuset = cpuset_of(tid, &folder);
+            let offered = match &cpuset {
+                None => snapshot.cpus.online,
+                Some(path) => *effective.entry(path.clone()).or_insert_with(|| snapshot.effective(path)),
+            };
+            // What is said of CPUs that are off, nobody can read back.
+            let cpus = allowed.and(&snapshot.cpus.online);
+            let task = Task {
+                tgid: pid,
+                ppid: stat.ppid,
+                kernel: stat.flags & task_stat::KTHREAD != 0,
+                bound: stat.flags & task_stat::NO_SETAFFINITY != 0,
+                class: Class::from_number(stat.policy),
+                own: (cpus != offered).then_some(cpus),
+                cpus,
+                comm: stat.comm,
+                cpuset,
+            };
+            snapshot.tasks.insert(TaskKey { tid, start: stat.start }, task);
+        }
+    }
+    Ok(())
+}
+
+/// A task's cpuset, as its `cgroup` file says it.
+#[must_use]
+pub fn cpuset_path<'a>(text: &'a str, cgroup: &Cgroup) -> Option<&'a str> {
+    let mut all = memberships(text);
+    let found = match cgroup {
+        Cgroup::None => None,
+        Cgroup::V1 { .. } => all.find(|membership| membership.has("cpuset")),
+        Cgroup::V2 { .. } => all.find(|membership| membership.is_v2()),
+    };
+    found.map(|membership| membership.path)
+}
+
+/// The name that an interrupt keeps when its number moves; equal ones are told apart by their order.
+#[must_use]
+pub fn irq_keys(table: &Interrupts<'_>) -> BTreeMap<IrqKey, u32> {
+    let mut keys = BTreeMap::new();
+    for row in &table.rows {
+        let Some(number) = row.number() else { continue };
+        let name = row.device_and_action();
+        let mut key = IrqKey(name.clone());
+        let mut copy = 2;
+        while keys.contains_key(&key) {
+            key = IrqKey(format!("{name} #{copy}"));
+            copy += 1;
+        }
+        keys.insert(key, number);
+    }
+    keys
+}
+
+fn read_irqs(root: &RootDir) -> BTreeMap<IrqKey, Irq> {
+    let text = root.read("/proc/interrupts").unwrap_or_default();
+    let Ok(table) = Interrupts::parse(&text) else { return BTreeMap::new() };
+    let read = |(key, number)| {
+        let requested = list(root, &format!("/proc/irq/{number}/smp_affinity_list"))?;
+        let effective = list(root, &format!("/proc/irq/{number}/effective_affinity_list"));
+        Some((key, Irq { number, requested, effective }))
+    };
+    irq_keys(&table).into_iter().filter_map(read).collect()
+}
+
+/// Reads the files that `path` means; `*` stands for part of one name.
+fn read_pattern(root: &RootDir, path: &str, form: Form, files: &mut BTreeMap<String, Value>) {
+    let Some(star) = path.find('*') else {
+        if let Ok(text) = root.read(path) {
+            files.insert(path.to_owned(), form.read(&text));
+        }
+        return;
+    };
+    let dir_end = path[..star].rfind('/').unwrap_or(0);
+    let name_end = path[star..].find('/').map_or(path.len(), |at| star + at);
+    for name in root.list(&path[..dir_end]).unwrap_or_default() {
+        if knob::is_match(&path[dir_end + 1..name_end], &name) {
+            read_pattern(root, &format!("{}/{name}{}", &path[..dir_end], &path[name_end..]), form, files);
+        }
+    }
+}
