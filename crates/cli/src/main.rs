@@ -9,6 +9,7 @@ mod doctor;
 mod logs;
 mod ps;
 mod up;
+mod shield;
 
 /// Turns a multi-core Linux machine into a real-time controller, and proves that its deadlines hold.
 #[derive(Parser)]
@@ -31,6 +32,7 @@ enum Command {
     Signal(control::SignalArgs),
     Top(ps::TopArgs),
     Up(up::Args),
+    Shield(shield::Args),
 }
 
 /// A command line that is not understood (`EX_USAGE` of sysexits.h): 1 and 2 belong to the commands.
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Signal(args) => control::signal(args),
         Command::Top(args) => ps::top(args),
         Command::Up(args) => up::run(args),
+        Command::Shield(args) => shield::run(args),
     }
 }
 

@@ -8,3 +8,6 @@
 pub mod keeper;
 pub mod launch;
 pub mod supervisor;
+mod run_dir;
+pub mod shield;
+pub use run_dir::RunDir;

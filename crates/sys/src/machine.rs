@@ -170,7 +170,8 @@ fn read_tasks(root: &RootDir, snapshot: &mut Snapshot) -> Result<()> {
             continue;
         };
         // A kernel thread is alone in its process, as is most everybody else.
-        let threads = if first.flags & task_stat::KTHREAD == 0 { root.list(&format!("{leader}/task")).ok() } else { None };
+        let threads =
+            if first.flags & task_stat::KTHREAD == 0 { root.list(&format!("{leader}/task")).ok() } else { None };
         for tid in threads.unwrap_or_else(|| vec![name.clone()]) {
             let Ok(tid) = tid.parse::<i32>() else { continue };
             let folder = if tid == pid { leader.clone() } else { format!("{leader}/task/{tid}") };

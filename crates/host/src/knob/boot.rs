@@ -10,9 +10,11 @@ pub fn parameters(context: &Context<'_>) -> Vec<Note> {
     let line = BootLine::parse(&context.snapshot.boot_line);
     let (shield, mut out) = (&context.want.cpus, Vec::new());
     let mut add = |about: String, text: &str| out.push(Note { about, text: text.to_owned() });
-    let covers = |name: &str| line.cpus(name).flatten().is_some_and(|cpus| shield.is_subset(&cpus));
+    let possible = &context.snapshot.cpus.possible;
+    let last = possible.iter().last().unwrap_or(0);
+    let covers = |name: &str| line.cpus(name, last).flatten().is_some_and(|cpus| shield.is_subset(&cpus));
     let managed =
-        line.isolcpus().is_some_and(|it| it.managed_irq && it.cpus.is_some_and(|cpus| shield.is_subset(&cpus)));
+        line.isolcpus(last).is_some_and(|it| it.managed_irq && it.cpus.is_some_and(|cpus| shield.is_subset(&cpus)));
     if !managed {
         add(
             format!("isolcpus=managed_irq,{shield}"),

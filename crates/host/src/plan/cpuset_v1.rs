@@ -3,7 +3,7 @@
 //! Moving a task sets no mask, so nothing sticks to it: brought back, it follows its old cpuset again.
 
 use super::{Backend, Context, Draft, PlanError};
-use crate::snapshot::{Cgroup, Form, Snapshot, Target, Value};
+use crate::snapshot::{Cgroup, Form, Snapshot, Target, Task, Value};
 use base::CpuSet;
 
 /// The cpuset that everybody moves into.
@@ -130,7 +130,7 @@ fn shrink_others(context: &Context<'_>, draft: &mut Draft) -> bool {
 fn move_tasks(context: &Context<'_>, draft: &mut Draft) {
     for (key, task) in context.intruders() {
         let at_top = task.cpuset.as_deref() == Some("/");
-        if context.spare.contains(task) || task.bound || !at_top || is_kthreadd(key.tid, task.kernel) {
+        if context.spare.contains(task) || task.bound || !at_top || stays(key.tid, task) {
             continue;
         }
         let mut there = task.clone();
@@ -149,9 +149,10 @@ fn move_tasks(context: &Context<'_>, draft: &mut Draft) {
     }
 }
 
-/// kthreadd never moves: threads that it starts get their places from the kernel, not from it.
-fn is_kthreadd(tid: i32, kernel: bool) -> bool {
-    kernel && tid == 2
+/// kthreadd never moves: threads that it starts get their places from the kernel, not from it. The thread
+/// of an interrupt follows its interrupt.
+fn stays(tid: i32, task: &Task) -> bool {
+    task.kernel && (tid == 2 || task.comm.starts_with("irq/"))
 }
 
 /// Nobody else may take the shield's CPUs, and no balancer looks at them.

@@ -1,0 +1,157 @@
+//! `tahti shield`: CPUs kept free of everybody else's tasks, interrupts and movable kernel work.
+
+mod print;
+
+use base::CpuSet;
+use clap::Subcommand;
+use host::plan::{self, Profile, Want};
+use keep::RunDir;
+use keep::shield::machine::{Machine, RealMachine};
+use keep::shield::{self, journal::Journal};
+use std::process::ExitCode;
+use sys::root::RootDir;
+
+/// Keep CPUs free of everybody else's tasks, interrupts and movable kernel work; undo it exactly.
+///
+/// Exit codes: 0 as asked for; 1 the shield stands or is released, but something is not as it should be
+/// (it is listed); 2 nothing was done, the message says why.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Say every write that apply would do, and what nothing can move; writes nothing
+    Plan {
+        #[command(flatten)]
+        wish: Wish,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make the shield; again: repair it
+    Apply {
+        #[command(flatten)]
+        wish: Wish,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Look again whether everything is as it was written; exit 1 if not
+    Verify {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give the machine back as it was
+    Release {
+        /// Write the old values over what somebody else wrote meanwhile, too
+        #[arg(long)]
+        force: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Wish {
+    /// The CPUs to keep free, such as 2-3,6; the shield that stands, if there is one
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// What they are kept free for: control-loop (sleeps between cycles) or polling (never sleeps)
+    #[arg(long)]
+    profile: Option<Profile>,
+    /// Processes that must not be touched, nor their descendants
+    #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
+    spare: Vec<i32>,
+}
+
+/// Nothing was done.
+const NOTHING_DONE: u8 = 2;
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let root = RootDir::machine();
+    let dir = RunDir::from_env();
+    let result = match args.verb {
+        Verb::Plan { wish, json } => show_plan(&root, &dir, wish, json),
+        Verb::Apply { wish, json } => apply(&root, &dir, wish, json),
+        Verb::Verify { json } => verify(&root, &dir, json),
+        Verb::Release { force, json } => release(&root, &dir, force, json),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("tahti: {error}");
+        ExitCode::from(NOTHING_DONE)
+    })
+}
+
+type Outcome = Result<ExitCode, String>;
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// What is asked for, completed from the shield that stands.
+fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
+    let stands = shield::current(root, dir).map_err(text)?;
+    let stands = stands.as_ref().map(|journal| &journal.want);
+    let cpus = wish.cpus.or(stands.map(|want| want.cpus)).ok_or("no CPU to shield: name them, such as --cpus 2-3")?;
+    let same = stands.filter(|want| want.cpus == cpus);
+    let profile = wish.profile.or(same.map(|want| want.profile)).unwrap_or_default();
+    let spare =
+        if wish.spare.is_empty() { same.map(|want| want.spare.clone()).unwrap_or_default() } else { wish.spare };
+    Ok(Want { cpus, profile, spare, own: shield::own_processes() })
+}
+
+fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
+    let want = want(root, dir, wish)?;
+    let snapshot = RealMachine::new(root).snapshot(&want.cpus).map_err(text)?;
+    let plan = plan::plan(&snapshot, &want).map_err(text)?;
+    if json {
+        print::json(&plan)?
+    } else {
+        print::plan(&want, &plan)
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn apply(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
+    let want = want(root, dir, wish)?;
+    let applied = shield::apply(root, &want, dir).map_err(text)?;
+    if json {
+        print::json(&applied)?
+    } else {
+        print::applied(&applied)
+    }
+    Ok(ExitCode::from(u8::from(!applied.drift.is_empty())))
+}
+
+/// The shield that stands.
+fn standing(root: &RootDir, dir: &RunDir) -> Result<Journal, String> {
+    shield::current(root, dir).map_err(text)?.ok_or_else(|| "no shield stands: make one with tahti shield apply".into())
+}
+
+fn verify(root: &RootDir, dir: &RunDir, json: bool) -> Outcome {
+    let journal = standing(root, dir)?;
+    let snapshot = RealMachine::new(root).snapshot(&journal.want.cpus).map_err(text)?;
+    let drift = shield::drift(&snapshot, &journal);
+    if json {
+        print::json(&drift)?
+    } else {
+        print::drift(&journal, &drift)
+    }
+    Ok(ExitCode::from(u8::from(!drift.is_empty())))
+}
+
+fn release(root: &RootDir, dir: &RunDir, force: bool, json: bool) -> Outcome {
+    let released = shield::release(root, dir, force).map_err(text)?;
+    if json {
+        print::json(&released)?
+    } else {
+        print::released(&released)
+    }
+    Ok(ExitCode::from(u8::from(!released.is_whole())))
+}

@@ -1,0 +1,141 @@
+//! What `tahti shield` says.
+
+use host::plan::{Drift, Note, Plan, Step, Want};
+use host::snapshot::Target;
+use keep::shield::journal::{Journal, Refused};
+use keep::shield::{Applied, Released};
+use serde::Serialize;
+
+/// Names in one line before the rest is only counted.
+const NAMES_MAX: usize = 6;
+
+/// Prints a value as JSON.
+pub(super) fn json(value: &impl Serialize) -> Result<(), String> {
+    println!("{}", serde_json::to_string_pretty(value).map_err(|error| error.to_string())?);
+    Ok(())
+}
+
+/// Prints a plan: tasks of one kind in one line, everything else step by step.
+pub(super) fn plan(want: &Want, plan: &Plan) {
+    println!("Shield of CPUs {} (profile {}) by {}:", want.cpus, want.profile, plan.backend);
+    if plan.steps.is_empty() {
+        println!("  nothing to do: it stands");
+    }
+    let mut steps = plan.steps.as_slice();
+    while let Some(step) = steps.first() {
+        let alike = steps.iter().take_while(|next| is_like(step, next)).count();
+        if alike > 1 {
+            println!("  {} tasks -> {}", alike, step.to);
+            println!("      {}", some(steps[..alike].iter().map(|step| step.label.trim_start_matches("task "))));
+        } else {
+            println!("  {}: {} -> {}", step.label, step.from, step.to);
+        }
+        println!("      {}", step.why);
+        steps = &steps[alike..];
+    }
+    notes(&plan.notes);
+    boot(&plan.boot);
+}
+
+/// Whether two steps do the same to two tasks.
+fn is_like(a: &Step, b: &Step) -> bool {
+    let task = |step: &Step| matches!(step.target, Target::Task { .. });
+    a.target == b.target || (task(a) && task(b) && a.to == b.to && a.from == b.from && a.why == b.why)
+}
+
+/// A few names, and how many more.
+fn some<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    match names.len().checked_sub(NAMES_MAX) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..NAMES_MAX].join(", ")),
+    }
+}
+
+fn notes(notes: &[Note]) {
+    if !notes.is_empty() {
+        println!("\nTo know:");
+    }
+    for note in notes {
+        println!("  {}: {}", note.about, note.text);
+    }
+}
+
+fn boot(notes: &[Note]) {
+    if !notes.is_empty() {
+        println!("\nOnly boot parameters can do more:");
+    }
+    for note in notes {
+        println!("  {:<32} {}", note.about, note.text);
+    }
+}
+
+fn refused(refused: &[Refused]) {
+    if !refused.is_empty() {
+        println!("\nRefused by the kernel:");
+    }
+    for refused in refused {
+        println!("  {}: {}", refused.label, refused.answer);
+        if !refused.why.is_empty() {
+            println!("      {}", refused.why);
+        }
+    }
+}
+
+fn drifted(drift: &[Drift]) {
+    for drift in drift {
+        println!("  {}: wrote {}, found {}", drift.label, drift.expected, drift.found);
+    }
+}
+
+/// Prints what apply did.
+pub(super) fn applied(applied: &Applied) {
+    if let Some(found) = &applied.found {
+        println!("{found}");
+    }
+    let Want { cpus, profile, .. } = &applied.want;
+    if applied.rounds == 0 {
+        println!("CPUs {cpus} are shielded already (profile {profile}): nothing to do");
+    } else {
+        let Applied { writes, rounds, backend, .. } = applied;
+        println!("CPUs {cpus} are shielded (profile {profile}) by {backend}: {writes} writes in {rounds} rounds");
+    }
+    refused(&applied.refused);
+    notes(&applied.notes);
+    boot(&applied.boot);
+    if !applied.drift.is_empty() {
+        println!("\nNot as written:");
+        drifted(&applied.drift);
+    }
+}
+
+/// Prints what is not as written.
+pub(super) fn drift(journal: &Journal, drift: &[Drift]) {
+    let steps: usize = journal.rounds.iter().map(Vec::len).sum();
+    if drift.is_empty() {
+        println!("CPUs {}: all {steps} values are as they were written", journal.want.cpus);
+    } else {
+        println!("CPUs {}: {} of {steps} values are not as they were written", journal.want.cpus, drift.len());
+        drifted(drift);
+        println!("tahti shield apply writes them again");
+    }
+    refused(&journal.refused);
+}
+
+/// Prints what release did.
+pub(super) fn released(released: &Released) {
+    if released.other_boot {
+        println!("a journal from another boot was removed: that boot's end undid what it described");
+    }
+    match &released.want {
+        None => println!("no shield stands: nothing to do"),
+        Some(want) => println!("CPUs {} are released: {} writes", want.cpus, released.writes),
+    }
+    if !released.kept.is_empty() {
+        println!("\nLeft as somebody else wrote them (tahti shield release --force writes the old values):");
+    }
+    for kept in &released.kept {
+        println!("  {}: was {}, we wrote {}, found {}", kept.label, kept.before, kept.ours, kept.found);
+    }
+    refused(&released.refused);
+}

@@ -1,0 +1,115 @@
+//! `/run/tahti`: what must survive tahti itself, until the next boot.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The directory of tahti's run-time state.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// `$TAHTI_RUN`, or `/run/tahti`.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::at(std::env::var_os("TAHTI_RUN").map_or_else(|| PathBuf::from("/run/tahti"), PathBuf::from))
+    }
+
+    /// Another directory, for tests.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the directory if it is missing; only root may look inside.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn make(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.path)
+    }
+
+    /// A file's content; nothing if there is no such file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read(&self, name: &str) -> io::Result<Option<String>> {
+        match fs::read_to_string(self.path.join(name)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces a file: whoever reads finds the old content or the new, never a part, even after a kill
+    /// or a full file system.
+    ///
+    /// # Errors
+    /// The kernel's; the old content stands then.
+    pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
+        self.make()?;
+        let next = self.path.join(format!("{name}.next"));
+        let written = (|| {
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&next, self.path.join(name))?;
+            File::open(&self.path)?.sync_all()
+        })();
+        if written.is_err() {
+            // The half-written file would only keep room; the error that matters is the first.
+            let _ = fs::remove_file(&next);
+        }
+        written
+    }
+
+    /// Removes a file; it is no error if it is not there.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Takes a lock that ends with the returned file, or with the process.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn lock(&self, name: &str) -> io::Result<File> {
+        self.make()?;
+        let path = self.path.join(name);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_removed_twice() {
+        let dir = RunDir::at(std::env::temp_dir().join(format!("tahti-run-dir-{}", std::process::id())));
+        assert_eq!(dir.read("a").unwrap(), None);
+        dir.replace("a", "one").unwrap();
+        dir.replace("a", "two").unwrap();
+        assert_eq!(dir.read("a").unwrap().as_deref(), Some("two"));
+        assert!(!dir.path().join("a.next").exists());
+        dir.remove("a").unwrap();
+        dir.remove("a").unwrap();
+        fs::remove_dir_all(dir.path()).unwrap();
+    }
+}

@@ -1,0 +1,173 @@
+//! The machine that a plan is executed on: the real one, or a model in tests.
+
+use super::fault;
+use base::CpuSet;
+use host::plan::Step;
+use host::proc::interrupts::Interrupts;
+use host::proc::task_stat::Stat;
+use host::snapshot::{Cgroup, IrqKey, Place, Snapshot, Target, TaskKey, Value};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use sys::Error;
+use sys::root::RootDir;
+
+/// What the executor needs of a machine.
+pub trait Machine {
+    /// The kernel's name for this boot.
+    fn boot_id(&mut self) -> String;
+
+    /// The machine as a value; per-CPU knobs for `cpus`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn snapshot(&mut self, cpus: &CpuSet) -> Result<Snapshot, Error>;
+
+    /// A target's value now; what has gone is [`Value::Absent`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn read(&mut self, target: &Target) -> Result<Value, Error>;
+
+    /// Sets the step's target to its `to`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn write(&mut self, step: &Step) -> Result<(), Error>;
+}
+
+/// The machine below a root directory.
+#[derive(Debug)]
+pub struct RealMachine {
+    root: RootDir,
+    cgroup: Cgroup,
+    irqs: BTreeMap<IrqKey, u32>,
+}
+
+impl RealMachine {
+    /// The machine below `root`.
+    #[must_use]
+    pub fn new(root: &RootDir) -> Self {
+        Self { root: root.clone(), cgroup: Cgroup::None, irqs: BTreeMap::new() }
+    }
+
+    /// The interrupt's number now: they move when a device comes back.
+    fn number(&mut self, key: &IrqKey) -> Option<u32> {
+        if self.irqs.is_empty() {
+            self.irqs = sys::machine::irq_keys(&Interrupts::parse(&self.root.read("/proc/interrupts").ok()?).ok()?);
+        }
+        self.irqs.get(key).copied()
+    }
+
+    /// Whether the thread is still the one that was seen.
+    fn lives(&self, key: TaskKey) -> bool {
+        let stat = self.root.read(&format!("/proc/{}/stat", key.tid)).ok().and_then(|text| Stat::parse(&text));
+        stat.is_some_and(|stat| stat.start == key.start)
+    }
+
+    fn place(&self, key: TaskKey) -> Result<Value, Error> {
+        if !self.lives(key) {
+            return Ok(Value::Absent);
+        }
+        let cpuset = match &self.cgroup {
+            Cgroup::None => None,
+            cgroup => match self.root.read(&format!("/proc/{}/cgroup", key.tid)) {
+                Ok(text) => sys::machine::cpuset_path(&text, cgroup).map(str::to_owned),
+                Err(error) if is_gone(error.errno) => return Ok(Value::Absent),
+                Err(error) => return Err(error),
+            },
+        };
+        match sys::sched::affinity(key.tid) {
+            Ok(cpus) => Ok(Value::Place(Place { cpuset, cpus, own: false })),
+            Err(error) if is_gone(error.errno) => Ok(Value::Absent),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn set_place(&self, key: TaskKey, from: &Value, to: &Place) -> Result<(), Error> {
+        let moves = !matches!(from, Value::Place(from) if from.cpuset == to.cpuset);
+        let entry = match &self.cgroup {
+            Cgroup::None => None,
+            Cgroup::V1 { mount } => Some((mount, "tasks")),
+            Cgroup::V2 { mount, .. } => Some((mount, "cgroup.procs")),
+        };
+        if let (true, Some(cpuset), Some((mount, file))) = (moves, &to.cpuset, entry) {
+            let dir = if cpuset == "/" { "" } else { cpuset };
+            self.root.write(&format!("{mount}{dir}/{file}"), &key.tid.to_string())?;
+        }
+        // The cpuset has brought the mask along, unless it is one of the task's own or there is no cpuset.
+        if (to.own || !moves) && sys::sched::affinity(key.tid)? != to.cpus {
+            sys::sched::set_affinity(key.tid, &to.cpus)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the answer says that what was asked for has ended or gone.
+pub(super) fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::SRCH | Errno::NODEV)
+}
+
+fn unknown(what: &Target, errno: Errno) -> Error {
+    Error { doing: format!("find {what}"), errno }
+}
+
+impl Machine for RealMachine {
+    fn boot_id(&mut self) -> String {
+        let text = self.root.read("/proc/sys/kernel/random/boot_id");
+        text.map(|text| text.trim().to_owned()).unwrap_or_default()
+    }
+
+    fn snapshot(&mut self, cpus: &CpuSet) -> Result<Snapshot, Error> {
+        let mut snapshot = sys::machine::snapshot(&self.root, cpus)?;
+        self.cgroup.clone_from(&snapshot.cgroup);
+        self.irqs = snapshot.irqs.iter().map(|(key, irq)| (key.clone(), irq.number)).collect();
+        if self.root.is_machine() {
+            snapshot.irqbalance = super::irqbalance::ask(&self.root);
+        }
+        Ok(snapshot)
+    }
+
+    fn read(&mut self, target: &Target) -> Result<Value, Error> {
+        let file = |path: &str, form: host::snapshot::Form| match self.root.read(path) {
+            Ok(text) => Ok(form.read(&text)),
+            Err(error) if is_gone(error.errno) => Ok(Value::Absent),
+            Err(error) => Err(error),
+        };
+        match target {
+            Target::Dir { path } if self.root.exists(path) => Ok(Value::Present),
+            Target::Dir { .. } => Ok(Value::Absent),
+            Target::File { path, form } => file(path, *form),
+            Target::Task { key } => self.place(*key),
+            Target::Irq { key } => match self.number(key) {
+                None => Ok(Value::Absent),
+                Some(number) => match self.root.read(&format!("/proc/irq/{number}/smp_affinity_list")) {
+                    Ok(text) => Ok(host::snapshot::Form::List.read(&text)),
+                    Err(error) if is_gone(error.errno) => Ok(Value::Absent),
+                    Err(error) => Err(error),
+                },
+            },
+            Target::Irqbalance => {
+                Ok(super::irqbalance::ask(&self.root).map_or(Value::Absent, |it| Value::Cpus(it.banned)))
+            }
+        }
+    }
+
+    fn write(&mut self, step: &Step) -> Result<(), Error> {
+        fault::before_write();
+        match (&step.target, &step.to) {
+            (Target::Dir { path }, Value::Present) => self.root.make_dir(path),
+            (Target::Dir { path }, Value::Absent) => self.root.remove_dir(path),
+            (Target::File { path, form }, to) => match form.write(to) {
+                Some(text) => self.root.write(path, &text),
+                None => Err(unknown(&step.target, Errno::INVAL)),
+            },
+            (Target::Irq { key }, Value::Cpus(cpus)) => match self.number(key) {
+                Some(number) => self.root.write(&format!("/proc/irq/{number}/smp_affinity_list"), &cpus.to_string()),
+                None => Err(unknown(&step.target, Errno::NOENT)),
+            },
+            (Target::Task { key }, Value::Place(to)) => self.set_place(*key, &step.from, to),
+            (Target::Irqbalance, Value::Cpus(cpus)) => super::irqbalance::ban(&self.root, cpus),
+            _ => Err(unknown(&step.target, Errno::INVAL)),
+        }
+    }
+}

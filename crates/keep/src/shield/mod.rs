@@ -1,0 +1,380 @@
+//! The CPU shield on the real machine: applied, looked after, given up.
+//!
+//! `host::plan` decides; here the plan is written down ([`journal`]), executed ([`executor`]) on the machine
+//! ([`machine`]), and verified by looking again. Whatever kills this process at whatever moment, the journal
+//! holds every old value, and the next [`apply`] or [`release`] puts them back.
+
+pub mod executor;
+mod fault;
+mod irqbalance;
+pub mod journal;
+pub mod machine;
+
+use crate::RunDir;
+use executor::{Stopped, execute};
+use host::plan::{self, Drift, Kept, Note, PlanErrors, Profile, Step, Want};
+use host::snapshot::{Cgroup, Snapshot, Target};
+use journal::{Found, Journal, Refused, State};
+use machine::{Machine, RealMachine};
+use serde::{Deserialize, Serialize};
+use sys::root::RootDir;
+
+/// Tasks fork while they are moved; a machine that still has newcomers after so many rounds never settles.
+const ROUNDS_MAX: usize = 16;
+
+/// Only one tahti at a time changes the shield.
+const LOCK: &str = "shield.lock";
+
+/// Where the shield's own tasks belong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Place {
+    /// Nowhere: their affinity alone puts them on the shielded CPUs.
+    #[default]
+    Affinity,
+    /// A cpuset of version 1.
+    CpusetV1 {
+        /// Its directory.
+        dir: String,
+    },
+    /// A cgroup of version 2.
+    CgroupV2 {
+        /// Its directory.
+        dir: String,
+    },
+}
+
+impl Place {
+    /// The file into which a thread's id is written to bring the thread in (version 2: its process).
+    #[must_use]
+    pub fn entry(&self) -> Option<String> {
+        match self {
+            Self::Affinity => None,
+            Self::CpusetV1 { dir } => Some(format!("{dir}/tasks")),
+            Self::CgroupV2 { dir } => Some(format!("{dir}/cgroup.procs")),
+        }
+    }
+
+    /// Brings thread `tid` in. Its mask is still its own affair: bind it to one CPU afterwards.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn enter(&self, root: &RootDir, tid: i32) -> Result<(), sys::Error> {
+        self.entry().map_or(Ok(()), |file| root.write(&file, &tid.to_string()))
+    }
+}
+
+/// What [`apply`] did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Applied {
+    /// What stands now.
+    pub want: Want,
+    /// How tasks are kept off.
+    pub backend: String,
+    /// Where the shield's own tasks belong.
+    pub place: Place,
+    /// Rounds until the plan was empty.
+    pub rounds: usize,
+    /// Writes that succeeded.
+    pub writes: usize,
+    /// Steps that the kernel refused, with the reason.
+    pub refused: Vec<Refused>,
+    /// What cannot be moved, and what else there is to know.
+    pub notes: Vec<Note>,
+    /// Boot parameters that would do what no run-time step can.
+    pub boot: Vec<Note>,
+    /// What is not as written, found by looking again.
+    pub drift: Vec<Drift>,
+    /// An earlier shield's traces that were found and cleared away first.
+    pub found: Option<String>,
+}
+
+/// What [`release`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Released {
+    /// The CPUs that were shielded; none if there was no shield.
+    pub want: Option<Want>,
+    /// Writes that succeeded.
+    pub writes: usize,
+    /// Values that somebody else changed meanwhile, which were left.
+    pub kept: Vec<Kept>,
+    /// Values that would not go back, with the kernel's answer.
+    pub refused: Vec<Refused>,
+    /// A journal from another boot that was found and removed.
+    pub other_boot: bool,
+}
+
+impl Released {
+    /// Whether everything is as it was before the shield.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.kept.is_empty() && self.refused.is_empty()
+    }
+}
+
+/// Why a shield could not be applied, looked at or released.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// It cannot be; nothing was written.
+    #[error("{0}")]
+    Plan(#[from] PlanErrors),
+    /// The machine could not be read.
+    #[error("{0}")]
+    Machine(#[from] sys::Error),
+    /// The old values could not be written down; nothing was changed.
+    #[error("nothing was changed, since the old values could not be kept in {path}: {error}")]
+    NoJournal {
+        /// The journal.
+        path: String,
+        /// The system's answer.
+        error: String,
+    },
+    /// The journal cannot be read.
+    #[error("{path}: {error}")]
+    Journal {
+        /// The journal.
+        path: String,
+        /// What is wrong.
+        error: String,
+    },
+    /// Another shield stands.
+    #[error("a shield on CPUs {0} (profile {1}) stands already: release it first (tahti shield release)")]
+    Other(base::CpuSet, Profile),
+    /// A value changed between plan and write; what had been done was put back.
+    #[error(
+        "{label} changed while the shield was applied: expected {expected}, found {found}; everything was put back"
+    )]
+    Moved {
+        /// Its name.
+        label: String,
+        /// The value in the plan.
+        expected: String,
+        /// The value found.
+        found: String,
+    },
+    /// The kernel refused a step that the shield cannot do without; what had been done was put back.
+    #[error("{answer}; everything was put back")]
+    Refused {
+        /// The kernel's answer.
+        answer: String,
+    },
+    /// New tasks kept coming.
+    #[error("after {0} rounds there were still new tasks on the shielded CPUs; everything was put back")]
+    Restless(usize),
+}
+
+/// Applies the shield: plan, journal, writes, again until the plan is empty, verified by looking again.
+///
+/// Called again with the same `want` it repairs what has drifted. What an interrupted apply or release left
+/// is put back first.
+///
+/// # Errors
+/// If it cannot be, or cannot be kept track of; then the machine is as it was.
+pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
+    apply_on(&mut RealMachine::new(root), want, dir)
+}
+
+/// Gives the machine back: each old value where ours still stands; what somebody else changed meanwhile is
+/// left and reported, unless `force` is given.
+///
+/// # Errors
+/// If the machine or the journal cannot be read. Called again it does what is left.
+pub fn release(root: &RootDir, dir: &RunDir, force: bool) -> Result<Released, Error> {
+    release_on(&mut RealMachine::new(root), dir, force)
+}
+
+/// The shield that stands, if one does.
+///
+/// # Errors
+/// If the journal cannot be read.
+pub fn current(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
+    let boot = root.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default();
+    match Journal::load(dir, &boot)? {
+        Found::Here(journal) => Ok(Some(*journal)),
+        Found::None | Found::OtherBoot => Ok(None),
+    }
+}
+
+/// [`apply`] on any machine.
+///
+/// # Errors
+/// As there.
+pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
+    let _lock = lock(dir)?;
+    let mut snapshot = machine.snapshot(&want.cpus)?;
+    let mut found = None;
+    let mut journal = match Journal::load(dir, &snapshot.boot_id)? {
+        Found::None => fresh(&snapshot, want),
+        Found::OtherBoot => {
+            found = Some("a journal from another boot was removed: that boot's end undid what it described".to_owned());
+            fresh(&snapshot, want)
+        }
+        Found::Here(journal) => match journal.state {
+            State::Applied if journal.want.cpus == want.cpus && journal.want.profile == want.profile => *journal,
+            State::Applied => return Err(Error::Other(journal.want.cpus, journal.want.profile)),
+            State::Left => Journal { rounds: journal.rounds, ..fresh(&snapshot, want) },
+            State::Applying | State::Releasing => {
+                found = Some("an interrupted shield was found and put back first".to_owned());
+                give_back(machine, dir, *journal, false)?;
+                snapshot = machine.snapshot(&want.cpus)?;
+                match Journal::load(dir, &snapshot.boot_id)? {
+                    Found::Here(left) => Journal { rounds: left.rounds, ..fresh(&snapshot, want) },
+                    Found::None | Found::OtherBoot => fresh(&snapshot, want),
+                }
+            }
+        },
+    };
+    journal.want = want.clone();
+    let (mut rounds, mut writes) = (0, 0);
+    loop {
+        let plan = match plan::plan(&snapshot, want) {
+            Ok(plan) => plan.without(journal.refused.iter().map(|refused| &refused.target)),
+            Err(errors) if journal.rounds.is_empty() => return Err(errors.into()),
+            Err(errors) => {
+                give_back(machine, dir, journal, false)?;
+                return Err(errors.into());
+            }
+        };
+        (journal.notes, journal.boot) = (plan.notes, plan.boot);
+        if plan.steps.is_empty() {
+            break;
+        }
+        if rounds == ROUNDS_MAX {
+            give_back(machine, dir, journal, false)?;
+            return Err(Error::Restless(rounds));
+        }
+        rounds += 1;
+        journal.state = State::Applying;
+        journal.rounds.push(plan.steps);
+        journal.save(dir)?;
+        let outcome = execute(machine, journal.rounds.last().map_or(&[], Vec::as_slice));
+        writes += outcome.writes;
+        journal.refused.extend(outcome.refused);
+        if let Some(stopped) = outcome.stopped {
+            give_back(machine, dir, journal, false)?;
+            return Err(match stopped {
+                Stopped::Moved { label, expected, found } => {
+                    Error::Moved { label, expected: expected.to_string(), found: found.to_string() }
+                }
+                Stopped::Refused(refused) => Error::Refused { answer: refused.answer },
+            });
+        }
+        snapshot = machine.snapshot(&want.cpus)?;
+    }
+    journal.state = State::Applied;
+    journal.save(dir)?;
+    Ok(Applied {
+        want: want.clone(),
+        backend: journal.backend.clone(),
+        place: journal.place.clone(),
+        rounds,
+        writes,
+        drift: drift(&snapshot, &journal),
+        refused: journal.refused,
+        notes: journal.notes,
+        boot: journal.boot,
+        found,
+    })
+}
+
+/// What is not as the journal says; refused steps are known not to be.
+#[must_use]
+pub fn drift(snapshot: &Snapshot, journal: &Journal) -> Vec<Drift> {
+    let mut drift = plan::verify(snapshot, &journal.steps());
+    drift.retain(|drift| !journal.refused.iter().any(|refused| refused.target == drift.target));
+    drift
+}
+
+/// [`release`] on any machine.
+///
+/// # Errors
+/// As there.
+pub fn release_on(machine: &mut dyn Machine, dir: &RunDir, force: bool) -> Result<Released, Error> {
+    let _lock = lock(dir)?;
+    let boot = machine.boot_id();
+    match Journal::load(dir, &boot)? {
+        Found::None => Ok(Released::default()),
+        Found::OtherBoot => Ok(Released { other_boot: true, ..Released::default() }),
+        Found::Here(journal) => give_back(machine, dir, *journal, force),
+    }
+}
+
+/// Puts everything back that the journal says, as far as it is ours; what is left stays in the journal.
+fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, force: bool) -> Result<Released, Error> {
+    journal.state = State::Releasing;
+    journal.save(dir)?;
+    let steps = journal.steps();
+    let mut released = Released { want: Some(journal.want.clone()), ..Released::default() };
+    let mut idle = 0;
+    for _ in 0..ROUNDS_MAX {
+        let snapshot = machine.snapshot(&journal.want.cpus)?;
+        let way = plan::release(&snapshot, &steps, force);
+        released.kept = way.kept;
+        if way.plan.steps.is_empty() {
+            released.refused.clear();
+            break;
+        }
+        // On the way back nothing stops: what will not go now is tried again, and reported in the end.
+        let mut refused = Vec::new();
+        let mut writes = 0;
+        for step in &way.plan.steps {
+            let outcome = execute(machine, std::slice::from_ref(step));
+            writes += outcome.writes;
+            refused.extend(outcome.refused);
+            if let Some(Stopped::Refused(why)) = outcome.stopped {
+                refused.push(why);
+            }
+        }
+        released.writes += writes;
+        released.refused = refused;
+        idle = if writes == 0 { idle + 1 } else { 0 };
+        if idle == 3 {
+            break;
+        }
+        if !released.refused.is_empty() {
+            // A cpuset whose last task is just ending cannot be removed for a moment.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    if released.is_whole() {
+        Journal::remove(dir)?;
+        return Ok(released);
+    }
+    let left = |target: &Target| {
+        released.kept.iter().any(|kept| kept.target == *target)
+            || released.refused.iter().any(|refused| refused.target == *target)
+    };
+    let rest: Vec<Step> = steps.into_iter().filter(|step| left(&step.target)).collect();
+    journal.state = State::Left;
+    journal.rounds = vec![rest];
+    journal.kept.clone_from(&released.kept);
+    journal.refused.clone_from(&released.refused);
+    journal.save(dir)?;
+    Ok(released)
+}
+
+fn fresh(snapshot: &Snapshot, want: &Want) -> Journal {
+    let backend = plan::backend(snapshot);
+    let place = match (&snapshot.cgroup, backend.shield_dir(snapshot)) {
+        (Cgroup::V1 { .. }, Some(dir)) => Place::CpusetV1 { dir },
+        (Cgroup::V2 { .. }, Some(dir)) => Place::CgroupV2 { dir },
+        _ => Place::Affinity,
+    };
+    Journal::new(&snapshot.boot_id, want, backend.name(), place)
+}
+
+fn lock(dir: &RunDir) -> Result<std::fs::File, Error> {
+    let error = |error: std::io::Error| Error::NoJournal {
+        path: dir.path().join(LOCK).display().to_string(),
+        error: error.to_string(),
+    };
+    dir.lock(LOCK).map_err(error)
+}
+
+/// This process and the one that started it: for [`Want::own`].
+#[must_use]
+pub fn own_processes() -> Vec<i32> {
+    let own = rustix::process::getpid();
+    let parent = rustix::process::getppid();
+    std::iter::once(own).chain(parent).map(rustix::process::Pid::as_raw_nonzero).map(i32::from).collect()
+}
