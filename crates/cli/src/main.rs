@@ -8,8 +8,8 @@ mod control;
 mod doctor;
 mod logs;
 mod ps;
-mod up;
 mod shield;
+mod up;
 
 /// Turns a multi-core Linux machine into a real-time controller, and proves that its deadlines hold.
 #[derive(Parser)]
@@ -29,10 +29,10 @@ enum Command {
     Ps(ps::PsArgs),
     Reload(control::ReloadArgs),
     Restart(control::RestartArgs),
+    Shield(shield::Args),
     Signal(control::SignalArgs),
     Top(ps::TopArgs),
     Up(up::Args),
-    Shield(shield::Args),
 }
 
 /// A command line that is not understood (`EX_USAGE` of sysexits.h): 1 and 2 belong to the commands.

@@ -7,7 +7,7 @@
 
 pub mod keeper;
 pub mod launch;
-pub mod supervisor;
 mod run_dir;
 pub mod shield;
+pub mod supervisor;
 pub use run_dir::RunDir;

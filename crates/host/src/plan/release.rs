@@ -154,7 +154,7 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
         let kept = found.cpus.and(&there);
         Place { cpuset: home, cpus: if kept.is_empty() { there } else { kept }, own: true }
     };
-    if !(by_cpuset && by_mask) && !force {
+    if !(force || by_cpuset && by_mask) {
         out.kept.push(Kept {
             target: story.first.target.clone(),
             label: story.first.label.clone(),

@@ -26,9 +26,9 @@ pub enum Stopped {
         /// Its name for people.
         label: String,
         /// What the plan was made from.
-        expected: Value,
+        expected: String,
         /// What stands there.
-        found: Value,
+        found: String,
     },
     /// The kernel refused.
     Refused(Refused),
@@ -53,8 +53,8 @@ pub fn execute(machine: &mut dyn Machine, steps: &[Step]) -> Outcome {
             continue;
         }
         if !found.agrees(&step.from) {
-            let (label, expected) = (step.label.clone(), step.from.clone());
-            outcome.stopped = Some(Stopped::Moved { label, expected, found });
+            let (label, expected) = (step.label.clone(), step.from.to_string());
+            outcome.stopped = Some(Stopped::Moved { label, expected, found: found.to_string() });
             return outcome;
         }
         match machine.write(step) {

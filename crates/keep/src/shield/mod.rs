@@ -139,7 +139,7 @@ pub enum Error {
     },
     /// Another shield stands.
     #[error("a shield on CPUs {0} (profile {1}) stands already: release it first (tahti shield release)")]
-    Other(base::CpuSet, Profile),
+    Other(Box<base::CpuSet>, Profile),
     /// A value changed between plan and write; what had been done was put back.
     #[error(
         "{label} changed while the shield was applied: expected {expected}, found {found}; everything was put back"
@@ -211,7 +211,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
         }
         Found::Here(journal) => match journal.state {
             State::Applied if journal.want.cpus == want.cpus && journal.want.profile == want.profile => *journal,
-            State::Applied => return Err(Error::Other(journal.want.cpus, journal.want.profile)),
+            State::Applied => return Err(Error::Other(Box::new(journal.want.cpus), journal.want.profile)),
             State::Left => Journal { rounds: journal.rounds, ..fresh(&snapshot, want) },
             State::Applying | State::Releasing => {
                 found = Some("an interrupted shield was found and put back first".to_owned());
@@ -253,9 +253,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
         if let Some(stopped) = outcome.stopped {
             give_back(machine, dir, journal, false)?;
             return Err(match stopped {
-                Stopped::Moved { label, expected, found } => {
-                    Error::Moved { label, expected: expected.to_string(), found: found.to_string() }
-                }
+                Stopped::Moved { label, expected, found } => Error::Moved { label, expected, found },
                 Stopped::Refused(refused) => Error::Refused { answer: refused.answer },
             });
         }
