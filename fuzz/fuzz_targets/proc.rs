@@ -12,6 +12,7 @@ fuzz_target!(|text: &str| {
     if let Ok(table) = proc::interrupts::Interrupts::parse(text) {
         table.rows.iter().for_each(|row| row.actions().for_each(drop));
     }
+    let _ = (proc::chrony::Tracking::parse(text), proc::ptp::CurrentDataSet::parse(text));
     let _ = proc::gzip::unpack(text.as_bytes(), 1 << 20);
     let _ = proc::limits::limit(text, "Max");
     proc::mountinfo::mounts(text).for_each(drop);

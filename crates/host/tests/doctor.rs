@@ -3,10 +3,13 @@
 //! `TAHTI_BLESS=1 cargo test -p host --test doctor` writes the expected texts anew: read the difference
 //! before committing it.
 
+use base::DurNs;
 use host::doctor::{
     CHECKS, ClockCost, Errno, Facts, Files, NotTried, Permissions, Probes, Read, Report, Severity, Timex, Use, examine,
     reads,
 };
+use host::proc::chrony::Tracking;
+use host::proc::ptp::CurrentDataSet;
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::fs;
@@ -22,6 +25,14 @@ fn granted() -> Probes {
             maximum_error_us: 510,
             frequency_ppb: -12_345,
         }),
+        chrony: Ok(Tracking {
+            source: "192.0.2.1".into(),
+            stratum: 2,
+            offset: DurNs(-12_345),
+            rms_offset: DurNs::from_us(20),
+            leap: "Normal".into(),
+        }),
+        ptp: Ok(CurrentDataSet { steps_removed: 1, offset: DurNs(-400) }),
         permissions: Ok(Permissions {
             fifo_1: Ok(()),
             fifo_80: Ok(()),
@@ -158,6 +169,8 @@ fn any_text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn no_machine_panics_a_check(texts in proptest::collection::vec(any_text(), 80), granted_all: bool) {
         let mut files = Files::new(true);

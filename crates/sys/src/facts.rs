@@ -26,8 +26,11 @@ pub fn gather(root: &RootDir) -> Facts {
     for path in reads_then(&files) {
         read(root, &path, &mut files);
     }
-    let probes = if root.is_machine() { probe::all(root) } else { no_probes() };
-    Facts { files, probes }
+    let mut facts = Facts { files, probes: no_probes() };
+    if root.is_machine() {
+        facts.probes = probe::all(root, |name| !facts.running(&[name]).is_empty());
+    }
+    facts
 }
 
 /// The probes of a machine that is known by its files alone: none.

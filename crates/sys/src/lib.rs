@@ -18,6 +18,7 @@ pub mod sched;
 pub mod shm;
 pub mod signal;
 pub mod spawn;
+pub mod tool;
 pub mod trace;
 
 pub use error::{Error, Result};

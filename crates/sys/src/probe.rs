@@ -6,15 +6,34 @@ use crate::clock::{discipline, mono_now, mono_resolution};
 use crate::error::{Error, Result};
 use crate::root::RootDir;
 use crate::sched::{Scheduling, affinity, set_affinity, set_scheduling};
+use crate::tool::ask;
 use base::{CpuSet, Deadline, DurNs, Policy, Priority};
 use host::doctor::{ClockCost, Errno, NotTried, Permissions, Probe, Probes, Timex, Trial};
+use host::proc::chrony::Tracking;
+use host::proc::ptp::CurrentDataSet;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::thread;
 
-/// Makes all probes.
+/// How long another program's tool may take to answer.
+const ANSWER_LIMIT: DurNs = DurNs::from_secs(2);
+
+/// Makes all probes. `runs` tells whether a program of that name runs.
 #[must_use]
-pub fn all(root: &RootDir) -> Probes {
-    Probes { clock: on_a_thread(clock_cost), timex: timex(), permissions: permissions(), smi_count: smi_count(root) }
+pub fn all(root: &RootDir, runs: impl Fn(&str) -> bool) -> Probes {
+    let asked = |daemon: &str, tool: &str, args: &[&str]| match runs(daemon) {
+        true => ask(tool, args, ANSWER_LIMIT).map_err(NotTried),
+        false => Err(NotTried(format!("{daemon} does not run"))),
+    };
+    let chrony = asked("chronyd", "chronyc", &["-n", "-c", "tracking"]);
+    let ptp = asked("ptp4l", "pmc", &["-u", "-b", "0", "GET CURRENT_DATA_SET"]);
+    Probes {
+        clock: on_a_thread(clock_cost),
+        timex: timex(),
+        chrony: chrony.and_then(|text| Tracking::parse(&text).map_err(|why| NotTried(format!("chronyc: {why}")))),
+        ptp: ptp.and_then(|text| CurrentDataSet::parse(&text).map_err(|why| NotTried(format!("pmc: {why}")))),
+        permissions: permissions(),
+        smi_count: smi_count(root),
+    }
 }
 
 /// What a thread of this process may do. Each thing is tried on a thread of its own.

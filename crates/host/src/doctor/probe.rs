@@ -1,5 +1,7 @@
 //! Facts that no file tells: what was tried and measured.
 
+use crate::proc::chrony::Tracking;
+use crate::proc::ptp::CurrentDataSet;
 use std::fmt;
 
 /// A probe's result, or why it was not made.
@@ -106,6 +108,10 @@ pub struct Probes {
     pub clock: Probe<ClockCost>,
     /// Discipline of the clock.
     pub timex: Probe<Timex>,
+    /// What chrony says of the clock.
+    pub chrony: Probe<Tracking>,
+    /// What ptp4l says of its clock.
+    pub ptp: Probe<CurrentDataSet>,
     /// Permissions.
     pub permissions: Probe<Permissions>,
     /// System management interrupts since power on (MSR 0x34 of the first CPU).
@@ -117,6 +123,13 @@ impl Probes {
     #[must_use]
     pub fn none(why: &str) -> Self {
         let why = || NotTried(why.to_owned());
-        Self { clock: Err(why()), timex: Err(why()), permissions: Err(why()), smi_count: Err(why()) }
+        Self {
+            clock: Err(why()),
+            timex: Err(why()),
+            chrony: Err(why()),
+            ptp: Err(why()),
+            permissions: Err(why()),
+            smi_count: Err(why()),
+        }
     }
 }

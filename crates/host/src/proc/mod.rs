@@ -4,11 +4,13 @@
 
 pub mod boot_line;
 pub mod cgroup;
+pub mod chrony;
 pub mod gzip;
 pub mod interrupts;
 pub mod kconfig;
 pub mod limits;
 pub mod mountinfo;
+pub mod ptp;
 pub mod stat;
 pub mod status;
 pub mod task_stat;

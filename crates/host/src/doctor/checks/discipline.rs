@@ -1,6 +1,6 @@
 //! Who steers the clock of the day, and how well.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, How, Timex, Unknown, Use};
 
 /// Programs that steer `CLOCK_REALTIME`; names as in `/proc/PID/comm`, 15 characters at most.
 const STEERING: &[&str] = &["chronyd", "ntpd", "systemd-timesyn", "phc2sys", "ntpd-rs", "openntpd"];
@@ -13,8 +13,8 @@ impl Check for Synchronised {
         &About {
             id: "clock-sync",
             title: "clock discipline",
-            what: "What adjtimex says of CLOCK_REALTIME, and which programs steer it (chronyd, ntpd, systemd-timesyncd, \
-                   phc2sys with ptp4l).",
+            what: "What adjtimex says of CLOCK_REALTIME, which programs steer it (chronyd, ntpd, systemd-timesyncd, phc2sys \
+                   with ptp4l), and the offsets that chronyc and pmc tell.",
             why: "A loop runs on CLOCK_MONOTONIC, which is never set but does run faster and slower with the steering. \
                   Time stamps and pulse numbers that several machines share need a synchronised clock. Two programs that \
                   steer one clock pull it to and fro.",
@@ -30,31 +30,61 @@ impl Check for Synchronised {
         steering.dedup();
         let by = if steering.is_empty() { "no program that is known to steer it".into() } else { steering.join(", ") };
         if steering.len() > 1 {
-            return Ok(Finding::note(format!("steered by {by} at the same time")).reserve(&Use::LOOPS).remedy(
+            let finding = Finding::note(format!("{by} run, and each can steer it")).reserve(&Use::LOOPS);
+            return Ok(details(facts).into_iter().fold(finding, Finding::and).remedy(
                 How::Change,
                 "let one of them steer: give chrony the PTP clock as refclock, or stop the other program",
             ));
         }
         let timex = facts.probes.timex.clone()?;
-        if !timex.synchronised {
-            return Ok(Finding::note(format!("not synchronised; {by}"))
-                .remedy(How::Change, "start chronyd, or ptp4l with phc2sys where there is a PTP grandmaster"));
-        }
-        let evidence = format!(
-            "synchronised by {by}: error {} us estimated, {} us at most; frequency {:+}.{:03} ppm",
-            timex.estimated_error_us,
-            timex.maximum_error_us,
-            timex.frequency_ppb / 1000,
-            timex.frequency_ppb.unsigned_abs() % 1000
-        );
-        Ok(if timex.frequency_ppb.unsigned_abs() >= 400_000 {
-            Finding::note(evidence)
-                .and("the frequency is near its bound of 500 ppm")
-                .remedy(How::Machine, "the clock source itself is off: compare it with another one")
-        } else {
-            Finding::fine(evidence)
-        })
+        let finding = if timex.synchronised { synchronised(&timex, &by) } else { unsynchronised(&by) };
+        Ok(details(facts).into_iter().fold(finding, Finding::and))
     }
+}
+
+fn unsynchronised(by: &str) -> Finding {
+    Finding::note(format!("not synchronised; {by}"))
+        .remedy(How::Change, "start chronyd, or ptp4l with phc2sys where there is a PTP grandmaster")
+}
+
+fn synchronised(timex: &Timex, by: &str) -> Finding {
+    let frequency_ppb = timex.frequency_ppb.unsigned_abs();
+    let evidence = format!(
+        "synchronised by {by}: error {} us estimated, {} us at most; frequency {}{}.{:03} ppm",
+        timex.estimated_error_us,
+        timex.maximum_error_us,
+        if timex.frequency_ppb < 0 { '-' } else { '+' },
+        frequency_ppb / 1000,
+        frequency_ppb % 1000
+    );
+    if frequency_ppb < 400_000 {
+        return Finding::fine(evidence);
+    }
+    Finding::note(evidence)
+        .and("the frequency is near its bound of 500 ppm")
+        .remedy(How::Machine, "the clock source itself is off: compare it with another one")
+}
+
+/// What the programs themselves say, where they run; also that they could not be asked.
+fn details(facts: &Facts) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !facts.running(&["chronyd"]).is_empty() {
+        lines.push(match &facts.probes.chrony {
+            Ok(tracking) => format!(
+                "chrony: stratum {}, offset {}, {} on average; leap status {}",
+                tracking.stratum, tracking.offset, tracking.rms_offset, tracking.leap
+            ),
+            Err(why) => format!("chrony could not be asked: {why}"),
+        });
+    }
+    if !facts.running(&["ptp4l"]).is_empty() {
+        lines.push(match &facts.probes.ptp {
+            Ok(set) if set.steps_removed == 0 => "ptp4l: this clock is the grandmaster".to_owned(),
+            Ok(set) => format!("ptp4l: {} from its master, {} steps removed", set.offset, set.steps_removed),
+            Err(why) => format!("ptp4l could not be asked: {why}"),
+        });
+    }
+    lines
 }
 
 /// Whether the kernel knows the offset between TAI and UTC.

@@ -1,0 +1,93 @@
+//! Asks another program, within a time and a size: for what only its maker's tool can tell.
+
+use crate::clock::mono_now;
+use base::DurNs;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// More than any answer that is asked for.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Where programs of the system lie; `PATH` is not asked, since this may run as root.
+const FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+
+/// What program `name` prints on its standard output when run with `args`.
+///
+/// # Errors
+/// As a sentence: not installed, not started, no answer within `limit` (it is then killed), or it
+/// failed.
+pub fn ask(name: &str, args: &[&str], limit: DurNs) -> Result<String, String> {
+    let program = FOLDERS.map(|folder| format!("{folder}/{name}")).into_iter().find(|path| Path::new(path).exists());
+    let program = program.ok_or_else(|| format!("{name} is not installed"))?;
+    let mut child = Command::new(program)
+        .args(args)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("{name} could not be started: {error}"))?;
+    let answer = read_all(&mut child, limit);
+    if answer.is_none() {
+        // It may have ended by itself just now; either way it is reaped below.
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
+    match answer {
+        None => Err(format!("{name} gave no answer within {limit}")),
+        Some(_) if !status.success() => Err(format!("{name} failed ({status})")),
+        Some(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}
+
+/// The child's output to its end; nothing if that does not come in time, or grows too long.
+fn read_all(child: &mut Child, limit: DurNs) -> Option<Vec<u8>> {
+    let mut pipe = child.stdout.take()?;
+    let end = mono_now() + limit;
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let left = end - mono_now();
+        if left <= DurNs::ZERO || bytes.len() > ANSWER_BYTES_MAX {
+            return None;
+        }
+        let timeout = rustix::time::Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
+        match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return None,
+            Ok(_) => match pipe.read(&mut piece) {
+                Ok(0) => return Some(bytes),
+                Ok(got) => bytes.extend_from_slice(&piece[..got]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            },
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_comes_back_and_a_failure_is_told() {
+        let limit = DurNs::from_secs(30);
+        assert_eq!(ask("echo", &["a", "b"], limit).as_deref(), Ok("a b\n"));
+        assert_eq!(ask("no-such-program", &[], limit), Err("no-such-program is not installed".into()));
+        assert!(ask("false", &[], limit).unwrap_err().starts_with("false failed"));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended() {
+        let answer = ask("sleep", &["1000"], DurNs::from_ms(20));
+        assert_eq!(answer, Err("sleep gave no answer within 20ms".into()));
+    }
+
+    #[test]
+    fn a_program_that_does_not_stop_talking_is_ended() {
+        assert!(ask("yes", &[], DurNs::from_secs(30)).is_err());
+    }
+}
