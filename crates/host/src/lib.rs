@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod doctor;
+pub mod guard;
 pub mod knob;
 pub mod plan;
 pub mod plant;

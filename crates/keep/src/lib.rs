@@ -5,6 +5,7 @@
 //! runs no async runtime. A failure to obtain a real-time property is always reported, never papered over.
 #![forbid(unsafe_code)]
 
+pub mod guard;
 pub mod keeper;
 pub mod launch;
 mod run_dir;

@@ -81,9 +81,21 @@ fn ended(pid: i32, status: i32, usage: &libc::rusage) -> Ended {
 /// # Real-time
 /// One system call; allocates only for an error.
 pub fn kill(pid: i32, signal: i32) -> Result<()> {
+    try_kill(pid, signal).map_err(|errno| Error { doing: format!("send signal {signal} to process {pid}"), errno })
+}
+
+/// As [`kill`], for those who must not allocate even for an error.
+///
+/// # Errors
+/// The kernel's.
+pub fn try_kill(pid: i32, signal: i32) -> std::result::Result<(), rustix::io::Errno> {
     // SAFETY: numbers only.
     let answer = unsafe { libc::kill(pid, signal) };
-    if answer == 0 { Ok(()) } else { Err(Error::last(format!("send signal {signal} to process {pid}"))) }
+    if answer == 0 {
+        return Ok(());
+    }
+    let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+    Err(rustix::io::Errno::from_raw_os_error(code))
 }
 
 /// Makes this process the one to which orphaned descendants are given.

@@ -26,10 +26,39 @@ pub struct Scheduling {
 /// # Real-time
 /// One system call; allocates only for an error.
 pub fn set_scheduling(tid: Tid, scheduling: Scheduling) -> Result<()> {
+    try_set_scheduling(tid, scheduling)
+        .map_err(|errno| Error { doing: format!("set thread {tid} to {}", scheduling.policy), errno })
+}
+
+/// As [`set_scheduling`], for those who must not allocate even for an error.
+///
+/// # Errors
+/// The kernel's.
+pub fn try_set_scheduling(tid: Tid, scheduling: Scheduling) -> std::result::Result<(), rustix::io::Errno> {
     let attr = attributes(scheduling);
     // SAFETY: `attr` is a valid sched_attr whose size field tells its length; the kernel only reads it.
     let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attr, 0u32) };
-    if answer == 0 { Ok(()) } else { Err(Error::last(format!("set thread {tid} to {}", scheduling.policy))) }
+    if answer == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+fn last_errno() -> rustix::io::Errno {
+    let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+    rustix::io::Errno::from_raw_os_error(code)
+}
+
+/// Whether thread `tid` is FIFO or RR now; `None` if there is no such thread.
+///
+/// Real-time: one system call, no allocation.
+#[must_use]
+pub fn has_fixed_priority(tid: Tid) -> Option<bool> {
+    // SAFETY: numbers only.
+    match unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) } {
+        -1 => None,
+        policy => {
+            let class = policy as i32 & !libc::SCHED_RESET_ON_FORK;
+            Some(class == libc::SCHED_FIFO || class == libc::SCHED_RR)
+        }
+    }
 }
 
 /// The kernel's form of a class. Async-signal-safe: pure arithmetic.

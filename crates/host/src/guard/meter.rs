@@ -1,0 +1,239 @@
+//! How much a thread burns without giving its CPU up, and how long it has been silent.
+
+use super::Budget;
+use base::{DurNs, MonoNs};
+
+/// Kernels account running threads at their tick, at worst 100 times a second: a window is judged with this
+/// much patience.
+const TICK: DurNs = DurNs::from_ms(10);
+
+/// Windows over budget in a row that make a runaway of a thread that does give its CPU up now and then.
+const OVER_IN_A_ROW: u32 = 10;
+
+/// What a look at a thread found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// When.
+    pub now: MonoNs,
+    /// Processor time that it has used since its start.
+    pub cpu: DurNs,
+    /// Times that it gave its CPU up since its start.
+    pub voluntary: u64,
+}
+
+/// What the samples say of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It keeps its budget.
+    Within,
+    /// It used more than its budget in a period, though it gave its CPU up in between.
+    Over {
+        /// Such periods in a row.
+        in_a_row: u32,
+    },
+    /// It burnt its budget without giving its CPU up, or was over it for too many periods in a row.
+    Runaway {
+        /// Processor time burnt in the window.
+        used: DurNs,
+        /// The window's length so far.
+        window: DurNs,
+    },
+}
+
+/// The account of one thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Meter {
+    runtime: DurNs,
+    period: DurNs,
+    /// Since the thread last gave its CPU up, as far as seen.
+    burst: Option<Sample>,
+    /// The period that is being judged as a whole.
+    window: Option<Sample>,
+    in_a_row: u32,
+}
+
+impl Meter {
+    /// A meter for this budget; `None` for a thread that may burn what it likes.
+    #[must_use]
+    pub fn new(budget: Budget) -> Option<Self> {
+        let Budget::Share { percent, period } = budget else { return None };
+        let runtime = DurNs(period.0 / 100 * i64::from(percent));
+        Some(Self { runtime, period, burst: None, window: None, in_a_row: 0 })
+    }
+
+    /// Takes a sample and judges.
+    pub fn observe(&mut self, sample: Sample) -> Verdict {
+        let (Some(burst), Some(window)) = (self.burst, self.window) else {
+            (self.burst, self.window) = (Some(sample), Some(sample));
+            return Verdict::Within;
+        };
+        let mut verdict = Verdict::Within;
+        let elapsed = sample.now - burst.now;
+        let used = DurNs(sample.cpu.0.saturating_sub(burst.cpu.0));
+        if sample.voluntary != burst.voluntary {
+            self.burst = Some(sample);
+        } else if used >= self.runtime && self.exceeds(used, DurNs(elapsed.0.saturating_sub(TICK.0))) {
+            verdict = Verdict::Runaway { used, window: elapsed };
+        } else if elapsed > DurNs(self.period.0 + TICK.0) {
+            self.burst = Some(sample);
+        }
+        let elapsed = sample.now - window.now;
+        if elapsed >= self.period {
+            let used = DurNs(sample.cpu.0.saturating_sub(window.cpu.0));
+            let over = self.exceeds(used, elapsed);
+            self.in_a_row = if over { self.in_a_row + 1 } else { 0 };
+            self.window = Some(sample);
+            if over && verdict == Verdict::Within {
+                verdict = Verdict::Over { in_a_row: self.in_a_row };
+                if self.in_a_row >= OVER_IN_A_ROW {
+                    self.in_a_row = 0;
+                    verdict = Verdict::Runaway { used, window: elapsed };
+                }
+            }
+        }
+        verdict
+    }
+
+    /// Whether `used` in a window of this length is more than the budget's share.
+    fn exceeds(&self, used: DurNs, window: DurNs) -> bool {
+        i128::from(used.0) * i128::from(self.period.0) > i128::from(self.runtime.0) * i128::from(window.0)
+    }
+
+    /// How long the thread may be left alone: it cannot have burnt its budget sooner.
+    #[must_use]
+    pub fn look_again_in(&self, last: Sample) -> DurNs {
+        let left = match self.burst {
+            Some(burst) => DurNs(self.runtime.0.saturating_sub(last.cpu.0.saturating_sub(burst.cpu.0))),
+            None => self.runtime,
+        };
+        left.max(DurNs::from_ms(2))
+    }
+
+    /// Forgets everything, as for a new thread.
+    pub fn reset(&mut self) {
+        (self.burst, self.window, self.in_a_row) = (None, None, 0);
+    }
+}
+
+/// How long a heartbeat has been silent.
+#[derive(Clone, Copy, Debug)]
+pub struct Silence {
+    within: DurNs,
+    beats: u64,
+    since: Option<MonoNs>,
+}
+
+impl Silence {
+    /// A heartbeat that must beat at least once `within`; it counts from its first beat on.
+    #[must_use]
+    pub fn new(within: DurNs) -> Self {
+        Self { within, beats: 0, since: None }
+    }
+
+    /// Takes the count of beats; the silence so far if that is too long.
+    pub fn observe(&mut self, now: MonoNs, beats: u64) -> Option<DurNs> {
+        if beats != self.beats {
+            (self.beats, self.since) = (beats, Some(now));
+        }
+        let silent = now - self.since?;
+        (silent > self.within).then_some(silent)
+    }
+
+    /// How long the heartbeat may be left alone.
+    #[must_use]
+    pub fn look_again_in(&self) -> DurNs {
+        DurNs(self.within.0 / 2).max(DurNs::from_ms(2))
+    }
+
+    /// Waits for a first beat again.
+    pub fn reset(&mut self) {
+        self.since = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn meter() -> Meter {
+        Meter::new(Budget::Share { percent: 80, period: DurNs::from_ms(100) }).unwrap()
+    }
+
+    fn sample(at_ms: u64, cpu_ms: i64, voluntary: u64) -> Sample {
+        Sample { now: MonoNs(at_ms * 1_000_000), cpu: DurNs::from_ms(cpu_ms), voluntary }
+    }
+
+    #[test]
+    fn a_loop_that_never_gives_its_cpu_up_is_caught_when_its_budget_is_burnt() {
+        let mut meter = meter();
+        let mut at = 0;
+        let verdict = loop {
+            let now = sample(at, at as i64, 7);
+            let verdict = meter.observe(now);
+            if verdict != Verdict::Within {
+                break verdict;
+            }
+            at += meter.look_again_in(now).0 as u64 / 1_000_000;
+        };
+        assert_eq!((at, verdict), (80, Verdict::Runaway { used: DurNs::from_ms(80), window: DurNs::from_ms(80) }));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_in_each_cycle_is_left_alone() {
+        let mut meter = meter();
+        for at in 0..2000 {
+            assert_eq!(meter.observe(sample(at * 5, at as i64 * 3, at)), Verdict::Within, "{at}");
+        }
+    }
+
+    #[test]
+    fn slow_work_that_is_preempted_is_no_runaway() {
+        let mut meter = meter();
+        for at in 0..2000 {
+            assert_eq!(meter.observe(sample(at * 10, at as i64 * 7, 0)), Verdict::Within, "{at}");
+        }
+    }
+
+    #[test]
+    fn naps_do_not_hide_a_thread_that_is_over_its_budget_for_good() {
+        let mut meter = meter();
+        let verdicts: Vec<Verdict> = (0..=200).map(|at| meter.observe(sample(at * 10, at as i64 * 9, at))).collect();
+        let first = verdicts.iter().position(|verdict| *verdict != Verdict::Within).unwrap();
+        assert_eq!((first, verdicts[first]), (10, Verdict::Over { in_a_row: 1 }));
+        let caught = verdicts.iter().position(|verdict| matches!(verdict, Verdict::Runaway { .. })).unwrap();
+        assert_eq!(caught, 100);
+    }
+
+    #[test]
+    fn silence_counts_from_the_first_beat() {
+        let mut silence = Silence::new(DurNs::from_ms(10));
+        let at = |ms: u64| MonoNs(ms * 1_000_000);
+        assert_eq!(silence.observe(at(500), 0), None);
+        assert_eq!(silence.observe(at(600), 1), None);
+        assert_eq!(silence.observe(at(610), 1), None);
+        assert_eq!(silence.observe(at(611), 1), Some(DurNs::from_ms(11)));
+        assert_eq!(silence.observe(at(612), 2), None);
+    }
+
+    proptest! {
+        /// Whatever the looks' distance, a spinning thread is caught within budget and two looks.
+        #[test]
+        fn spinning_is_always_caught(step in 1u64..20, percent in 1u8..=99, period in 20i64..500) {
+            let mut meter = Meter::new(Budget::Share { percent, period: DurNs::from_ms(period) }).unwrap();
+            let runtime = period as u64 * u64::from(percent) / 100;
+            let caught = (0..2000).find(|at| {
+                matches!(meter.observe(sample(at * step, (at * step) as i64, 0)), Verdict::Runaway { .. })
+            });
+            prop_assert!(caught.unwrap() * step <= runtime + 2 * step, "{caught:?}");
+        }
+
+        #[test]
+        fn no_sample_panics(samples in proptest::collection::vec((any::<u64>(), any::<i64>(), any::<u64>()), 0..20)) {
+            let mut meter = meter();
+            for (now, cpu, voluntary) in samples {
+                meter.observe(Sample { now: MonoNs(now), cpu: DurNs(cpu), voluntary });
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Numbers out of /proc texts, through open descriptors, without allocation.
+
+use rustix::fd::AsFd;
+
+/// A field of `/proc/PID/task/TID/status` lies within this many bytes.
+const STATUS_BYTES: usize = 4096;
+
+/// Processor time in nanoseconds of `/proc/PID/task/TID/schedstat`.
+pub(super) fn processor_time(schedstat: impl AsFd) -> Option<i64> {
+    let mut bytes = [0u8; 96];
+    let got = rustix::io::pread(schedstat, &mut bytes, 0).ok()?;
+    number(&bytes[..got])
+}
+
+/// `voluntary_ctxt_switches` of a status file.
+pub(super) fn voluntary_switches(status: impl AsFd) -> Option<u64> {
+    const FIELD: &[u8] = b"\nvoluntary_ctxt_switches:";
+    let mut bytes = [0u8; STATUS_BYTES];
+    let got = rustix::io::pread(status, &mut bytes, 0).ok()?;
+    let text = &bytes[..got];
+    let at = text.windows(FIELD.len()).rposition(|window| window == FIELD)?;
+    number(&text[at + FIELD.len()..]).map(|number| number as u64)
+}
+
+/// The state's letter in a stat file.
+pub(super) fn state(stat: impl AsFd) -> Option<u8> {
+    let mut bytes = [0u8; 512];
+    let got = rustix::io::pread(stat, &mut bytes, 0).ok()?;
+    let text = &bytes[..got];
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    text.get(end + 2).copied()
+}
+
+/// The decimal number at the start of a text, after blanks.
+pub(super) fn number(text: &[u8]) -> Option<i64> {
+    let digits = text.trim_ascii_start();
+    let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    if end == 0 {
+        return None;
+    }
+    digits[..end].iter().try_fold(0i64, |value, digit| value.checked_mul(10)?.checked_add(i64::from(digit - b'0')))
+}
+
+/// `/proc/NUMBER/task/NUMBER/NAME` and shorter paths, in a fixed buffer.
+pub(super) struct ProcPath {
+    bytes: [u8; 80],
+    length: usize,
+}
+
+impl ProcPath {
+    pub(super) fn new() -> Self {
+        Self { bytes: [0; 80], length: 0 }.text(b"/proc")
+    }
+
+    fn text(mut self, text: &[u8]) -> Self {
+        let end = self.length + text.len();
+        // One byte stays zero: the end of the path.
+        if end < self.bytes.len() {
+            self.bytes[self.length..end].copy_from_slice(text);
+            self.length = end;
+        }
+        self
+    }
+
+    pub(super) fn name(self, name: &[u8]) -> Self {
+        self.text(b"/").text(name)
+    }
+
+    pub(super) fn id(self, id: i32) -> Self {
+        let mut digits = [0u8; 10];
+        let mut at = digits.len();
+        let mut rest = id.unsigned_abs();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.text(b"/").text(&digits[at..])
+    }
+
+    pub(super) fn open(&self) -> Option<rustix::fd::OwnedFd> {
+        use rustix::fs::{Mode, OFlags};
+        let path = std::ffi::CStr::from_bytes_until_nul(&self.bytes).ok()?;
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_without_surprise() {
+        for (text, expected) in [
+            ("123 4 5\n", Some(123)),
+            ("\t7\n", Some(7)),
+            ("", None),
+            ("x", None),
+            ("99999999999999999999", None),
+            ("0", Some(0)),
+        ] {
+            assert_eq!(number(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn own_files_are_found_and_read() {
+        let pid = std::process::id() as i32;
+        let open = |name: &[u8]| ProcPath::new().id(pid).name(b"task").id(pid).name(name).open().unwrap();
+        assert!(processor_time(open(b"schedstat")).is_some());
+        assert!(voluntary_switches(open(b"status")).is_some());
+        assert!(state(open(b"stat")).is_some_and(|letter| letter.is_ascii_uppercase()));
+        assert!(ProcPath::new().id(0).open().is_none());
+        assert!(ProcPath::new().id(i32::MAX).name(&[b'x'; 200]).name(b"stat").open().is_none());
+    }
+}

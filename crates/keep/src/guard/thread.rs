@@ -1,0 +1,69 @@
+//! The guard's own thread: looks at each watch when it is due, waits for the next or for a command.
+
+use super::watched::Watched;
+use super::{Command, Ends, GuardEvent, WATCHES_MAX, WatchId, What};
+use base::{DurNs, MonoNs};
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Runs until it is told to stop.
+pub(super) fn watch(ends: &Ends) {
+    // All memory that this thread will ever need.
+    let mut watches: Vec<Box<Watched>> = Vec::with_capacity(WATCHES_MAX);
+    loop {
+        while let Ok(command) = ends.commands.try_recv() {
+            match command {
+                Command::Watch(watched) if watches.len() < WATCHES_MAX => watches.push(watched),
+                Command::Watch(refused) => give_back(ends, refused),
+                Command::Unwatch(id) => {
+                    if let Some(index) = watches.iter().position(|watched| watched.id() == id) {
+                        give_back(ends, watches.swap_remove(index));
+                    }
+                }
+                Command::Stop => return,
+            }
+        }
+        let now = sys::clock::mono_now();
+        let mut next: Option<MonoNs> = None;
+        let mut index = 0;
+        while let Some(watched) = watches.get_mut(index) {
+            let due = watched.look(now, ends);
+            match due {
+                Some(due) => {
+                    next = Some(next.map_or(due, |next| next.min(due)));
+                    index += 1;
+                }
+                None => give_back(ends, watches.swap_remove(index)),
+            }
+        }
+        wait(ends, next);
+    }
+}
+
+/// Memory is freed by the guard's owner. There is room for every watch that can exist.
+fn give_back(ends: &Ends, watched: Box<Watched>) {
+    if let Err(refused) = ends.over.try_send(watched) {
+        let (std::sync::mpsc::TrySendError::Full(watched) | std::sync::mpsc::TrySendError::Disconnected(watched)) =
+            refused;
+        // The owner is gone or has not looked for hundreds of watches: leaked rather than freed here.
+        Box::leak(watched);
+    }
+}
+
+/// Sleeps until `next`, or for ever, or until a command comes.
+fn wait(ends: &Ends, next: Option<MonoNs>) {
+    let left = next.map(|next| (next - sys::clock::mono_now()).max(DurNs::ZERO));
+    let timeout =
+        left.map(|left| rustix::time::Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 });
+    let mut fds = [PollFd::new(&*ends.wake_guard, PollFlags::IN)];
+    // An interrupted wait is a look too early.
+    if poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0) {
+        let mut count = [0u8; 8];
+        let _ = rustix::io::read(&*ends.wake_guard, &mut count);
+    }
+}
+
+impl Ends {
+    pub(super) fn event(&self, at: MonoNs, watch: WatchId, pid: i32, tid: i32, what: What) {
+        self.tell(GuardEvent { at, watch, pid, tid, what });
+    }
+}

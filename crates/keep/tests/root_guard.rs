@@ -1,0 +1,215 @@
+//! Real runaways on the real kernel: FIFO loops on one CPU, each far shorter than a second.
+//!
+//! Real-time throttling stays as it is; everything started here is killed and reaped.
+
+use base::{DurNs, MonoNs, Policy};
+use host::guard::{Budget, LADDER, Rung, RungAction};
+use keep::guard::{Guard, GuardEvent, WatchSpec, What};
+use keep::launch::{LaunchSpec, Started, Terminal, start};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use sys::child::{Waited, kill, look};
+use sys::mem::CountingAllocator;
+use sys::sched::scheduling;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Reached only by a test that fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Running(Started);
+
+impl Running {
+    fn script(text: &str, policy: &str) -> Self {
+        assert!(rustix::process::geteuid().is_root(), "this test must run as root (--unprivileged leaves it out)");
+        let mut spec = LaunchSpec::new("burner", ["/bin/sh", "-c", text]);
+        (spec.terminal, spec.require_rt) = (Terminal::Null, true);
+        spec.policy = Some(policy.parse().unwrap());
+        spec.cpus = Some("1".parse().unwrap());
+        Self(start(&spec).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    fn watch(&self, ladder: &[Rung]) -> WatchSpec {
+        WatchSpec {
+            child: self.0.child,
+            ancestor: self.0.child.pid,
+            budget: Budget::Share { percent: 50, period: DurNs::from_ms(100) },
+            ladder: ladder.to_vec(),
+            heartbeat: None,
+            freezer: None,
+            starved_after: DurNs::from_secs(5),
+        }
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.child.pid
+    }
+
+    fn ended_by(&self) -> i32 {
+        loop {
+            match look(self.pid(), false).unwrap() {
+                Waited::Ended(ended) => return ended.status & 0x7f,
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Its whole session (it leads one); gone already is fine.
+        let _ = kill(-self.pid(), 9);
+        while matches!(look(self.pid(), false), Ok(Waited::Nothing)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn guard() -> Guard {
+    let (guard, shortfalls) = Guard::start(&"1".parse().unwrap()).unwrap();
+    assert!(guard.class().is_real_time(), "{shortfalls:?}");
+    guard
+}
+
+fn expect(guard: &mut Guard, what: &str, wanted: impl Fn(&What) -> bool) -> GuardEvent {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match guard.next_event() {
+            Some(event) if wanted(&event.what) => return event,
+            Some(_) => {}
+            None => {
+                assert!(Instant::now() < until, "{what} never came");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+fn step(wanted: RungAction) -> impl Fn(&What) -> bool {
+    move |what| matches!(what, What::Step { action, refused: 0, .. } if *action == wanted)
+}
+
+#[test]
+fn a_fifo_loop_that_burns_its_budget_is_demoted_from_outside() {
+    let mut guard = guard();
+    let running = Running::script("while :; do :; done", "fifo:10");
+    guard.watch(running.watch(&LADDER[..1])).unwrap();
+    let event = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. }));
+    let What::Runaway { used, window } = event.what else { unreachable!() };
+    assert!(used >= DurNs::from_ms(50) && window >= DurNs::from_ms(40), "{event:?}");
+    assert_eq!((event.pid, event.tid), (running.pid(), running.pid()));
+    expect(&mut guard, "the demotion", step(RungAction::Demote));
+    assert_eq!(scheduling(running.pid()).unwrap().policy, Policy::OTHER);
+    drop(running);
+    expect(&mut guard, "the end", |what| *what == What::Gone { by_ladder: true });
+}
+
+#[test]
+fn a_stubborn_one_is_frozen_aborted_and_gone() {
+    let mut guard = guard();
+    let running = Running::script("while :; do :; done", "rr:10");
+    let wait = DurNs::from_ms(50);
+    let rungs = [RungAction::Demote, RungAction::Freeze, RungAction::Abort, RungAction::Kill];
+    guard.watch(running.watch(&rungs.map(|action| Rung { action, wait }))).unwrap();
+    let demoted = expect(&mut guard, "demote", step(RungAction::Demote)).at;
+    let frozen = expect(&mut guard, "freeze", step(RungAction::Freeze)).at;
+    let aborted = expect(&mut guard, "abort", step(RungAction::Abort)).at;
+    assert!(frozen - demoted >= wait && aborted - frozen >= wait);
+    expect(&mut guard, "the end", |what| *what == What::Gone { by_ladder: true });
+    assert_eq!(running.ended_by(), 6);
+}
+
+#[test]
+fn a_descendant_is_watched_too() {
+    let mut guard = guard();
+    let running = Running::script("(while :; do :; done) & wait", "fifo:10");
+    guard.watch(running.watch(&LADDER[..1])).unwrap();
+    let event = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. }));
+    assert_ne!(event.pid, running.pid());
+    expect(&mut guard, "the demotion", step(RungAction::Demote));
+    assert_eq!(scheduling(event.pid).unwrap().policy, Policy::OTHER);
+}
+
+#[test]
+fn one_that_sleeps_again_after_its_demotion_is_left_alone() {
+    let mut guard = guard();
+    // Burns until it is demoted (its class is field 41 of stat), then sleeps in each turn.
+    let script = "while read -r a < /proc/$$/stat; do set -- $a; [ ${41} = 0 ] && break; done; \
+                  while :; do sleep 0.01; done";
+    let running = Running::script(script, "fifo:10");
+    guard.watch(running.watch(&LADDER)).unwrap();
+    expect(&mut guard, "the demotion", step(RungAction::Demote));
+    expect(&mut guard, "the taming", |what| *what == What::Tamed);
+    assert!(kill(running.pid(), 0).is_ok());
+}
+
+#[test]
+fn a_well_behaved_loop_is_never_touched_and_the_guard_allocates_nothing() {
+    let mut guard = guard();
+    let running = Running::script("while :; do sleep 0.002; done", "fifo:10");
+    // The heartbeat is asked for on the guard's thread: it tells how often that thread has allocated.
+    let (calls, looks) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (first, beats) = (Arc::new(AtomicU64::new(u64::MAX)), (calls.clone(), looks.clone()));
+    let beat: keep::guard::Beats = {
+        let first = first.clone();
+        Box::new(move || {
+            let now = CountingAllocator::calls();
+            let _ = first.compare_exchange(u64::MAX, now, Ordering::Relaxed, Ordering::Relaxed);
+            beats.0.store(now, Ordering::Relaxed);
+            beats.1.fetch_add(1, Ordering::Relaxed)
+        })
+    };
+    let mut spec = running.watch(&LADDER);
+    spec.heartbeat = Some((beat, DurNs::from_ms(20)));
+    guard.watch(spec).unwrap();
+    let wait_for = |looks_wanted: u64| {
+        let until = Instant::now() + PATIENCE;
+        while looks.load(Ordering::Relaxed) < looks_wanted {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for(50);
+    assert_eq!(guard.next_event(), None);
+    // And now a runaway with the whole ladder, under the same count.
+    let other = Running::script("while :; do :; done", "fifo:10");
+    let rungs = [RungAction::Demote, RungAction::Freeze, RungAction::Abort];
+    let wait = DurNs::from_ms(20);
+    guard.watch(other.watch(&rungs.map(|action| Rung { action, wait }))).unwrap();
+    expect(&mut guard, "the end", |what| *what == What::Gone { by_ladder: true });
+    wait_for(looks.load(Ordering::Relaxed) + 5);
+    assert_eq!(calls.load(Ordering::Relaxed), first.load(Ordering::Relaxed), "allocations on the guard's thread");
+}
+
+#[test]
+fn without_a_budget_silence_is_the_runaway() {
+    let mut guard = guard();
+    let running = Running::script("while :; do :; done", "fifo:10");
+    let begun = sys::clock::mono_now();
+    // Beats for 150 ms, then never again; a poller may burn its CPU as long as it beats.
+    let alive = MonoNs(begun.0 + 150_000_000);
+    let mut spec = running.watch(&LADDER[..1]);
+    spec.budget = Budget::None;
+    spec.heartbeat = Some((Box::new(move || sys::clock::mono_now().min(alive).0), DurNs::from_ms(50)));
+    guard.watch(spec).unwrap();
+    let event = expect(&mut guard, "the silence", |what| matches!(what, What::Silent { .. }));
+    assert!(event.at >= alive + DurNs::from_ms(50), "{:?}", event.at - begun);
+    expect(&mut guard, "the demotion", step(RungAction::Demote));
+    assert_eq!(scheduling(running.pid()).unwrap().policy, Policy::OTHER);
+}
+
+#[test]
+fn a_thread_kept_from_its_cpu_is_reported_as_starved() {
+    let mut guard = guard();
+    // The lower one burns, and is kept off the CPU by the higher one.
+    let low = Running::script("while :; do :; done", "fifo:5");
+    let mut spec = low.watch(&LADDER[..1]);
+    (spec.budget, spec.starved_after) = (Budget::None, DurNs::from_ms(150));
+    guard.watch(spec).unwrap();
+    let high = Running::script("while :; do :; done", "fifo:20");
+    let event = expect(&mut guard, "starvation", |what| matches!(what, What::Starved { .. }));
+    assert_eq!(event.pid, low.pid());
+    drop(high);
+}
