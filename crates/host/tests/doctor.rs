@@ -5,9 +5,10 @@
 
 use base::DurNs;
 use host::doctor::{
-    CHECKS, ClockCost, Errno, Facts, Files, NotTried, Permissions, Probes, Read, Report, Severity, Timex, Use, examine,
-    reads,
+    CHECKS, ClockCost, Errno, Facts, Files, How, NotTried, Permissions, Probes, Read, Report, Severity, Timex, Use,
+    examine, reads,
 };
+use host::knob;
 use host::proc::chrony::Tracking;
 use host::proc::ptp::CurrentDataSet;
 use proptest::prelude::*;
@@ -130,6 +131,11 @@ fn a_container_that_nobody_gave_real_time() {
 }
 
 #[test]
+fn a_desktop_with_everything_switched_on() {
+    check("hog", granted());
+}
+
+#[test]
 fn a_controller_set_up_well_is_fit_for_everything() {
     check("rt-box", granted());
     let report = examined("rt-box", granted());
@@ -201,4 +207,26 @@ fn the_documentation_lists_every_check_as_it_is() {
     }
     let now = fs::read_to_string(&path).unwrap();
     assert!(now == expected, "docs/doctor.md: run TAHTI_BLESS=1 cargo test -p host --test doctor");
+}
+
+#[test]
+fn what_the_shield_is_said_to_do_it_has_a_knob_for() {
+    // By a partition, and through irqbalance's socket.
+    const WITHOUT_FILE: [&str; 2] = ["isolation", "irqbalance"];
+    let knobs: Vec<_> = knob::ALL.iter().flat_map(|knob| knob.files()).map(|path| path.replace("{cpu}", "#")).collect();
+    let mut seen = 0;
+    for (name, probes) in
+        [("laptop", refused()), ("two-sockets", slow()), ("guest-v1", unsteered()), ("hog", granted())]
+    {
+        for entry in examined(name, probes).findings {
+            if entry.remedy.is_some_and(|remedy| remedy.how == How::Shield) && !WITHOUT_FILE.contains(&entry.id) {
+                let check = CHECKS.iter().find(|check| check.about().id == entry.id).unwrap();
+                let reads = check.about().reads;
+                let turned = reads.iter().any(|path| knobs.contains(&path.replace("state#", "state*")));
+                assert!(turned, "{}: no knob turns any of {reads:?}", entry.id);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 8, "only {seen} such remedies on the captured machines");
 }

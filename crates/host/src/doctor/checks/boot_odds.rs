@@ -32,7 +32,7 @@ impl Check for Contradictions {
             finding = finding.and(odds.what.clone());
         }
         for odds in &odds {
-            finding = finding.reserve(odds.reserve).unfit(odds.unfit);
+            finding = finding.reserve(odds.reserve);
         }
         let steps: Vec<_> = odds.iter().map(|odds| odds.remedy.as_str()).collect();
         Ok(finding.remedy(How::Boot, steps.join("; ")))
@@ -82,12 +82,11 @@ struct Odds {
     what: String,
     remedy: String,
     reserve: &'static [Use],
-    unfit: &'static [Use],
 }
 
 impl Odds {
     fn new(reserve: &'static [Use], what: String, remedy: impl Into<String>) -> Option<Self> {
-        Some(Self { what, remedy: remedy.into(), reserve, unfit: &[] })
+        Some(Self { what, remedy: remedy.into(), reserve })
     }
 }
 
@@ -115,12 +114,11 @@ fn no_housekeeping(seen: &Seen) -> Option<Odds> {
     let (name, cpus) = [("isolcpus", seen.isolated), ("nohz_full", seen.nohz_full)]
         .into_iter()
         .find(|(_, cpus)| !cpus.is_empty() && seen.possible.is_subset(cpus))?;
-    Some(Odds {
-        what: format!("{name}= names every CPU ({cpus}): none is left to keep house"),
-        remedy: format!("leave at least one CPU out of {name}="),
-        reserve: &[],
-        unfit: &Use::ALL,
-    })
+    Odds::new(
+        &Use::ALL,
+        format!("{name}= names every CPU ({cpus}): the kernel keeps the boot CPU alone for everything else"),
+        format!("name in {name}= only the CPUs that the real-time work needs"),
+    )
 }
 
 /// Parameters that take a list of CPUs.

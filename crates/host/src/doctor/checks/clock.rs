@@ -41,7 +41,7 @@ impl Check for Source {
                 .remedy(How::Machine, "find out from dmesg why no other clock source was accepted"),
             _ if available.split_whitespace().any(|name| name == "tsc") => {
                 Finding::note(evidence).reserve(&[Use::Loop10kHz, Use::Polling]).remedy(
-                    How::Change,
+                    How::Shield,
                     format!("echo tsc > {CURRENT}; if the kernel refuses, see dmesg for what it found"),
                 )
             }

@@ -29,7 +29,7 @@ impl Check for HugePages {
         match mode {
             Some("always") => Ok(Finding::note("always")
                 .reserve(&Use::LOOPS)
-                .remedy(How::Change, format!("echo madvise > {THP}, or let the program set PR_SET_THP_DISABLE"))),
+                .remedy(How::Shield, format!("echo madvise > {THP}, or let the program set PR_SET_THP_DISABLE"))),
             Some(mode) => Ok(Finding::fine(mode)),
             None => Err(Unknown(format!("{THP}: expected a mode in brackets, found {text:?}"))),
         }
@@ -57,7 +57,7 @@ impl Check for SamePages {
         Ok(match facts.files.optional_number(KSM)? {
             None => Finding::fine("not built in"),
             Some(1) => Finding::note("runs").reserve(&[Use::Loop10kHz]).remedy(
-                How::Change,
+                How::Shield,
                 format!("echo 0 > {KSM} (2 would also undo all merging, which cannot be taken back)"),
             ),
             Some(_) => Finding::fine("does not run"),
@@ -88,7 +88,7 @@ impl Check for NumaBalancing {
             Some(0) => Finding::fine("off"),
             Some(mode) => Finding::note(format!("on ({mode})"))
                 .reserve(&Use::LOOPS)
-                .remedy(How::Change, "sysctl kernel.numa_balancing=0"),
+                .remedy(How::Shield, "sysctl kernel.numa_balancing=0"),
         })
     }
 }

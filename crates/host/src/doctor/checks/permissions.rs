@@ -182,7 +182,8 @@ fn class_refused(facts: &Facts, errno: Errno) -> (Option<String>, Remedy) {
     let status = facts.files.text("/proc/self/status").unwrap_or_default();
     if has_capability(facts, CAP_SYS_NICE) == Some(true) {
         if facts.config().is_ok_and(|config| config.is_set("RT_GROUP_SCHED")) {
-            let cause = "CAP_SYS_NICE is there and the kernel has RT_GROUP_SCHED: this cgroup has no real-time runtime";
+            let cause =
+                "CAP_SYS_NICE is there and the kernel has RT_GROUP_SCHED: this group may have no real-time runtime";
             return (Some(cause.into()), change("see rt-group-sched".into()));
         }
         if status::field(status, "Seccomp") == Some("2") {
@@ -228,6 +229,10 @@ fn give_capability(facts: &Facts, name: &str) -> String {
 /// What kind of container this is, if one.
 fn container(facts: &Facts) -> Option<String> {
     let files = &facts.files;
+    // Who sees kernel threads is in the first process namespace, whatever its files look like.
+    if files.text("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        return None;
+    }
     if files.exists("/.dockerenv") {
         return Some("docker".into());
     }

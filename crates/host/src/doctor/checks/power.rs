@@ -69,8 +69,8 @@ impl Check for IdleStates {
         let name = of(STATE_NAME, cpu, state).unwrap_or("a state");
         let evidence = format!("deepest enabled state {name} of CPU {cpu}: {latency_us} us to leave");
         let uses = match latency_us {
-            ..=5 => return Ok(Finding::fine(evidence)),
-            6..=30 => &[Use::Loop10kHz][..],
+            ..=10 => return Ok(Finding::fine(evidence)),
+            11..=30 => &[Use::Loop10kHz][..],
             _ => &Use::LOOPS,
         };
         Ok(Finding::note(evidence)

@@ -60,16 +60,20 @@ impl Check for RtGroupSched {
             Some(runtime_us) => format!("armed; {group} is {runtime_us}"),
             None => format!("armed; this process is in {group}"),
         };
-        let granted = granted.unwrap_or(runtime_us.is_some_and(|runtime| runtime != 0));
-        let finding = match granted {
-            true => Finding::note(evidence).and("SCHED_FIFO works in this group, but a new group starts without"),
-            false => Finding::note(evidence).unfit(&Use::LOOPS),
+        // A group that has a runtime is not what refuses; one of version 2 other than the root has none.
+        let trapped = match runtime_us {
+            Some(runtime_us) => runtime_us == 0,
+            None => granted != Some(true),
+        };
+        let finding = match trapped {
+            false => Finding::note(evidence).and("this group may use SCHED_FIFO, but a new group starts without"),
+            true => Finding::note(evidence).unfit(&Use::LOOPS),
         };
         let switch_off = match config.knows("RT_GROUP_SCHED_DEFAULT_DISABLED") {
             true => (How::Boot, "add rt_group_sched=0 to the boot line"),
             false => (How::Kernel, "boot a kernel built without CONFIG_RT_GROUP_SCHED"),
         };
-        Ok(match own_runtime_path(&facts.files).filter(|_| !granted) {
+        Ok(match own_runtime_path(&facts.files).filter(|_| trapped) {
             Some(path) => {
                 let (_, permanent) = switch_off;
                 finding.remedy(

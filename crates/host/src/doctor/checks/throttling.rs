@@ -114,7 +114,7 @@ impl Check for FairServer {
         Ok(Finding::note(format!("on for {} of {} CPUs, {} ns a period", on.len(), servers.len(), first.text))
             .reserve(&[Use::Polling])
             .remedy(
-                How::Change,
+                How::Shield,
                 "keep every other task off the polling CPU c; if one must stay: \
                  echo 0 > /sys/kernel/debug/sched/fair_server/cpuC/runtime",
             ))

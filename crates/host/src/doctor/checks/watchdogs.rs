@@ -46,9 +46,10 @@ impl Check for Lockup {
         if !isolated.is_empty() && !watched.intersects(&isolated) {
             return Ok(Finding::fine(format!("{evidence}; not on the isolated CPUs {isolated}")));
         }
-        Ok(Finding::note(evidence)
-            .reserve(&[Use::Loop10kHz, Use::Polling])
-            .remedy(How::Shield, "take the isolated CPUs out of kernel.watchdog_cpumask"))
+        Ok(Finding::note(evidence).reserve(&[Use::Loop10kHz, Use::Polling]).remedy(
+            How::Shield,
+            "take the isolated CPUs out of kernel.watchdog_cpumask, and switch the NMI detector off",
+        ))
     }
 }
 
