@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("ca", &[]),
+    ("db", &[]),
     ("host", &[]),
     ("sys", &["host"]),
     ("keep", &["host", "sys", "ring"]),
@@ -19,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] = &["base", "ca", "host", "ring"];
+const PURE: &[&str] = &["base", "ca", "db", "host", "ring"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

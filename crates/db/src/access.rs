@@ -1,0 +1,503 @@
+//! Finding fields by name and reading them.
+
+use crate::conv;
+use crate::engine::Db;
+use crate::error::FindError;
+use crate::link::{self, LinkKind};
+use crate::record::Kind;
+use crate::schema::{FieldDef, Special, TypeDef};
+use crate::slot::Slot;
+use base::{Alarm, Array, FieldType, Scalar, Stamp, Str40, Value};
+
+/// Number of VAL in most record types: the first field after the common ones. A test holds it to the field table.
+pub(crate) const VAL_FIELD: usize = 48;
+/// Number of PROC.
+pub(crate) const PROC_FIELD: usize = 17;
+/// Number of DISP.
+pub(crate) const DISP_FIELD: usize = 16;
+
+/// A record, by number. Numbers of removed records are not given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecId(pub u32);
+
+/// A field of a record, found by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// The record.
+    pub record: RecId,
+    /// Number of the field in its type.
+    pub field: u16,
+    /// A text that is to be seen as an array of characters (`$`).
+    pub long_string: bool,
+    /// Record type (RTYP) instead of a field.
+    pub type_name: bool,
+    /// First, step and last element of an array (`[1:2:9]`), negative ones counted from the end.
+    pub range: Option<(i32, u32, i32)>,
+}
+
+/// What a field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldInfo {
+    /// Type of its elements, as it is stored: menus are [`FieldType::Menu`], links [`FieldType::Link`].
+    pub kind: FieldType,
+    /// How many elements it can hold; 1 for what is no array.
+    pub elements_max: u32,
+    /// Whether it can be written at all.
+    pub writable: bool,
+    /// Access security level, 0 or 1.
+    pub level: u8,
+    /// Whether it holds a varying number of elements.
+    pub array: bool,
+    /// Bytes of a text with its NUL.
+    pub text_size: u16,
+}
+
+impl Db {
+    /// Finds `RECORD`, `RECORD.FIELD`, with aliases, and with `$` or `[first:step:last]` after the field.
+    ///
+    /// # Errors
+    /// When there is no such record or field, or the modifier is not understood.
+    pub fn find(&self, name: &str) -> Result<Channel, FindError> {
+        let (record, rest) = match name.find('.') {
+            Some(dot) => (&name[..dot], &name[dot + 1..]),
+            None => {
+                let end = name.find(['{', '[', '$']).filter(|_| self.names.find(name.as_bytes()).is_none());
+                end.map_or((name, ""), |end| (&name[..end], &name[end..]))
+            }
+        };
+        let no_record = || FindError::NoRecord { name: record.to_owned() };
+        let (_, entry) = self.names.find(record.as_bytes()).ok_or_else(no_record)?;
+        let common = &self.common[entry.record as usize];
+        if common.removed {
+            return Err(no_record());
+        }
+        let kind = &self.schema.types[common.kind() as usize];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let (field, modifier) = rest.split_at(end);
+        let mut channel =
+            Channel { record: RecId(entry.record), field: kind.val, long_string: false, type_name: false, range: None };
+        if !field.is_empty() {
+            match kind.field(field) {
+                Some(found) => channel.field = found,
+                None if field == "RTYP" => channel.type_name = true,
+                None => {
+                    let nearest = kind.nearest_field(field);
+                    return Err(FindError::NoField { record: record.to_owned(), field: field.to_owned(), nearest });
+                }
+            }
+        }
+        self.modifiers(&mut channel, modifier)?;
+        Ok(channel)
+    }
+
+    fn modifiers(&self, channel: &mut Channel, modifier: &str) -> Result<(), FindError> {
+        let bad = || FindError::BadModifier { text: modifier.to_owned() };
+        let mut rest = modifier;
+        if let Some(after) = rest.strip_prefix('$') {
+            let def = self.def(channel.record.0, channel.field);
+            let text = matches!(def.kind, Some(FieldType::String | FieldType::Link))
+                || self.is_long_text(channel.record.0, channel.field);
+            if !text {
+                return Err(bad());
+            }
+            channel.long_string = true;
+            rest = after;
+        }
+        if let Some(body) = rest.strip_prefix('[') {
+            let (body, after) = body.split_once(']').ok_or_else(bad)?;
+            let parts: Vec<&str> = body.split(':').map(str::trim).collect();
+            let number = |text: &str, default: i32| if text.is_empty() { Some(default) } else { text.parse().ok() };
+            channel.range = Some(match parts[..] {
+                [one] => {
+                    let at = number(one, 0).filter(|_| !one.is_empty()).ok_or_else(bad)?;
+                    (at, 1, at)
+                }
+                [first, last] => (number(first, 0).ok_or_else(bad)?, 1, number(last, -1).ok_or_else(bad)?),
+                [first, step, last] => {
+                    let step = number(step, 1).filter(|step| *step > 0).ok_or_else(bad)?;
+                    (number(first, 0).ok_or_else(bad)?, step as u32, number(last, -1).ok_or_else(bad)?)
+                }
+                _ => return Err(bad()),
+            });
+            rest = after;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(bad()) }
+    }
+
+    /// What a field is.
+    #[must_use]
+    pub fn info(&self, channel: &Channel) -> FieldInfo {
+        if channel.type_name {
+            return FieldInfo {
+                kind: FieldType::String,
+                elements_max: 1,
+                writable: false,
+                level: 1,
+                array: false,
+                text_size: 40,
+            };
+        }
+        let rec = channel.record.0;
+        let def = self.def(rec, channel.field);
+        let array = self.is_array(rec, channel.field);
+        let size =
+            if self.is_long_text(rec, channel.field) { self.capacity(rec, channel.field) as u16 } else { def.size };
+        let mut info = FieldInfo {
+            kind: self.element_type(rec, channel.field),
+            elements_max: if array { self.capacity(rec, channel.field) } else { 1 },
+            writable: def.special != Special::NoMod,
+            level: def.level,
+            array,
+            text_size: size,
+        };
+        if channel.long_string {
+            let size = if info.kind == FieldType::Link { 1024 } else { u32::from(size) };
+            info.kind = FieldType::I8;
+            info.array = true;
+            info.elements_max = size;
+        }
+        if let (true, Some((first, step, last))) = (info.array, channel.range) {
+            info.elements_max = slice(info.elements_max as usize, first, step, last)
+                .map_or(0, |(from, to)| ((to - from) as u32).div_ceil(step));
+        }
+        info
+    }
+
+    /// The definition of a field.
+    pub(crate) fn def(&self, rec: u32, field: u16) -> &FieldDef {
+        &self.type_of(rec).fields[usize::from(field)]
+    }
+
+    /// The type of a record.
+    pub(crate) fn type_of(&self, rec: u32) -> &TypeDef {
+        &self.schema.types[self.common[rec as usize].kind() as usize]
+    }
+
+    /// Name of a channel's record.
+    #[must_use]
+    pub fn name_of(&self, record: RecId) -> &str {
+        self.record_name(record.0)
+    }
+
+    /// Type name of a record.
+    #[must_use]
+    pub fn type_name(&self, record: RecId) -> &str {
+        &self.type_of(record.0).name
+    }
+
+    /// Fields of a record's type.
+    #[must_use]
+    pub fn fields(&self, record: RecId) -> &[FieldDef] {
+        &self.type_of(record.0).fields
+    }
+
+    /// All records in the order in which they were loaded.
+    pub fn records(&self) -> impl Iterator<Item = RecId> + '_ {
+        self.common.iter().enumerate().filter(|(_, common)| !common.removed).map(|(rec, _)| RecId(rec as u32))
+    }
+
+    /// Aliases and the records that they denote.
+    pub fn aliases(&self) -> impl Iterator<Item = (&str, RecId)> + '_ {
+        self.names.iter().filter(|(number, entry)| self.common[entry.record as usize].name != *number).map(
+            |(number, entry)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(entry.record)),
+        )
+    }
+
+    /// Info tags of a record.
+    #[must_use]
+    pub fn info_tags(&self, record: RecId) -> &[(String, String)] {
+        self.info.get(&record.0).map_or(&[], Vec::as_slice)
+    }
+
+    /// The committed alarm of a record.
+    #[must_use]
+    pub fn alarm(&self, record: RecId) -> Alarm {
+        self.common[record.0 as usize].alarm()
+    }
+
+    /// Acknowledgement state: ACKT (transient alarms need it) and ACKS (highest unacknowledged severity).
+    #[must_use]
+    pub fn acknowledge_state(&self, record: RecId) -> (u16, u16) {
+        let common = &self.common[record.0 as usize];
+        (common.ackt, common.acks)
+    }
+
+    /// Time stamp and user tag of a record.
+    #[must_use]
+    pub fn stamp(&self, record: RecId) -> (Stamp, u64) {
+        let common = &self.common[record.0 as usize];
+        (common.time, common.utag)
+    }
+
+    /// The access security group of a record.
+    #[must_use]
+    pub fn access_group(&self, record: RecId) -> &str {
+        std::str::from_utf8(self.common[record.0 as usize].asg.bytes()).unwrap_or_default()
+    }
+
+    /// A field's value, at most `max` elements.
+    pub fn get(&mut self, channel: &Channel, max: usize) -> Value {
+        let rec = channel.record.0;
+        if channel.type_name {
+            return Value::from(self.type_of(rec).name.as_str());
+        }
+        if channel.long_string {
+            let mut bytes: Vec<i8> = self.long_text(rec, channel.field).iter().map(|byte| *byte as i8).collect();
+            bytes.push(0);
+            bytes.truncate(max);
+            return Value::from(bytes);
+        }
+        if self.is_array(rec, channel.field) {
+            let mut array = self.whole_array(rec, channel.field);
+            if let Some((first, step, last)) = channel.range {
+                array = match slice(array.len(), first, step, last) {
+                    Some((from, to)) => pick(&array, from, step as usize, to),
+                    None => Array::zeros(array.kind(), 0),
+                };
+            }
+            array.truncate(max);
+            return Value::Array(array);
+        }
+        Value::Scalar(self.read_scalar(rec, channel.field).unwrap_or(Scalar::String(Str40::EMPTY)))
+    }
+
+    /// A field as EPICS prints it: state names, menu choices, PREC digits; an array's first element.
+    pub fn get_text(&mut self, channel: &Channel) -> Str40 {
+        if channel.type_name {
+            return Str40::from(self.type_of(channel.record.0).name.as_str());
+        }
+        self.read_text(channel.record.0, channel.field).unwrap_or_default()
+    }
+
+    /// A text field, however long.
+    pub fn get_long_text(&mut self, channel: &Channel) -> Vec<u8> {
+        self.long_text(channel.record.0, channel.field)
+    }
+
+    fn long_text(&mut self, rec: u32, field: u16) -> Vec<u8> {
+        if self.def(rec, field).link_field().is_some() {
+            return self.link_text(rec, field).into_bytes();
+        }
+        if self.is_long_text(rec, field) {
+            return crate::rec::lsi::text(&self.whole_bytes(rec, field)).to_vec();
+        }
+        match self.slot(rec, field) {
+            Slot::Text(text) => text.bytes().to_vec(),
+            Slot::Str(text) => text.bytes().to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The bytes of lsi's, lso's or printf's VAL or OVAL.
+    pub(crate) fn whole_bytes(&mut self, rec: u32, field: u16) -> Vec<u8> {
+        match self.slot(rec, field) {
+            Slot::Array(Array::U8(bytes)) => bytes.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether a field is a text longer than EPICS strings (lsi, lso, printf).
+    pub(crate) fn is_long_text(&self, rec: u32, field: u16) -> bool {
+        let def = self.def(rec, field);
+        def.kind.is_none()
+            && matches!(self.common[rec as usize].kind(), Kind::Lsi | Kind::Lso | Kind::Printf)
+            && matches!(def.name.as_str(), "VAL" | "OVAL")
+    }
+
+    /// Whether a field holds a varying number of elements.
+    pub(crate) fn is_array(&self, rec: u32, field: u16) -> bool {
+        let def = self.def(rec, field);
+        def.kind.is_none() && def.at != crate::schema::At::Nowhere && !self.is_long_text(rec, field)
+    }
+
+    /// How many elements an array field can hold (bytes, for a long text).
+    pub(crate) fn capacity(&self, rec: u32, field: u16) -> u32 {
+        crate::rec::capacity(self, rec, field)
+    }
+
+    /// Type of a field's elements.
+    pub(crate) fn element_type(&self, rec: u32, field: u16) -> FieldType {
+        match self.def(rec, field).kind {
+            Some(kind) => kind,
+            None if self.is_long_text(rec, field) => FieldType::String,
+            None => crate::rec::element_type(self, rec, field),
+        }
+    }
+
+    /// A field's only or first element; `None` where there is none.
+    pub(crate) fn read_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
+        let kind = self.def(rec, field).kind;
+        if kind.is_none() && self.common[rec as usize].kind() == Kind::Compress {
+            return crate::rec::compress::ordered(self, rec, 1).get(0);
+        }
+        let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device));
+        Some(match self.slot(rec, field) {
+            Slot::F64(v) => Scalar::F64(*v),
+            Slot::I32(v) => Scalar::I32(*v),
+            Slot::U16(v) if enumerated => Scalar::Enum(*v),
+            Slot::U16(v) => Scalar::U16(*v),
+            Slot::I16(v) => Scalar::I16(*v),
+            Slot::U8(v) => Scalar::U8(*v),
+            Slot::I8(v) => Scalar::I8(*v),
+            Slot::U32(v) => Scalar::U32(*v),
+            Slot::I64(v) => Scalar::I64(*v),
+            Slot::U64(v) => Scalar::U64(*v),
+            Slot::Str(v) => Scalar::String(*v),
+            Slot::Text(text) => Scalar::String(Str40::new(text.bytes())),
+            Slot::Link(_) => return Some(Scalar::String(Str40::new(self.link_text(rec, field).as_bytes()))),
+            Slot::Array(Array::U8(bytes)) if matches!(bytes.last(), Some(0)) && kind.is_none() => {
+                let bytes = Str40::new(bytes);
+                return if self.is_long_text(rec, field) {
+                    Some(Scalar::String(bytes))
+                } else {
+                    self.whole_array(rec, field).get(0)
+                };
+            }
+            Slot::Array(array) => {
+                let first = array.get(0);
+                return if self.is_long_text(rec, field) {
+                    Some(Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
+                } else {
+                    first
+                };
+            }
+            Slot::None => return self.special_scalar(rec, field),
+        })
+    }
+
+    /// What is not stored as a field: the name.
+    fn special_scalar(&self, rec: u32, field: u16) -> Option<Scalar> {
+        match self.def(rec, field).name.as_str() {
+            "NAME" => Some(Scalar::String(Str40::from(self.record_name(rec)))),
+            _ => None,
+        }
+    }
+
+    /// A field's first element as EPICS prints it.
+    pub(crate) fn read_text(&mut self, rec: u32, field: u16) -> Option<Str40> {
+        let scalar = self.read_scalar(rec, field)?;
+        Some(match scalar {
+            Scalar::Enum(index) => self.enum_text(rec, field, index),
+            Scalar::F64(_) | Scalar::F32(_) => conv::scalar_to_text(scalar, self.precision_of(rec, field)),
+            _ => conv::scalar_to_text(scalar, 0),
+        })
+    }
+
+    /// The word of a menu, device or state number.
+    fn enum_text(&self, rec: u32, field: u16, index: u16) -> Str40 {
+        let def = self.def(rec, field);
+        match def.kind {
+            Some(FieldType::Menu) => {
+                let menu = def.menu_index.map(|menu| &self.schema.menus[usize::from(menu)]);
+                menu.and_then(|menu| menu.choices.get(usize::from(index)))
+                    .map_or_else(|| conv::scalar_to_text(Scalar::U16(index), 0), |choice| Str40::from(choice.as_str()))
+            }
+            Some(FieldType::Device) => {
+                let devices = &self.type_of(rec).devices;
+                devices.get(usize::from(index)).map_or(Str40::EMPTY, |device| Str40::from(device.name.as_str()))
+            }
+            _ => crate::rec::state_text(self, rec, index),
+        }
+    }
+
+    /// All elements of an array field, in order.
+    pub(crate) fn whole_array(&mut self, rec: u32, field: u16) -> Array {
+        if self.common[rec as usize].kind() == Kind::Compress && self.def(rec, field).kind.is_none() {
+            return crate::rec::compress::ordered(self, rec, usize::MAX);
+        }
+        match self.slot(rec, field) {
+            Slot::Array(array) => array.clone(),
+            _ => Array::F64(Vec::new()),
+        }
+    }
+
+    /// Up to `max` elements of a field as elements of `kind`; `None` where one cannot become that.
+    pub(crate) fn read_array(&mut self, rec: u32, field: u16, kind: FieldType, max: usize) -> Option<Array> {
+        if self.is_array(rec, field) {
+            let array = self.whole_array(rec, field);
+            return crate::put::convert_array(&array, kind, max, self.precision_of(rec, field));
+        }
+        if matches!(kind, FieldType::String) {
+            return Some(Array::String(vec![self.read_text(rec, field)?]));
+        }
+        if self.is_long_text(rec, field) && matches!(kind, FieldType::I8 | FieldType::U8) {
+            let mut bytes = self.whole_bytes(rec, field);
+            bytes.truncate(max);
+            return Some(if kind == FieldType::U8 {
+                Array::U8(bytes)
+            } else {
+                Array::I8(bytes.iter().map(|byte| *byte as i8).collect())
+            });
+        }
+        let scalar = self.read_scalar(rec, field)?;
+        let mut array = Array::zeros(kind, 1);
+        crate::put::set_element(&mut array, 0, scalar).then_some(array)
+    }
+
+    /// A link as EPICS prints it.
+    pub(crate) fn link_text(&mut self, rec: u32, field: u16) -> String {
+        let Some(link_field) = self.def(rec, field).link_field() else { return String::new() };
+        let Slot::Link(found) = self.slot(rec, field) else { return String::new() };
+        let brief = found.brief();
+        let mut text = found.text().to_owned();
+        match brief.kind {
+            LinkKind::Constant | LinkKind::Hardware | LinkKind::Json => {}
+            LinkKind::Db => {
+                if text.is_empty() {
+                    text.push_str(self.record_name(brief.target));
+                    if brief.field != self.type_of(brief.target).val {
+                        text.push('.');
+                        text.push_str(&self.def(brief.target, brief.field).name);
+                    }
+                }
+                link::write_modifiers(&mut text, brief.flags, link_field);
+            }
+            LinkKind::Remote | LinkKind::Unresolved => link::write_modifiers(&mut text, brief.flags, link_field),
+        }
+        text
+    }
+}
+
+/// First index and end of a range over `len` elements; `None` where it is empty.
+pub(crate) fn slice(len: usize, first: i32, _step: u32, last: i32) -> Option<(usize, usize)> {
+    let index = |at: i32| if at < 0 { len as i64 + i64::from(at) } else { i64::from(at) };
+    let from = index(first).max(0);
+    let to = index(last).min(len as i64 - 1);
+    (from <= to).then_some((from as usize, to as usize + 1))
+}
+
+/// Every `step`th element from `from` to before `to`.
+fn pick(array: &Array, from: usize, step: usize, to: usize) -> Array {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match array {
+                $(Array::$variant(elements) => Array::$variant(elements[from..to].iter().step_by(step).copied().collect()),)*
+            }
+        };
+    }
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixed_field_numbers_are_those_of_the_table() {
+        let db = Db::new();
+        for kind in &db.schema.types {
+            let number = |name: &str| kind.field(name).map(usize::from);
+            assert_eq!((number("PROC"), number("DISP")), (Some(PROC_FIELD), Some(DISP_FIELD)), "{}", kind.name);
+            if ["ai", "ao", "calc"].contains(&kind.name.as_str()) {
+                assert_eq!(number("VAL"), Some(VAL_FIELD), "{}", kind.name);
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_count_from_both_ends() {
+        assert_eq!(slice(10, 2, 1, 4), Some((2, 5)));
+        assert_eq!(slice(10, -3, 1, -1), Some((7, 10)));
+        assert_eq!(slice(3, 5, 1, 9), None);
+    }
+}

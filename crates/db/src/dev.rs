@@ -1,0 +1,147 @@
+//! Device supports: which one a record uses, and those that need the world outside (time, environment, streams).
+
+use crate::engine::Db;
+use crate::link::LinkKind;
+use crate::record::Kind;
+use crate::slot::Slot;
+
+/// A device support of base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Device {
+    /// The DTYP names none.
+    Missing = 0,
+    Soft,
+    SoftRaw,
+    SoftAsync,
+    SoftTimestamp,
+    GeneralTime,
+    Stdio,
+    Getenv,
+    DbState,
+}
+
+/// Where a `stdio` device support writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+    /// The error log.
+    Log,
+}
+
+impl Device {
+    fn from_name(name: &str) -> Self {
+        match name {
+            "Soft Channel" => Self::Soft,
+            "Raw Soft Channel" => Self::SoftRaw,
+            "Async Soft Channel" => Self::SoftAsync,
+            "Soft Timestamp" => Self::SoftTimestamp,
+            "General Time" => Self::GeneralTime,
+            "stdio" => Self::Stdio,
+            "getenv" => Self::Getenv,
+            "Db State" => Self::DbState,
+            _ => Self::Missing,
+        }
+    }
+}
+
+/// The device support that a record's DTYP and link ask for.
+pub(crate) fn choose(db: &mut Db, rec: u32) -> u8 {
+    let kind = db.type_of(rec);
+    if kind.devices.is_empty() {
+        return Device::Soft as u8;
+    }
+    let Some(entry) = kind.devices.get(usize::from(db.common[rec as usize].dtyp)) else { return Device::Missing as u8 };
+    let device = Device::from_name(&entry.name);
+    let wants_address = entry.link != "CONSTANT";
+    let field = kind.field("INP").or_else(|| kind.field("OUT"));
+    let address = match field.map(|field| db.slot(rec, field)) {
+        Some(Slot::Link(link)) => link.kind == LinkKind::Hardware,
+        _ => wants_address,
+    };
+    if address != wants_address {
+        let expected = if wants_address {
+            "a device address such as @…"
+        } else {
+            "a constant or the name of a process variable"
+        };
+        let text = format!("{}: the link does not fit DTYP, expected {expected}", db.record_name(rec));
+        db.notice(text);
+        return Device::Missing as u8;
+    }
+    device as u8
+}
+
+impl Db {
+    /// The device support of a record.
+    #[inline]
+    pub(crate) fn device(&self, rec: u32) -> Device {
+        match self.common[rec as usize].device {
+            1 => Device::Soft,
+            2 => Device::SoftRaw,
+            3 => Device::SoftAsync,
+            4 => Device::SoftTimestamp,
+            5 => Device::GeneralTime,
+            6 => Device::Stdio,
+            7 => Device::Getenv,
+            8 => Device::DbState,
+            _ => Device::Missing,
+        }
+    }
+
+    /// Texts that `stdio` device supports wrote, since the last call.
+    pub fn take_output(&mut self) -> Vec<(Stream, String)> {
+        std::mem::take(&mut self.output)
+    }
+
+    /// Sets an environment variable that `getenv` device supports see.
+    pub fn set_environment(&mut self, name: &str, value: &str) {
+        self.environment.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Sets a state that `Db State` device supports and filters see (dbStateSet); it is made when it is not there.
+    pub fn set_state(&mut self, name: &str, on: bool) {
+        self.states.insert(name.to_owned(), on);
+    }
+
+    /// A state; `None` when it was never made.
+    #[must_use]
+    pub fn state(&self, name: &str) -> Option<bool> {
+        self.states.get(name).copied()
+    }
+
+    /// Names of all states and whether they are set.
+    pub fn states(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.states.iter().map(|(name, on)| (name.as_str(), *on))
+    }
+}
+
+/// Whether a record's device support has interrupts (I/O Intr).
+pub(crate) const fn has_interrupt(_: &Db, _: u32) -> bool {
+    false
+}
+
+/// Whether a record of this type processes through a device support.
+pub(crate) const fn uses_device(kind: Kind) -> bool {
+    !matches!(
+        kind,
+        Kind::ASub
+            | Kind::Calc
+            | Kind::Compress
+            | Kind::DFanout
+            | Kind::Fanout
+            | Kind::Permissive
+            | Kind::Sel
+            | Kind::Seq
+            | Kind::State
+            | Kind::Sub
+    )
+}
+
+/// Whether a type without a PREC field answers for the precision of its fields all the same.
+pub(crate) const fn has_precision(kind: Kind) -> bool {
+    matches!(kind, Kind::Bo)
+}

@@ -1,0 +1,488 @@
+//! The database itself, and how a record is processed.
+
+use crate::common::Common;
+use crate::events::Events;
+use crate::link::{LinkKind, PP};
+use crate::names::Names;
+use crate::notify::Notifies;
+use crate::record::{Bodies, Kind};
+use crate::remote::Remotes;
+use crate::scan::Scans;
+use crate::schema::Schema;
+use base::{EventMask, MonoNs, Stamp, Status};
+use std::collections::HashMap;
+
+/// The time of a processing pass: wall clock for stamps, monotonic clock for delays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// What records are stamped with.
+    pub wall: Stamp,
+    /// What delays count from.
+    pub mono: MonoNs,
+}
+
+/// Something that the operator should read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice(pub String);
+
+/// What went wrong so often, since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Records processed.
+    pub processed: u64,
+    /// Records that were asked to process while they were active.
+    pub while_active: u64,
+    /// Processings given up because links nested deeper than the limit.
+    pub too_deep: u64,
+    /// Scan-once requests lost because the queue was full.
+    pub once_lost: u64,
+    /// Callbacks lost because the queue was full.
+    pub callback_lost: u64,
+}
+
+/// How deep links may process records inside of each other (chains of forward links do not nest).
+const DEPTH_LIMIT: u32 = 200;
+/// How often an active record may be asked to process before it gets a SCAN alarm.
+const MAX_LOCK: u8 = 10;
+
+/// What a record type's processing came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Finished: the forward link is next.
+    Done,
+    /// Waits for a callback; the record stays active.
+    Pending,
+    /// Given up: the record stays active for good, as EPICS leaves a record without support.
+    Broken,
+    /// Finished, but the forward link is not followed.
+    NoForward,
+}
+
+/// An EPICS database.
+pub struct Db {
+    pub(crate) schema: Schema,
+    pub(crate) names: Names,
+    pub(crate) common: Vec<Common>,
+    pub(crate) bodies: Bodies,
+    pub(crate) info: HashMap<u32, Vec<(String, String)>>,
+    pub(crate) events: Events,
+    pub(crate) notifies: Notifies,
+    pub(crate) scans: Scans,
+    pub(crate) remotes: Remotes,
+    pub(crate) states: HashMap<String, bool>,
+    pub(crate) environment: HashMap<String, String>,
+    pub(crate) output: Vec<(crate::dev::Stream, String)>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) counters: Counters,
+    pub(crate) now: Now,
+    pub(crate) clock: Option<fn() -> Stamp>,
+    pub(crate) active: Vec<u32>,
+    pub(crate) seed: u16,
+    pub(crate) running: bool,
+    pub(crate) pending: Vec<crate::load::PendingLink>,
+    pub(crate) pending_text: Vec<u8>,
+    depth: u32,
+}
+
+impl Default for Db {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Db {
+    /// An empty database that knows EPICS 7's record types.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut db = Self {
+            schema: Schema::builtin(),
+            names: Names::default(),
+            common: Vec::new(),
+            bodies: Bodies::default(),
+            info: HashMap::new(),
+            events: Events::default(),
+            notifies: Notifies::default(),
+            scans: Scans::default(),
+            remotes: Remotes::default(),
+            states: HashMap::new(),
+            environment: HashMap::new(),
+            output: Vec::new(),
+            notices: Vec::new(),
+            counters: Counters::default(),
+            now: Now::default(),
+            clock: None,
+            active: Vec::new(),
+            seed: 0xa3bf,
+            running: false,
+            pending: Vec::new(),
+            pending_text: Vec::new(),
+            depth: 0,
+        };
+        db.make_firsts();
+        db
+    }
+
+    /// What went wrong so often.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What the operator should read, since the last call.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// With a clock each record is stamped by itself, as C's IOC does; without, all records of a pass share its time.
+    pub fn stamp_each_record(&mut self, clock: Option<fn() -> Stamp>) {
+        self.clock = clock;
+    }
+
+    pub(crate) fn notice(&mut self, text: String) {
+        // The shell drains notices; one that does not must not be flooded.
+        if self.notices.len() < 10_000 {
+            self.notices.push(Notice(text));
+        }
+    }
+
+    pub(crate) fn record_name(&self, rec: u32) -> &str {
+        std::str::from_utf8(self.names.name(self.common[rec as usize].name)).unwrap_or_default()
+    }
+
+    /// Processes a record and what its links lead to (dbProcess).
+    pub(crate) fn run(&mut self, rec: u32) {
+        if self.depth >= DEPTH_LIMIT {
+            self.counters.too_deep += 1;
+            self.common[rec as usize].raise(Status::Link, 3);
+            return;
+        }
+        self.depth += 1;
+        let base = self.active.len();
+        let mut current = rec;
+        while let Some(next) = self.process_one(current) {
+            current = next;
+        }
+        while self.active.len() > base {
+            if let Some(done) = self.active.pop() {
+                self.finish(done);
+            }
+        }
+        self.depth -= 1;
+    }
+
+    /// A callback's second half: the record is active and goes on where it stopped.
+    pub(crate) fn resume(&mut self, rec: u32) {
+        self.depth += 1;
+        let base = self.active.len();
+        self.common[rec as usize].on_stack = true;
+        let mut next = self.body(rec, true);
+        while let Some(current) = next {
+            next = self.process_one(current);
+        }
+        while self.active.len() > base {
+            if let Some(done) = self.active.pop() {
+                self.finish(done);
+            }
+        }
+        self.depth -= 1;
+    }
+
+    /// One record up to its forward link; the record that is to be processed next, if any.
+    #[inline]
+    fn process_one(&mut self, rec: u32) -> Option<u32> {
+        let common = &mut self.common[rec as usize];
+        if common.pact != 0 {
+            self.already_active(rec);
+            return None;
+        }
+        common.lcnt = 0;
+        if !common.sdis.is_constant() {
+            self.read_sdis(rec);
+        }
+        let common = &mut self.common[rec as usize];
+        if common.disa == common.disv {
+            self.disabled(rec);
+            return None;
+        }
+        common.pact = 1;
+        common.on_stack = true;
+        self.body(rec, false)
+    }
+
+    /// The record type's own part; `resumed` when a callback continues it.
+    #[inline]
+    fn body(&mut self, rec: u32, resumed: bool) -> Option<u32> {
+        self.counters.processed += 1;
+        let outcome = self.dispatch(rec, resumed);
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Pending | Outcome::Broken => {
+                self.common[rec as usize].on_stack = false;
+                return None;
+            }
+            Outcome::NoForward => {
+                let common = &mut self.common[rec as usize];
+                common.pact = 0;
+                common.on_stack = false;
+                return None;
+            }
+        }
+        self.active.push(rec);
+        let common = &self.common[rec as usize];
+        if common.flnk.is_constant() {
+            return None;
+        }
+        if common.flnk.kind == LinkKind::Db {
+            let target = common.flnk.target;
+            return (self.common[target as usize].scan == 0 && self.hand_over(rec, target)).then_some(target);
+        }
+        self.forward_elsewhere(rec);
+        None
+    }
+
+    /// After everything that the forward link led to: completion of notifies, reprocessing, and the end of activity.
+    #[inline]
+    fn finish(&mut self, rec: u32) {
+        let common = &mut self.common[rec as usize];
+        if (common.notify | u32::from(common.rpro)) != 0 {
+            self.finish_special(rec);
+        }
+        let common = &mut self.common[rec as usize];
+        common.putf = 0;
+        common.pact = 0;
+        common.on_stack = false;
+    }
+
+    #[cold]
+    fn finish_special(&mut self, rec: u32) {
+        self.notify_completion(rec);
+        let common = &mut self.common[rec as usize];
+        if common.rpro != 0 {
+            common.rpro = 0;
+            self.scan_once(rec);
+        }
+    }
+
+    /// Passes what a put started from the source to the target (processTarget); whether the target may be processed.
+    #[inline]
+    pub(crate) fn hand_over(&mut self, source: u32, target: u32) -> bool {
+        let from = &self.common[source as usize];
+        let (putf, notify) = (from.putf, from.notify);
+        if notify != 0 {
+            self.notify_add(source, target);
+        }
+        let to = &mut self.common[target as usize];
+        if to.pact == 0 {
+            to.putf = putf;
+        } else if putf != 0 && source != target && !to.on_stack {
+            to.putf = 0;
+            to.rpro = 1;
+        }
+        true
+    }
+
+    /// Processes the target of a link (processTarget).
+    pub(crate) fn process_target(&mut self, source: u32, target: u32) {
+        if self.hand_over(source, target) {
+            let pact = self.common[source as usize].pact;
+            self.common[source as usize].pact = 1;
+            self.run(target);
+            self.common[source as usize].pact = pact;
+        }
+    }
+
+    /// Processes the target of a link where it is passive (dbScanPassive).
+    pub(crate) fn process_passive(&mut self, source: u32, target: u32) {
+        if self.common[target as usize].scan == 0 {
+            self.process_target(source, target);
+        }
+    }
+
+    #[cold]
+    fn already_active(&mut self, rec: u32) {
+        self.counters.while_active += 1;
+        let common = &mut self.common[rec as usize];
+        let tries = common.lcnt;
+        if common.stat == Status::Scan as u16 {
+            return;
+        }
+        common.lcnt = tries.wrapping_add(1);
+        if tries < MAX_LOCK || common.sevr >= 3 {
+            return;
+        }
+        common.raise_with(Status::Scan, 3, "Async in progress");
+        let mask = self.reset_alarms(rec);
+        self.post_value(rec, mask | EventMask::VALUE | EventMask::LOG);
+    }
+
+    #[cold]
+    fn read_sdis(&mut self, rec: u32) {
+        let link = self.common[rec as usize].sdis.brief();
+        if let Ok(Some(value)) = self.get_link::<i16>(rec, link) {
+            self.common[rec as usize].disa = value;
+        }
+    }
+
+    #[cold]
+    fn disabled(&mut self, rec: u32) {
+        let common = &mut self.common[rec as usize];
+        common.rpro = 0;
+        common.putf = 0;
+        if common.stat != Status::Disable as u16 {
+            common.sevr = common.diss;
+            common.stat = Status::Disable as u16;
+            common.nsev = 0;
+            common.nsta = 0;
+            self.post_common(rec, "STAT", EventMask::VALUE);
+            self.post_common(rec, "SEVR", EventMask::VALUE);
+            self.post_value(rec, EventMask::VALUE | EventMask::ALARM);
+        }
+        self.notify_completion(rec);
+    }
+
+    /// A forward link that leads out of this database, or is JSON.
+    #[cold]
+    fn forward_elsewhere(&mut self, rec: u32) {
+        let link = self.common[rec as usize].flnk.brief();
+        self.forward(rec, link);
+    }
+
+    /// Follows a forward link of a record that is being processed (fanout's LNKn, …).
+    pub(crate) fn forward(&mut self, rec: u32, link: crate::links::Brief) {
+        match link.kind {
+            LinkKind::Db => self.process_passive(rec, link.target),
+            LinkKind::Remote => self.remote_forward(link.target),
+            LinkKind::Constant | LinkKind::Hardware | LinkKind::Json | LinkKind::Unresolved => {}
+        }
+    }
+
+    /// Commits the alarm of this processing (recGblResetAlarms); the events to add to the value's.
+    #[inline]
+    pub(crate) fn reset_alarms(&mut self, rec: u32) -> EventMask {
+        let common = &mut self.common[rec as usize];
+        if common.nsta == common.stat && common.nsev == common.sevr && common.namsg == common.amsg {
+            common.nsta = 0;
+            common.nsev = 0;
+            common.namsg = crate::common::Message("");
+            return EventMask::NONE;
+        }
+        self.alarm_changed(rec)
+    }
+
+    fn alarm_changed(&mut self, rec: u32) -> EventMask {
+        let common = &mut self.common[rec as usize];
+        let (old_status, old_severity) = (common.stat, common.sevr);
+        let mut mask = EventMask::NONE;
+        if common.namsg != common.amsg {
+            common.amsg = common.namsg;
+            mask = EventMask::ALARM;
+        }
+        common.stat = common.nsta;
+        common.sevr = common.nsev.min(3);
+        common.nsta = 0;
+        common.nsev = 0;
+        let (status, severity) = (common.stat, common.sevr);
+        if old_severity != severity {
+            mask = EventMask::ALARM;
+            self.post_common(rec, "SEVR", EventMask::VALUE);
+        }
+        if old_status != status {
+            mask |= EventMask::VALUE;
+        }
+        if mask.is_empty() {
+            return EventMask::NONE;
+        }
+        self.post_common(rec, "STAT", mask);
+        self.post_common(rec, "AMSG", mask);
+        let common = &mut self.common[rec as usize];
+        if common.ackt == 0 || severity >= common.acks {
+            common.acks = severity;
+            self.post_common(rec, "ACKS", EventMask::VALUE);
+        }
+        EventMask::ALARM
+    }
+
+    /// Stamps a record (recGblGetTimeStamp).
+    #[inline]
+    pub(crate) fn stamp_now(&mut self, rec: u32) {
+        let wall = self.now.wall;
+        let common = &mut self.common[rec as usize];
+        if common.tsel.is_constant() && common.tse == 0 && self.clock.is_none() {
+            common.time = wall;
+            return;
+        }
+        self.stamp_specially(rec, 0, None);
+    }
+
+    /// As [`stamp_now`](Self::stamp_now), for a record in simulation mode `simm` with its link.
+    pub(crate) fn stamp_simulated(&mut self, rec: u32, simm: u16, siol: Option<crate::links::Brief>) {
+        if simm == 0 {
+            self.stamp_now(rec);
+        } else {
+            self.stamp_specially(rec, simm, siol);
+        }
+    }
+
+    #[cold]
+    fn stamp_specially(&mut self, rec: u32, simm: u16, siol: Option<crate::links::Brief>) {
+        let tsel = self.common[rec as usize].tsel.brief();
+        if tsel.kind != LinkKind::Constant {
+            if tsel.flags & crate::link::IS_TIME != 0 {
+                self.stamp_from_link(rec, tsel);
+                return;
+            }
+            if let Ok(Some(event)) = self.get_link::<i16>(rec, tsel) {
+                self.common[rec as usize].tse = event;
+            }
+        }
+        let wall = self.clock.map_or(self.now.wall, |clock| clock());
+        let tse = self.common[rec as usize].tse;
+        if tse != -2 {
+            // Events 1 to 255 and the best source (-1): the shell's clock where no event generator feeds stamps.
+            self.common[rec as usize].time = self.scans.event_stamp(tse).unwrap_or(wall);
+        } else if simm != 0 {
+            match siol {
+                Some(link) if link.kind != LinkKind::Constant => self.stamp_from_link(rec, link),
+                _ => self.common[rec as usize].time = wall,
+            }
+        }
+    }
+
+    /// Takes time and tag from a link's source.
+    pub(crate) fn stamp_from_link(&mut self, rec: u32, link: crate::links::Brief) {
+        match link.kind {
+            LinkKind::Db => {
+                let source = &self.common[link.target as usize];
+                let (time, utag) = (source.time, source.utag);
+                let common = &mut self.common[rec as usize];
+                common.time = time;
+                common.utag = utag;
+            }
+            LinkKind::Remote => {
+                if let Some(time) = self.remotes.stamp(link.target) {
+                    self.common[rec as usize].time = time;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a link processes its passive source or target.
+    pub(crate) const fn is_pp(flags: u8) -> bool {
+        flags & PP != 0
+    }
+
+    #[inline]
+    fn dispatch(&mut self, rec: u32, resumed: bool) -> Outcome {
+        let common = &self.common[rec as usize];
+        let body = common.body as usize;
+        macro_rules! arms {
+            ($($variant:ident, $module:ident, $name:literal;)*) => {
+                match common.kind() {
+                    $(Kind::$variant => crate::rec::$module::process(self, rec, body, resumed),)*
+                }
+            };
+        }
+        crate::record::each_type!(arms)
+    }
+}

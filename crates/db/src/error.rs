@@ -1,0 +1,153 @@
+//! What can go wrong, said so that the user knows what to change.
+
+use std::fmt;
+
+/// A place in a text file, counted from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Line.
+    pub line: u32,
+    /// Column, in bytes.
+    pub column: u32,
+}
+
+/// A finding in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// The file as it was named.
+    pub file: String,
+    /// Where in it.
+    pub place: Place,
+    /// What was found, what was expected.
+    pub what: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.place.line, self.place.column, self.what)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Why a name denotes no field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FindError {
+    /// No record and no alias of this name.
+    NoRecord {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// The record has no such field.
+    NoField {
+        /// Name of the record.
+        record: String,
+        /// The field that was asked for.
+        field: String,
+        /// A field that is spelled nearly so.
+        nearest: Option<String>,
+    },
+    /// A modifier or filter after the field that is not understood.
+    BadModifier {
+        /// The text after the field name.
+        text: String,
+    },
+}
+
+impl fmt::Display for FindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRecord { name } => write!(f, "no record \"{name}\""),
+            Self::NoField { record, field, nearest } => {
+                write!(f, "record \"{record}\" has no field \"{field}\"")?;
+                match nearest {
+                    Some(nearest) => write!(f, "; nearest is \"{nearest}\""),
+                    None => Ok(()),
+                }
+            }
+            Self::BadModifier { text } => write!(f, "channel modifier \"{text}\" is not understood"),
+        }
+    }
+}
+
+impl std::error::Error for FindError {}
+
+/// Why a value was not written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PutError {
+    /// The field is read only.
+    NoModify,
+    /// The record's DISP field forbids writing.
+    Disabled,
+    /// The text is no value of the field's type.
+    BadValue {
+        /// What was given and what was expected.
+        what: String,
+    },
+    /// The text is no choice of the menu or state names.
+    BadChoice {
+        /// The text that was given.
+        given: String,
+    },
+    /// The link text is malformed or does not fit the device support.
+    BadLink {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// An array where one element is expected, or out of the field's bounds.
+    BadCount,
+    /// The record's device support or function is missing.
+    NoSupport,
+}
+
+impl fmt::Display for PutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoModify => f.write_str("the field is read only"),
+            Self::Disabled => f.write_str("the record's DISP field forbids writing; put 0 to DISP first"),
+            Self::BadValue { what } | Self::BadLink { what } => f.write_str(what),
+            Self::BadChoice { given } => write!(f, "\"{given}\" is none of the choices"),
+            Self::BadCount => f.write_str("the number of elements does not fit the field"),
+            Self::NoSupport => f.write_str("the record has no device support or function"),
+        }
+    }
+}
+
+impl std::error::Error for PutError {}
+
+/// The word of `known` that is spelled most like `given`, if any is near.
+pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = 1 + given.len() / 3;
+    known
+        .map(|word| (distance(&given.to_ascii_lowercase(), &word.to_ascii_lowercase()), word))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, word)| word)
+}
+
+/// Number of single-byte edits between two words.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut before = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let best = (before + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
+            before = row[j + 1];
+            row[j + 1] = best;
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_offered_when_it_is_near() {
+        let known = ["Passive", "Event", "I/O Intr"];
+        assert_eq!(nearest("passiv", known.into_iter()), Some("Passive"));
+        assert_eq!(nearest("something else", known.into_iter()), None);
+    }
+}

@@ -1,0 +1,335 @@
+//! Subscriptions and their bounded queues.
+//!
+//! The rule is EPICS': where a queue runs short of room, or flow is stopped, a subscription that already waits has its
+//! last queued event replaced by the new one, and that is counted. Each subscription always has room for one event.
+
+use crate::access::{Channel, RecId};
+use crate::engine::Db;
+use base::{Alarm, EventMask, Scalar, Stamp, Value};
+use std::collections::VecDeque;
+
+/// A queue of events, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub u32);
+
+/// Not a queue: its subscriptions process the record that their token names (CP links inside the database).
+pub(crate) const PROCESS_QUEUE: QueueId = QueueId(u32::MAX);
+
+/// A subscription, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubId(pub u32);
+
+/// One update of a subscription.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The number that the subscriber gave.
+    pub token: u64,
+    /// The value: of the moment of the event; of now for arrays and long texts, as in EPICS.
+    pub value: Value,
+    /// The record's alarm at the moment of the event.
+    pub alarm: Alarm,
+    /// The record's stamp.
+    pub stamp: Stamp,
+    /// The record's user tag.
+    pub utag: u64,
+    /// Why the event was sent.
+    pub mask: EventMask,
+}
+
+struct Sub {
+    channel: Channel,
+    mask: EventMask,
+    queue: u32,
+    token: u64,
+    /// Number of the next subscription of the record, plus one.
+    next: u32,
+    /// Events that wait.
+    waiting: u32,
+    /// Number of the newest of them, counted since the queue was opened.
+    newest: u64,
+    alive: bool,
+    /// Whether the value is taken when the event is drained.
+    late: bool,
+}
+
+struct Entry {
+    sub: u32,
+    value: Scalar,
+    alarm: Alarm,
+    stamp: Stamp,
+    utag: u64,
+    mask: EventMask,
+}
+
+struct Queue {
+    entries: VecDeque<Entry>,
+    /// Number of the first entry.
+    first: u64,
+    capacity: usize,
+    subs: usize,
+    stopped: bool,
+    replaced: u64,
+}
+
+/// All subscriptions and queues.
+#[derive(Default)]
+pub(crate) struct Events {
+    subs: Vec<Sub>,
+    free: Vec<u32>,
+    queues: Vec<Option<Queue>>,
+}
+
+/// How many events a subscription adds to its queue's room.
+const ROOM_PER_SUB: usize = 4;
+
+impl Db {
+    /// A queue that holds at least `capacity` events, and four for each subscription.
+    pub fn open_queue(&mut self, capacity: usize) -> QueueId {
+        let queue = Queue {
+            entries: VecDeque::with_capacity(capacity),
+            first: 0,
+            capacity,
+            subs: 0,
+            stopped: false,
+            replaced: 0,
+        };
+        let number = self.events.queues.iter().position(Option::is_none).unwrap_or(self.events.queues.len());
+        if number == self.events.queues.len() {
+            self.events.queues.push(Some(queue));
+        } else {
+            self.events.queues[number] = Some(queue);
+        }
+        QueueId(number as u32)
+    }
+
+    /// Ends a queue and its subscriptions.
+    pub fn close_queue(&mut self, queue: QueueId) {
+        let subs: Vec<u32> = (0..self.events.subs.len() as u32)
+            .filter(|sub| self.events.subs[*sub as usize].alive && self.events.subs[*sub as usize].queue == queue.0)
+            .collect();
+        for sub in subs {
+            self.unsubscribe(SubId(sub));
+        }
+        if let Some(slot) = self.events.queues.get_mut(queue.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    /// Subscribes to a field. The current value is not sent: read it with [`Db::get`].
+    pub fn subscribe(&mut self, queue: QueueId, channel: &Channel, mask: EventMask, token: u64) -> SubId {
+        let rec = channel.record.0;
+        let late = channel.long_string || self.is_array(rec, channel.field) || self.is_long_text(rec, channel.field);
+        let sub = Sub {
+            channel: channel.clone(),
+            mask,
+            queue: queue.0,
+            token,
+            next: self.common[rec as usize].monitors,
+            waiting: 0,
+            newest: 0,
+            alive: true,
+            late,
+        };
+        let number = match self.events.free.pop() {
+            Some(number) => {
+                self.events.subs[number as usize] = sub;
+                number
+            }
+            None => {
+                self.events.subs.push(sub);
+                self.events.subs.len() as u32 - 1
+            }
+        };
+        self.common[rec as usize].monitors = number + 1;
+        if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
+            queue.subs += 1;
+            let room = queue.capacity.max(queue.subs * ROOM_PER_SUB);
+            queue.capacity = room;
+            queue.entries.reserve(room.saturating_sub(queue.entries.len()));
+        }
+        SubId(number)
+    }
+
+    /// Ends a subscription; its waiting events are dropped.
+    pub fn unsubscribe(&mut self, sub: SubId) {
+        let Some(found) = self.events.subs.get(sub.0 as usize).filter(|found| found.alive) else { return };
+        let (rec, queue, next) = (found.channel.record.0, found.queue, found.next);
+        if self.common[rec as usize].monitors == sub.0 + 1 {
+            self.common[rec as usize].monitors = next;
+        } else {
+            let mut at = self.common[rec as usize].monitors;
+            while at != 0 {
+                let before = &mut self.events.subs[at as usize - 1];
+                if before.next == sub.0 + 1 {
+                    before.next = next;
+                    break;
+                }
+                at = before.next;
+            }
+        }
+        self.events.subs[sub.0 as usize].alive = false;
+        if let Some(queue) = self.events.queues.get_mut(queue as usize).and_then(Option::as_mut) {
+            queue.subs -= 1;
+            // The numbers of later entries must stay, so dropped ones are only marked.
+            for entry in queue.entries.iter_mut().filter(|entry| entry.sub == sub.0) {
+                entry.sub = u32::MAX;
+            }
+        }
+        self.events.free.push(sub.0);
+    }
+
+    /// Stops or resumes the flow: while stopped, each subscription keeps only its newest event.
+    pub fn flow_control(&mut self, queue: QueueId, stopped: bool) {
+        if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
+            queue.stopped = stopped;
+        }
+    }
+
+    /// How many events were replaced by newer ones in a queue.
+    #[must_use]
+    pub fn replaced(&self, queue: QueueId) -> u64 {
+        self.events.queues.get(queue.0 as usize).and_then(Option::as_ref).map_or(0, |queue| queue.replaced)
+    }
+
+    /// How many events wait in a queue.
+    #[must_use]
+    pub fn waiting(&self, queue: QueueId) -> usize {
+        self.events.queues.get(queue.0 as usize).and_then(Option::as_ref).map_or(0, |queue| queue.entries.len())
+    }
+
+    /// Hands at most `max` events of a queue to `take`, oldest first; how many.
+    pub fn drain(&mut self, queue: QueueId, max: usize, mut take: impl FnMut(SubId, Event)) -> usize {
+        let mut count = 0;
+        while count < max {
+            let Some(waiting) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) else { break };
+            let Some(entry) = waiting.entries.pop_front() else { break };
+            waiting.first += 1;
+            let Some(sub) = self.events.subs.get_mut(entry.sub as usize) else { continue };
+            sub.waiting -= 1;
+            let (token, late) = (sub.token, sub.late.then(|| sub.channel.clone()));
+            let value = match late {
+                Some(channel) => self.get(&channel, usize::MAX),
+                None => Value::Scalar(entry.value),
+            };
+            let event =
+                Event { token, value, alarm: entry.alarm, stamp: entry.stamp, utag: entry.utag, mask: entry.mask };
+            take(SubId(entry.sub), event);
+            count += 1;
+        }
+        count
+    }
+
+    /// Tells the subscribers of a field (db_post_events).
+    #[inline]
+    pub(crate) fn post(&mut self, rec: u32, field: u16, mask: EventMask) {
+        if self.common[rec as usize].monitors != 0 {
+            self.post_to(rec, Some(field), mask);
+        }
+    }
+
+    /// Tells all subscribers of a record that want such an event.
+    pub(crate) fn post_all(&mut self, rec: u32, mask: EventMask) {
+        if self.common[rec as usize].monitors != 0 {
+            self.post_to(rec, None, mask);
+        }
+    }
+
+    /// As [`post`](Self::post) for VAL.
+    #[inline]
+    pub(crate) fn post_value(&mut self, rec: u32, mask: EventMask) {
+        if self.common[rec as usize].monitors != 0 {
+            let val = self.type_of(rec).val;
+            self.post_to(rec, Some(val), mask);
+        }
+    }
+
+    /// As [`post`](Self::post) for a field by name.
+    #[inline]
+    pub(crate) fn post_named(&mut self, rec: u32, field: &str, mask: EventMask) {
+        if self.common[rec as usize].monitors != 0
+            && let Some(field) = self.type_of(rec).field(field)
+        {
+            self.post_to(rec, Some(field), mask);
+        }
+    }
+
+    /// As [`post_named`](Self::post_named), for common fields.
+    #[inline]
+    pub(crate) fn post_common(&mut self, rec: u32, field: &str, mask: EventMask) {
+        self.post_named(rec, field, mask);
+    }
+
+    fn post_to(&mut self, rec: u32, field: Option<u16>, mask: EventMask) {
+        let mut at = self.common[rec as usize].monitors;
+        let mut last: Option<(u16, Scalar)> = None;
+        while at != 0 {
+            let number = at - 1;
+            let sub = &self.events.subs[number as usize];
+            at = sub.next;
+            let own = sub.channel.field;
+            if !sub.mask.meets(mask) || field.is_some_and(|field| field != own) || sub.channel.type_name {
+                continue;
+            }
+            if sub.queue == PROCESS_QUEUE.0 {
+                let (holder, passive_only) = ((sub.token >> 32) as u32, sub.token & 1 != 0);
+                if !passive_only || self.common[holder as usize].scan == 0 {
+                    self.scan_once(holder);
+                }
+                continue;
+            }
+            let late = sub.late;
+            let value = match last {
+                Some((field, value)) if field == own => value,
+                _ if late => Scalar::I8(0),
+                _ => self.read_scalar(rec, own).unwrap_or(Scalar::I8(0)),
+            };
+            if !late {
+                last = Some((own, value));
+            }
+            let common = &self.common[rec as usize];
+            let entry =
+                Entry { sub: number, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask };
+            self.events.add_or_replace_newest(number, entry);
+        }
+    }
+
+    /// Ends a CP link's watch; `token` apart from its lowest byte.
+    pub(crate) fn end_watch(&mut self, source: u32, token: u64) {
+        let mut at = self.common[source as usize].monitors;
+        while at != 0 {
+            let sub = &self.events.subs[at as usize - 1];
+            if sub.queue == PROCESS_QUEUE.0 && sub.token & !0xff == token {
+                self.unsubscribe(SubId(at - 1));
+                return;
+            }
+            at = sub.next;
+        }
+    }
+
+    /// Ends all subscriptions of a record that is removed.
+    pub(crate) fn end_subscriptions(&mut self, record: RecId) {
+        while self.common[record.0 as usize].monitors != 0 {
+            self.unsubscribe(SubId(self.common[record.0 as usize].monitors - 1));
+        }
+    }
+}
+
+impl Events {
+    /// Queues an event; short of room, the subscription's newest waiting event gives way.
+    fn add_or_replace_newest(&mut self, number: u32, entry: Entry) {
+        let sub = &mut self.subs[number as usize];
+        let Some(queue) = self.queues.get_mut(sub.queue as usize).and_then(Option::as_mut) else { return };
+        let free = queue.capacity - queue.entries.len().min(queue.capacity);
+        if sub.waiting > 0 && (queue.stopped || free <= queue.subs) {
+            if let Some(newest) = queue.entries.get_mut((sub.newest - queue.first) as usize) {
+                let mask = newest.mask | entry.mask;
+                *newest = Entry { mask, ..entry };
+            }
+            queue.replaced += 1;
+            return;
+        }
+        sub.newest = queue.first + queue.entries.len() as u64;
+        sub.waiting += 1;
+        queue.entries.push_back(entry);
+    }
+}

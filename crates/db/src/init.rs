@@ -1,0 +1,208 @@
+//! From loaded records to a running database (iocInit), and changes of links while it runs.
+
+use crate::access::{Channel, RecId};
+use crate::dev;
+use crate::engine::{Db, Now};
+use crate::error::PutError;
+use crate::link::{self, CA, CP, CPP, IS_TIME, Link, LinkExtra, LinkField, LinkKind, LinkText};
+use crate::slot::Slot;
+use base::{EventMask, Status};
+
+/// `PINI`: process at which state of the start.
+const PINI_YES: u16 = 1;
+const PINI_RUN: u16 = 2;
+const PINI_RUNNING: u16 = 3;
+
+impl Db {
+    /// Resolves links, initialises all records, processes those with PINI, and fills the scan lists.
+    ///
+    /// May be called again after further records were loaded: only those are initialised then.
+    pub fn init(&mut self, now: Now) {
+        self.now = now;
+        let pending = std::mem::take(&mut self.pending);
+        let text = std::mem::take(&mut self.pending_text);
+        for item in &pending {
+            let bytes = &text[item.start as usize..(item.start + item.len) as usize];
+            let text = std::str::from_utf8(bytes).unwrap_or_default();
+            if !self.common[item.rec as usize].removed {
+                self.set_link(item.rec, item.field, text);
+            }
+        }
+        drop(pending);
+        drop(text);
+        let first = if self.running { self.first_new() } else { crate::record::Kind::ALL.len() as u32 };
+        let end = self.common.len() as u32;
+        for rec in first..end {
+            if self.common[rec as usize].removed {
+                continue;
+            }
+            let common = &mut self.common[rec as usize];
+            common.cold = true;
+            if common.udf != 0 && common.stat == Status::Udf as u16 {
+                common.sevr = common.udfs;
+            }
+            self.common[rec as usize].device = dev::choose(self, rec);
+            crate::rec::init(self, rec);
+        }
+        // Every record can be active once.
+        self.active.reserve(self.common.len() + 16);
+        let added = self.running;
+        for pini in [PINI_YES, PINI_RUN] {
+            self.process_at_start(first, pini);
+        }
+        if added {
+            for rec in first..end {
+                self.scan_add(rec);
+            }
+        } else {
+            self.running = true;
+            self.fill_scans();
+        }
+        self.process_at_start(first, PINI_RUNNING);
+    }
+
+    /// The first record that is not initialised.
+    fn first_new(&self) -> u32 {
+        let known =
+            self.common.iter().rposition(|common| common.cold).map_or(crate::record::Kind::ALL.len(), |at| at + 1);
+        known as u32
+    }
+
+    fn process_at_start(&mut self, first: u32, pini: u16) {
+        let mut records: Vec<u32> = (first..self.common.len() as u32)
+            .filter(|rec| self.common[*rec as usize].pini == pini && !self.common[*rec as usize].removed)
+            .collect();
+        records.sort_by_key(|rec| self.common[*rec as usize].phas);
+        for rec in records {
+            self.run(rec);
+        }
+    }
+
+    /// Removes a record: links to it become links elsewhere, its subscriptions end, its name is free.
+    pub fn remove_record(&mut self, record: RecId) {
+        let rec = record.0;
+        self.scan_delete(rec);
+        self.end_subscriptions(record);
+        let common = &mut self.common[rec as usize];
+        common.removed = true;
+        common.scan = 0;
+        common.pact = 1;
+    }
+
+    /// Sets a link field from its text and resolves it.
+    pub(crate) fn set_link(&mut self, rec: u32, field: u16, text: &str) {
+        let Some(link_field) = self.def(rec, field).link_field() else { return };
+        let extra = |text: &str| (!text.is_empty()).then(|| Box::new(LinkExtra { text: text.to_owned() }));
+        let link = match link::parse(text, link_field) {
+            Err(what) => {
+                let name = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
+                self.notice(format!("{name}: {what}"));
+                Link::EMPTY
+            }
+            Ok(LinkText::Constant(text)) => Link { extra: extra(text), ..Link::EMPTY },
+            Ok(LinkText::Hardware(text)) => Link { kind: LinkKind::Hardware, extra: extra(text), ..Link::EMPTY },
+            Ok(LinkText::Json(text)) => {
+                let name = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
+                self.notice(format!("{name}: JSON links are not supported, the link is not followed: {text}"));
+                Link { kind: LinkKind::Json, extra: extra(text), ..Link::EMPTY }
+            }
+            Ok(LinkText::Pv(name, flags)) => self.resolve(rec, field, link_field, name, flags),
+        };
+        if let Slot::Link(slot) = self.slot(rec, field) {
+            let old = std::mem::replace(slot, link);
+            self.release_link(&old);
+            if old.flags & (CP | CPP) != 0 && old.kind == LinkKind::Db {
+                self.unwatch(rec, field, old.target);
+            }
+        }
+        crate::rec::links_changed(self, rec);
+    }
+
+    /// A link to a name: in this database, else elsewhere.
+    fn resolve(&mut self, rec: u32, field: u16, link_field: LinkField, name: &str, flags: u8) -> Link {
+        let is_tsel = self.def(rec, field).name == "TSEL";
+        let (name, flags) = match name.strip_suffix(".TIME").filter(|_| is_tsel) {
+            Some(short) => (short, flags | IS_TIME),
+            None => (name, flags),
+        };
+        match self.find(name) {
+            Ok(channel) if !channel.long_string && channel.range.is_none() && !channel.type_name => {
+                let target = channel.record.0;
+                let plain = if channel.field == self.type_of(target).val {
+                    name == self.record_name(target)
+                } else {
+                    name.strip_prefix(self.record_name(target)).and_then(|rest| rest.strip_prefix('.'))
+                        == Some(&*self.def(target, channel.field).name)
+                };
+                let extra = (!plain).then(|| Box::new(LinkExtra { text: name.to_owned() }));
+                if link_field == LinkField::In && flags & (CP | CPP) != 0 {
+                    self.watch(rec, field, &channel, flags);
+                }
+                Link { kind: LinkKind::Db, flags, field: channel.field, target, extra }
+            }
+            _ => {
+                let forward = link_field == LinkField::Forward;
+                if forward && !name.rsplit('.').next().is_some_and(|last| last.contains("PROC")) {
+                    let holder = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
+                    self.notice(format!(
+                        "{holder}: forward link to \"{name}\", which is not in this database and names no PROC field"
+                    ));
+                }
+                let flags = if flags & (CP | CPP | CA) == 0 { flags | CA } else { flags };
+                let target = self.remotes.add(rec, flags, name, link_field == LinkField::In);
+                // EPICS prints the modifiers that were given, not that it went over the network.
+                Link {
+                    kind: LinkKind::Remote,
+                    flags: flags & !CA,
+                    field: 0,
+                    target,
+                    extra: Some(Box::new(LinkExtra { text: name.to_owned() })),
+                }
+            }
+        }
+    }
+
+    /// A CP or CPP link inside this database: the holder is processed on each change of the source.
+    fn watch(&mut self, rec: u32, field: u16, channel: &Channel, flags: u8) {
+        let token = (u64::from(rec) << 32) | (u64::from(field) << 8) | u64::from(flags & CPP != 0);
+        self.subscribe(crate::events::PROCESS_QUEUE, channel, EventMask::VALUE | EventMask::ALARM, token);
+        // As over the network, the first value processes the holder too.
+        if flags & CP != 0 || self.common[rec as usize].scan == 0 {
+            self.scan_once(rec);
+        }
+    }
+
+    fn unwatch(&mut self, rec: u32, field: u16, source: u32) {
+        self.end_watch(source, (u64::from(rec) << 32) | (u64::from(field) << 8));
+    }
+
+    /// Writes a link field while the database runs (dbPutFieldLink).
+    pub(crate) fn put_link_field(&mut self, rec: u32, field: u16, text: &str) -> Result<(), PutError> {
+        let Some(link_field) = self.def(rec, field).link_field() else { return Err(PutError::NoModify) };
+        let parsed = link::parse(text, link_field).map_err(|what| PutError::BadLink { what })?;
+        let device_link =
+            matches!(self.def(rec, field).name.as_str(), "INP" | "OUT") && !self.type_of(rec).devices.is_empty();
+        if device_link {
+            let dtyp = usize::from(self.common[rec as usize].dtyp);
+            let wants_address = self.type_of(rec).devices.get(dtyp).is_some_and(|device| device.link != "CONSTANT");
+            if wants_address != matches!(parsed, LinkText::Hardware(_)) {
+                return Err(PutError::BadLink {
+                    what: "the link's kind does not fit the device support (DTYP)".into(),
+                });
+            }
+        } else if matches!(parsed, LinkText::Hardware(_)) {
+            return Err(PutError::BadLink { what: "a device address in a field that is no device link".into() });
+        }
+        self.set_link(rec, field, text);
+        if device_link {
+            self.common[rec as usize].device = dev::choose(self, rec);
+            if self.common[rec as usize].broken {
+                self.common[rec as usize].broken = false;
+                self.common[rec as usize].pact = 0;
+            }
+        }
+        crate::rec::link_put(self, rec, field);
+        self.post(rec, field, EventMask::VALUE | EventMask::LOG);
+        Ok(())
+    }
+}

@@ -1,0 +1,298 @@
+//! Words of `.db` and `.dbd` files, each with its place.
+
+use crate::error::{FileError, Place};
+use std::borrow::Cow;
+
+/// One word.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Token<'a> {
+    /// A bare word or a quoted text (its escapes still in it).
+    Word { text: Cow<'a, str>, quoted: bool },
+    /// One of `(){},`.
+    Punct(u8),
+    /// End of the text.
+    End,
+}
+
+/// Splits a text into words.
+pub(crate) struct Lexer<'a> {
+    text: &'a str,
+    at: usize,
+    line: u32,
+    line_start: usize,
+    file: &'a str,
+    peeked: Option<(Token<'a>, Place)>,
+}
+
+const fn is_bare(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'_' | b'-' | b'+' | b':' | b'.' | b'/' | b'\\' | b'[' | b']' | b'<' | b'>' | b';')
+        || byte >= 0x80
+}
+
+impl<'a> Lexer<'a> {
+    pub(crate) const fn new(text: &'a str, file: &'a str) -> Self {
+        Self { text, at: 0, line: 1, line_start: 0, file, peeked: None }
+    }
+
+    /// Where the next byte stands.
+    pub(crate) fn place(&self) -> Place {
+        Place { line: self.line, column: (self.at - self.line_start + 1) as u32 }
+    }
+
+    pub(crate) fn error(&self, place: Place, what: impl Into<String>) -> FileError {
+        FileError { file: self.file.to_owned(), place, what: what.into() }
+    }
+
+    fn skip_blank(&mut self) {
+        let bytes = self.text.as_bytes();
+        while let Some(&byte) = bytes.get(self.at) {
+            match byte {
+                b'\n' => {
+                    self.at += 1;
+                    self.line += 1;
+                    self.line_start = self.at;
+                }
+                b'#' => self.at += bytes[self.at..].iter().position(|b| *b == b'\n').unwrap_or(bytes.len() - self.at),
+                b'%' if self.text[self.line_start..self.at].trim().is_empty() => {
+                    self.at += bytes[self.at..].iter().position(|b| *b == b'\n').unwrap_or(bytes.len() - self.at);
+                }
+                byte if byte.is_ascii_whitespace() => self.at += 1,
+                _ => break,
+            }
+        }
+    }
+
+    /// The next word and its place.
+    pub(crate) fn next(&mut self) -> Result<(Token<'a>, Place), FileError> {
+        if let Some(peeked) = self.peeked.take() {
+            return Ok(peeked);
+        }
+        self.skip_blank();
+        let place = self.place();
+        let bytes = self.text.as_bytes();
+        let Some(&first) = bytes.get(self.at) else { return Ok((Token::End, place)) };
+        match first {
+            b'(' | b')' | b'{' | b'}' | b',' => {
+                self.at += 1;
+                Ok((Token::Punct(first), place))
+            }
+            b'"' => {
+                let text = self.quoted(place)?;
+                Ok((Token::Word { text: Cow::Borrowed(text), quoted: true }, place))
+            }
+            byte if is_bare(byte) => {
+                let start = self.at;
+                while self.at < bytes.len() && is_bare(bytes[self.at]) {
+                    self.at += 1;
+                }
+                Ok((Token::Word { text: Cow::Borrowed(&self.text[start..self.at]), quoted: false }, place))
+            }
+            _ => {
+                let found = self.text[self.at..].chars().next().unwrap_or('?');
+                Err(self.error(place, format!("found {found:?}, expected a word, a quoted text or one of ( ) {{ }} ,")))
+            }
+        }
+    }
+
+    /// What stands between two quotes; escapes are kept.
+    fn quoted(&mut self, place: Place) -> Result<&'a str, FileError> {
+        let bytes = self.text.as_bytes();
+        let start = self.at + 1;
+        let mut at = start;
+        loop {
+            match bytes.get(at) {
+                Some(b'"') => break,
+                Some(b'\\') if bytes.get(at + 1).is_some_and(|byte| *byte != b'\n') => at += 2,
+                None | Some(b'\n') => {
+                    return Err(self.error(place, "this quoted text does not end on its line, expected a closing \""));
+                }
+                Some(_) => at += 1,
+            }
+        }
+        self.at = at + 1;
+        Ok(&self.text[start..at])
+    }
+
+    /// Walks over a `*`, which is no word.
+    pub(crate) fn skip_star(&mut self) {
+        if self.text.as_bytes().get(self.at) == Some(&b'*') {
+            self.at += 1;
+        }
+    }
+
+    pub(crate) fn peek(&mut self) -> Result<&Token<'a>, FileError> {
+        let next = self.next()?;
+        Ok(&self.peeked.insert(next).0)
+    }
+
+    /// A word, bare or quoted.
+    pub(crate) fn word(&mut self, expected: &str) -> Result<(Cow<'a, str>, Place), FileError> {
+        match self.next()? {
+            (Token::Word { text, .. }, place) => Ok((text, place)),
+            (found, place) => Err(self.error(place, format!("found {}, expected {expected}", show(&found)))),
+        }
+    }
+
+    pub(crate) fn punct(&mut self, wanted: u8, after: &str) -> Result<Place, FileError> {
+        match self.next()? {
+            (Token::Punct(found), place) if found == wanted => Ok(place),
+            (found, place) => {
+                Err(self.error(place, format!("found {}, expected \"{}\" {after}", show(&found), char::from(wanted))))
+            }
+        }
+    }
+
+    /// Whether the next word is `wanted`; it is taken then.
+    pub(crate) fn take(&mut self, wanted: u8) -> Result<bool, FileError> {
+        if *self.peek()? == Token::Punct(wanted) {
+            self.peeked = None;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// A value: a word, or a JSON map or list as it stands.
+    pub(crate) fn value(&mut self, expected: &str) -> Result<(Cow<'a, str>, bool, Place), FileError> {
+        if self.peeked.is_none() {
+            self.skip_blank();
+            let byte = self.text.as_bytes().get(self.at).copied();
+            if byte == Some(b'{') || byte == Some(b'[') {
+                let place = self.place();
+                let start = self.at;
+                self.balanced(place)?;
+                return Ok((Cow::Borrowed(&self.text[start..self.at]), false, place));
+            }
+        }
+        match self.next()? {
+            (Token::Word { text, quoted }, place) => Ok((text, quoted, place)),
+            (found, place) => Err(self.error(place, format!("found {}, expected {expected}", show(&found)))),
+        }
+    }
+
+    /// Walks over a bracketed JSON text.
+    fn balanced(&mut self, place: Place) -> Result<(), FileError> {
+        let bytes = self.text.as_bytes();
+        let mut depth = 0u32;
+        while let Some(&byte) = bytes.get(self.at) {
+            match byte {
+                b'"' => {
+                    let here = self.place();
+                    self.quoted(here)?;
+                    continue;
+                }
+                b'\'' => {
+                    let end = bytes[self.at + 1..].iter().position(|b| *b == b'\'' || *b == b'\n');
+                    self.at += 1 + end.unwrap_or(0);
+                }
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth -= 1,
+                b'\n' => {
+                    self.line += 1;
+                    self.line_start = self.at + 1;
+                }
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+        Err(self.error(place, "this JSON value is not closed, expected its } or ]"))
+    }
+}
+
+fn show(token: &Token<'_>) -> String {
+    match token {
+        Token::Word { text, .. } => format!("\"{}\"", text.escape_debug()),
+        Token::Punct(byte) => format!("\"{}\"", char::from(*byte)),
+        Token::End => "the end of the file".into(),
+    }
+}
+
+/// Puts C escapes (`\n`, `\"`, `\x41`, `\101`) in their place.
+pub(crate) fn unescape(text: &str) -> Cow<'_, [u8]> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] != b'\\' || at + 1 == bytes.len() {
+            out.push(bytes[at]);
+            at += 1;
+            continue;
+        }
+        at += 2;
+        match bytes[at - 1] {
+            b'a' => out.push(7),
+            b'b' => out.push(8),
+            b'f' => out.push(12),
+            b'n' => out.push(b'\n'),
+            b'r' => out.push(b'\r'),
+            b't' => out.push(b'\t'),
+            b'v' => out.push(11),
+            digit @ b'0'..=b'7' => {
+                let mut value = u32::from(digit - b'0');
+                let end = (at + 2).min(bytes.len());
+                while at < end && (b'0'..=b'7').contains(&bytes[at]) {
+                    value = value * 8 + u32::from(bytes[at] - b'0');
+                    at += 1;
+                }
+                out.push(value as u8);
+            }
+            b'x' => {
+                let mut value = 0u32;
+                let end = (at + 2).min(bytes.len());
+                while at < end && bytes[at].is_ascii_hexdigit() {
+                    value = value * 16 + char::from(bytes[at]).to_digit(16).unwrap_or(0);
+                    at += 1;
+                }
+                out.push(value as u8);
+            }
+            other => out.push(other),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_carry_their_place() {
+        let mut lexer = Lexer::new("record(ai,\n  \"a b\") # note\n{ }", "t.db");
+        let mut seen = Vec::new();
+        loop {
+            let (token, place) = lexer.next().unwrap();
+            if token == Token::End {
+                break;
+            }
+            seen.push((show(&token), place.line, place.column));
+        }
+        let expected = [
+            ("\"record\"", 1, 1),
+            ("\"(\"", 1, 7),
+            ("\"ai\"", 1, 8),
+            ("\",\"", 1, 10),
+            ("\"a b\"", 2, 3),
+            ("\")\"", 2, 8),
+            ("\"{\"", 3, 1),
+            ("\"}\"", 3, 3),
+        ];
+        assert_eq!(seen, expected.map(|(text, line, column)| (text.to_owned(), line, column)));
+    }
+
+    #[test]
+    fn a_text_that_does_not_end_names_its_start() {
+        let error = Lexer::new("\n \"abc\n", "t.db").next().unwrap_err();
+        assert_eq!(error.to_string(), "t.db:2:2: this quoted text does not end on its line, expected a closing \"");
+    }
+
+    #[test]
+    fn escapes_are_those_of_c() {
+        assert_eq!(&*unescape(r#"a\n\"\x41\101\q"#), b"a\n\"AAq");
+    }
+}

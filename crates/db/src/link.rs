@@ -1,0 +1,232 @@
+//! Links: their text, and where they lead once resolved.
+
+use std::fmt::Write;
+
+/// Process the source or target when it is passive.
+pub(crate) const PP: u8 = 1;
+/// Go over Channel Access although the record may be here.
+pub(crate) const CA: u8 = 2;
+/// Process the holder on each change of the source.
+pub(crate) const CP: u8 = 4;
+/// As [`CP`], only while the holder is passive.
+pub(crate) const CPP: u8 = 8;
+/// Bits that say how severity is passed on.
+pub(crate) const MS_BITS: u8 = 0x30;
+/// Severity is not passed on.
+pub(crate) const NMS: u8 = 0;
+/// Severity is passed on as LINK alarm.
+pub(crate) const MS: u8 = 0x10;
+/// As [`MS`], only INVALID.
+pub(crate) const MSI: u8 = 0x20;
+/// Severity, status and message are passed on.
+pub(crate) const MSS: u8 = 0x30;
+/// A TSEL link to `.TIME`.
+pub(crate) const IS_TIME: u8 = 0x40;
+
+/// What a link is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum LinkKind {
+    /// Empty, or a constant (its text is in `extra`).
+    #[default]
+    Constant,
+    /// To a field of this database.
+    Db,
+    /// To a process variable that is reached over the network, number `target` of the remote table.
+    Remote,
+    /// Device address (`@…`, `#…`).
+    Hardware,
+    /// JSON link, number `target` of the table of JSON links.
+    Json,
+    /// Not resolved yet.
+    Unresolved,
+}
+
+/// What kind of field holds a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkField {
+    /// DBF_INLINK.
+    In,
+    /// DBF_OUTLINK.
+    Out,
+    /// DBF_FWDLINK.
+    Forward,
+}
+
+/// One link, 16 bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) kind: LinkKind,
+    /// `PP`, `CA`, `CP`, `CPP`, severity bits, `IS_TIME`.
+    pub(crate) flags: u8,
+    /// Number of the target's field.
+    pub(crate) field: u16,
+    /// Number of the target's record, or of an entry in a table.
+    pub(crate) target: u32,
+    /// The text of a constant, an address, or a name that is not the target's plain name.
+    pub(crate) extra: Option<Box<LinkExtra>>,
+}
+
+/// What most links do not need.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LinkExtra {
+    /// The name, constant or address as given, without modifiers.
+    pub(crate) text: String,
+}
+
+impl Link {
+    /// No link.
+    pub(crate) const EMPTY: Self = Self { kind: LinkKind::Constant, flags: 0, field: 0, target: 0, extra: None };
+
+    /// Whether nothing is read or written through it at run time.
+    #[inline]
+    pub(crate) const fn is_constant(&self) -> bool {
+        matches!(self.kind, LinkKind::Constant)
+    }
+
+    /// The text of a constant.
+    pub(crate) fn constant(&self) -> Option<&str> {
+        match (self.kind, &self.extra) {
+            (LinkKind::Constant, Some(extra)) => Some(&extra.text),
+            _ => None,
+        }
+    }
+
+    /// The text apart from modifiers, where it was kept.
+    pub(crate) fn text(&self) -> &str {
+        self.extra.as_ref().map_or("", |extra| &extra.text)
+    }
+}
+
+/// A link's text, taken apart.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum LinkText<'a> {
+    /// Nothing, a number, or a list of constants.
+    Constant(&'a str),
+    /// A name of a process variable and flags.
+    Pv(&'a str, u8),
+    /// A device address, with its `@` or `#`.
+    Hardware(&'a str),
+    /// A JSON map.
+    Json(&'a str),
+}
+
+/// Whether the text is a number as EPICS reads it.
+fn is_number(text: &str) -> bool {
+    crate::conv::parse_f64(text).is_some()
+}
+
+/// Takes a link's text apart; the modifiers that the kind of field does not know are dropped, as EPICS does.
+pub(crate) fn parse(text: &str, field: LinkField) -> Result<LinkText<'_>, String> {
+    let text = text.trim();
+    if text.starts_with('@') {
+        return Ok(LinkText::Hardware(text));
+    }
+    if text.starts_with('{') && text.ends_with('}') {
+        return Ok(LinkText::Json(text));
+    }
+    if text.starts_with('#') {
+        check_hardware(text)?;
+        return Ok(LinkText::Hardware(text));
+    }
+    if text.is_empty() || is_number(text) || (text.starts_with('[') && text.ends_with(']')) {
+        return Ok(LinkText::Constant(text));
+    }
+    let Some((name, modifiers)) = text.split_once(' ') else { return Ok(LinkText::Pv(text, 0)) };
+    let has = |word: &str| modifiers.contains(word);
+    let mut flags = match () {
+        () if has("NPP") => 0,
+        () if has("CPP") => CPP,
+        () if has("PP") => PP,
+        () if has("CA") => CA,
+        () if has("CP") => CP,
+        () => 0,
+    };
+    flags |= match () {
+        () if has("NMS") => NMS,
+        () if has("MSI") => MSI,
+        () if has("MSS") => MSS,
+        () if has("MS") => MS,
+        () => 0,
+    };
+    match field {
+        LinkField::In => {}
+        LinkField::Out => flags &= !CPP,
+        LinkField::Forward => flags &= CA,
+    }
+    Ok(LinkText::Pv(name, flags))
+}
+
+/// Checks `#Cn Sn …`: letters, each with a number.
+fn check_hardware(text: &str) -> Result<(), String> {
+    let body = text[1..].split('@').next().unwrap_or_default();
+    let mut letters = String::new();
+    let mut rest = body.trim();
+    while let Some(letter) = rest.chars().next() {
+        letters.push(letter);
+        rest = rest[letter.len_utf8()..].trim_start();
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '+').len();
+        if digits == 0 {
+            return Err(format!("address \"{text}\": no number after '{letter}'"));
+        }
+        rest = rest[digits..].trim_start();
+    }
+    match letters.as_str() {
+        "CS" | "BCN" | "BCNA" | "BCNF" | "BCNAF" | "RMDE" | "LACS" | "LA" | "LNPS" | "LBG" | "VCS" | "VS" => Ok(()),
+        _ => Err(format!("address \"{text}\": no bus is addressed by the letters \"{letters}\"")),
+    }
+}
+
+/// Writes the modifiers of a link as EPICS prints them.
+pub(crate) fn write_modifiers(out: &mut String, flags: u8, field: LinkField) {
+    if flags & IS_TIME != 0 {
+        out.push_str(".TIME");
+    }
+    let word = match () {
+        () if flags & PP != 0 => "PP",
+        () if flags & CA != 0 => "CA",
+        () if flags & CP != 0 => "CP",
+        () if flags & CPP != 0 => "CPP",
+        () => "NPP",
+    };
+    if field == LinkField::Forward {
+        if flags & CA != 0 {
+            out.push_str(" CA");
+        }
+        return;
+    }
+    let severity = match flags & MS_BITS {
+        MS => "MS",
+        MSI => "MSI",
+        MSS => "MSS",
+        _ => "NMS",
+    };
+    let _ = write!(out, " {word} {severity}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_texts_are_taken_apart() {
+        let check = |text, expected| assert_eq!(parse(text, LinkField::In), Ok(expected), "{text}");
+        check("", LinkText::Constant(""));
+        check(" 1.5 ", LinkText::Constant("1.5"));
+        check("0x10", LinkText::Constant("0x10"));
+        check("[1,2]", LinkText::Constant("[1,2]"));
+        check("rec.VAL PP MS", LinkText::Pv("rec.VAL", PP | MS));
+        check("rec CPP MSI", LinkText::Pv("rec", CPP | MSI));
+        check("rec NPP NMS", LinkText::Pv("rec", 0));
+        check("@drv 1", LinkText::Hardware("@drv 1"));
+        check("{const:1}", LinkText::Json("{const:1}"));
+        check("#C1 S2 @x", LinkText::Hardware("#C1 S2 @x"));
+        assert_eq!(parse("rec PP MS", LinkField::Forward), Ok(LinkText::Pv("rec", 0)));
+        assert!(parse("#C1 S", LinkField::In).is_err());
+    }
+
+    #[test]
+    fn a_link_is_small() {
+        assert_eq!(size_of::<Link>(), 16);
+    }
+}

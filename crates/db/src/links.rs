@@ -1,0 +1,282 @@
+//! Reading and writing through links while records are processed.
+
+use crate::conv::{self, Number};
+use crate::engine::Db;
+use crate::link::{Link, LinkKind, MS, MS_BITS, MSI, MSS};
+use crate::record::Kind;
+use crate::slot::Slot;
+use base::{Array, FieldType, Scalar, Stamp, Status, Str40};
+
+/// A link without its text: what processing needs, copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Brief {
+    pub(crate) kind: LinkKind,
+    pub(crate) flags: u8,
+    pub(crate) field: u16,
+    pub(crate) target: u32,
+}
+
+impl Link {
+    /// The link without its text.
+    #[inline]
+    pub(crate) const fn brief(&self) -> Brief {
+        Brief { kind: self.kind, flags: self.flags, field: self.field, target: self.target }
+    }
+}
+
+/// A read or write through a link failed; the holder has its LINK alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkError;
+
+/// A value that came through a link; `None` from a constant, which changes nothing.
+pub(crate) type Got<T> = Result<Option<T>, LinkError>;
+
+impl Db {
+    /// The severity of a link's source becomes the holder's, as the link says (recGblInheritSevr).
+    #[inline]
+    pub(crate) fn inherit(&mut self, rec: u32, flags: u8, status: u16, severity: u16) {
+        let status = match flags & MS_BITS {
+            MSI if severity < 3 => return,
+            MS | MSI => Status::Link,
+            MSS => Status::from_index(status).unwrap_or_default(),
+            _ => return,
+        };
+        self.common[rec as usize].raise(status, severity);
+    }
+
+    /// The LINK alarm of a failed link.
+    #[cold]
+    pub(crate) fn link_alarm(&mut self, rec: u32) -> LinkError {
+        self.common[rec as usize].raise(Status::Link, 3);
+        LinkError
+    }
+
+    /// Reads one number through an input link (dbGetLink).
+    #[inline]
+    pub(crate) fn get_link<T: Number>(&mut self, rec: u32, link: Brief) -> Got<T> {
+        match link.kind {
+            LinkKind::Constant => Ok(None),
+            LinkKind::Db => {
+                let value = self.get_db::<T>(rec, link);
+                value.map_or_else(|| Err(self.link_alarm(rec)), |value| Ok(Some(value)))
+            }
+            _ => self.get_elsewhere(rec, link),
+        }
+    }
+
+    /// As [`get_link`](Self::get_link) without raising an alarm on failure (dbTryGetLink).
+    pub(crate) fn try_link<T: Number>(&mut self, rec: u32, link: Brief) -> Got<T> {
+        match link.kind {
+            LinkKind::Constant => Ok(None),
+            LinkKind::Db => self.get_db::<T>(rec, link).map(Some).ok_or(LinkError),
+            LinkKind::Remote => self.remote_scalar(rec, link).and_then(conv::number).map(Some).ok_or(LinkError),
+            _ => Err(LinkError),
+        }
+    }
+
+    #[inline]
+    fn get_db<T: Number>(&mut self, rec: u32, link: Brief) -> Option<T> {
+        if Self::is_pp(link.flags) {
+            self.process_passive(rec, link.target);
+        }
+        let value = self.read_number::<T>(link.target, link.field)?;
+        if link.flags & MS_BITS != 0 && rec != link.target {
+            let source = &self.common[link.target as usize];
+            let (status, severity) = (source.stat, source.sevr);
+            self.inherit(rec, link.flags, status, severity);
+        }
+        Some(value)
+    }
+
+    #[cold]
+    fn get_elsewhere<T: Number>(&mut self, rec: u32, link: Brief) -> Got<T> {
+        match link.kind {
+            LinkKind::Remote => match self.remote_scalar(rec, link).and_then(conv::number) {
+                Some(value) => Ok(Some(value)),
+                None => Err(self.link_alarm(rec)),
+            },
+            // EPICS answers -1 without an alarm where a link has no support.
+            _ => Err(LinkError),
+        }
+    }
+
+    /// One field as a number.
+    #[inline]
+    pub(crate) fn read_number<T: Number>(&mut self, rec: u32, field: u16) -> Option<T> {
+        let common = &self.common[rec as usize];
+        let body = common.body as usize;
+        // The usual case without detours: VAL, which is a double.
+        if usize::from(field) == crate::access::VAL_FIELD {
+            match common.kind() {
+                Kind::Ai => return Some(T::from_f64(self.bodies.ai[body].val)),
+                Kind::Calc => return Some(T::from_f64(self.bodies.calc[body].val)),
+                Kind::Ao => return Some(T::from_f64(self.bodies.ao[body].val)),
+                Kind::CalcOut => {}
+                _ => {}
+            }
+        }
+        self.read_scalar(rec, field).and_then(conv::number)
+    }
+
+    /// Reads a text through an input link (DBR_STRING).
+    pub(crate) fn get_link_text(&mut self, rec: u32, link: Brief) -> Got<Str40> {
+        match link.kind {
+            LinkKind::Constant => Ok(None),
+            LinkKind::Db => {
+                if Self::is_pp(link.flags) {
+                    self.process_passive(rec, link.target);
+                }
+                let text = self.read_text(link.target, link.field);
+                self.inherit_from(rec, link);
+                match text {
+                    Some(text) => Ok(Some(text)),
+                    None => Err(self.link_alarm(rec)),
+                }
+            }
+            LinkKind::Remote => match self.remote_scalar(rec, link) {
+                Some(scalar) => Ok(Some(conv::scalar_to_text(scalar, 6))),
+                None => Err(self.link_alarm(rec)),
+            },
+            _ => Err(LinkError),
+        }
+    }
+
+    fn inherit_from(&mut self, rec: u32, link: Brief) {
+        if link.flags & MS_BITS != 0 && rec != link.target {
+            let source = &self.common[link.target as usize];
+            let (status, severity) = (source.stat, source.sevr);
+            self.inherit(rec, link.flags, status, severity);
+        }
+    }
+
+    /// Reads up to `max` elements through an input link, as elements of `kind`.
+    pub(crate) fn get_link_array(&mut self, rec: u32, link: Brief, kind: FieldType, max: usize) -> Got<Array> {
+        match link.kind {
+            LinkKind::Constant => Ok(None),
+            LinkKind::Db => {
+                if Self::is_pp(link.flags) {
+                    self.process_passive(rec, link.target);
+                }
+                let array = self.read_array(link.target, link.field, kind, max);
+                self.inherit_from(rec, link);
+                match array {
+                    Some(array) => Ok(Some(array)),
+                    None => Err(self.link_alarm(rec)),
+                }
+            }
+            LinkKind::Remote => match self.remote_array(rec, link, kind, max) {
+                Some(array) => Ok(Some(array)),
+                None => Err(self.link_alarm(rec)),
+            },
+            _ => Err(LinkError),
+        }
+    }
+
+    /// Writes one element through an output link (dbPutLink).
+    #[inline]
+    pub(crate) fn put_link(&mut self, rec: u32, link: Brief, value: Scalar) -> Result<(), LinkError> {
+        match link.kind {
+            LinkKind::Constant => Ok(()),
+            LinkKind::Db => {
+                let done = self.put_scalar(link.target, link.field, value);
+                self.after_put(rec, link, done.is_ok())
+            }
+            LinkKind::Remote => self.remote_put(rec, link, base::Value::Scalar(value)),
+            _ => Err(LinkError),
+        }
+    }
+
+    /// Writes an array through an output link.
+    pub(crate) fn put_link_array(&mut self, rec: u32, link: Brief, values: &Array) -> Result<(), LinkError> {
+        match link.kind {
+            LinkKind::Constant => Ok(()),
+            LinkKind::Db => {
+                let done = self.put_array(link.target, link.field, values);
+                self.after_put(rec, link, done.is_ok())
+            }
+            LinkKind::Remote => self.remote_put(rec, link, base::Value::Array(values.clone())),
+            _ => Err(LinkError),
+        }
+    }
+
+    /// Severity and processing of a target that was written.
+    fn after_put(&mut self, rec: u32, link: Brief, done: bool) -> Result<(), LinkError> {
+        if link.flags & MS_BITS != 0 {
+            let (status, severity) = (self.common[rec as usize].nsta, self.common[rec as usize].nsev);
+            self.inherit(link.target, link.flags, status, severity);
+        }
+        if !done {
+            return Err(self.link_alarm(rec));
+        }
+        let proc = usize::from(link.field) == crate::access::PROC_FIELD;
+        if proc || (Self::is_pp(link.flags) && self.common[link.target as usize].scan == 0) {
+            self.process_target(rec, link.target);
+        }
+        Ok(())
+    }
+
+    /// The stamp of a link's source.
+    pub(crate) fn link_stamp(&self, link: Brief) -> Option<Stamp> {
+        match link.kind {
+            LinkKind::Db => Some(self.common[link.target as usize].time),
+            LinkKind::Remote => self.remotes.stamp(link.target),
+            _ => None,
+        }
+    }
+
+    /// Type of a link's source; `None` where it is not connected.
+    pub(crate) fn link_type(&mut self, link: Brief) -> Option<FieldType> {
+        match link.kind {
+            LinkKind::Db => Some(self.element_type(link.target, link.field)),
+            LinkKind::Remote => self.remotes.value(link.target).map(base::Value::kind),
+            _ => None,
+        }
+    }
+
+    /// Whether the source of a link is reachable.
+    pub(crate) fn is_connected(&self, link: Brief) -> bool {
+        match link.kind {
+            LinkKind::Db | LinkKind::Constant => true,
+            LinkKind::Remote => self.remotes.value(link.target).is_some(),
+            _ => false,
+        }
+    }
+
+    /// A constant link's number goes into a field at start (recGblInitConstantLink).
+    pub(crate) fn constant<T: Number>(link: &Link) -> Option<T> {
+        let text = link.constant()?;
+        if text.is_empty() {
+            return None;
+        }
+        if let Some(list) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            return T::parse(list.split(',').next()?.trim().trim_matches('"'));
+        }
+        T::parse(text.trim()).or_else(|| crate::put::prefix::<T>(text, 0))
+    }
+
+    /// A constant link's text goes into a field at start.
+    pub(crate) fn constant_text(link: &Link) -> Option<Str40> {
+        let text = link.constant()?;
+        if text.is_empty() {
+            return None;
+        }
+        if let Some(list) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            return Some(Str40::from(list.split(',').next()?.trim().trim_matches('"')));
+        }
+        Some(Str40::from(text))
+    }
+
+    /// One field, borrowed.
+    #[inline]
+    pub(crate) fn slot(&mut self, rec: u32, field: u16) -> Slot<'_> {
+        use crate::schema::At;
+        use crate::slot::Layout;
+        let common = &mut self.common[rec as usize];
+        let kind = common.kind();
+        match self.schema.types[kind as usize].fields.get(usize::from(field)).map(|def| def.at) {
+            Some(At::Common(slot)) => common.slot(usize::from(slot)),
+            Some(At::Body(slot)) => self.bodies.slot(kind, common.body, slot),
+            Some(At::Nowhere) | None => Slot::None,
+        }
+    }
+}

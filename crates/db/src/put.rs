@@ -1,0 +1,456 @@
+//! Writing fields.
+
+use crate::access::{Channel, DISP_FIELD, PROC_FIELD};
+use crate::conv::{self, Number};
+use crate::engine::{Db, Now};
+use crate::error::PutError;
+use crate::schema::Special;
+use crate::slot::Slot;
+use base::{Array, EventMask, FieldType, Scalar, Status, Str40, Value};
+
+impl Db {
+    /// Writes a field as a client does (dbPutField): DISP is obeyed, links are relinked, passive records process.
+    ///
+    /// # Errors
+    /// When the field cannot be written or the value does not fit it; the record is unchanged then.
+    pub fn put(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
+        self.now = now;
+        self.check_put(channel)?;
+        let (rec, field) = (channel.record.0, channel.field);
+        if self.def(rec, field).link_field().is_some() {
+            let text = match value {
+                Value::Scalar(Scalar::String(text)) => text.bytes().to_vec(),
+                Value::Array(Array::I8(bytes)) => {
+                    bytes.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect()
+                }
+                Value::Array(Array::U8(bytes)) => bytes.iter().copied().take_while(|byte| *byte != 0).collect(),
+                _ => return Err(PutError::BadValue { what: "a link is written as text".into() }),
+            };
+            return self.put_link_field(rec, field, &String::from_utf8_lossy(&text));
+        }
+        self.put_value(channel, value)?;
+        let def = self.def(rec, field);
+        let pp = def.process_passive;
+        let common = &mut self.common[rec as usize];
+        if usize::from(field) == PROC_FIELD || (pp && common.scan == 0) {
+            if common.pact != 0 {
+                common.rpro = 1;
+            } else {
+                common.putf = 1;
+                self.run(rec);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a text of any length into a field, as [`put`](Self::put) does.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_text(&mut self, channel: &Channel, text: &str, now: Now) -> Result<(), PutError> {
+        let long = self.def(channel.record.0, channel.field).link_field().is_some()
+            || channel.long_string
+            || self.is_long_text(channel.record.0, channel.field);
+        if long {
+            let mut bytes: Vec<i8> = text.bytes().map(|byte| byte as i8).collect();
+            bytes.push(0);
+            let long = Channel { long_string: true, ..channel.clone() };
+            return self.put(&long, &Value::from(bytes), now);
+        }
+        self.put(channel, &Value::from(text), now)
+    }
+
+    pub(crate) fn check_put(&self, channel: &Channel) -> Result<(), PutError> {
+        if channel.type_name {
+            return Err(PutError::NoModify);
+        }
+        if self.common[channel.record.0 as usize].disp != 0 && usize::from(channel.field) != DISP_FIELD {
+            return Err(PutError::Disabled);
+        }
+        Ok(())
+    }
+
+    /// Writes without processing (dbPut).
+    fn put_value(&mut self, channel: &Channel, value: &Value) -> Result<(), PutError> {
+        let (rec, field) = (channel.record.0, channel.field);
+        if channel.long_string || self.is_long_text(rec, field) {
+            let bytes = match value {
+                Value::Array(Array::I8(bytes)) => bytes.iter().map(|byte| *byte as u8).collect(),
+                Value::Array(Array::U8(bytes)) => bytes.clone(),
+                Value::Scalar(scalar) => conv::scalar_to_text(*scalar, 6).bytes().to_vec(),
+                Value::Array(array) => {
+                    array.get(0).map(|scalar| conv::scalar_to_text(scalar, 6).bytes().to_vec()).unwrap_or_default()
+                }
+            };
+            return self.put_long_text(rec, field, &bytes);
+        }
+        match value {
+            Value::Array(array) if self.is_array(rec, field) => match channel.range {
+                None => self.put_array(rec, field, array),
+                Some((first, step, _)) => {
+                    let mut whole = self.whole_array(rec, field);
+                    let (len, start) = (
+                        whole.len(),
+                        if first < 0 { whole.len() as i64 + i64::from(first) } else { i64::from(first) }.max(0)
+                            as usize,
+                    );
+                    for (index, at) in (start..len).step_by(step as usize).enumerate().take(array.len()) {
+                        if array.get(index).is_none_or(|scalar| !set_element(&mut whole, at, scalar)) {
+                            return Err(PutError::BadValue { what: "an element does not fit the array".into() });
+                        }
+                    }
+                    self.put_array(rec, field, &whole)
+                }
+            },
+            Value::Array(array) => match array.get(0) {
+                Some(scalar) => self.put_scalar(rec, field, scalar),
+                None => {
+                    self.common[rec as usize].raise(Status::Link, 3);
+                    Ok(())
+                }
+            },
+            Value::Scalar(scalar) => self.put_scalar(rec, field, *scalar),
+        }
+    }
+
+    /// Writes one element (dbPut).
+    pub(crate) fn put_scalar(&mut self, rec: u32, field: u16, value: Scalar) -> Result<(), PutError> {
+        if self.is_array(rec, field) {
+            let mut one = Array::zeros(value.kind(), 1);
+            set_element(&mut one, 0, value);
+            return self.put_array(rec, field, &one);
+        }
+        if self.is_long_text(rec, field) {
+            let text = conv::scalar_to_text(value, 6);
+            return self.put_long_text(rec, field, text.bytes());
+        }
+        let special = self.before(rec, field)?;
+        let stored = self.store(rec, field, value);
+        self.after(rec, field, special, stored)
+    }
+
+    /// Writes a text into lsi, lso, or a text field that is seen as characters.
+    pub(crate) fn put_long_text(&mut self, rec: u32, field: u16, bytes: &[u8]) -> Result<(), PutError> {
+        let special = self.before(rec, field)?;
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        let limit = if self.is_long_text(rec, field) {
+            self.capacity(rec, field) as usize
+        } else {
+            usize::from(self.def(rec, field).size)
+        };
+        let text = &bytes[..end.min(limit.saturating_sub(1))];
+        match self.slot(rec, field) {
+            Slot::Text(slot) => slot.set(text),
+            Slot::Str(slot) => *slot = Str40::new(text),
+            Slot::Array(Array::U8(stored)) => {
+                stored.clear();
+                stored.extend_from_slice(text);
+                stored.push(0);
+                crate::rec::lsi::set_len(self, rec);
+            }
+            _ => return Err(PutError::BadValue { what: "the field is no text".into() }),
+        }
+        self.after(rec, field, special, Ok(()))
+    }
+
+    /// Writes an array (dbPut).
+    pub(crate) fn put_array(&mut self, rec: u32, field: u16, values: &Array) -> Result<(), PutError> {
+        if !self.is_array(rec, field) {
+            return match values.get(0) {
+                Some(scalar) if !self.is_long_text(rec, field) => self.put_scalar(rec, field, scalar),
+                Some(_) => match values {
+                    Array::U8(bytes) => self.put_long_text(rec, field, bytes),
+                    Array::I8(bytes) => {
+                        let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
+                        self.put_long_text(rec, field, &bytes)
+                    }
+                    _ => self.put_long_text(
+                        rec,
+                        field,
+                        conv::scalar_to_text(values.get(0).unwrap_or(Scalar::U8(0)), 6).bytes(),
+                    ),
+                },
+                None => {
+                    self.common[rec as usize].raise(Status::Link, 3);
+                    Ok(())
+                }
+            };
+        }
+        let special = self.before(rec, field)?;
+        let kind = self.element_type(rec, field);
+        let max = self.capacity(rec, field) as usize;
+        let precision = 6;
+        let Some(converted) = convert_array(values, kind, max, precision) else {
+            return self.after(
+                rec,
+                field,
+                special,
+                Err(PutError::BadValue { what: format!("an element is no {kind:?}") }),
+            );
+        };
+        let stored = crate::rec::store_array(self, rec, field, converted);
+        self.after(rec, field, special, stored)
+    }
+
+    /// What must happen before a write.
+    fn before(&mut self, rec: u32, field: u16) -> Result<Special, PutError> {
+        let special = self.def(rec, field).special;
+        match special {
+            Special::None | Special::DbAddr => {}
+            Special::NoMod | Special::Attribute => return Err(PutError::NoModify),
+            Special::Scan => self.scan_delete(rec),
+            _ => crate::rec::special(self, rec, field, false)?,
+        }
+        Ok(special)
+    }
+
+    /// What must happen after a write: record support, UDF, events.
+    fn after(&mut self, rec: u32, field: u16, special: Special, stored: Result<(), PutError>) -> Result<(), PutError> {
+        match special {
+            Special::None | Special::DbAddr | Special::As => {}
+            Special::Scan => self.scan_add(rec),
+            _ => {
+                crate::rec::special(self, rec, field, true)?;
+            }
+        }
+        stored?;
+        let kind = self.type_of(rec);
+        let def = &kind.fields[usize::from(field)];
+        let (value_field, pp, property) = (kind.val == field, def.process_passive, def.property);
+        if value_field {
+            self.common[rec as usize].udf = 0;
+        }
+        if !(value_field && pp) {
+            self.post(rec, field, EventMask::VALUE | EventMask::LOG);
+        }
+        if property {
+            self.post_all(rec, EventMask::PROPERTY);
+        }
+        Ok(())
+    }
+
+    /// Converts and stores, nothing else.
+    pub(crate) fn store(&mut self, rec: u32, field: u16, value: Scalar) -> Result<(), PutError> {
+        let def = self.def(rec, field);
+        let (kind, size) = (def.kind, usize::from(def.size));
+        match kind {
+            Some(FieldType::Enum | FieldType::Menu | FieldType::Device) => {
+                let index = self.choice(rec, field, value)?;
+                if let Slot::U16(slot) = self.slot(rec, field) {
+                    *slot = index;
+                }
+                return Ok(());
+            }
+            Some(FieldType::String) => {
+                let precision =
+                    if matches!(value, Scalar::F64(_) | Scalar::F32(_)) { self.precision_of(rec, field) } else { 0 };
+                let text = conv::scalar_to_text(value, precision);
+                let bytes = text.bytes();
+                let bytes = &bytes[..bytes.len().min(size.max(1) - 1)];
+                match self.slot(rec, field) {
+                    Slot::Str(slot) => *slot = Str40::new(bytes),
+                    Slot::Text(slot) => slot.set(bytes),
+                    _ => {}
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        macro_rules! set {
+            ($slot:expr) => {{
+                let Some(number) = put_number(value) else { return Err(bad_number(value)) };
+                *$slot = number;
+            }};
+        }
+        match self.slot(rec, field) {
+            Slot::F64(slot) => set!(slot),
+            Slot::I8(slot) => set!(slot),
+            Slot::U8(slot) => set!(slot),
+            Slot::I16(slot) => set!(slot),
+            Slot::U16(slot) => set!(slot),
+            Slot::I32(slot) => set!(slot),
+            Slot::U32(slot) => set!(slot),
+            Slot::I64(slot) => set!(slot),
+            Slot::U64(slot) => set!(slot),
+            Slot::Str(slot) => *slot = conv::scalar_to_text(value, 6),
+            Slot::Text(slot) => slot.set(conv::scalar_to_text(value, 6).bytes()),
+            Slot::None | Slot::Link(_) | Slot::Array(_) => return Err(PutError::NoModify),
+        }
+        Ok(())
+    }
+
+    /// The number of a state, menu choice or device.
+    fn choice(&self, rec: u32, field: u16, value: Scalar) -> Result<u16, PutError> {
+        let Scalar::String(text) = value else {
+            return conv::number::<u16>(value).ok_or_else(|| bad_number(value));
+        };
+        let text = text.to_str();
+        let def = self.def(rec, field);
+        let bad = || PutError::BadChoice { given: text.to_owned() };
+        let (found, count) = match def.kind {
+            Some(FieldType::Menu) => {
+                let choices = def.menu_index.map_or(&[][..], |menu| &self.schema.menus[usize::from(menu)].choices);
+                (choices.iter().position(|choice| choice == text), choices.len())
+            }
+            Some(FieldType::Device) => {
+                let devices = &self.type_of(rec).devices;
+                (devices.iter().position(|device| device.name == text), devices.len())
+            }
+            _ => return crate::rec::state_number(self, rec, text).ok_or_else(bad),
+        };
+        match found {
+            Some(index) => Ok(index as u16),
+            None => prefix::<u16>(text, 10)
+                .filter(|index| usize::from(*index) < count && whole_number(text))
+                .ok_or_else(bad),
+        }
+    }
+
+    /// Writes ACKT: whether transient alarms must be acknowledged.
+    pub fn put_ackt(&mut self, channel: &Channel, transient: bool) {
+        let rec = channel.record.0;
+        let common = &mut self.common[rec as usize];
+        if common.ackt == u16::from(transient) {
+            return;
+        }
+        common.ackt = u16::from(transient);
+        let lower = !transient && common.acks > common.sevr;
+        if lower {
+            common.acks = common.sevr;
+        }
+        self.post_common(rec, "ACKT", EventMask::VALUE | EventMask::ALARM);
+        if lower {
+            self.post_common(rec, "ACKS", EventMask::VALUE | EventMask::ALARM);
+        }
+        self.post_all(rec, EventMask::ALARM);
+    }
+
+    /// Acknowledges an alarm of at most `severity`.
+    pub fn put_acks(&mut self, channel: &Channel, severity: u16) {
+        let rec = channel.record.0;
+        let common = &mut self.common[rec as usize];
+        if severity >= common.acks {
+            common.acks = 0;
+            self.post_common(rec, "ACKS", EventMask::VALUE | EventMask::ALARM);
+            self.post_all(rec, EventMask::ALARM);
+        }
+    }
+
+    /// Processes a record as a write to its PROC does.
+    pub fn process(&mut self, record: crate::access::RecId, now: Now) {
+        self.now = now;
+        let common = &mut self.common[record.0 as usize];
+        if common.pact != 0 {
+            common.rpro = 1;
+        } else {
+            common.putf = 1;
+            self.run(record.0);
+        }
+    }
+}
+
+fn bad_number(value: Scalar) -> PutError {
+    let given = conv::scalar_to_text(value, 6);
+    PutError::BadValue { what: format!("found \"{}\", expected a number that fits the field", given.to_str()) }
+}
+
+fn whole_number(text: &str) -> bool {
+    text.trim().bytes().all(|byte| byte.is_ascii_digit() || byte == b'+')
+}
+
+/// A value for a number field; text is read as clients' puts are: decimal, what follows the number is ignored.
+pub(crate) fn put_number<T: Number>(value: Scalar) -> Option<T> {
+    match value {
+        Scalar::String(text) if text.bytes().is_empty() => Some(T::from_i64(0)),
+        Scalar::String(text) => prefix(text.to_str(), 10),
+        other => conv::number(other),
+    }
+}
+
+/// The number at the start of a text; `base` 0 reads C's prefixes.
+pub(crate) fn prefix<T: Number>(text: &str, base: u32) -> Option<T> {
+    let text = text.trim_start();
+    if let Some(value) = T::parse_float_prefix(text) {
+        return value;
+    }
+    let sign = usize::from(text.starts_with(['+', '-']));
+    let body = &text[sign..];
+    let hex = base == 0 && (body.starts_with("0x") || body.starts_with("0X"));
+    let digits = if hex {
+        2 + body[2..].bytes().take_while(u8::is_ascii_hexdigit).count()
+    } else {
+        body.bytes().take_while(u8::is_ascii_digit).count()
+    };
+    let rest = &body[digits..];
+    if digits == 0 || (T::WIDE_UNSIGNED && rest.starts_with(['.', 'e', 'E'])) {
+        // EPICS reads unsigned fields by way of a double where they are written like one.
+        let (value, _) = conv::strtod(text.as_bytes()).filter(|_| T::WIDE_UNSIGNED)?;
+        return (value >= 0.0 && value <= T::MAX_F64).then(|| T::from_f64(value));
+    }
+    if base == 0 {
+        return T::parse(&text[..sign + digits]);
+    }
+    let number = body[..digits].trim_start_matches('0');
+    let number = if number.is_empty() { "0" } else { number };
+    T::parse(&format!("{}{number}", if text.starts_with('-') { "-" } else { "" }))
+}
+
+/// Sets one element of an array; whether the value fits.
+pub(crate) fn set_element(array: &mut Array, at: usize, value: Scalar) -> bool {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match array {
+                $(Array::$variant(elements) => match (elements.get_mut(at), put_number(value)) {
+                    (Some(place), Some(number)) => *place = number,
+                    _ => return false,
+                },)*
+                Array::String(elements) => match elements.get_mut(at) {
+                    Some(place) => *place = conv::scalar_to_text(value, 6),
+                    None => return false,
+                },
+                Array::Enum(elements) => match (elements.get_mut(at), put_number(value)) {
+                    (Some(place), Some(number)) => *place = number,
+                    _ => return false,
+                },
+            }
+        };
+    }
+    arms!(I8 U8 I16 U16 I32 U32 I64 U64 F32 F64);
+    true
+}
+
+/// At most `max` elements as elements of another type; `None` where one does not fit.
+pub(crate) fn convert_array(from: &Array, kind: FieldType, max: usize, precision: u16) -> Option<Array> {
+    if from.kind() == kind {
+        let mut same = from.clone();
+        same.truncate(max);
+        return Some(same);
+    }
+    let len = from.len().min(max);
+    let mut out = Array::zeros(kind, len);
+    for at in 0..len {
+        let scalar = from.get(at)?;
+        if let Array::String(texts) = &mut out {
+            texts[at] = conv::scalar_to_text(scalar, precision);
+        } else if !set_element(&mut out, at, scalar) {
+            return None;
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn puts_read_decimal_numbers_and_ignore_units() {
+        assert_eq!(prefix::<i32>("012 mm", 10), Some(12));
+        assert_eq!(prefix::<i32>("0x12", 0), Some(18));
+        assert_eq!(prefix::<f64>("1.5V", 10), Some(1.5));
+        assert_eq!(prefix::<u32>("1.5e3", 10), Some(1500));
+        assert_eq!(prefix::<i16>("40000", 10), None);
+        assert_eq!(prefix::<i16>("x", 10), None);
+        assert_eq!(prefix::<u8>("-1", 10), Some(255));
+    }
+}

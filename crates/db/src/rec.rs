@@ -1,0 +1,459 @@
+//! The record types, one file each, and what is asked of each.
+
+pub(crate) mod a_sub;
+pub(crate) mod aai;
+pub(crate) mod aao;
+pub(crate) mod ai;
+pub(crate) mod ao;
+pub(crate) mod bi;
+pub(crate) mod bo;
+mod breaks;
+pub(crate) mod calc;
+pub(crate) mod calcout;
+pub(crate) mod compress;
+pub(crate) mod dfanout;
+pub(crate) mod event;
+pub(crate) mod fanout;
+pub(crate) mod histogram;
+pub(crate) mod int64in;
+pub(crate) mod int64out;
+pub(crate) mod longin;
+pub(crate) mod longout;
+pub(crate) mod lsi;
+pub(crate) mod lso;
+pub(crate) mod mbbi;
+pub(crate) mod mbbi_direct;
+pub(crate) mod mbbo;
+pub(crate) mod mbbo_direct;
+pub(crate) mod permissive;
+pub(crate) mod printf;
+pub(crate) mod sel;
+pub(crate) mod seq;
+pub(crate) mod state;
+pub(crate) mod stringin;
+pub(crate) mod stringout;
+pub(crate) mod sub;
+pub(crate) mod sub_array;
+pub(crate) mod waveform;
+mod whole;
+
+use crate::access::VAL_FIELD;
+use crate::engine::{Db, Outcome};
+use crate::error::PutError;
+use crate::link::{Link, LinkKind};
+use crate::links::Brief;
+use crate::record::{Bodies, Kind};
+use crate::scan::Callback;
+use crate::slot::{Fields, Slot, Zero};
+use base::{Array, FieldType, Status, Str40};
+
+/// The fields of simulation mode.
+#[derive(Clone, Debug)]
+pub(crate) struct Sim {
+    pub(crate) siol: Link,
+    pub(crate) siml: Link,
+    pub(crate) simm: u16,
+    pub(crate) sims: u16,
+    pub(crate) oldsimm: u16,
+    pub(crate) sscn: u16,
+    pub(crate) sdly: f64,
+}
+
+impl Fields for Sim {
+    const COUNT: usize = 7;
+    fn slot(&mut self, index: usize) -> Slot<'_> {
+        match index {
+            0 => self.siol.slot(0),
+            1 => self.siml.slot(0),
+            2 => self.simm.slot(0),
+            3 => self.sims.slot(0),
+            4 => self.oldsimm.slot(0),
+            5 => self.sscn.slot(0),
+            _ => self.sdly.slot(0),
+        }
+    }
+}
+
+impl Zero for Sim {
+    const ZERO: Self = Self { siol: Link::EMPTY, siml: Link::EMPTY, simm: 0, sims: 0, oldsimm: 0, sscn: 0, sdly: 0.0 };
+}
+
+/// What reading a device came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// A raw value: convert it.
+    Raw,
+    /// The value itself.
+    Value,
+    /// Nothing: the alarm is raised.
+    Failed,
+    /// A callback will bring it.
+    Pending,
+}
+
+/// Where a record stands in simulation mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Not simulated.
+    Real,
+    /// Simulated, now.
+    Simulated(u16),
+    /// Simulated, after a delay.
+    Delayed,
+    /// SIMM holds no choice.
+    Bad,
+}
+
+/// Finds a record's simulation fields in its block.
+pub(crate) type SimOf = fn(&mut Bodies, usize) -> &mut Sim;
+
+/// Reads SIML and says what mode a record is in (recGblGetSimm and the switch after it).
+#[inline]
+pub(crate) fn mode(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_of: SimOf) -> Mode {
+    let sim = sim_of(&mut db.bodies, body);
+    if sim.simm == 0 && sim.siml.is_constant() && sim.sscn == u16::MAX {
+        return Mode::Real;
+    }
+    mode_slow(db, rec, body, resumed, raw, sim_of)
+}
+
+#[cold]
+fn mode_slow(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_of: SimOf) -> Mode {
+    if !resumed {
+        let sim = sim_of(&mut db.bodies, body);
+        if sim.sscn != u16::MAX {
+            sim.oldsimm = sim.simm;
+        }
+        let link = sim.siml.brief();
+        match db.try_link::<u16>(rec, link) {
+            Ok(Some(simm)) => sim_of(&mut db.bodies, body).simm = simm,
+            Ok(None) => {}
+            Err(_) => {
+                if db.common[rec as usize].nsev == 0 {
+                    db.common[rec as usize].nsta = Status::Link as u16;
+                }
+            }
+        }
+        check_simm(db, rec, body, sim_of);
+    }
+    let sim = sim_of(&mut db.bodies, body);
+    let (simm, sims, sdly) = (sim.simm, sim.sims, sim.sdly);
+    match simm {
+        0 => Mode::Real,
+        1 | 2 if simm == 1 || raw => {
+            db.common[rec as usize].raise(Status::Simm, sims);
+            if resumed || sdly < 0.0 {
+                return Mode::Simulated(simm);
+            }
+            db.call_back_after(rec, Callback::Resume, sdly);
+            Mode::Delayed
+        }
+        _ => {
+            db.common[rec as usize].raise(Status::Soft, 3);
+            Mode::Bad
+        }
+    }
+}
+
+/// Exchanges SCAN and SSCN when the mode has changed (recGblCheckSimm).
+pub(crate) fn check_simm(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
+    let sim = sim_of(&mut db.bodies, body);
+    if sim.sscn == u16::MAX || sim.simm == sim.oldsimm {
+        return;
+    }
+    let sscn = sim.sscn;
+    db.scan_delete(rec);
+    let scan = std::mem::replace(&mut db.common[rec as usize].scan, sscn);
+    db.scan_add(rec);
+    sim_of(&mut db.bodies, body).sscn = scan;
+}
+
+/// At start: a constant SIML sets the mode (recGblInitSimm).
+pub(crate) fn init_sim(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
+    let sim = sim_of(&mut db.bodies, body);
+    if sim.siml.is_constant() {
+        if sim.sscn != u16::MAX {
+            sim.oldsimm = sim.simm;
+        }
+        if let Some(simm) = Db::constant::<u16>(&sim.siml) {
+            sim.simm = simm;
+        }
+        check_simm(db, rec, body, sim_of);
+    }
+}
+
+/// A record whose device support is missing: it stays active, as EPICS leaves it.
+#[cold]
+pub(crate) fn no_device(db: &mut Db, rec: u32) -> Outcome {
+    db.common[rec as usize].broken = true;
+    Outcome::Broken
+}
+
+/// Whether a device support gives the time stamp (TSE −2 and no TSEL).
+#[inline]
+pub(crate) fn stamp_by_device(db: &Db, rec: u32) -> bool {
+    let common = &db.common[rec as usize];
+    common.tse == -2 && common.tsel.is_constant()
+}
+
+/// The stamp of a soft input's source, where the record wants it.
+#[inline]
+pub(crate) fn take_stamp(db: &mut Db, rec: u32, link: Brief) {
+    if stamp_by_device(db, rec)
+        && let Some(stamp) = db.link_stamp(link)
+    {
+        db.common[rec as usize].time = stamp;
+    }
+}
+
+/// IVOA: what an output does while its alarm is INVALID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drive {
+    /// Write.
+    Normally,
+    /// Do not write.
+    Not,
+    /// Set IVOV, then write.
+    Ivov,
+}
+
+/// What IVOA says for the alarm that a record has raised.
+#[inline]
+pub(crate) fn drive(db: &mut Db, rec: u32, ivoa: u16) -> Drive {
+    if db.common[rec as usize].nsev < 3 {
+        return Drive::Normally;
+    }
+    match ivoa {
+        0 => Drive::Normally,
+        2 => Drive::Ivov,
+        _ => Drive::Not,
+    }
+}
+
+/// An analog record's alarm: UDF first, then its limits with hysteresis.
+macro_rules! check_limits {
+    ($db:ident, $rec:ident, $r:ident) => {{
+        let common = &mut $db.common[$rec as usize];
+        if common.udf != 0 {
+            let udfs = common.udfs;
+            common.raise(base::Status::Udf, udfs);
+        } else {
+            let (zone, severity, limit) = $r.limits.zone($r.val, $r.lalm);
+            if severity == 0 {
+                $r.lalm = $r.val;
+            } else if common.raise(crate::deadband::status_of(zone), severity) {
+                $r.lalm = limit;
+            }
+        }
+    }};
+}
+pub(crate) use check_limits;
+
+/// As [`check_limits`], with the alarm filter AFTC; `$before` is the stamp of the processing before.
+macro_rules! check_limits_filtered {
+    ($db:ident, $rec:ident, $r:ident, $before:ident) => {{
+        let common = &mut $db.common[$rec as usize];
+        if common.udf != 0 {
+            let udfs = common.udfs;
+            common.raise(base::Status::Udf, udfs);
+            $r.afvl = 0.0;
+        } else {
+            let mut found = $r.limits.zone($r.val, $r.lalm);
+            if $r.aftc > 0.0 {
+                found = $r.limits.filtered(found, $r.aftc, &mut $r.afvl, common.time, $before);
+            } else {
+                $r.afvl = 0.0;
+            }
+            let (zone, severity, limit) = found;
+            if severity == 0 {
+                $r.lalm = $r.val;
+            } else if common.raise(crate::deadband::status_of(zone), severity) {
+                $r.lalm = limit;
+            }
+        }
+    }};
+}
+pub(crate) use check_limits_filtered;
+
+/// At start, after all links are resolved.
+pub(crate) fn init(db: &mut Db, rec: u32) {
+    let body = db.common[rec as usize].body as usize;
+    match db.common[rec as usize].kind() {
+        Kind::Ai => ai::init(db, rec, body),
+        Kind::Ao => ao::init(db, rec, body),
+        Kind::Bi => bi::init(db, rec, body),
+        Kind::Bo => bo::init(db, rec, body),
+        Kind::Calc => calc::init(db, rec, body),
+        Kind::Fanout => fanout::init(db, rec, body),
+        Kind::Int64In => int64in::init(db, rec, body),
+        Kind::Int64Out => int64out::init(db, rec, body),
+        Kind::LongIn => longin::init(db, rec, body),
+        Kind::LongOut => longout::init(db, rec, body),
+        _ => {}
+    }
+}
+
+/// After a link of the record was set.
+pub(crate) fn links_changed(db: &mut Db, rec: u32) {
+    let body = db.common[rec as usize].body as usize;
+    if db.common[rec as usize].kind() == Kind::Calc {
+        calc::links_changed(db, body);
+    }
+}
+
+/// After a client wrote a link of the record.
+pub(crate) fn link_put(db: &mut Db, rec: u32, field: u16) {
+    let body = db.common[rec as usize].body as usize;
+    let name = db.def(rec, field).name.clone();
+    if let (Kind::LongOut, "OUT") = (db.common[rec as usize].kind(), name.as_str()) {
+        longout::out_changed(db, body);
+    }
+}
+
+/// A callback of the record type's own.
+pub(crate) fn own_callback(db: &mut Db, rec: u32, _: u8) {
+    let body = db.common[rec as usize].body as usize;
+    if db.common[rec as usize].kind() == Kind::Bo {
+        bo::own_callback(db, rec, body);
+    }
+}
+
+/// Where a type's simulation fields are; `None` for types without.
+fn sim_of(kind: Kind) -> Option<SimOf> {
+    macro_rules! arms {
+        ($($variant:ident $block:ident)*) => {
+            match kind {
+                $(Kind::$variant => Some(|bodies, body| &mut bodies.$block[body].sim),)*
+                _ => None,
+            }
+        };
+    }
+    arms!(Ai ai Ao ao Bi bi Bo bo Int64In int64in Int64Out int64out LongIn longin LongOut longout Aai aai Aao aao Event event
+        Histogram histogram Lsi lsi Lso lso Mbbi mbbi MbbiDirect mbbi_direct Mbbo mbbo MbboDirect mbbo_direct
+        StringIn stringin StringOut stringout Waveform waveform)
+}
+
+/// Before (`after` false) and after a field with `special` was written.
+pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<(), PutError> {
+    let body = db.common[rec as usize].body as usize;
+    let kind = db.common[rec as usize].kind();
+    let def = db.def(rec, field);
+    let (special, name) = (def.special, def.name.clone());
+    if name == "SIMM"
+        && let Some(sim_of) = sim_of(kind)
+    {
+        if after {
+            check_simm(db, rec, body, sim_of);
+        } else {
+            let sim = sim_of(&mut db.bodies, body);
+            if sim.sscn != u16::MAX {
+                sim.oldsimm = sim.simm;
+            }
+        }
+        return Ok(());
+    }
+    if !after {
+        return Ok(());
+    }
+    match kind {
+        Kind::Ai => ai::special(db, rec, body, special),
+        Kind::Ao => ao::special(db, rec, body, special),
+        Kind::Calc => return calc::special(db, body),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The name of a state.
+pub(crate) fn state_text(db: &Db, rec: u32, index: u16) -> Str40 {
+    let body = db.common[rec as usize].body as usize;
+    let pair = |zero: &[u8], one: &[u8]| match index {
+        0 => Str40::new(zero),
+        1 => Str40::new(one),
+        _ => Str40::from("Illegal_Value"),
+    };
+    match db.common[rec as usize].kind() {
+        Kind::Bi => pair(db.bodies.bi[body].znam.bytes(), db.bodies.bi[body].onam.bytes()),
+        Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
+        _ => crate::conv::scalar_to_text(base::Scalar::U16(index), 0),
+    }
+}
+
+/// The names of the states, up to the last that has one.
+pub(crate) fn states(db: &Db, rec: u32) -> Vec<Str40> {
+    let body = db.common[rec as usize].body as usize;
+    let pair = |zero: &[u8], one: &[u8]| {
+        let mut names = vec![Str40::new(zero), Str40::new(one)];
+        // A name for zero alone makes one state; none at all makes two.
+        if one.is_empty() && !zero.is_empty() {
+            names.pop();
+        }
+        names
+    };
+    match db.common[rec as usize].kind() {
+        Kind::Bi => pair(db.bodies.bi[body].znam.bytes(), db.bodies.bi[body].onam.bytes()),
+        Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
+        _ => Vec::new(),
+    }
+}
+
+/// The number of the state that a text names.
+pub(crate) fn state_number(db: &Db, rec: u32, text: &str) -> Option<u16> {
+    let states = states(db, rec);
+    let limit = 25;
+    let cut = &text.as_bytes()[..text.len().min(limit)];
+    if let Some(index) = states.iter().position(|state| state.bytes() == cut) {
+        return Some(index as u16);
+    }
+    let trimmed = text.trim();
+    let index: u16 = trimmed.bytes().all(|byte| byte.is_ascii_digit()).then(|| trimmed.parse().ok())??;
+    (usize::from(index) < states.len()).then_some(index)
+}
+
+/// How many elements an array field can hold; bytes, for a long text.
+pub(crate) fn capacity(_: &Db, _: u32, _: u16) -> u32 {
+    0
+}
+
+/// Type of an array field's elements.
+pub(crate) fn element_type(_: &Db, _: u32, _: u16) -> FieldType {
+    FieldType::F64
+}
+
+/// Stores an array that is converted already.
+pub(crate) fn store_array(db: &mut Db, rec: u32, field: u16, values: Array) -> Result<(), PutError> {
+    match db.slot(rec, field) {
+        Slot::Array(array) => {
+            *array = values;
+            Ok(())
+        }
+        _ => Err(PutError::NoModify),
+    }
+}
+
+/// Whether a link is set at all (a constant with no text is not).
+pub(crate) fn is_set(link: &Link) -> bool {
+    link.kind != LinkKind::Constant || link.extra.is_some()
+}
+
+/// Whether a type's processing is there.
+pub(crate) const fn is_there(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Ai
+            | Kind::Ao
+            | Kind::Bi
+            | Kind::Bo
+            | Kind::Calc
+            | Kind::Fanout
+            | Kind::Int64In
+            | Kind::Int64Out
+            | Kind::LongIn
+            | Kind::LongOut
+    )
+}
+
+/// Number of VAL where it is the first field of the type.
+pub(crate) const fn first_field() -> usize {
+    VAL_FIELD
+}

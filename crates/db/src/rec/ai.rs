@@ -1,0 +1,268 @@
+//! ai record.
+
+use super::breaks;
+use crate::conv;
+use crate::deadband::{self, Limits};
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::{Link, LinkKind};
+use crate::notify::Got;
+use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
+use crate::record::Bodies;
+use crate::schema::Special;
+use crate::slot::{Text, record};
+use base::{EventMask, Status};
+
+record! {
+    /// The fields of a ai record.
+    Ai {
+        val: f64 [VAL],
+        inp: Link [INP],
+        prec: i16 [PREC],
+        linr: u16 [LINR],
+        eguf: f64 [EGUF],
+        egul: f64 [EGUL],
+        egu: Text<16> [EGU],
+        hopr: f64 [HOPR],
+        lopr: f64 [LOPR],
+        aoff: f64 [AOFF],
+        aslo: f64 [ASLO],
+        smoo: f64 [SMOO],
+        aftc: f64 [AFTC],
+        adel: f64 [ADEL],
+        mdel: f64 [MDEL],
+        lalm: f64 [LALM],
+        afvl: f64 [AFVL],
+        alst: f64 [ALST],
+        mlst: f64 [MLST],
+        eslo: f64 [ESLO],
+        eoff: f64 [EOFF],
+        roff: u32 [ROFF],
+        init: i16 [INIT],
+        lbrk: i16 [LBRK],
+        rval: i32 [RVAL],
+        oraw: i32 [ORAW],
+        sval: f64 [SVAL],
+        limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    } private {
+        smooth: bool,
+    }
+}
+
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.ai[body].sim
+}
+
+/// At start: constants, conversion, last values.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    init_sim(db, rec, body, sim);
+    let device = db.device(rec);
+    let r = &mut db.bodies.ai[body];
+    if let Some(sval) = Db::constant(&r.sim.siol) {
+        r.sval = sval;
+    }
+    if device == Device::Missing {
+        return;
+    }
+    r.init = 1;
+    let slope = (r.eslo, r.eoff);
+    if r.eslo == 1.0 && r.eoff == 0.0 {
+        r.eoff = r.egul;
+    }
+    match device {
+        Device::SoftRaw => {
+            if let Some(rval) = Db::constant(&r.inp) {
+                r.rval = rval;
+            }
+        }
+        Device::Soft | Device::SoftAsync => {
+            if let Some(val) = Db::constant(&r.inp) {
+                r.val = val;
+                db.common[rec as usize].udf = 0;
+            }
+        }
+        _ => {}
+    }
+    // LINR is SLOPE: what the file says stays.
+    if r.linr == 1 {
+        (r.eslo, r.eoff) = slope;
+    }
+    // EPICS returns before it sets the last values when the device support has a start of its own.
+    if device == Device::SoftTimestamp {
+        r.mlst = r.val;
+        r.alst = r.val;
+        r.lalm = r.val;
+        r.oraw = r.rval;
+    }
+}
+
+/// Reads, converts, checks, tells.
+#[inline]
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    let before = db.common[rec as usize].time;
+    let read = match mode(db, rec, body, resumed, true, sim) {
+        Mode::Real => read(db, rec, body, resumed),
+        Mode::Simulated(simm) => simulated(db, rec, body, simm),
+        Mode::Delayed => Read::Pending,
+        Mode::Bad => Read::Failed,
+    };
+    match read {
+        Read::Pending => return Outcome::Pending,
+        Read::Raw => convert(db, rec, body),
+        Read::Value | Read::Failed => {}
+    }
+    let simm = db.bodies.ai[body].sim.simm;
+    if simm == 0 {
+        db.stamp_now(rec);
+    } else {
+        let siol = db.bodies.ai[body].sim.siol.brief();
+        db.stamp_simulated(rec, simm, Some(siol));
+    }
+    let r = &mut db.bodies.ai[body];
+    if read != Read::Failed {
+        db.common[rec as usize].udf = u8::from(r.val.is_nan());
+    }
+    check_limits_filtered!(db, rec, r, before);
+    monitor(db, rec, body);
+    db.bodies.ai[body].init = 0;
+    if db.common[rec as usize].broken { no_device(db, rec) } else { Outcome::Done }
+}
+
+#[inline]
+fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
+    let link = db.bodies.ai[body].inp.brief();
+    match db.device(rec) {
+        Device::Soft => {
+            if link.kind == LinkKind::Constant {
+                return Read::Value;
+            }
+            let Ok(Some(value)) = db.get_link::<f64>(rec, link) else {
+                db.bodies.ai[body].smooth = false;
+                return Read::Failed;
+            };
+            smooth(db, body, value);
+            take_stamp(db, rec, link);
+            db.common[rec as usize].udf = 0;
+            Read::Value
+        }
+        Device::SoftRaw => match db.get_link::<i32>(rec, link) {
+            Ok(value) => {
+                if let Some(value) = value {
+                    db.bodies.ai[body].rval = value;
+                }
+                take_stamp(db, rec, link);
+                Read::Raw
+            }
+            Err(_) => Read::Failed,
+        },
+        Device::SoftAsync => match db.async_get::<f64>(rec, link, resumed) {
+            Got::Constant => Read::Value,
+            Got::Pending => Read::Pending,
+            Got::Failed => {
+                db.bodies.ai[body].smooth = false;
+                Read::Value
+            }
+            Got::Value(value) => {
+                smooth(db, body, value);
+                take_stamp(db, rec, link);
+                db.common[rec as usize].udf = 0;
+                Read::Value
+            }
+        },
+        Device::SoftTimestamp => {
+            db.stamp_now(rec);
+            let time = db.common[rec as usize].time;
+            db.bodies.ai[body].val = f64::from(time.secs) + f64::from(time.nanos) * 1e-9;
+            Read::Value
+        }
+        Device::GeneralTime => {
+            let wall = db.now.wall;
+            db.bodies.ai[body].val = f64::from(wall.secs) + f64::from(wall.nanos) * 1e-9;
+            Read::Value
+        }
+        _ => {
+            db.common[rec as usize].broken = true;
+            Read::Failed
+        }
+    }
+}
+
+/// A new value, smoothed with the ones before (SMOO).
+#[inline]
+fn smooth(db: &mut Db, body: usize, value: f64) {
+    let r = &mut db.bodies.ai[body];
+    r.val =
+        if r.smoo != 0.0 && r.smooth && r.val.is_finite() { value * (1.0 - r.smoo) + r.val * r.smoo } else { value };
+    r.smooth = true;
+}
+
+#[cold]
+fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
+    let link = db.bodies.ai[body].sim.siol.brief();
+    let Ok(value) = db.get_link::<f64>(rec, link) else { return Read::Failed };
+    let r = &mut db.bodies.ai[body];
+    if let Some(value) = value {
+        r.sval = value;
+    }
+    if simm == 1 {
+        r.val = r.sval;
+        return Read::Value;
+    }
+    r.rval = conv::to_i64(r.sval.floor()) as i32;
+    Read::Raw
+}
+
+/// Raw to engineering units.
+#[cold]
+fn convert(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.ai[body];
+    let mut value = f64::from(r.rval) + f64::from(r.roff);
+    if r.aslo != 0.0 {
+        value *= r.aslo;
+    }
+    value += r.aoff;
+    match r.linr {
+        0 => {}
+        1 | 2 => value = value * r.eslo + r.eoff,
+        linr => {
+            if !breaks::raw_to_eng(&db.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
+                db.common[rec as usize].raise_with(Status::Soft, 2, "BPT Error");
+            }
+        }
+    }
+    if r.smoo != 0.0 && r.val.is_finite() {
+        if r.init != 0 {
+            r.val = value;
+        }
+        r.val = value * (1.0 - r.smoo) + r.val * r.smoo;
+    } else {
+        r.val = value;
+    }
+}
+
+#[inline]
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.ai[body];
+    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
+    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    if mask.is_empty() {
+        return;
+    }
+    let raw = r.oraw != r.rval;
+    r.oraw = r.rval;
+    if db.common[rec as usize].monitors != 0 {
+        db.post_value(rec, mask);
+        if raw {
+            db.post_named(rec, "RVAL", mask);
+        }
+    }
+}
+
+/// A change of the conversion starts it afresh.
+pub(crate) fn special(db: &mut Db, _: u32, body: usize, special: Special) {
+    if special == Special::LinConv {
+        db.bodies.ai[body].init = 1;
+    }
+}

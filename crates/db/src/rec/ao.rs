@@ -1,0 +1,252 @@
+//! ao record.
+
+use super::breaks;
+use crate::conv;
+use crate::deadband::{self, Limits};
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::Link;
+use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_device};
+use crate::record::Bodies;
+use crate::schema::Special;
+use crate::slot::{Text, record};
+use base::{EventMask, Scalar, Status};
+
+record! {
+    /// The fields of a ao record.
+    Ao {
+        val: f64 [VAL],
+        oval: f64 [OVAL],
+        out: Link [OUT],
+        oroc: f64 [OROC],
+        dol: Link [DOL],
+        omsl: u16 [OMSL],
+        oif: u16 [OIF],
+        prec: i16 [PREC],
+        linr: u16 [LINR],
+        eguf: f64 [EGUF],
+        egul: f64 [EGUL],
+        egu: Text<16> [EGU],
+        roff: u32 [ROFF],
+        eoff: f64 [EOFF],
+        eslo: f64 [ESLO],
+        drvh: f64 [DRVH],
+        drvl: f64 [DRVL],
+        hopr: f64 [HOPR],
+        lopr: f64 [LOPR],
+        aoff: f64 [AOFF],
+        aslo: f64 [ASLO],
+        adel: f64 [ADEL],
+        mdel: f64 [MDEL],
+        rval: i32 [RVAL],
+        oraw: i32 [ORAW],
+        rbv: i32 [RBV],
+        orbv: i32 [ORBV],
+        pval: f64 [PVAL],
+        lalm: f64 [LALM],
+        alst: f64 [ALST],
+        mlst: f64 [MLST],
+        init: i16 [INIT],
+        lbrk: i16 [LBRK],
+        ivoa: u16 [IVOA],
+        ivov: f64 [IVOV],
+        omod: u8 [OMOD],
+        limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    }
+}
+
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.ao[body].sim
+}
+
+/// At start: a constant DOL, conversion, last values.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    init_sim(db, rec, body, sim);
+    let device = db.device(rec);
+    if device == Device::Missing {
+        return;
+    }
+    let r = &mut db.bodies.ao[body];
+    if let Some(val) = Db::constant::<f64>(&r.dol) {
+        r.val = val;
+        db.common[rec as usize].udf = u8::from(val.is_nan());
+    }
+    r.init = 1;
+    if r.eslo == 1.0 && r.eoff == 0.0 && (r.linr != 1 || device == Device::SoftRaw) {
+        r.eoff = r.egul;
+    }
+    r.oval = r.val;
+    r.pval = r.val;
+    r.mlst = r.val;
+    r.alst = r.val;
+    r.lalm = r.val;
+    r.oraw = r.rval;
+    r.orbv = r.rbv;
+}
+
+/// Fetches, converts, checks, writes, tells.
+#[inline]
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    if db.device(rec) == Device::Missing {
+        return no_device(db, rec);
+    }
+    if !resumed {
+        fetch(db, rec, body);
+        let simm = db.bodies.ao[body].sim.simm;
+        db.stamp_simulated(rec, simm, None);
+    }
+    let r = &mut db.bodies.ao[body];
+    check_limits!(db, rec, r);
+    let ivoa = r.ivoa;
+    let pending = match drive(db, rec, ivoa) {
+        Drive::Normally => write(db, rec, body, resumed),
+        Drive::Not => false,
+        Drive::Ivov => {
+            if !resumed {
+                let value = db.bodies.ao[body].ivov;
+                db.bodies.ao[body].val = value;
+                convert(db, rec, body, value);
+            }
+            write(db, rec, body, resumed)
+        }
+    };
+    if pending {
+        return Outcome::Pending;
+    }
+    if resumed {
+        let simm = db.bodies.ao[body].sim.simm;
+        db.stamp_simulated(rec, simm, None);
+    }
+    monitor(db, rec, body);
+    db.bodies.ao[body].init = 0;
+    Outcome::Done
+}
+
+/// The wanted value: DOL in closed loop, else VAL.
+fn fetch(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.ao[body];
+    let mut value = Some(r.val);
+    if r.omsl == 1 && !r.dol.is_constant() {
+        // Puts to VAL do not count here.
+        r.val = r.pval;
+        let (dol, incremental) = (r.dol.brief(), r.oif == 1);
+        value = match db.get_link::<f64>(rec, dol) {
+            Ok(fetched) => fetched.map(|fetched| if incremental { fetched + db.bodies.ao[body].val } else { fetched }),
+            Err(_) => {
+                db.common[rec as usize].raise(Status::Link, 3);
+                None
+            }
+        };
+    }
+    if let Some(value) = value {
+        convert(db, rec, body, value);
+    }
+    db.common[rec as usize].udf = u8::from(db.bodies.ao[body].val.is_nan());
+}
+
+/// Drive limits, rate of change, engineering units to raw.
+fn convert(db: &mut Db, rec: u32, body: usize, value: f64) {
+    let r = &mut db.bodies.ao[body];
+    let mut value = value;
+    if r.drvh > r.drvl {
+        if value > r.drvh {
+            value = r.drvh;
+        } else if value < r.drvl {
+            value = r.drvl;
+        }
+    }
+    r.val = value;
+    r.pval = value;
+    if r.oroc != 0.0 {
+        let step = value - r.oval;
+        if step < 0.0 {
+            if r.oroc < -step {
+                value = r.oval - r.oroc;
+            }
+        } else if r.oroc < step {
+            value = r.oval + r.oroc;
+        }
+    }
+    r.omod = u8::from(r.oval != value);
+    r.oval = value;
+    match r.linr {
+        0 => {}
+        1 | 2 => value = if r.eslo == 0.0 { 0.0 } else { (value - r.eoff) / r.eslo },
+        linr => {
+            if !breaks::eng_to_raw(&db.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
+                db.common[rec as usize].raise(Status::Soft, 2);
+                return;
+            }
+        }
+    }
+    value -= r.aoff;
+    if r.aslo != 0.0 {
+        value /= r.aslo;
+    }
+    value -= f64::from(r.roff);
+    r.rval = if value >= 0.0 {
+        if value >= 2_147_483_646.5 { i32::MAX } else { (value + 0.5) as i32 }
+    } else if value > -2_147_483_647.5 {
+        (value - 0.5) as i32
+    } else {
+        conv::to_i32(f64::NAN)
+    };
+}
+
+/// Writes the output or its simulation; whether a callback is pending.
+fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
+    let simm = match mode(db, rec, body, resumed, true, sim) {
+        Mode::Real => 0,
+        Mode::Simulated(simm) => simm,
+        Mode::Delayed => return true,
+        Mode::Bad => return false,
+    };
+    let r = &db.bodies.ao[body];
+    let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
+    let raw = if simm == 0 { db.device(rec) == Device::SoftRaw } else { simm == 2 };
+    let value = if raw { Scalar::I32(r.rval) } else { Scalar::F64(r.oval) };
+    // A failed write has raised its alarm.
+    let _ = db.put_link(rec, link, value);
+    false
+}
+
+#[inline]
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.ao[body];
+    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
+    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    let value = mask;
+    if r.omod != 0 {
+        mask |= EventMask::VALUE | EventMask::LOG;
+    }
+    if mask.is_empty() {
+        return;
+    }
+    r.omod = 0;
+    let (raw, readback) = (r.oraw != r.rval, r.orbv != r.rbv);
+    r.oraw = r.rval;
+    r.orbv = r.rbv;
+    if db.common[rec as usize].monitors == 0 {
+        return;
+    }
+    if !value.is_empty() {
+        db.post_value(rec, value);
+    }
+    db.post_named(rec, "OVAL", mask);
+    let all = mask | EventMask::VALUE | EventMask::LOG;
+    if raw {
+        db.post_named(rec, "RVAL", all);
+    }
+    if readback {
+        db.post_named(rec, "RBV", all);
+    }
+}
+
+/// A change of the conversion starts it afresh.
+pub(crate) fn special(db: &mut Db, _: u32, body: usize, special: Special) {
+    if special == Special::LinConv {
+        db.bodies.ao[body].init = 1;
+    }
+}

@@ -1,0 +1,192 @@
+//! bi record.
+
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::{Link, LinkKind};
+use crate::notify::Got;
+use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
+use crate::record::Bodies;
+use crate::slot::{Text, record};
+use base::{EventMask, Status};
+
+record! {
+    /// The fields of a bi record.
+    Bi {
+        inp: Link [INP],
+        val: u16 [VAL],
+        zsv: u16 [ZSV],
+        osv: u16 [OSV],
+        cosv: u16 [COSV],
+        znam: Text<26> [ZNAM],
+        onam: Text<26> [ONAM],
+        rval: u32 [RVAL],
+        oraw: u32 [ORAW],
+        mask: u32 [MASK],
+        lalm: u16 [LALM],
+        mlst: u16 [MLST],
+        sval: u32 [SVAL],
+        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    }
+}
+
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.bi[body].sim
+}
+
+/// At start: constants and last values.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    init_sim(db, rec, body, sim);
+    let device = db.device(rec);
+    let r = &mut db.bodies.bi[body];
+    if let Some(sval) = Db::constant::<u16>(&r.sim.siol) {
+        r.sval = u32::from(sval);
+    }
+    match device {
+        Device::Missing => return,
+        Device::SoftRaw => {
+            if let Some(rval) = Db::constant(&r.inp) {
+                r.rval = rval;
+            }
+        }
+        Device::Soft | Device::SoftAsync => {
+            if let Some(val) = Db::constant(&r.inp) {
+                r.val = val;
+                db.common[rec as usize].udf = 0;
+            }
+        }
+        _ => {}
+    }
+    r.mlst = r.val;
+    r.lalm = r.val;
+    r.oraw = r.rval;
+}
+
+/// Reads, checks, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    let read = match mode(db, rec, body, resumed, true, sim) {
+        Mode::Real => read(db, rec, body, resumed),
+        Mode::Simulated(simm) => simulated(db, rec, body, simm),
+        Mode::Delayed => Read::Pending,
+        Mode::Bad => Read::Failed,
+    };
+    if read == Read::Pending {
+        return Outcome::Pending;
+    }
+    if db.common[rec as usize].broken {
+        return no_device(db, rec);
+    }
+    let (simm, siol) = (db.bodies.bi[body].sim.simm, db.bodies.bi[body].sim.siol.brief());
+    db.stamp_simulated(rec, simm, Some(siol));
+    let r = &mut db.bodies.bi[body];
+    if read == Read::Raw {
+        r.val = u16::from(r.rval != 0);
+        db.common[rec as usize].udf = 0;
+    }
+    check_alarms(db, rec, body);
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
+    let link = db.bodies.bi[body].inp.brief();
+    match db.device(rec) {
+        Device::Soft => match db.get_link::<u16>(rec, link) {
+            Ok(value) => {
+                if let Some(value) = value {
+                    db.bodies.bi[body].val = value;
+                }
+                db.common[rec as usize].udf = 0;
+                take_stamp(db, rec, link);
+                Read::Value
+            }
+            Err(_) => Read::Failed,
+        },
+        Device::SoftRaw => match db.get_link::<u32>(rec, link) {
+            Ok(value) => {
+                let r = &mut db.bodies.bi[body];
+                if let Some(value) = value {
+                    r.rval = value;
+                }
+                if r.mask != 0 {
+                    r.rval &= r.mask;
+                }
+                take_stamp(db, rec, link);
+                Read::Raw
+            }
+            Err(_) => Read::Failed,
+        },
+        Device::SoftAsync => match db.async_get::<u16>(rec, link, resumed) {
+            Got::Constant | Got::Failed => Read::Value,
+            Got::Pending => Read::Pending,
+            Got::Value(value) => {
+                db.bodies.bi[body].val = value;
+                db.common[rec as usize].udf = 0;
+                take_stamp(db, rec, link);
+                Read::Value
+            }
+        },
+        Device::DbState if link.kind == LinkKind::Hardware => {
+            let name = db.bodies.bi[body].inp.text().trim_start_matches('@').to_owned();
+            let on = *db.states.entry(name).or_insert(false);
+            db.bodies.bi[body].val = u16::from(on);
+            db.common[rec as usize].udf = 0;
+            Read::Value
+        }
+        _ => {
+            db.common[rec as usize].broken = true;
+            Read::Failed
+        }
+    }
+}
+
+fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
+    let link = db.bodies.bi[body].sim.siol.brief();
+    let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
+    let r = &mut db.bodies.bi[body];
+    if let Some(value) = value {
+        r.sval = value;
+    }
+    db.common[rec as usize].udf = 0;
+    if simm == 1 {
+        r.val = r.sval as u16;
+        return Read::Value;
+    }
+    r.rval = u32::from(r.sval as u16);
+    Read::Raw
+}
+
+fn check_alarms(db: &mut Db, rec: u32, body: usize) {
+    let common = &mut db.common[rec as usize];
+    let r = &mut db.bodies.bi[body];
+    if common.udf == 1 {
+        let udfs = common.udfs;
+        common.raise(Status::Udf, udfs);
+        return;
+    }
+    match r.val {
+        0 => common.raise(Status::State, r.zsv),
+        1 => common.raise(Status::State, r.osv),
+        _ => return,
+    };
+    if r.val != r.lalm {
+        common.raise(Status::Cos, r.cosv);
+        r.lalm = r.val;
+    }
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.bi[body];
+    if r.mlst != r.val {
+        mask |= EventMask::VALUE | EventMask::LOG;
+        r.mlst = r.val;
+    }
+    let raw = r.oraw != r.rval;
+    r.oraw = r.rval;
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    if raw {
+        db.post_named(rec, "RVAL", mask | EventMask::VALUE | EventMask::LOG);
+    }
+}

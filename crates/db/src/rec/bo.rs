@@ -1,0 +1,199 @@
+//! bo record.
+
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::Link;
+use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
+use crate::record::Bodies;
+use crate::scan::Callback;
+use crate::slot::{Text, record};
+use base::{EventMask, Scalar, Status};
+
+record! {
+    /// The fields of a bo record.
+    Bo {
+        val: u16 [VAL],
+        omsl: u16 [OMSL],
+        dol: Link [DOL],
+        out: Link [OUT],
+        high: f64 [HIGH],
+        znam: Text<26> [ZNAM],
+        onam: Text<26> [ONAM],
+        rval: u32 [RVAL],
+        oraw: u32 [ORAW],
+        mask: u32 [MASK],
+        zsv: u16 [ZSV],
+        osv: u16 [OSV],
+        cosv: u16 [COSV],
+        rbv: u32 [RBV],
+        orbv: u32 [ORBV],
+        mlst: u16 [MLST],
+        lalm: u16 [LALM],
+        ivoa: u16 [IVOA],
+        ivov: u16 [IVOV],
+        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    }
+}
+
+/// The callback that ends HIGH.
+const END_OF_HIGH: u8 = 0;
+
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.bo[body].sim
+}
+
+impl Bo {
+    fn update_raw(&mut self) {
+        self.rval = match (self.mask, self.val) {
+            (0, val) => u32::from(val),
+            (_, 0) => 0,
+            (mask, _) => mask,
+        };
+    }
+}
+
+/// At start: a constant DOL, the raw value, last values.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    init_sim(db, rec, body, sim);
+    if db.device(rec) == Device::Missing {
+        return;
+    }
+    let r = &mut db.bodies.bo[body];
+    if let Some(val) = Db::constant::<u16>(&r.dol) {
+        r.val = u16::from(val != 0);
+        db.common[rec as usize].udf = 0;
+    }
+    r.update_raw();
+    r.mlst = r.val;
+    r.lalm = r.val;
+    r.oraw = r.rval;
+    r.orbv = r.rbv;
+}
+
+/// Fetches, checks, writes, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    if db.device(rec) == Device::Missing {
+        return no_device(db, rec);
+    }
+    if !resumed {
+        let r = &db.bodies.bo[body];
+        if r.omsl == 1 && !r.dol.is_constant() {
+            let dol = r.dol.brief();
+            match db.get_link::<u16>(rec, dol) {
+                Ok(value) => {
+                    if let Some(value) = value {
+                        db.bodies.bo[body].val = value;
+                    }
+                    db.common[rec as usize].udf = 0;
+                }
+                Err(_) => {
+                    db.common[rec as usize].raise(Status::Link, 3);
+                }
+            }
+        }
+        db.bodies.bo[body].update_raw();
+        let simm = db.bodies.bo[body].sim.simm;
+        db.stamp_simulated(rec, simm, None);
+    }
+    check_alarms(db, rec, body);
+    let ivoa = db.bodies.bo[body].ivoa;
+    let pending = match drive(db, rec, ivoa) {
+        Drive::Normally => write(db, rec, body, resumed),
+        Drive::Not => false,
+        Drive::Ivov => {
+            if !resumed {
+                let r = &mut db.bodies.bo[body];
+                r.val = r.ivov;
+                r.update_raw();
+            }
+            write(db, rec, body, resumed)
+        }
+    };
+    if pending {
+        return Outcome::Pending;
+    }
+    if resumed {
+        let simm = db.bodies.bo[body].sim.simm;
+        db.stamp_simulated(rec, simm, None);
+    }
+    let r = &db.bodies.bo[body];
+    if r.val == 1 && r.high > 0.0 {
+        let high = r.high;
+        db.cancel_delay(rec, Callback::Own(END_OF_HIGH));
+        db.call_back_after(rec, Callback::Own(END_OF_HIGH), high);
+    }
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+/// HIGH has passed: back to zero.
+pub(crate) fn own_callback(db: &mut Db, rec: u32, body: usize) {
+    if db.common[rec as usize].pact != 0 {
+        let r = &db.bodies.bo[body];
+        if r.val == 1 && r.high > 0.0 {
+            let high = r.high;
+            db.call_back_after(rec, Callback::Own(END_OF_HIGH), high);
+        }
+        return;
+    }
+    db.bodies.bo[body].val = 0;
+    db.run(rec);
+}
+
+fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
+    let simm = match mode(db, rec, body, resumed, true, sim) {
+        Mode::Real => 0,
+        Mode::Simulated(simm) => simm,
+        Mode::Delayed => return true,
+        Mode::Bad => return false,
+    };
+    let device = db.device(rec);
+    let r = &db.bodies.bo[body];
+    if simm == 0 && device == Device::DbState {
+        let (name, on) = (r.out.text().trim_start_matches('@').to_owned(), r.val != 0);
+        db.states.insert(name, on);
+        return false;
+    }
+    let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
+    let raw = if simm == 0 { device == Device::SoftRaw } else { simm == 2 };
+    let value = if raw { Scalar::I32(r.rval as i32) } else { Scalar::U16(r.val) };
+    // A failed write has raised its alarm.
+    let _ = db.put_link(rec, link, value);
+    false
+}
+
+fn check_alarms(db: &mut Db, rec: u32, body: usize) {
+    let common = &mut db.common[rec as usize];
+    let r = &mut db.bodies.bo[body];
+    if common.udf == 1 {
+        let udfs = common.udfs;
+        common.raise(Status::Udf, udfs);
+    }
+    common.raise(Status::State, if r.val == 0 { r.zsv } else { r.osv });
+    if r.val != r.lalm {
+        common.raise(Status::Cos, r.cosv);
+        r.lalm = r.val;
+    }
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.bo[body];
+    if r.mlst != r.val {
+        mask |= EventMask::VALUE | EventMask::LOG;
+        r.mlst = r.val;
+    }
+    let (raw, readback) = (r.oraw != r.rval, r.orbv != r.rbv);
+    r.oraw = r.rval;
+    r.orbv = r.rbv;
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    let all = mask | EventMask::VALUE | EventMask::LOG;
+    if raw {
+        db.post_named(rec, "RVAL", all);
+    }
+    if readback {
+        db.post_named(rec, "RBV", all);
+    }
+}

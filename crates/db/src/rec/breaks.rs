@@ -1,0 +1,68 @@
+//! Breakpoint tables: raw numbers and engineering units, piecewise linear.
+
+use crate::schema::{BreakTable, Schema};
+
+/// The table that a choice of menuConvert names.
+fn table(schema: &Schema, linr: u16) -> Option<&BreakTable> {
+    let menu = schema.menu_index("menuConvert")?;
+    let name = schema.menus[menu].choices.get(usize::from(linr))?;
+    schema.tables.iter().find(|table| table.name == *name)
+}
+
+/// Walks from the interval of last time to the one that holds `value`; whether it is inside the table.
+fn walk(value: f64, count: usize, start: i16, key: impl Fn(usize) -> f64) -> (usize, i16, bool) {
+    let last = count as i16 - 2;
+    let mut at = start.clamp(0, last);
+    let mut interval = at as usize;
+    let mut inside = true;
+    let rising = key(interval + 1) > key(interval);
+    let beyond = |edge: f64| if rising { value > edge } else { value <= edge };
+    let before = |edge: f64| if rising { value < edge } else { value > edge };
+    while beyond(key(interval + 1)) {
+        at += 1;
+        if at > last {
+            inside = false;
+            break;
+        }
+        interval += 1;
+    }
+    while before(key(interval)) {
+        if at <= 0 {
+            inside = false;
+            break;
+        }
+        at -= 1;
+        interval -= 1;
+    }
+    (interval, at, inside)
+}
+
+/// Raw to engineering; beyond the table its last piece goes on, and the outcome is false.
+pub(crate) fn raw_to_eng(schema: &Schema, value: &mut f64, linr: u16, init: bool, lbrk: &mut i16) -> bool {
+    let Some(table) = table(schema, linr) else { return false };
+    if init {
+        *lbrk = 0;
+    }
+    let points = &table.points;
+    let (interval, at, inside) = walk(*value, points.len(), *lbrk, |index| points[index].0);
+    *lbrk = at;
+    let (low, high) = (points[interval], points[interval + 1]);
+    let slope = (high.1 - low.1) / (high.0 - low.0);
+    *value = low.1 + (*value - low.0) * slope;
+    inside
+}
+
+/// Engineering to raw, as [`raw_to_eng`].
+pub(crate) fn eng_to_raw(schema: &Schema, value: &mut f64, linr: u16, init: bool, lbrk: &mut i16) -> bool {
+    let Some(table) = table(schema, linr) else { return false };
+    if init {
+        *lbrk = 0;
+    }
+    let points = &table.points;
+    let (interval, at, inside) = walk(*value, points.len(), *lbrk, |index| points[index].1);
+    *lbrk = at;
+    let (low, high) = (points[interval], points[interval + 1]);
+    let slope = (high.1 - low.1) / (high.0 - low.0);
+    *value = low.0 + (*value - low.1) / slope;
+    inside
+}

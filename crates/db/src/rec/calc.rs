@@ -1,0 +1,157 @@
+//! calc record.
+
+use crate::calc::{self, INPUTS, Program};
+use crate::deadband::{self, Limits};
+use crate::engine::{Db, Outcome};
+use crate::error::PutError;
+use crate::link::Link;
+use crate::rec::check_limits_filtered;
+use crate::slot::{Text, record};
+use base::{EventMask, Status};
+
+record! {
+    /// The fields of a calc record.
+    Calc {
+        val: f64 [VAL],
+        calc: Text<160> [CALC],
+        inp: [Link; 21] [INPA INPB INPC INPD INPE INPF INPG INPH INPI INPJ INPK INPL INPM INPN INPO INPP INPQ INPR INPS INPT INPU],
+        egu: Text<16> [EGU],
+        prec: i16 [PREC],
+        hopr: f64 [HOPR],
+        lopr: f64 [LOPR],
+        aftc: f64 [AFTC],
+        afvl: f64 [AFVL],
+        adel: f64 [ADEL],
+        mdel: f64 [MDEL],
+        a: [f64; 21] [A B C D E F G H I J K L M N O P Q R S T U],
+        la: [f64; 21] [LA LB LC LD LE LF LG LH LI LJ LK LL LM LN LO LP LQ LR LS LT LU],
+        lalm: f64 [LALM],
+        alst: f64 [ALST],
+        mlst: f64 [MLST],
+        limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+    } private {
+        program: Program,
+        live: u32,
+    }
+}
+
+/// Names of the inputs, for events.
+pub(crate) const INPUT_NAMES: [&str; INPUTS] =
+    ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S", "T", "U"];
+
+/// Which of some links are to be read: one bit each.
+pub(crate) fn live_links(links: &[Link]) -> u32 {
+    links.iter().enumerate().filter(|(_, link)| !link.is_constant()).fold(0, |bits, (index, _)| bits | 1 << index)
+}
+
+/// At start: constants and the expression.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.calc[body];
+    for index in 0..INPUTS {
+        if let Some(value) = Db::constant(&r.inp[index]) {
+            r.a[index] = value;
+        }
+    }
+    if let Err(error) = compile(db, body) {
+        let text = format!("{}.CALC: {error}", db.record_name(rec));
+        db.notice(text);
+    }
+}
+
+fn compile(db: &mut Db, body: usize) -> Result<(), String> {
+    let r = &mut db.bodies.calc[body];
+    match calc::compile(r.calc.bytes()) {
+        Ok(program) => {
+            r.program = program;
+            Ok(())
+        }
+        Err(error) => {
+            r.program = Program::default();
+            Err(format!("{} in expression \"{}\"", error.text(), r.calc.bytes().escape_ascii()))
+        }
+    }
+}
+
+/// A new expression.
+pub(crate) fn special(db: &mut Db, body: usize) -> Result<(), PutError> {
+    compile(db, body).map_err(|what| PutError::BadValue { what })
+}
+
+/// Notes which links are to be read.
+pub(crate) fn links_changed(db: &mut Db, body: usize) {
+    let r = &mut db.bodies.calc[body];
+    r.live = live_links(&r.inp);
+}
+
+/// Reads the inputs, computes, checks, tells.
+#[inline]
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    let mut fetched = true;
+    let mut live = db.bodies.calc[body].live;
+    while live != 0 {
+        let index = live.trailing_zeros() as usize;
+        live &= live - 1;
+        let link = db.bodies.calc[body].inp[index].brief();
+        match db.get_link::<f64>(rec, link) {
+            Ok(Some(value)) => db.bodies.calc[body].a[index] = value,
+            Ok(None) => {}
+            Err(_) => fetched = false,
+        }
+    }
+    let r = &mut db.bodies.calc[body];
+    if fetched {
+        let common = &mut db.common[rec as usize];
+        match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
+            Ok(()) => common.udf = u8::from(r.val.is_nan()),
+            Err(()) => {
+                common.raise(Status::Calc, 3);
+            }
+        }
+    }
+    let before = db.common[rec as usize].time;
+    db.stamp_now(rec);
+    let r = &mut db.bodies.calc[body];
+    check_limits_filtered!(db, rec, r, before);
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+#[inline]
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.calc[body];
+    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
+    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    if db.common[rec as usize].monitors == 0 {
+        // Inputs that nobody watches are only remembered.
+        r.la = r.a;
+        return;
+    }
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    post_inputs(db, rec, mask, |db| {
+        let r = &mut db.bodies.calc[body];
+        let changed = changed_inputs(&r.a, &r.la);
+        r.la = r.a;
+        changed
+    });
+}
+
+/// Which values differ from last time: one bit each.
+pub(crate) fn changed_inputs(now: &[f64], last: &[f64]) -> u32 {
+    now.iter().zip(last).enumerate().fold(0, |bits, (index, (now, last))| bits | u32::from(now != last) << index)
+}
+
+/// Tells about inputs that changed; about all when the alarm did.
+pub(crate) fn post_inputs(db: &mut Db, rec: u32, mask: EventMask, changed: impl FnOnce(&mut Db) -> u32) {
+    let mut bits = changed(db);
+    if mask.meets(EventMask::ALARM) {
+        bits = (1 << INPUTS) - 1;
+    }
+    while bits != 0 {
+        let index = bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        db.post_named(rec, INPUT_NAMES[index], mask | EventMask::VALUE | EventMask::LOG);
+    }
+}

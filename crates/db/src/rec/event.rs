@@ -1,0 +1,21 @@
+//! event record.
+
+use crate::link::Link;
+use crate::rec::Sim;
+use crate::slot::record;
+use base::Str40;
+
+record! {
+    /// The fields of a event record.
+    Event {
+        val: Str40 [VAL],
+        inp: Link [INP],
+        sval: Str40 [SVAL],
+        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    }
+}
+
+/// Processing is not there yet; files with this type are refused.
+pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
+    super::no_device(db, rec)
+}

@@ -1,0 +1,80 @@
+//! fanout record.
+
+use crate::engine::{Db, Outcome};
+use crate::link::Link;
+use crate::slot::record;
+use base::{EventMask, Status};
+
+record! {
+    /// The fields of a fanout record.
+    Fanout {
+        val: i32 [VAL],
+        selm: u16 [SELM],
+        seln: u16 [SELN],
+        sell: Link [SELL],
+        offs: i16 [OFFS],
+        shft: i16 [SHFT],
+        lnk: [Link; 16] [LNK0 LNK1 LNK2 LNK3 LNK4 LNK5 LNK6 LNK7 LNK8 LNK9 LNKA LNKB LNKC LNKD LNKE LNKF],
+    }
+}
+
+const LINKS: i32 = 16;
+
+/// At start: a constant selection.
+pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
+    let r = &mut db.bodies.fanout[body];
+    if let Some(seln) = Db::constant(&r.sell) {
+        r.seln = seln;
+    }
+}
+
+/// The links that a selection means: one bit each; `None` where it means none and that is a fault.
+pub(crate) fn selected(selm: u16, seln: u16, offs: i16, shft: i16) -> Option<u16> {
+    match selm {
+        0 => Some(u16::MAX),
+        1 => {
+            let index = i32::from(seln) + i32::from(offs);
+            (0..LINKS).contains(&index).then(|| 1 << index)
+        }
+        2 => match shft {
+            0..=15 => Some(seln >> shft),
+            -15..=-1 => Some((u32::from(seln) << -shft) as u16),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Processes what the selected links lead to.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    let r = &db.bodies.fanout[body];
+    let (sell, before) = (r.sell.brief(), r.seln);
+    // A failed read has raised its alarm, and the old selection holds.
+    if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
+        db.bodies.fanout[body].seln = seln;
+    }
+    let r = &db.bodies.fanout[body];
+    match selected(r.selm, r.seln, r.offs, r.shft) {
+        Some(mut bits) => {
+            while bits != 0 {
+                let index = bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let link = db.bodies.fanout[body].lnk[index].brief();
+                db.forward(rec, link);
+            }
+        }
+        None => {
+            db.common[rec as usize].raise(Status::Soft, 3);
+        }
+    }
+    db.common[rec as usize].udf = 0;
+    db.stamp_now(rec);
+    let mask = db.reset_alarms(rec);
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    if db.bodies.fanout[body].seln != before {
+        db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);
+    }
+    Outcome::Done
+}

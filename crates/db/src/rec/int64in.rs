@@ -1,0 +1,35 @@
+//! int64in record.
+
+use super::whole::{whole_input, whole_monitor};
+use crate::deadband::Limits;
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::Link;
+use crate::notify::Got;
+use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
+use crate::record::Bodies;
+use crate::slot::{Text, record};
+use base::EventMask;
+
+record! {
+    /// The fields of a int64in record.
+    Int64In {
+        val: i64 [VAL],
+        inp: Link [INP],
+        egu: Text<16> [EGU],
+        hopr: i64 [HOPR],
+        lopr: i64 [LOPR],
+        aftc: f64 [AFTC],
+        afvl: f64 [AFVL],
+        adel: i64 [ADEL],
+        mdel: i64 [MDEL],
+        lalm: i64 [LALM],
+        alst: i64 [ALST],
+        mlst: i64 [MLST],
+        sval: i64 [SVAL],
+        limits: Limits<i64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    }
+}
+
+whole_input!(int64in, i64);

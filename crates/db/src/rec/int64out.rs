@@ -1,0 +1,37 @@
+//! int64out record.
+
+use super::whole::{whole_monitor, whole_output};
+use crate::deadband::Limits;
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::Link;
+use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_device};
+use crate::record::Bodies;
+use crate::slot::{Text, record};
+use base::{EventMask, Scalar};
+
+record! {
+    /// The fields of a int64out record.
+    Int64Out {
+        val: i64 [VAL],
+        out: Link [OUT],
+        dol: Link [DOL],
+        omsl: u16 [OMSL],
+        egu: Text<16> [EGU],
+        drvh: i64 [DRVH],
+        drvl: i64 [DRVL],
+        hopr: i64 [HOPR],
+        lopr: i64 [LOPR],
+        adel: i64 [ADEL],
+        mdel: i64 [MDEL],
+        lalm: i64 [LALM],
+        alst: i64 [ALST],
+        mlst: i64 [MLST],
+        ivoa: u16 [IVOA],
+        ivov: i64 [IVOV],
+        limits: Limits<i64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    }
+}
+
+whole_output!(int64out, i64, I64, |_: &mut Int64Out| {}, |_: &Int64Out| true, |_: &mut Int64Out| {});

@@ -1,0 +1,35 @@
+//! longin record.
+
+use super::whole::{whole_input, whole_monitor};
+use crate::deadband::Limits;
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::Link;
+use crate::notify::Got;
+use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
+use crate::record::Bodies;
+use crate::slot::{Text, record};
+use base::EventMask;
+
+record! {
+    /// The fields of a longin record.
+    LongIn {
+        val: i32 [VAL],
+        inp: Link [INP],
+        egu: Text<16> [EGU],
+        hopr: i32 [HOPR],
+        lopr: i32 [LOPR],
+        aftc: f64 [AFTC],
+        afvl: f64 [AFVL],
+        adel: i32 [ADEL],
+        mdel: i32 [MDEL],
+        lalm: i32 [LALM],
+        alst: i32 [ALST],
+        mlst: i32 [MLST],
+        sval: i32 [SVAL],
+        limits: Limits<i32> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    }
+}
+
+whole_input!(longin, i32);

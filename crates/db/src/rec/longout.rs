@@ -1,0 +1,76 @@
+//! longout record.
+
+use super::whole::{whole_monitor, whole_output};
+use crate::deadband::Limits;
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::Link;
+use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_device};
+use crate::record::Bodies;
+use crate::slot::{Text, record};
+use base::{EventMask, Scalar};
+
+record! {
+    /// The fields of a longout record.
+    LongOut {
+        val: i32 [VAL],
+        out: Link [OUT],
+        dol: Link [DOL],
+        omsl: u16 [OMSL],
+        egu: Text<16> [EGU],
+        drvh: i32 [DRVH],
+        drvl: i32 [DRVL],
+        hopr: i32 [HOPR],
+        lopr: i32 [LOPR],
+        adel: i32 [ADEL],
+        mdel: i32 [MDEL],
+        lalm: i32 [LALM],
+        alst: i32 [ALST],
+        mlst: i32 [MLST],
+        ivoa: u16 [IVOA],
+        ivov: i32 [IVOV],
+        pval: i32 [PVAL],
+        ooch: u16 [OOCH],
+        oopt: u16 [OOPT],
+        limits: Limits<i32> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    } private {
+        first: bool,
+    }
+}
+
+/// Whether OOPT asks for a write.
+fn due(r: &LongOut) -> bool {
+    match r.oopt {
+        0 => true,
+        1 => r.first || r.val != r.pval,
+        2 => r.val == 0,
+        3 => r.val != 0,
+        4 => r.val == 0 && r.pval != 0,
+        5 => r.val != 0 && r.pval == 0,
+        _ => false,
+    }
+}
+
+whole_output!(
+    longout,
+    i32,
+    I32,
+    |r: &mut LongOut| {
+        r.pval = r.val;
+        r.first = true;
+    },
+    due,
+    |r: &mut LongOut| {
+        r.pval = r.val;
+        r.first = false;
+    }
+);
+
+/// A new OUT: with OOCH the next processing writes in any case.
+pub(crate) fn out_changed(db: &mut Db, body: usize) {
+    let r = &mut db.bodies.longout[body];
+    if r.ooch != 0 {
+        r.first = true;
+    }
+}

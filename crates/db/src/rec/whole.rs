@@ -1,0 +1,226 @@
+//! What longin, int64in, longout and int64out have in common: all but the width of their numbers.
+
+/// Start and processing of an input record with whole numbers.
+macro_rules! whole_input {
+    ($block:ident, $type:ty) => {
+        fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+            &mut bodies.$block[body].sim
+        }
+
+        /// At start: constants and last values.
+        pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+            init_sim(db, rec, body, sim);
+            let device = db.device(rec);
+            let r = &mut db.bodies.$block[body];
+            if let Some(sval) = Db::constant(&r.sim.siol) {
+                r.sval = sval;
+            }
+            if device == Device::Missing {
+                return;
+            }
+            if let Some(val) = Db::constant(&r.inp) {
+                r.val = val;
+                db.common[rec as usize].udf = 0;
+            }
+            r.mlst = r.val;
+            r.alst = r.val;
+            r.lalm = r.val;
+        }
+
+        /// Reads, checks, tells.
+        pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+            let before = db.common[rec as usize].time;
+            let read = match mode(db, rec, body, resumed, false, sim) {
+                Mode::Real => read(db, rec, body, resumed),
+                Mode::Simulated(_) => simulated(db, rec, body),
+                Mode::Delayed => Read::Pending,
+                Mode::Bad => Read::Failed,
+            };
+            if read == Read::Pending {
+                return Outcome::Pending;
+            }
+            if db.common[rec as usize].broken {
+                return no_device(db, rec);
+            }
+            let (simm, siol) = (db.bodies.$block[body].sim.simm, db.bodies.$block[body].sim.siol.brief());
+            db.stamp_simulated(rec, simm, Some(siol));
+            if read == Read::Value {
+                db.common[rec as usize].udf = 0;
+            }
+            let r = &mut db.bodies.$block[body];
+            check_limits_filtered!(db, rec, r, before);
+            monitor(db, rec, body);
+            Outcome::Done
+        }
+
+        fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
+            let link = db.bodies.$block[body].inp.brief();
+            match db.device(rec) {
+                Device::Soft => match db.get_link::<$type>(rec, link) {
+                    Ok(value) => {
+                        if let Some(value) = value {
+                            db.bodies.$block[body].val = value;
+                        }
+                        take_stamp(db, rec, link);
+                        Read::Value
+                    }
+                    Err(_) => Read::Failed,
+                },
+                Device::SoftAsync => match db.async_get::<$type>(rec, link, resumed) {
+                    Got::Constant => Read::Value,
+                    Got::Failed => Read::Failed,
+                    Got::Pending => Read::Pending,
+                    Got::Value(value) => {
+                        db.bodies.$block[body].val = value;
+                        take_stamp(db, rec, link);
+                        Read::Value
+                    }
+                },
+                Device::GeneralTime => {
+                    db.bodies.$block[body].val = db.now.wall.secs as $type;
+                    Read::Value
+                }
+                _ => {
+                    db.common[rec as usize].broken = true;
+                    Read::Failed
+                }
+            }
+        }
+
+        fn simulated(db: &mut Db, rec: u32, body: usize) -> Read {
+            let link = db.bodies.$block[body].sim.siol.brief();
+            let Ok(value) = db.get_link::<$type>(rec, link) else { return Read::Failed };
+            let r = &mut db.bodies.$block[body];
+            if let Some(value) = value {
+                r.sval = value;
+            }
+            r.val = r.sval;
+            Read::Value
+        }
+
+        whole_monitor!($block);
+    };
+}
+pub(crate) use whole_input;
+
+/// Deadbands and events of a record with whole numbers.
+macro_rules! whole_monitor {
+    ($block:ident) => {
+        fn monitor(db: &mut Db, rec: u32, body: usize) {
+            let mut mask = db.reset_alarms(rec);
+            let r = &mut db.bodies.$block[body];
+            if r.mdel < 0 || r.mlst.abs_diff(r.val) > r.mdel.unsigned_abs() {
+                mask |= EventMask::VALUE;
+                r.mlst = r.val;
+            }
+            if r.adel < 0 || r.alst.abs_diff(r.val) > r.adel.unsigned_abs() {
+                mask |= EventMask::LOG;
+                r.alst = r.val;
+            }
+            if !mask.is_empty() {
+                db.post_value(rec, mask);
+            }
+        }
+    };
+}
+pub(crate) use whole_monitor;
+
+/// Start and processing of an output record with whole numbers; `$write` writes VAL.
+macro_rules! whole_output {
+    ($block:ident, $type:ty, $scalar:ident, $start:expr, $due:expr, $written:expr) => {
+        fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+            &mut bodies.$block[body].sim
+        }
+
+        /// At start: a constant DOL and last values.
+        pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+            init_sim(db, rec, body, sim);
+            if db.device(rec) == Device::Missing {
+                return;
+            }
+            let r = &mut db.bodies.$block[body];
+            if let Some(val) = Db::constant(&r.dol) {
+                r.val = val;
+                db.common[rec as usize].udf = 0;
+            }
+            r.mlst = r.val;
+            r.alst = r.val;
+            r.lalm = r.val;
+            $start(r);
+        }
+
+        /// Fetches, checks, writes, tells.
+        pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+            if db.device(rec) == Device::Missing {
+                return no_device(db, rec);
+            }
+            if !resumed {
+                let r = &db.bodies.$block[body];
+                let mut value = Some(r.val);
+                if r.omsl == 1 && !r.dol.is_constant() {
+                    let dol = r.dol.brief();
+                    value = match db.get_link::<$type>(rec, dol) {
+                        Ok(value) => {
+                            db.common[rec as usize].udf = 0;
+                            value
+                        }
+                        Err(_) => None,
+                    };
+                }
+                if let Some(value) = value {
+                    let r = &mut db.bodies.$block[body];
+                    r.val = if r.drvh > r.drvl { value.clamp(r.drvl, r.drvh) } else { value };
+                }
+                let simm = db.bodies.$block[body].sim.simm;
+                db.stamp_simulated(rec, simm, None);
+            }
+            let r = &mut db.bodies.$block[body];
+            check_limits!(db, rec, r);
+            let ivoa = r.ivoa;
+            let pending = match drive(db, rec, ivoa) {
+                Drive::Normally => write(db, rec, body, resumed),
+                Drive::Not => false,
+                Drive::Ivov => {
+                    if !resumed {
+                        let r = &mut db.bodies.$block[body];
+                        r.val = r.ivov;
+                    }
+                    write(db, rec, body, resumed)
+                }
+            };
+            if pending {
+                return Outcome::Pending;
+            }
+            if resumed {
+                let simm = db.bodies.$block[body].sim.simm;
+                db.stamp_simulated(rec, simm, None);
+            }
+            monitor(db, rec, body);
+            Outcome::Done
+        }
+
+        /// Writes the output or its simulation; whether a callback is pending.
+        fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
+            let simulated = match mode(db, rec, body, resumed, false, sim) {
+                Mode::Real => false,
+                Mode::Simulated(_) => true,
+                Mode::Delayed => return true,
+                Mode::Bad => return false,
+            };
+            let r = &db.bodies.$block[body];
+            let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
+            let value = Scalar::$scalar(r.val);
+            if simulated || $due(r) {
+                // A failed write has raised its alarm.
+                let _ = db.put_link(rec, link, value);
+            }
+            if !simulated {
+                $written(&mut db.bodies.$block[body]);
+            }
+            false
+        }
+
+        whole_monitor!($block);
+    };
+}
+pub(crate) use whole_output;

@@ -1,0 +1,197 @@
+//! Links to process variables elsewhere: the shell connects them, the database keeps their newest values.
+
+use crate::engine::Db;
+use crate::link::{CP, CPP, Link, MS_BITS};
+use crate::links::{Brief, LinkError};
+use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Value};
+
+/// A remote process variable that links refer to, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RemoteId(pub u32);
+
+/// What the shell is to do for a remote link.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RemoteRequest {
+    /// Connect to this name; `monitor` when its value is wanted.
+    Connect {
+        /// Number of the link.
+        id: RemoteId,
+        /// Name of the process variable.
+        name: String,
+        /// Whether values are wanted (input links).
+        monitor: bool,
+    },
+    /// Write a value.
+    Put {
+        /// Number of the link.
+        id: RemoteId,
+        /// The value.
+        value: Value,
+    },
+    /// The link is gone.
+    Disconnect {
+        /// Number of the link.
+        id: RemoteId,
+    },
+}
+
+struct Remote {
+    holder: u32,
+    flags: u8,
+    value: Option<Value>,
+    alarm: Alarm,
+    stamp: Stamp,
+    meta: Meta,
+    connected: bool,
+    alive: bool,
+}
+
+/// All remote links.
+#[derive(Default)]
+pub(crate) struct Remotes {
+    links: Vec<Remote>,
+    requests: Vec<RemoteRequest>,
+    /// Writes that were lost because the shell did not take them.
+    pub(crate) lost: u64,
+}
+
+/// How many requests may wait for the shell.
+const REQUEST_LIMIT: usize = 100_000;
+
+impl Remotes {
+    pub(crate) fn stamp(&self, id: u32) -> Option<Stamp> {
+        self.links.get(id as usize).filter(|link| link.connected).map(|link| link.stamp)
+    }
+
+    pub(crate) fn value(&self, id: u32) -> Option<&Value> {
+        self.links.get(id as usize).filter(|link| link.connected)?.value.as_ref()
+    }
+
+    pub(crate) fn meta(&self, id: u32) -> Option<&Meta> {
+        self.links.get(id as usize).filter(|link| link.connected).map(|link| &link.meta)
+    }
+
+    /// A new remote link.
+    pub(crate) fn add(&mut self, holder: u32, flags: u8, name: &str, monitor: bool) -> u32 {
+        let id = self.links.len() as u32;
+        self.links.push(Remote {
+            holder,
+            flags,
+            value: None,
+            alarm: Alarm::NONE,
+            stamp: Stamp::EPOCH,
+            meta: Meta::default(),
+            connected: false,
+            alive: true,
+        });
+        self.requests.push(RemoteRequest::Connect { id: RemoteId(id), name: name.to_owned(), monitor });
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: u32) {
+        if let Some(link) = self.links.get_mut(id as usize).filter(|link| link.alive) {
+            link.alive = false;
+            link.connected = false;
+            link.value = None;
+            self.requests.push(RemoteRequest::Disconnect { id: RemoteId(id) });
+        }
+    }
+}
+
+impl Db {
+    /// What the shell is to do for remote links, since the last call.
+    pub fn take_remote(&mut self) -> Vec<RemoteRequest> {
+        std::mem::take(&mut self.remotes.requests)
+    }
+
+    /// A remote process variable is connected, or its value or alarm changed. CP and CPP links process their holder soon.
+    pub fn remote_update(&mut self, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) {
+        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
+        link.value = Some(value);
+        link.alarm = alarm;
+        link.stamp = stamp;
+        link.connected = true;
+        let (holder, flags) = (link.holder, link.flags);
+        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
+            self.scan_once(holder);
+        }
+    }
+
+    /// Units, limits and labels of a remote process variable.
+    pub fn remote_meta(&mut self, id: RemoteId, meta: Meta) {
+        if let Some(link) = self.remotes.links.get_mut(id.0 as usize) {
+            link.meta = meta;
+        }
+    }
+
+    /// A remote process variable can be written (output links get no values).
+    pub fn remote_connect(&mut self, id: RemoteId) {
+        if let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) {
+            link.connected = true;
+        }
+    }
+
+    /// A remote process variable is gone; links to it raise LINK alarms. CP links process their holder.
+    pub fn remote_disconnect(&mut self, id: RemoteId) {
+        let Some(link) = self.remotes.links.get_mut(id.0 as usize) else { return };
+        link.connected = false;
+        link.value = None;
+        let (holder, flags) = (link.holder, link.flags);
+        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
+            self.scan_once(holder);
+        }
+    }
+
+    /// The newest value of a remote link, its severity passed on.
+    pub(crate) fn remote_scalar(&mut self, rec: u32, link: Brief) -> Option<Scalar> {
+        let remote = self.remotes.links.get(link.target as usize).filter(|remote| remote.connected)?;
+        let scalar = remote.value.as_ref()?.get(0)?;
+        if link.flags & MS_BITS != 0 {
+            let alarm = remote.alarm;
+            self.inherit(rec, link.flags, alarm.status as u16, alarm.severity as u16);
+        }
+        Some(scalar)
+    }
+
+    pub(crate) fn remote_array(&mut self, rec: u32, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
+        self.remote_scalar(rec, link)?;
+        match self.remotes.value(link.target)? {
+            Value::Array(array) => crate::put::convert_array(array, kind, max, 6),
+            Value::Scalar(scalar) => {
+                let mut array = Array::zeros(kind, 1);
+                crate::put::set_element(&mut array, 0, *scalar).then_some(array)
+            }
+        }
+    }
+
+    pub(crate) fn remote_put(&mut self, rec: u32, link: Brief, value: Value) -> Result<(), LinkError> {
+        let connected = self.remotes.links.get(link.target as usize).is_some_and(|remote| remote.connected);
+        if !connected {
+            return Err(self.link_alarm(rec));
+        }
+        self.request_put(link.target, value);
+        Ok(())
+    }
+
+    /// A forward link over the network: writes 1 to the PROC field that it names.
+    pub(crate) fn remote_forward(&mut self, id: u32) {
+        if self.remotes.links.get(id as usize).is_some_and(|remote| remote.connected) {
+            self.request_put(id, Value::from(1i16));
+        }
+    }
+
+    fn request_put(&mut self, id: u32, value: Value) {
+        if self.remotes.requests.len() >= REQUEST_LIMIT {
+            self.remotes.lost += 1;
+            return;
+        }
+        self.remotes.requests.push(RemoteRequest::Put { id: RemoteId(id), value });
+    }
+
+    /// Ends what a link holds elsewhere.
+    pub(crate) fn release_link(&mut self, link: &Link) {
+        if link.kind == crate::link::LinkKind::Remote {
+            self.remotes.remove(link.target);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! How fields lie in memory: typed members of plain structs, reached by number where no type is known.
+
+use crate::link::Link;
+use base::{Array, Str40};
+
+/// Text of at most `N - 1` bytes that is mostly absent: one word in the record, its bytes apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text<const N: usize>(Option<Box<[u8; N]>>);
+
+impl<const N: usize> Text<N> {
+    /// The text without padding.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            None => b"",
+            Some(bytes) => &bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(N)],
+        }
+    }
+
+    /// Writes the text, cut after `N - 1` bytes.
+    pub(crate) fn set(&mut self, text: &[u8]) {
+        let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len()).min(N - 1);
+        if len == 0 {
+            self.0 = None;
+            return;
+        }
+        let bytes = self.0.get_or_insert_with(|| Box::new([0; N]));
+        bytes.fill(0);
+        bytes[..len].copy_from_slice(&text[..len]);
+    }
+}
+
+/// A text of any size, as a slot shows it.
+pub(crate) trait AnyText {
+    fn bytes(&self) -> &[u8];
+    fn set(&mut self, text: &[u8]);
+}
+
+impl<const N: usize> AnyText for Text<N> {
+    fn bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+    fn set(&mut self, text: &[u8]) {
+        self.set(text);
+    }
+}
+
+/// One field of one record, borrowed.
+pub(crate) enum Slot<'a> {
+    /// A field that is not stored (private to EPICS' own C code).
+    None,
+    I8(&'a mut i8),
+    U8(&'a mut u8),
+    I16(&'a mut i16),
+    U16(&'a mut u16),
+    I32(&'a mut i32),
+    U32(&'a mut u32),
+    I64(&'a mut i64),
+    U64(&'a mut u64),
+    F64(&'a mut f64),
+    Str(&'a mut Str40),
+    Text(&'a mut dyn AnyText),
+    Link(&'a mut Link),
+    Array(&'a mut Array),
+}
+
+/// A member of a record struct that holds one or several fields.
+pub(crate) trait Fields {
+    /// How many fields.
+    const COUNT: usize;
+    /// The field at `index`, which is below `COUNT`.
+    fn slot(&mut self, index: usize) -> Slot<'_>;
+}
+
+macro_rules! scalar_fields {
+    ($($type:ty => $variant:ident),* $(,)?) => {
+        $(impl Fields for $type {
+            const COUNT: usize = 1;
+            #[inline]
+            fn slot(&mut self, _: usize) -> Slot<'_> {
+                Slot::$variant(self)
+            }
+        })*
+    };
+}
+scalar_fields!(i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64, f64 => F64,
+    Str40 => Str, Link => Link, Array => Array);
+
+impl<const N: usize> Fields for Text<N> {
+    const COUNT: usize = 1;
+    #[inline]
+    fn slot(&mut self, _: usize) -> Slot<'_> {
+        Slot::Text(self)
+    }
+}
+
+impl<T: Fields, const K: usize> Fields for [T; K] {
+    const COUNT: usize = K;
+    #[inline]
+    fn slot(&mut self, index: usize) -> Slot<'_> {
+        self[index].slot(0)
+    }
+}
+
+/// A struct whose members are fields of a record.
+pub(crate) trait Layout: Clone {
+    /// Names of the fields, in the order of their slots.
+    const NAMES: &'static [&'static str];
+    /// The field at slot `index`; `Slot::None` beyond the last.
+    fn slot(&mut self, index: usize) -> Slot<'_>;
+}
+
+/// Declares a record's struct. Each member names the fields that it holds; what stands after `private` is no field.
+macro_rules! record {
+    ($(#[$doc:meta])* $name:ident {
+        $($member:ident: $type:ty [$($field:ident)+],)*
+    } $(private { $($own:ident: $own_type:ty,)* })?) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub(crate) struct $name {
+            $(pub(crate) $member: $type,)*
+            $($(pub(crate) $own: $own_type,)*)?
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self {
+                    $($member: <$type as $crate::slot::Zero>::ZERO,)*
+                    $($($own: Default::default(),)*)?
+                }
+            }
+        }
+
+        impl $crate::slot::Layout for $name {
+            const NAMES: &'static [&'static str] = &[$($(stringify!($field),)+)*];
+
+            #[allow(unused_assignments, reason = "the last step of the generated walk")]
+            fn slot(&mut self, index: usize) -> $crate::slot::Slot<'_> {
+                let mut index = index;
+                $(
+                    if index < <$type as $crate::slot::Fields>::COUNT {
+                        return $crate::slot::Fields::slot(&mut self.$member, index);
+                    }
+                    index -= <$type as $crate::slot::Fields>::COUNT;
+                )*
+                $crate::slot::Slot::None
+            }
+        }
+
+        const _: () = {
+            let mut fields = 0;
+            $(fields += <$type as $crate::slot::Fields>::COUNT;)*
+            assert!(fields == <$name as $crate::slot::Layout>::NAMES.len());
+        };
+    };
+}
+pub(crate) use record;
+
+/// Starting values, for arrays of any length too.
+pub(crate) trait Zero {
+    /// Nothing, zero, empty.
+    const ZERO: Self;
+}
+
+macro_rules! zero {
+    ($($type:ty = $zero:expr),* $(,)?) => { $(impl Zero for $type { const ZERO: Self = $zero; })* };
+}
+zero!(
+    i8 = 0,
+    u8 = 0,
+    i16 = 0,
+    u16 = 0,
+    i32 = 0,
+    u32 = 0,
+    i64 = 0,
+    u64 = 0,
+    f64 = 0.0,
+    Str40 = Str40::EMPTY,
+    Link = Link::EMPTY,
+    Array = Array::F64(Vec::new())
+);
+
+impl<const N: usize> Zero for Text<N> {
+    const ZERO: Self = Self(None);
+}
+
+impl<T: Zero, const K: usize> Zero for [T; K] {
+    const ZERO: Self = [T::ZERO; K];
+}
