@@ -132,9 +132,9 @@ fn listing(status: &Status, before: Option<&Before>) -> String {
                 "",
                 page.cycles,
                 page.period,
-                time(page.p50),
-                time(page.p99),
-                time(page.max),
+                time(page.wake.p50),
+                time(page.wake.p99),
+                time(page.wake.max),
                 page.misses
             );
         }

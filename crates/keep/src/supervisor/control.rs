@@ -143,15 +143,9 @@ pub struct LoopStatus {
     pub cycles: u64,
     /// Its period.
     pub period: DurNs,
-    /// Wake-up latency: median.
-    pub p50: Option<DurNs>,
-    /// 99 of 100 below.
-    pub p99: Option<DurNs>,
-    /// 999 of 1000 below.
-    pub p999: Option<DurNs>,
-    /// Exact maximum.
-    pub max: Option<DurNs>,
-    /// Cycles that began after the next one was due.
+    /// Wake-up latency.
+    pub wake: super::page::Figures,
+    /// Pulses that were given up because the loop was late.
     pub misses: u64,
 }
 

@@ -6,6 +6,7 @@
 
 pub mod control;
 mod engine;
+mod page;
 mod probe;
 pub mod rundir;
 mod shielding;
@@ -13,6 +14,7 @@ mod spec;
 mod status;
 mod tell;
 
+pub use page::Figures;
 pub use probe::{Machine, Thread, threads};
 pub use tell::short;
 

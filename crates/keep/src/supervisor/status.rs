@@ -2,6 +2,7 @@
 
 use super::control::{ProcessStatus, Status};
 use super::engine::Engine;
+use super::page::Page;
 use super::probe;
 use super::tell::short;
 use base::MonoNs;
@@ -49,12 +50,13 @@ impl Engine {
             ended: unit.history.ended.clone(),
             shortfalls: kid.shortfalls.clone(),
             evidence: None,
-            loop_page: None,
+            loop_page: kid.page.as_ref().and_then(Page::status),
         })
     }
 
     /// One line on how things stand now.
-    pub(crate) fn live_line(&self, now: MonoNs) -> String {
+    pub(crate) fn live_line(&mut self, now: MonoNs) -> String {
+        let rates: Vec<_> = self.kids.iter_mut().map(|kid| kid.page.as_mut().and_then(|page| page.rate(now))).collect();
         let units = || self.all.units().iter().filter(|unit| !unit.retired);
         let running = units().filter(|unit| unit.state == State::Running).count();
         let restarts: u64 = units().map(|unit| unit.history.restarts).sum();
@@ -66,6 +68,21 @@ impl Engine {
             units().count(),
             self.shield.words(&self.plant),
         );
+        for (id, rate) in rates.into_iter().enumerate() {
+            let Some(page) = self.kids[id].page.as_ref().and_then(Page::status) else { continue };
+            let time = |time: Option<base::DurNs>| time.map_or_else(|| "?".to_owned(), short);
+            // Writing to a String cannot fail.
+            let _ = write!(
+                line,
+                "  {}: {} cycles, {:.1} Hz, p50 {} p99 {} max {}",
+                self.all.units()[id].spec.name,
+                page.cycles,
+                rate.unwrap_or(0.0),
+                time(page.wake.p50),
+                time(page.wake.p99),
+                time(page.wake.max)
+            );
+        }
         if faults > 0 {
             // Writing to a String cannot fail.
             let _ = write!(line, "  FAULTS {faults}");
@@ -93,6 +110,24 @@ impl Engine {
                 unit.state.word(),
                 unit.history.starts,
                 unit.history.restarts
+            );
+        }
+        for (unit, page) in
+            self.all.units().iter().zip(self.kids.iter().map(|kid| kid.page.as_ref().and_then(Page::status)))
+        {
+            let Some(page) = page else { continue };
+            let time = |time: Option<base::DurNs>| time.map_or_else(|| "?".to_owned(), short);
+            let _ = writeln!(
+                text,
+                "loop {}: {} cycles of {}, {} pulses given up; wake-up latency p50 {}, p99 {}, p99.9 {}, max {}",
+                unit.spec.name,
+                page.cycles,
+                page.period,
+                page.misses,
+                time(page.wake.p50),
+                time(page.wake.p99),
+                time(page.wake.p999),
+                time(page.wake.max)
             );
         }
         for shortfall in &self.shortfalls {

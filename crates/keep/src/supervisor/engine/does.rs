@@ -3,6 +3,8 @@
 use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun};
 use crate::keeper::Keeper;
 use crate::keeper::protocol::{self, KeeperSpec, SOCKET_NAME, Target};
+use crate::launch::InheritedFd;
+use crate::supervisor::page::{Page, VARIABLE};
 use crate::supervisor::tell::short;
 use base::{DurNs, MonoNs};
 use host::plant::Signal;
@@ -14,14 +16,30 @@ use sys::clock::mono_now;
 
 impl Engine {
     pub(super) fn start(&mut self, id: Id) {
-        let started = match self.process(id).map(|process| self.common.keeper(&self.run, process)) {
-            Some(Ok(spec)) => self.start_as(id, spec),
-            Some(Err(why)) => Err(why),
-            None => Err("the plant file no longer has it".to_owned()),
-        };
+        let started = self.keeper_spec(id).and_then(|spec| self.start_as(id, spec));
         if let Err(why) = started {
             self.event(Event::StartFailed(id, why));
         }
+    }
+
+    /// What its keeper is told: the plant file's words, and a loop page where there may be a loop.
+    fn keeper_spec(&mut self, id: Id) -> Result<KeeperSpec, String> {
+        let process = self.process(id).ok_or("the plant file no longer has it")?;
+        let mut spec = self.common.keeper(&self.run, process)?;
+        if process.class.is_real_time() || process.heartbeat.is_some() {
+            let page = match self.kids[id].page.take() {
+                // What the last life left in it is over.
+                Some(page) => page.clear()?,
+                None => {
+                    // A keeper that holds another page is of no use.
+                    self.kids[id].spec = None;
+                    Page::create()?
+                }
+            };
+            spec.launch.inherit = vec![InheritedFd { variable: VARIABLE.to_owned(), fd: page.fd() }];
+            self.kids[id].page = Some(page);
+        }
+        Ok(spec)
     }
 
     pub(super) fn start_as(&mut self, id: Id, spec: KeeperSpec) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::keeper::protocol::{self, ChildId, ExitRecord, Target};
 use crate::keeper::{Keeper, SPEC_NAME};
+use crate::supervisor::page::Page;
 use crate::supervisor::probe;
 use base::MonoNs;
 use host::plant::{ReadyWhen, Signal};
@@ -153,9 +154,14 @@ impl Engine {
                 }
                 (State::Running, _) => {
                     let Some(heartbeat) = process.heartbeat else { continue };
-                    let heard = self.kids[id].heard.max(self.all.units()[id].history.ready.unwrap_or_default());
-                    self.kids[id].heard = heard;
-                    if now - heard > heartbeat.within {
+                    let ready = self.all.units()[id].history.ready.unwrap_or_default();
+                    let kid = &mut self.kids[id];
+                    let beats = kid.page.as_ref().and_then(Page::beats);
+                    if beats.is_some() && beats != kid.beats {
+                        kid.heard = now;
+                    }
+                    (kid.beats, kid.heard) = (beats, kid.heard.max(ready));
+                    if now - kid.heard >= heartbeat.within {
                         self.event(Event::HeartbeatLost(id));
                     }
                 }
@@ -187,6 +193,7 @@ impl Engine {
                     // Without its spec it is replaced at the next start.
                     let spec = std::fs::read(keeper.dir().join(SPEC_NAME)).ok();
                     self.kids[id].spec = spec.and_then(|text| serde_json::from_slice(&text).ok());
+                    self.kids[id].page = Page::adopt(status.keeper.pid);
                     self.kids[id].keeper = Some(keeper);
                     self.followed(id, status);
                 }

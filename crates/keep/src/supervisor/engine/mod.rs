@@ -7,6 +7,7 @@ mod hears;
 mod serves;
 
 use super::control::{Reply, Server};
+use super::page::Page;
 use super::rundir::{Lock, RunDir, Saved};
 use super::shielding;
 use super::spec::Common;
@@ -41,6 +42,10 @@ pub(crate) struct Kid {
     pub(crate) exit: Option<ExitRecord>,
     /// The last sign of life.
     heard: MonoNs,
+    /// Its loop page, if it is one that may have a loop.
+    pub(crate) page: Option<Page>,
+    /// Signs of life in the page at the last look.
+    beats: Option<u64>,
 }
 
 /// A safe-output command that runs.

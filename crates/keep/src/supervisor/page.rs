@@ -1,0 +1,144 @@
+//! Loop pages: made here, handed to processes through their keepers, read for heartbeats and figures.
+
+use super::control::LoopStatus;
+use base::{DurNs, Histogram, MonoNs, Quantile};
+use ring::{Counter, Cursor, Cycle, LOOP_PAGE_WORDS, LoopPage, PageState};
+use std::os::fd::AsRawFd as _;
+use sys::shm::SharedWords;
+
+/// The variable that tells a process the number of its loop page's descriptor.
+pub(crate) const VARIABLE: &str = "TAHTI_LOOP_FD";
+
+/// The name of the memfd, by which the next supervisor finds it in a keeper's table of descriptors.
+const NAME: &str = "tahti-loop";
+
+/// A process's loop page.
+#[derive(Debug)]
+pub(crate) struct Page {
+    words: SharedWords,
+    /// Where the live figures stood at the last look.
+    last: Option<(MonoNs, u64)>,
+    generation: u64,
+    cursor: Option<Cursor>,
+}
+
+impl Page {
+    /// Makes an empty page.
+    pub(crate) fn create() -> Result<Self, String> {
+        let words = SharedWords::create(NAME, LOOP_PAGE_WORDS).map_err(|error| error.to_string())?;
+        LoopPage::format(words.words()).map_err(|error| error.to_string())?;
+        Ok(Self { words, last: None, generation: 0, cursor: None })
+    }
+
+    /// Makes it empty again; its process must be gone.
+    pub(crate) fn clear(self) -> Result<Self, String> {
+        LoopPage::format(self.words.words()).map_err(|error| error.to_string())?;
+        Ok(self)
+    }
+
+    /// Finds the page that a keeper passed on to its child; `None` if it has none.
+    pub(crate) fn adopt(keeper: i32) -> Option<Self> {
+        let folder = format!("/proc/{keeper}/fd");
+        let wanted = format!("/memfd:{NAME}");
+        for entry in std::fs::read_dir(folder).ok()?.flatten() {
+            if std::fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with(&wanted)) {
+                let file = std::fs::OpenOptions::new().read(true).write(true).open(entry.path()).ok()?;
+                let words = SharedWords::attach(file.into()).ok()?;
+                LoopPage::attach(words.words()).ok()?;
+                return Some(Self { words, last: None, generation: 0, cursor: None });
+            }
+        }
+        None
+    }
+
+    /// The descriptor's number in this process.
+    pub(crate) fn fd(&self) -> i32 {
+        self.words.fd().as_raw_fd()
+    }
+
+    fn page(&self) -> Option<LoopPage<'_>> {
+        LoopPage::attach(self.words.words()).ok()
+    }
+
+    /// Signs of life so far; `None` before a loop is armed and after it has ended.
+    pub(crate) fn beats(&self) -> Option<u64> {
+        let page = self.page()?;
+        // A new loop begins to count anew: its generation makes the number differ all the same.
+        let beats = page.heartbeat().map_or(0, |heartbeat| heartbeat.beats);
+        (page.state() == PageState::Armed).then(|| beats.wrapping_add(page.generation() << 48))
+    }
+
+    /// How the loop stands, once there is one.
+    pub(crate) fn status(&self) -> Option<LoopStatus> {
+        let page = self.page()?;
+        let identity = page.identity()?;
+        Some(LoopStatus {
+            cycles: page.counter(Counter::Cycles),
+            period: identity.period,
+            wake: Figures::of(&page.wake()),
+            misses: page.counter(Counter::Overruns),
+        })
+    }
+
+    /// Cycles a second since the last call.
+    pub(crate) fn rate(&mut self, now: MonoNs) -> Option<f64> {
+        let cycles = self.page()?.counter(Counter::Cycles);
+        let last = self.last.replace((now, cycles));
+        let (then, before) = last?;
+        let span = (now - then).0;
+        (span > 0 && cycles >= before).then(|| (cycles - before) as f64 * 1e9 / span as f64)
+    }
+
+    /// Hands every cycle since the last call to `take`; how many were overwritten before.
+    pub(crate) fn cycles(&mut self, mut take: impl FnMut(&Cycle)) -> u64 {
+        let Some(page) = LoopPage::attach(self.words.words()).ok() else { return 0 };
+        let Some(trail) = page.trail() else { return 0 };
+        if self.generation != page.generation() {
+            (self.generation, self.cursor) = (page.generation(), None);
+        }
+        let mut cursor = self.cursor.take().unwrap_or_else(|| trail.from_now());
+        let lost = cursor.lost();
+        // Bounded: a loop that is faster than this reader must not hold it.
+        for _ in 0..ring::TRAIL_CYCLES {
+            let Some(words) = trail.next(&mut cursor) else { break };
+            take(&Cycle::from(words));
+        }
+        let lost = cursor.lost() - lost;
+        self.cursor = Some(cursor);
+        lost
+    }
+
+    /// Wake-up latencies of the cycles near which the CPU's steal counter stood still, and those that were
+    /// looked at and set apart.
+    pub(crate) fn calm(&self) -> Option<(Histogram, u64, u64)> {
+        let page = self.page()?;
+        Some((page.calm(), page.counter(Counter::Watched), page.counter(Counter::SetApart)))
+    }
+}
+
+/// The figures of a histogram that people compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Figures {
+    /// How many values.
+    pub count: u64,
+    /// Median; `None` if it is not known.
+    pub p50: Option<DurNs>,
+    /// 99 of 100 are at most this.
+    pub p99: Option<DurNs>,
+    /// 999 of 1000 are at most this.
+    pub p999: Option<DurNs>,
+    /// Exact maximum.
+    pub max: Option<DurNs>,
+}
+
+impl Figures {
+    /// Takes them from a histogram; a percentile beyond its range is not known.
+    #[must_use]
+    pub fn of(histogram: &Histogram) -> Self {
+        let at = |num, den| match histogram.quantile(num, den) {
+            Quantile::At(time) => Some(time),
+            Quantile::Beyond(_) | Quantile::Empty => None,
+        };
+        Self { count: histogram.count(), p50: at(50, 100), p99: at(99, 100), p999: at(999, 1000), max: histogram.max() }
+    }
+}
