@@ -212,7 +212,7 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
     if section.value("cpus").is_none() {
         section.missing("cpus", found);
     }
-    let profile = section.parsed("profile", found).map_or(ShieldProfile::ControlLoop, |(profile, _)| profile);
+    let profile = section.parsed("profile", found).map_or(crate::plan::Profile::ControlLoop, |(profile, _)| profile);
     let required = section.flag("required", found).unwrap_or(false);
     let mut spare = Vec::new();
     if let Some(value) = section.value("spare") {
@@ -248,18 +248,6 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
         }
     }
     Some(Shield { cpus, profile, spare, required })
-}
-
-impl std::str::FromStr for ShieldProfile {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "control-loop" => Ok(Self::ControlLoop),
-            "polling" => Ok(Self::Polling),
-            _ => Err("`control-loop` or `polling`"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a plant file says, as plain values with every default filled in.
 
+use crate::plan::Profile;
 use base::{CpuSet, DurNs, Policy, Size};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,21 +26,11 @@ pub struct Shield {
     /// The isolated CPUs.
     pub cpus: CpuSet,
     /// What the isolated CPUs are tuned for.
-    pub profile: ShieldProfile,
+    pub profile: Profile,
     /// Processes (pids) that must not be touched.
     pub spare: Vec<u32>,
     /// Whether `up` fails if the shield cannot be had.
     pub required: bool,
-}
-
-/// What the isolated CPUs are tuned for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ShieldProfile {
-    /// Loops that sleep between their cycles.
-    ControlLoop,
-    /// Loops that never give their CPU up.
-    Polling,
 }
 
 /// `[[process]]`

@@ -133,47 +133,46 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
         tell.event(now, "tahti", &format!("what an earlier supervisor left cannot be used: {why}"));
     }
     let until = options.for_.map(|span| now + span);
-    let mut engine = match saved {
+    let (continued, plan) = match saved {
         Some(saved) => {
             tell.event(now, "tahti", &format!("continues what process {} began", saved.supervisor));
-            let (old, all, children) = (saved.plant, saved.supervision, saved.children);
-            let start = Start { run, lock, file, plant: old, common, all, server, signals, tell, shield, since, until };
-            let mut engine = Engine::new(start);
+            (Some((saved.children, saved.shield, plant)), (saved.plant, saved.supervision))
+        }
+        None => {
+            let all = Supervision::new(&plant);
+            (None, (plant, all))
+        }
+    };
+    let (plant, all) = plan;
+    let start = Start { run, lock, file, plant, common, all, server, signals, tell, shield, since, until };
+    let mut engine = Engine::new(start);
+    let ours = continued.as_ref().is_some_and(|(_, ours, _)| *ours);
+    if let Err(why) = engine.raise_shield(ours, require_rt) {
+        if continued.is_none() {
+            engine.run.forget()?;
+            return Err(UpError::Machine(why));
+        }
+        // Its processes run already: ending them would be worse.
+        engine.shortfall("shield", why);
+    }
+    match continued {
+        Some((children, _, new)) => {
             engine.adopt(&children);
             if !options.resume {
                 engine.event(Event::Up);
             }
-            if let control::Reply::Refused(why) = engine.take_over(now, plant, false) {
+            if let control::Reply::Refused(why) = engine.take_over(now, new, false) {
                 engine.tell.event(now, "tahti", &format!("goes on with the plant as it was: {why}"));
             }
             if options.reset {
                 engine.reset();
             }
-            engine
         }
-        None => {
-            let all = Supervision::new(&plant);
-            let start = Start { run, lock, file, plant, common, all, server, signals, tell, shield, since, until };
-            let mut engine = Engine::new(start);
-            engine.event(Event::Up);
-            engine
-        }
-    };
-    if let Some(shield) = &engine.plant.shield {
-        let text = format!("no shield on CPUs {}: use `tahti shield apply`", shield.cpus);
-        engine.shortfall("tahti", text);
+        None => engine.event(Event::Up),
     }
     match engine.run() {
         Left::Upgrade(program) => Ok(Outcome::Upgrade { program }),
-        Left::Down => {
-            engine.dismiss();
-            let (good, text) = engine.verdict();
-            engine.tell.line(&text);
-            let forgotten = engine.run.forget();
-            engine.farewell(good, &text);
-            forgotten?;
-            Ok(Outcome::Down { good })
-        }
+        Left::Down => Ok(Outcome::Down { good: engine.finish()? }),
     }
 }
 

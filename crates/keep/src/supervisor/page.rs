@@ -2,7 +2,7 @@
 
 use super::control::LoopStatus;
 use base::{DurNs, Histogram, MonoNs, Quantile};
-use ring::{Counter, Cursor, Cycle, LOOP_PAGE_WORDS, LoopPage, PageState};
+use ring::{Counter, LOOP_PAGE_WORDS, LoopPage, PageState};
 use std::os::fd::AsRawFd as _;
 use sys::shm::SharedWords;
 
@@ -18,8 +18,6 @@ pub(crate) struct Page {
     words: SharedWords,
     /// Where the live figures stood at the last look.
     last: Option<(MonoNs, u64)>,
-    generation: u64,
-    cursor: Option<Cursor>,
 }
 
 impl Page {
@@ -27,7 +25,7 @@ impl Page {
     pub(crate) fn create() -> Result<Self, String> {
         let words = SharedWords::create(NAME, LOOP_PAGE_WORDS).map_err(|error| error.to_string())?;
         LoopPage::format(words.words()).map_err(|error| error.to_string())?;
-        Ok(Self { words, last: None, generation: 0, cursor: None })
+        Ok(Self { words, last: None })
     }
 
     /// Makes it empty again; its process must be gone.
@@ -45,7 +43,7 @@ impl Page {
                 let file = std::fs::OpenOptions::new().read(true).write(true).open(entry.path()).ok()?;
                 let words = SharedWords::attach(file.into()).ok()?;
                 LoopPage::attach(words.words()).ok()?;
-                return Some(Self { words, last: None, generation: 0, cursor: None });
+                return Some(Self { words, last: None });
             }
         }
         None
@@ -87,32 +85,6 @@ impl Page {
         let (then, before) = last?;
         let span = (now - then).0;
         (span > 0 && cycles >= before).then(|| (cycles - before) as f64 * 1e9 / span as f64)
-    }
-
-    /// Hands every cycle since the last call to `take`; how many were overwritten before.
-    pub(crate) fn cycles(&mut self, mut take: impl FnMut(&Cycle)) -> u64 {
-        let Some(page) = LoopPage::attach(self.words.words()).ok() else { return 0 };
-        let Some(trail) = page.trail() else { return 0 };
-        if self.generation != page.generation() {
-            (self.generation, self.cursor) = (page.generation(), None);
-        }
-        let mut cursor = self.cursor.take().unwrap_or_else(|| trail.from_now());
-        let lost = cursor.lost();
-        // Bounded: a loop that is faster than this reader must not hold it.
-        for _ in 0..ring::TRAIL_CYCLES {
-            let Some(words) = trail.next(&mut cursor) else { break };
-            take(&Cycle::from(words));
-        }
-        let lost = cursor.lost() - lost;
-        self.cursor = Some(cursor);
-        lost
-    }
-
-    /// Wake-up latencies of the cycles near which the CPU's steal counter stood still, and those that were
-    /// looked at and set apart.
-    pub(crate) fn calm(&self) -> Option<(Histogram, u64, u64)> {
-        let page = self.page()?;
-        Some((page.calm(), page.counter(Counter::Watched), page.counter(Counter::SetApart)))
     }
 }
 

@@ -1,29 +1,178 @@
-//! The plant's shield: asked for before the first process starts, given back after the last has ended.
+//! The plant's shield: raised before the first process starts, given back after the last has ended.
 
-use host::plant::Plant;
+use crate::RunDir;
+use crate::shield::{self, Place};
+use base::CpuSet;
+use host::plan::Want;
+use host::plant::{Plant, Shield};
+use std::path::PathBuf;
+use sys::root::RootDir;
 
 /// How the plant's shield stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shielding {
     /// The plant wants none.
     Unwanted,
-    /// It is wanted; this version of the supervisor does not apply it.
+    /// It is wanted and could not be had.
     Lacking,
+    /// It stands.
+    Stands {
+        /// The isolated CPUs.
+        cpus: CpuSet,
+        /// Where their tasks belong.
+        place: Place,
+        /// Whether it stood before the plant came: then it stays when the plant goes.
+        borrowed: bool,
+    },
+}
+
+/// What became of an attempt to raise it.
+#[derive(Debug)]
+pub(crate) struct Raised {
+    /// How it stands.
+    pub(crate) shield: Shielding,
+    /// What happened, for the log.
+    pub(crate) said: Vec<String>,
+    /// What could not be had, each with its remedy.
+    pub(crate) lacks: Vec<String>,
+}
+
+/// What became of giving it back.
+#[derive(Debug)]
+pub(crate) struct Lowered {
+    /// Whether everything is as it was before.
+    pub(crate) whole: bool,
+    /// What happened and what differs.
+    pub(crate) said: Vec<String>,
 }
 
 impl Shielding {
-    /// Whether CPUs are isolated.
-    pub(crate) fn stands(&self) -> bool {
+    /// Whether it must be given back.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self, Self::Stands { borrowed: false, .. })
+    }
+
+    /// The CPUs that are isolated.
+    pub(crate) fn cpus(&self) -> CpuSet {
         match self {
-            Self::Unwanted | Self::Lacking => false,
+            Self::Stands { cpus, .. } => *cpus,
+            Self::Unwanted | Self::Lacking => CpuSet::EMPTY,
+        }
+    }
+
+    /// The control groups that its tasks join.
+    pub(crate) fn groups(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Stands { place: Place::CpusetV1 { dir } | Place::CgroupV2 { dir }, .. } => vec![PathBuf::from(dir)],
+            Self::Stands { place: Place::Affinity, .. } | Self::Unwanted | Self::Lacking => Vec::new(),
         }
     }
 
     /// A few words for listings.
     pub(crate) fn words(&self, plant: &Plant) -> String {
         match (self, &plant.shield) {
+            (Self::Stands { cpus, borrowed, .. }, _) => {
+                format!("CPUs {cpus} isolated{}", if *borrowed { " (not by this plant)" } else { "" })
+            }
             (Self::Lacking, Some(shield)) => format!("CPUs {} NOT isolated", shield.cpus),
             (Self::Lacking | Self::Unwanted, _) => "no shield".to_owned(),
         }
     }
+
+    /// Raises the shield that the plant wants. `ours` tells that one which stands already is this plant's, left
+    /// by an earlier supervisor.
+    pub(crate) fn raise(wanted: &Shield, ours: bool) -> Raised {
+        let (root, dir) = (RootDir::machine(), RunDir::from_env());
+        let lacking = |why: String| Raised {
+            shield: Self::Lacking,
+            said: Vec::new(),
+            lacks: vec![format!("no shield on CPUs {}: {why}", wanted.cpus)],
+        };
+        let stood = match shield::current(&root, &dir) {
+            Ok(journal) => journal.is_some(),
+            Err(error) => return lacking(error.to_string()),
+        };
+        if !rustix::process::geteuid().is_root() {
+            return lacking("it takes root to move other tasks and interrupts; run as root".to_owned());
+        }
+        let mut spare: Vec<i32> = wanted.spare.iter().filter_map(|pid| i32::try_from(*pid).ok()).collect();
+        match spared_by_environment() {
+            Ok(more) => spare.extend(more),
+            Err(why) => return lacking(why),
+        }
+        // Not the parent: it may be init, whose other descendants are everybody.
+        let own = vec![rustix::process::getpid().as_raw_nonzero().get()];
+        let want = Want { cpus: wanted.cpus, profile: wanted.profile, spare, own };
+        match shield::apply(&root, &want, &dir) {
+            Err(error) => lacking(error.to_string()),
+            Ok(applied) => {
+                let mut said: Vec<String> = applied.found.into_iter().collect();
+                said.push(format!(
+                    "CPUs {} isolated by {}: {} writes in {} rounds",
+                    want.cpus, applied.backend, applied.writes, applied.rounds
+                ));
+                let refused = applied.refused.iter();
+                let refused = refused.map(|refused| format!("{}: {}; {}", refused.label, refused.answer, refused.why));
+                let drift = applied.drift.iter();
+                let drift = drift.map(|drift| {
+                    format!(
+                        "{} is not as it was written: expected {}, found {}",
+                        drift.label, drift.expected, drift.found
+                    )
+                });
+                let lacks = refused.chain(drift).collect();
+                let borrowed = stood && !ours;
+                Raised { shield: Self::Stands { cpus: want.cpus, place: applied.place, borrowed }, said, lacks }
+            }
+        }
+    }
+
+    /// Gives the machine back.
+    pub(crate) fn lower(&mut self) -> Lowered {
+        if !self.is_ours() {
+            return Lowered { whole: true, said: Vec::new() };
+        }
+        let cpus = self.cpus();
+        match shield::release(&RootDir::machine(), &RunDir::from_env(), false) {
+            Err(error) => Lowered {
+                whole: false,
+                said: vec![format!("CPUs {cpus} ARE STILL ISOLATED: {error}; try `tahti shield release`")],
+            },
+            Ok(released) => {
+                *self = Self::Lacking;
+                let mut said = Vec::new();
+                for kept in &released.kept {
+                    said.push(format!(
+                        "{} was changed by somebody else and stays: was {}, shield {}, found {}",
+                        kept.label, kept.before, kept.ours, kept.found
+                    ));
+                }
+                for refused in &released.refused {
+                    said.push(format!("{} would not go back: {}; {}", refused.label, refused.answer, refused.why));
+                }
+                let whole = released.is_whole();
+                said.push(if whole {
+                    format!("shield released: {} writes, everything is as it was", released.writes)
+                } else {
+                    format!("shield released, but the machine is NOT as it was ({} values differ)", said.len())
+                });
+                Lowered { whole, said }
+            }
+        }
+    }
+}
+
+/// Whether any shield stands; one that cannot be read counts, so that it is not taken for ours.
+pub(crate) fn stands_already() -> bool {
+    !matches!(shield::current(&RootDir::machine(), &RunDir::from_env()), Ok(None))
+}
+
+/// Processes that the environment says must not be touched.
+fn spared_by_environment() -> Result<Vec<i32>, String> {
+    let text = std::env::var("TAHTI_SPARE").unwrap_or_default();
+    text.split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .map(|word| word.parse().map_err(|_| format!("TAHTI_SPARE holds {word:?}, expected process ids such as 1,234")))
+        .collect()
 }

@@ -4,6 +4,7 @@ use super::control::{ProcessStatus, Status};
 use super::engine::Engine;
 use super::page::Page;
 use super::probe;
+use super::shielding::Lowered;
 use super::tell::short;
 use base::MonoNs;
 use host::supervise::{Id, State};
@@ -91,9 +92,9 @@ impl Engine {
     }
 
     /// The table at the end, and whether all was well: every process that should have run did so to the end.
-    pub(crate) fn verdict(&self) -> (bool, String) {
+    pub(crate) fn verdict(&self, lowered: &Lowered) -> (bool, String) {
         let failed = self.all.failed();
-        let mut good = failed.is_none();
+        let mut good = failed.is_none() && lowered.whole;
         let mut text = format!("{:<16} {:<10} {:>6} {:>8}  last end\n", "process", "state", "starts", "restarts");
         for unit in self.all.units().iter().filter(|unit| !unit.retired || unit.state.is_alive()) {
             let ended = match &unit.history.ended {
@@ -132,6 +133,9 @@ impl Engine {
         }
         for shortfall in &self.shortfalls {
             let _ = writeln!(text, "not had: {shortfall}");
+        }
+        for line in &lowered.said {
+            let _ = writeln!(text, "{line}");
         }
         if self.tell.lost > 0 {
             let _ = writeln!(text, "{} lines could not be written to the log", self.tell.lost);

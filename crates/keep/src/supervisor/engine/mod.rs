@@ -8,7 +8,7 @@ mod serves;
 
 use super::control::{Reply, Server};
 use super::page::Page;
-use super::rundir::{Lock, RunDir, Saved};
+use super::rundir::{Lock, RunDir, RunDirError, Saved};
 use super::shielding;
 use super::spec::Common;
 use super::tell::Teller;
@@ -81,6 +81,8 @@ pub(crate) struct Engine {
     /// The state that was saved last, as text would be: only changes are written.
     saved: Option<Supervision>,
     save_failed: bool,
+    /// Whether a shield that is found is this plant's, which is just raising it.
+    raising: bool,
     next_live: MonoNs,
     upgrade: Option<PathBuf>,
 }
@@ -134,6 +136,7 @@ impl Engine {
             waiting: Vec::new(),
             saved: None,
             save_failed: false,
+            raising: false,
             next_live: MonoNs(0),
             upgrade: None,
         }
@@ -236,8 +239,13 @@ impl Engine {
             .zip(&self.kids)
             .filter_map(|(unit, kid)| Some((unit.spec.name.clone(), kid.child?)))
             .collect();
-        let mut saved =
-            Saved::new(self.file.clone(), self.plant.clone(), self.all.clone(), self.shield.stands(), self.since);
+        let mut saved = Saved::new(
+            self.file.clone(),
+            self.plant.clone(),
+            self.all.clone(),
+            self.shield.is_ours() || self.raising,
+            self.since,
+        );
         saved.children = children;
         match self.run.save(&saved) {
             Ok(()) => {
@@ -328,8 +336,48 @@ impl Engine {
         }
     }
 
+    /// Raises the plant's shield, if it wants one. That it is about to is on disk first, so that whoever
+    /// continues after a SIGKILL gives back what it finds.
+    ///
+    /// # Errors
+    /// Why not, where it is required.
+    pub(crate) fn raise_shield(&mut self, ours: bool, required: bool) -> Result<(), String> {
+        let Some(wanted) = self.plant.shield.clone() else { return Ok(()) };
+        self.raising = ours || !shielding::stands_already();
+        self.save();
+        let raised = shielding::Shielding::raise(&wanted, ours);
+        (self.shield, self.raising) = (raised.shield, false);
+        (self.common.isolated, self.common.shield_groups) = (self.shield.cpus(), self.shield.groups());
+        for line in raised.said {
+            self.tell.event(mono_now(), "shield", &line);
+        }
+        if self.common.isolated.is_empty() && (required || wanted.required) {
+            return Err(raised.lacks.join("; "));
+        }
+        for line in raised.lacks {
+            self.shortfall("shield", line);
+        }
+        self.saved = None;
+        Ok(())
+    }
+
+    /// Everything is down: ends the keepers, gives the machine back, tells how it went; whether all was well.
+    pub(crate) fn finish(&mut self) -> Result<bool, RunDirError> {
+        self.dismiss();
+        let lowered = self.shield.lower();
+        for line in &lowered.said {
+            self.tell.event(mono_now(), "shield", line);
+        }
+        let (good, text) = self.verdict(&lowered);
+        self.tell.line(&text);
+        // A shield that could not be given back is still this plant's: the next supervisor tries again.
+        let forgotten = if self.shield.is_ours() { Ok(()) } else { self.run.forget() };
+        self.farewell(good, &text);
+        forgotten.map(|()| good)
+    }
+
     /// Ends the keepers, whose children are gone.
-    pub(crate) fn dismiss(&mut self) {
+    fn dismiss(&mut self) {
         for kid in &mut self.kids {
             if let Some(keeper) = kid.keeper.take() {
                 does::dismiss(keeper);
@@ -338,7 +386,7 @@ impl Engine {
     }
 
     /// Tells those who wait for the end.
-    pub(crate) fn farewell(&mut self, good: bool, text: &str) {
+    fn farewell(&mut self, good: bool, text: &str) {
         let reply = Reply::Verdict { good, text: text.to_owned() };
         for client in std::mem::take(&mut self.waiting) {
             self.server.answer(client, &reply);
