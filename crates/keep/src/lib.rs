@@ -5,10 +5,12 @@
 //! runs no async runtime. A failure to obtain a real-time property is always reported, never papered over.
 #![forbid(unsafe_code)]
 
+pub mod evidence;
 pub mod guard;
 pub mod keeper;
 pub mod launch;
 mod run_dir;
 pub mod shield;
 pub mod supervisor;
+pub mod threads;
 pub use run_dir::RunDir;

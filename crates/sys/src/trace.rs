@@ -77,6 +77,71 @@ pub fn inject(pid: i32, number: i64, _: [u64; 3]) -> Result<i64> {
     Err(Error { doing, errno: Errno::NOSYS })
 }
 
+/// The user registers of thread `tid`, which is stopped for that and goes on; names as gdb prints them.
+///
+/// # Errors
+/// The kernel's: `EPERM`, `ESRCH`; `ETIMEDOUT` if it did not stop `within` (frozen, or starved of its CPU).
+#[cfg(target_arch = "x86_64")]
+pub fn user_registers(tid: i32, within: std::time::Duration) -> Result<Vec<(&'static str, u64)>> {
+    // The tracer is a thread of its own: its end lets go of the traced thread whatever happened.
+    let tracer = std::thread::spawn(move || {
+        let failed = |errno| Error { doing: format!("read the registers of thread {tid}"), errno };
+        // SAFETY: no memory is passed.
+        if unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0, 0) } < 0 {
+            return Err(Error::last(format!("trace thread {tid}")));
+        }
+        // SAFETY: no memory is passed.
+        if unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0) } < 0 {
+            return Err(Error::last(format!("interrupt thread {tid}")));
+        }
+        let until = std::time::Instant::now() + within;
+        let mut status = 0;
+        // SAFETY: `status` is writable.
+        while unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) } != tid {
+            if std::time::Instant::now() >= until {
+                return Err(failed(Errno::TIMEDOUT));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        if !libc::WIFSTOPPED(status) {
+            return Err(failed(Errno::SRCH));
+        }
+        let found = registers(tid)?;
+        detach(tid)?;
+        Ok(vec![
+            ("rip", found.rip),
+            ("rsp", found.rsp),
+            ("rbp", found.rbp),
+            ("rax", found.rax),
+            ("rbx", found.rbx),
+            ("rcx", found.rcx),
+            ("rdx", found.rdx),
+            ("rsi", found.rsi),
+            ("rdi", found.rdi),
+            ("r8", found.r8),
+            ("r9", found.r9),
+            ("r10", found.r10),
+            ("r11", found.r11),
+            ("r12", found.r12),
+            ("r13", found.r13),
+            ("r14", found.r14),
+            ("r15", found.r15),
+            ("eflags", found.eflags),
+            ("orig_rax", found.orig_rax),
+        ])
+    });
+    tracer.join().unwrap_or_else(|_| Err(Error { doing: format!("trace thread {tid}"), errno: Errno::IO }))
+}
+
+/// As on x86_64, for which alone it is built.
+///
+/// # Errors
+/// Always `ENOSYS`.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn user_registers(tid: i32, _: std::time::Duration) -> Result<Vec<(&'static str, u64)>> {
+    Err(Error { doing: format!("read the registers of thread {tid}: built for x86_64 only"), errno: Errno::NOSYS })
+}
+
 #[cfg(target_arch = "x86_64")]
 fn registers(pid: i32) -> Result<libc::user_regs_struct> {
     // SAFETY: a struct of integers; all zero is valid.

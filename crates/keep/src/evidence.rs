@@ -1,0 +1,370 @@
+//! What is kept of an incident: one directory each, with everything that was readable as JSON.
+//!
+//! Reading evidence must never hinder what it is evidence of: it happens on an ordinary thread, after the
+//! guard has acted; what cannot be read is left out, with the reason where there is one.
+
+use crate::guard::{GuardEvent, What};
+use crate::keeper::protocol::{ChildId, End, ExitRecord};
+use crate::launch::start_ticks;
+use base::{DurNs, MonoNs};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use sys::root::RootDir;
+
+/// Threads of a process that are looked at.
+const THREADS_MAX: usize = 64;
+/// Incidents kept per process; the oldest are removed.
+const INCIDENTS_MAX: usize = 50;
+/// How long a thread may take to stop for its registers.
+const STOP_WITHIN: Duration = Duration::from_millis(100);
+
+/// What kind of trouble it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// It exited with a status other than 0.
+    Exit,
+    /// A signal ended it.
+    Signal,
+    /// Its heartbeat was lost.
+    Hang,
+    /// It burnt its budget without giving its CPU up.
+    Runaway,
+    /// It was runnable and did not run.
+    Starved,
+    /// The kernel ended it for lack of memory.
+    OutOfMemory,
+}
+
+impl Kind {
+    /// The word in file names and messages.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Exit => "exit",
+            Self::Signal => "signal",
+            Self::Hang => "hang",
+            Self::Runaway => "runaway",
+            Self::Starved => "starved",
+            Self::OutOfMemory => "out-of-memory",
+        }
+    }
+}
+
+/// An incident, from its first sign on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Incident {
+    /// What kind of trouble.
+    pub kind: Kind,
+    /// The process's name.
+    pub name: String,
+    /// The process.
+    pub child: ChildId,
+    /// When the first sign was seen.
+    pub at: MonoNs,
+    /// The same on the wall clock, milliseconds since 1970.
+    pub at_unix_ms: u64,
+    /// One sentence.
+    pub summary: String,
+    /// What the guard saw and did, in order.
+    pub ladder: Vec<Entry>,
+    /// The threads as they were when evidence was taken.
+    pub threads: Vec<ThreadEvidence>,
+    /// Counters of the machine: free memory, pressure, out-of-memory kills.
+    pub machine: BTreeMap<String, String>,
+    /// The last cycles of its loop, oldest first, where it has a loop page.
+    pub cycles: Vec<serde_json::Value>,
+    /// How it ended, if it did.
+    pub exit: Option<ExitRecord>,
+}
+
+/// A line of the guard's account.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// How long after the first sign.
+    pub after: DurNs,
+    /// The thread concerned.
+    pub tid: i32,
+    /// What happened.
+    pub what: String,
+}
+
+/// What could be read of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadEvidence {
+    /// Its id.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// Scheduling class.
+    pub class: String,
+    /// State, switches, CPUs: fields of `/proc/PID/task/TID/status`.
+    pub status: BTreeMap<String, String>,
+    /// Processor time, time waited for a CPU (both ns), times run.
+    pub schedstat: String,
+    /// The kernel function in which it waits.
+    pub wchan: String,
+    /// The system call in which it is, or `running`.
+    pub syscall: String,
+    /// Its kernel stack, innermost first.
+    pub kernel_stack: Vec<String>,
+    /// User registers in hexadecimal, or why not.
+    pub registers: BTreeMap<String, String>,
+    /// Where in which file it ran: `/usr/bin/loop+0x1234`.
+    pub at: String,
+}
+
+impl Incident {
+    /// Begins an incident with what can be read now.
+    #[must_use]
+    pub fn new(kind: Kind, name: &str, child: ChildId, at: MonoNs, summary: String) -> Self {
+        let alive = start_ticks(child.pid) == Some(child.start_ticks);
+        Self {
+            kind,
+            name: name.to_owned(),
+            child,
+            at,
+            at_unix_ms: unix_ms(),
+            summary,
+            ladder: Vec::new(),
+            threads: if alive { threads(child.pid) } else { Vec::new() },
+            machine: machine(),
+            cycles: Vec::new(),
+            exit: None,
+        }
+    }
+
+    /// Adds what the guard tells.
+    pub fn add(&mut self, event: &GuardEvent) {
+        self.ladder.push(Entry { after: event.at - self.at, tid: event.tid, what: describe(&event.what) });
+    }
+
+    /// Writes the incident to its directory below `base`, again if it was written before; the directory.
+    ///
+    /// # Errors
+    /// What could not be written, and where.
+    pub fn write(&self, base: &Path) -> Result<PathBuf, String> {
+        let dir = base.join(format!("{}-{}-{}", self.name.replace('/', "_"), self.at_unix_ms, self.kind.word()));
+        let failed = |error: std::io::Error| format!("evidence cannot be written to {}: {error}", dir.display());
+        std::fs::create_dir_all(&dir).map_err(failed)?;
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
+        let (temporary, file) = (dir.join(".incident.json"), dir.join("incident.json"));
+        std::fs::write(&temporary, text + "\n").and_then(|()| std::fs::rename(&temporary, &file)).map_err(failed)?;
+        forget_oldest(base, &self.name);
+        Ok(dir)
+    }
+}
+
+/// What a guard's event says, for people.
+#[must_use]
+pub fn describe(what: &What) -> String {
+    match what {
+        What::Runaway { used, window } => {
+            format!("runaway: burnt {} of processor time in {} without giving up its CPU", ms(*used), ms(*window))
+        }
+        What::Over { in_a_row } => format!("over its budget in {in_a_row} periods in a row"),
+        What::Silent { silence } => format!("no heartbeat for {}", ms(*silence)),
+        What::Starved { waited } => format!("starved: runnable, but not run for {}", ms(*waited)),
+        What::Step { action, reached, refused } => {
+            let done = match action {
+                host::guard::RungAction::Demote => "demoted to time sharing",
+                host::guard::RungAction::Freeze => "frozen",
+                host::guard::RungAction::Abort => "sent SIGABRT",
+                host::guard::RungAction::Kill => "sent SIGKILL",
+            };
+            if *refused == 0 { format!("{done} ({reached})") } else { format!("{done} ({reached}, {refused} refused)") }
+        }
+        What::Tamed => "tame again: it goes on as a time-sharing process".to_owned(),
+        What::Gone { by_ladder: true } => "gone".to_owned(),
+        What::Gone { by_ladder: false } => "ended by itself".to_owned(),
+        What::Exhausted => "still there after every step; SIGKILL is repeated".to_owned(),
+        What::Unwatched { threads } => format!("{threads} real-time threads more than are watched"),
+    }
+}
+
+fn ms(span: DurNs) -> String {
+    format!("{}.{} ms", span.0 / 1_000_000, span.0 / 100_000 % 10)
+}
+
+/// Looks at the threads of a process, real-time ones first.
+#[must_use]
+pub fn threads(pid: i32) -> Vec<ThreadEvidence> {
+    let root = RootDir::machine();
+    let listed = root.list(&format!("/proc/{pid}/task")).unwrap_or_default();
+    let mut tids: Vec<i32> = listed.iter().filter_map(|name| name.parse().ok()).collect();
+    tids.sort_by_key(|tid| sys::sched::has_fixed_priority(*tid) != Some(true));
+    let maps = root.read(&format!("/proc/{pid}/maps")).unwrap_or_default();
+    tids.into_iter().take(THREADS_MAX).map(|tid| thread(&root, pid, tid, &maps)).collect()
+}
+
+fn thread(root: &RootDir, pid: i32, tid: i32, maps: &str) -> ThreadEvidence {
+    const FIELDS: [&str; 7] = [
+        "State",
+        "Cpus_allowed_list",
+        "voluntary_ctxt_switches",
+        "nonvoluntary_ctxt_switches",
+        "VmRSS",
+        "VmLck",
+        "SigPnd",
+    ];
+    let read = |name: &str| match root.read(&format!("/proc/{pid}/task/{tid}/{name}")) {
+        Ok(text) => text.trim().to_owned(),
+        Err(error) => format!("? {}", std::io::Error::from(error.errno)),
+    };
+    let status = read("status");
+    let fields = status.lines().filter_map(|line| line.split_once(':'));
+    let (registers, at) = match sys::trace::user_registers(tid, STOP_WITHIN) {
+        Ok(found) => {
+            let at = found.first().map(|(_, ip)| place(maps, *ip)).unwrap_or_default();
+            (found.into_iter().map(|(name, value)| (name.to_owned(), format!("{value:#x}"))).collect(), at)
+        }
+        Err(error) => ([("unreadable".to_owned(), error.to_string())].into(), String::new()),
+    };
+    ThreadEvidence {
+        tid,
+        name: read("comm"),
+        class: sys::sched::scheduling(tid).map_or_else(|error| format!("? {error}"), |found| found.policy.to_string()),
+        status: fields
+            .filter(|(name, _)| FIELDS.contains(name))
+            .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+            .collect(),
+        schedstat: read("schedstat"),
+        wchan: read("wchan"),
+        syscall: read("syscall"),
+        kernel_stack: read("stack").lines().map(str::to_owned).collect(),
+        registers,
+        at,
+    }
+}
+
+/// The file and offset that an address belongs to.
+fn place(maps: &str, address: u64) -> String {
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let found = maps.lines().find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = (hex(start)?, hex(end)?);
+        let offset = hex(fields.nth(1)?)?;
+        let name = fields.nth(2).unwrap_or("anonymous memory");
+        (start..end).contains(&address).then(|| format!("{name}+{:#x}", address - start + offset))
+    });
+    found.unwrap_or_default()
+}
+
+fn machine() -> BTreeMap<String, String> {
+    let root = RootDir::machine();
+    let mut found = BTreeMap::new();
+    for name in ["loadavg", "pressure/cpu", "pressure/memory"] {
+        if let Ok(text) = root.read(&format!("/proc/{name}")) {
+            found.insert(name.to_owned(), text.trim().to_owned());
+        }
+    }
+    let wanted =
+        |line: &&str| ["MemAvailable", "MemFree", "SwapFree", "oom_kill "].iter().any(|name| line.starts_with(name));
+    for file in ["meminfo", "vmstat"] {
+        let text = root.read(&format!("/proc/{file}")).unwrap_or_default();
+        for line in text.lines().filter(wanted) {
+            if let Some((name, value)) = line.split_once([':', ' ']) {
+                found.insert(name.to_owned(), value.trim().to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// How often the kernel has ended something for lack of memory so far: in the process's own control group
+/// where that counts, else on the whole machine.
+#[must_use]
+pub fn out_of_memory_kills(pid: i32) -> u64 {
+    let root = RootDir::machine();
+    let count = |text: &str| {
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")).and_then(|number| number.trim().parse().ok())
+    };
+    let groups = root.read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let own = groups.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let file = match controllers {
+            "memory" => format!("/sys/fs/cgroup/memory{path}/memory.oom_control"),
+            "" => format!("/sys/fs/cgroup{path}/memory.events"),
+            _ => return None,
+        };
+        count(&root.read(&file).ok()?)
+    });
+    own.or_else(|| count(&root.read("/proc/vmstat").ok()?)).unwrap_or(0)
+}
+
+/// What kind of end this is; `None` for a good one. `kills_before` and `kills_after` are
+/// [`out_of_memory_kills`] at start and end.
+#[must_use]
+pub fn kind_of_end(end: End, kills_before: u64, kills_after: u64) -> Option<Kind> {
+    match end {
+        End::Exit(0) => None,
+        End::Exit(_) => Some(Kind::Exit),
+        End::Signal { signal: 9, .. } if kills_after > kills_before => Some(Kind::OutOfMemory),
+        End::Signal { .. } => Some(Kind::Signal),
+    }
+}
+
+fn unix_ms() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Removes the oldest incidents of a process beyond those kept.
+fn forget_oldest(base: &Path, name: &str) {
+    let prefix = format!("{}-", name.replace('/', "_"));
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+    let own = |path: &PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&prefix));
+    let mut dirs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(own).collect();
+    // The time in the name has as many digits for centuries: text order is time order.
+    dirs.sort_unstable();
+    for dir in dirs.iter().take(dirs.len().saturating_sub(INCIDENTS_MAX)) {
+        // What cannot be removed now is tried at the next incident.
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_apart() {
+        let signal = |signal| End::Signal { signal, core: false };
+        for (end, after, expected) in [
+            (End::Exit(0), 0, None),
+            (End::Exit(3), 5, Some(Kind::Exit)),
+            (signal(11), 5, Some(Kind::Signal)),
+            (signal(9), 0, Some(Kind::Signal)),
+            (signal(9), 1, Some(Kind::OutOfMemory)),
+        ] {
+            assert_eq!(kind_of_end(end, 0, after), expected, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_named_by_its_file() {
+        let maps = "1000-2000 r-xp 00000500 fe:00 12 /usr/bin/loop\n3000-4000 rw-p 00000000 00:00 0\n";
+        assert_eq!(place(maps, 0x1010), "/usr/bin/loop+0x510");
+        assert_eq!(place(maps, 0x3001), "anonymous memory+0x1");
+        assert_eq!(place(maps, 0x5000), "");
+    }
+
+    #[test]
+    fn an_incident_is_kept_with_what_could_be_read() {
+        let base = std::env::temp_dir().join(format!("tahti-evidence-{}", std::process::id()));
+        let pid = std::process::id() as i32;
+        let child = ChildId { pid, start_ticks: start_ticks(pid).unwrap() };
+        for number in 0..INCIDENTS_MAX as u64 + 3 {
+            let mut incident = Incident::new(Kind::Hang, "a/b", child, MonoNs(5), "it hung".into());
+            incident.at_unix_ms = 1_000_000_000_000 + number;
+            let dir = incident.write(&base).unwrap();
+            let text = std::fs::read_to_string(dir.join("incident.json")).unwrap();
+            assert_eq!(serde_json::from_str::<Incident>(&text).unwrap(), incident);
+            assert!(incident.threads.iter().any(|thread| thread.tid == pid && thread.status.contains_key("State")));
+        }
+        assert_eq!(std::fs::read_dir(&base).unwrap().count(), INCIDENTS_MAX);
+        std::fs::remove_dir_all(base).unwrap();
+    }
+}

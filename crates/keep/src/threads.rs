@@ -1,0 +1,166 @@
+//! Class and CPUs of threads by their name: for programs that cannot be told otherwise.
+//!
+//! A thread names itself some time after it was born; hence the threads are looked at again and again.
+
+use crate::launch::Shortfall;
+use base::{CpuSet, Policy};
+use std::collections::BTreeMap;
+use sys::root::RootDir;
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+
+/// A rule: the first whose pattern matches a thread's name is the thread's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThreadRule {
+    /// `*` stands for any text, `?` for one character.
+    pub pattern: String,
+    /// The class, where the rule says one.
+    pub policy: Option<Policy>,
+    /// The CPUs, where the rule says so.
+    pub cpus: Option<CpuSet>,
+}
+
+/// Rules of one process, and what has been done so far.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadRules {
+    rules: Vec<ThreadRule>,
+    /// Thread → the name under which it was last dealt with.
+    known: BTreeMap<i32, String>,
+}
+
+/// What was done to a thread.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The thread.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// What the kernel refused.
+    pub shortfalls: Vec<Shortfall>,
+}
+
+impl ThreadRules {
+    /// Rules, none applied yet.
+    #[must_use]
+    pub fn new(rules: Vec<ThreadRule>) -> Self {
+        Self { rules, known: BTreeMap::new() }
+    }
+
+    /// Whether there is nothing to do, ever.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Looks at the threads of `pid` and deals with those that are new or have a new name.
+    pub fn apply(&mut self, pid: i32) -> Vec<Applied> {
+        if self.rules.is_empty() {
+            return Vec::new();
+        }
+        let root = RootDir::machine();
+        let listed = root.list(&format!("/proc/{pid}/task")).unwrap_or_default();
+        let named: BTreeMap<i32, String> = listed
+            .iter()
+            .filter_map(|tid| tid.parse().ok())
+            .filter_map(|tid: i32| {
+                Some((tid, root.read(&format!("/proc/{pid}/task/{tid}/comm")).ok()?.trim_end_matches('\n').to_owned()))
+            })
+            .collect();
+        let mut done = Vec::new();
+        for (tid, name) in named.iter().filter(|(tid, name)| self.known.get(*tid) != Some(*name)) {
+            if let Some(rule) = self.rules.iter().find(|rule| matches(&rule.pattern, name)) {
+                done.push(Applied { tid: *tid, name: name.clone(), shortfalls: rule.apply(*tid) });
+            }
+        }
+        self.known = named;
+        done
+    }
+}
+
+impl ThreadRule {
+    fn apply(&self, tid: i32) -> Vec<Shortfall> {
+        let mut shortfalls = Vec::new();
+        let mut refused = |wanted: String, error: sys::Error, remedy: &str| {
+            shortfalls.push(Shortfall { wanted, found: error.to_string(), remedy: remedy.to_owned() });
+        };
+        if let Some(cpus) = &self.cpus
+            && let Err(error) = set_affinity(tid, cpus)
+        {
+            refused(format!("CPUs {cpus}"), error, "choose CPUs of its cpuset");
+        }
+        if let Some(policy) = self.policy
+            && let Err(error) = set_scheduling(tid, Scheduling { policy, reset_on_fork: false })
+        {
+            refused(format!("class {policy}"), error, "run as root, or add CAP_SYS_NICE; see `tahti doctor`");
+        }
+        shortfalls
+    }
+}
+
+/// Whether `name` fits `pattern`: `*` any text, `?` one character.
+#[must_use]
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut from) = (0, 0);
+    // Where to go on if what follows the last star does not fit.
+    let mut retry: Option<(usize, usize)> = None;
+    while from < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                retry = Some((at, from));
+                at += 1;
+            }
+            Some(wanted) if *wanted == '?' || *wanted == name[from] => (at, from) = (at + 1, from + 1),
+            _ => match retry {
+                Some((star, start)) => {
+                    retry = Some((star, start + 1));
+                    (at, from) = (star + 1, start + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|rest| *rest == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        for (pattern, name, expected) in [
+            ("scan-*", "scan-0.1", true),
+            ("scan-*", "scan", false),
+            ("*", "", true),
+            ("?", "é", true),
+            ("c*Sup?", "cbLowSup1", true),
+            ("*a*b", "xaxxbxb", true),
+            ("*a*b", "xaxxbx", false),
+            ("", "", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern:?} {name:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_gets_its_rule_when_it_takes_its_name() {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let (told, tells) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("poller-7".into()).spawn(move || {
+            told.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let _ = wait.recv();
+        });
+        let tid = tells.recv().unwrap();
+        let policy: Policy = "batch:3".parse().unwrap();
+        let mut rules =
+            ThreadRules::new(vec![ThreadRule { pattern: "poller-*".into(), policy: Some(policy), cpus: None }]);
+        let own = std::process::id() as i32;
+        let done = rules.apply(own);
+        assert_eq!(done, [Applied { tid, name: "poller-7".into(), shortfalls: vec![] }]);
+        assert_eq!(sys::sched::scheduling(tid).unwrap().policy, policy);
+        assert_eq!(rules.apply(own), []);
+        drop(go);
+        thread.unwrap().join().unwrap();
+    }
+}
