@@ -9,12 +9,12 @@ use keep::launch::{LaunchSpec, Started, Terminal, start};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use sys::alloc::Counting;
 use sys::child::{Waited, kill, look};
-use sys::mem::CountingAllocator;
 use sys::sched::scheduling;
 
 #[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+static ALLOCATOR: Counting = Counting;
 
 /// Reached only by a test that fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -155,7 +155,7 @@ fn a_well_behaved_loop_is_never_touched_and_the_guard_allocates_nothing() {
     let beat: keep::guard::Beats = {
         let first = first.clone();
         Box::new(move || {
-            let now = CountingAllocator::calls();
+            let now = Counting::calls();
             let _ = first.compare_exchange(u64::MAX, now, Ordering::Relaxed, Ordering::Relaxed);
             beats.0.store(now, Ordering::Relaxed);
             beats.1.fetch_add(1, Ordering::Relaxed)

@@ -1,8 +1,9 @@
 //! Clocks.
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use base::{DurNs, MonoNs};
 use rustix::thread::ClockId;
+use rustix::time::DynamicClockId;
 
 /// Reads `CLOCK_MONOTONIC` (through the vDSO where the clock source allows it: no system call).
 ///
@@ -10,6 +11,27 @@ use rustix::thread::ClockId;
 #[must_use]
 pub fn mono_now() -> MonoNs {
     to_ns(rustix::time::clock_gettime(ClockId::Monotonic))
+}
+
+/// `CLOCK_MONOTONIC` and `CLOCK_TAI` (nanoseconds since 1970) at the same moment, as near as can be read: the
+/// best of several tries, each between two readings.
+///
+/// `CLOCK_TAI` equals UTC until somebody (chrony, ptp4l) tells the kernel the offset; see [`discipline`].
+///
+/// # Errors
+/// The kernel's, where it has no such clock.
+pub fn mono_and_tai() -> Result<(MonoNs, u64)> {
+    let mut best = (u64::MAX, MonoNs(0), 0);
+    for _ in 0..16 {
+        let before = mono_now().0;
+        let tai = rustix::time::clock_gettime_dynamic(DynamicClockId::Tai).doing(|| "read CLOCK_TAI".to_owned())?;
+        let tai = to_ns(tai).0;
+        let after = mono_now().0;
+        if after - before < best.0 {
+            best = (after - before, MonoNs(before + (after - before) / 2), tai);
+        }
+    }
+    Ok((best.1, best.2))
 }
 
 /// Processor time that the calling thread has used.

@@ -6,6 +6,7 @@
 //! One of the two crates where `unsafe` is allowed; each block holds one operation and its reason.
 #![allow(unsafe_code, reason = "the crate that talks to the kernel; every block states why it is sound")]
 
+pub mod alloc;
 pub mod child;
 pub mod clock;
 mod error;
@@ -18,7 +19,9 @@ pub mod sched;
 pub mod shm;
 pub mod signal;
 pub mod spawn;
+pub mod thread;
 pub mod tool;
 pub mod trace;
+pub mod tracefs;
 
 pub use error::{Error, Result};

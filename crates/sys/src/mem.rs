@@ -1,8 +1,7 @@
 //! This process's own memory.
 
 use crate::error::{Doing, Result};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use rustix::mm::MlockAllFlags;
 
 /// Keeps every page that this process has touched, and will touch, in memory; pages never touched cost
 /// nothing (`MCL_ONFAULT`).
@@ -10,52 +9,37 @@ use std::cell::Cell;
 /// # Errors
 /// The kernel's: `EPERM`, `ENOMEM` (`RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`).
 pub fn lock_touched() -> Result<()> {
-    use rustix::mm::{MlockAllFlags, mlockall};
-    mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
+    rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
         .doing(|| "lock the memory of this process".to_owned())
 }
 
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
+/// Locks every page that the process has and will ever have; they are brought in at once.
+///
+/// # Errors
+/// The kernel's: `EPERM` or `ENOMEM` where `RLIMIT_MEMLOCK` is too small and `CAP_IPC_LOCK` is missing.
+pub fn lock_all() -> Result<()> {
+    rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).doing(|| "lock all memory".to_owned())
 }
 
-/// The system's allocator, which counts the calls of each thread: `#[global_allocator]` of tests that prove
-/// that a thread does not allocate.
-#[derive(Debug)]
-pub struct CountingAllocator;
-
-impl CountingAllocator {
-    /// Calls of the allocator (to get, resize or give back) by this thread so far.
-    #[must_use]
-    pub fn calls() -> u64 {
-        CALLS.get()
+/// Tells the C library's allocator to keep what it has: no trimming, no mappings of their own for large blocks
+/// (their unmapping would interrupt every CPU of the process), one arena. Says whether there was one to tell.
+pub fn keep_heap() -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        let options = [(libc::M_TRIM_THRESHOLD, -1), (libc::M_MMAP_MAX, 0), (libc::M_ARENA_MAX, 1)];
+        // SAFETY: mallopt only sets the allocator's own parameters, under its own lock.
+        options.into_iter().all(|(option, value)| unsafe { libc::mallopt(option, value) } == 1)
     }
-
-    fn count() {
-        // A thread that is being taken down has no counter any more.
-        let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
-    }
+    #[cfg(not(target_env = "gnu"))]
+    false
 }
 
-// SAFETY: everything is handed to `System`, which keeps the contract; counting touches a plain integer.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Self::count();
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        Self::count();
-        // SAFETY: the caller keeps `dealloc`'s contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        Self::count();
-        // SAFETY: the caller keeps `realloc`'s contract.
-        unsafe { System.realloc(memory, layout, size) }
-    }
+/// Keeps the kernel from giving this process huge pages, which it makes and splits at times of its own.
+///
+/// # Errors
+/// The kernel's.
+pub fn no_huge_pages() -> Result<()> {
+    rustix::thread::disable_transparent_huge_pages(true).doing(|| "keep huge pages away".to_owned())
 }
 
 /// Gives memory that the allocator holds but nobody uses back to the kernel.

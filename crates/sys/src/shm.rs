@@ -48,6 +48,20 @@ impl SharedWords {
         Self::open(fd, true)
     }
 
+    /// Maps shared memory whose descriptor this process was started with, under the number `raw`.
+    ///
+    /// # Errors
+    /// `EBADF` if there is none; as [`attach`](Self::attach).
+    pub fn inherited(raw: i32) -> Result<Self> {
+        let doing = || format!("take over descriptor {raw}");
+        if raw < 0 {
+            return Err(Error { doing: doing(), errno: Errno::BADF });
+        }
+        // SAFETY: borrowed for one call only, which checks the number itself and answers EBADF.
+        let theirs = unsafe { BorrowedFd::borrow_raw(raw) };
+        Self::open(rustix::io::fcntl_dupfd_cloexec(theirs, 3).doing(doing)?, true)
+    }
+
     /// Maps shared memory that somebody handed over, for reading only.
     ///
     /// # Errors

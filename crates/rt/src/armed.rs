@@ -1,0 +1,279 @@
+//! Building and arming a process's real-time part.
+
+use crate::looping::{self, Flow, LoopSpec, Pulse};
+use crate::obtained::Obtained;
+use crate::page::SharedPage;
+use base::{CpuSet, DurNs, Policy, Schedule, Size};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+
+type Body = Box<dyn FnMut(&Pulse) -> Flow + Send>;
+
+/// The real-time part of a process, while it is being built.
+#[derive(Default)]
+pub struct Building {
+    loops: Vec<(LoopSpec, SharedPage, Body)>,
+    heap: Size,
+}
+
+/// The real-time part of a process, once it is armed.
+pub struct Armed {
+    obtained: Vec<Obtained>,
+    threads: Vec<Thread>,
+    stop: Arc<AtomicBool>,
+    aligned_to_tai: bool,
+}
+
+/// The real-time part of a process: [`Building`], then [`Armed`].
+pub struct Rt<State> {
+    state: State,
+}
+
+struct Thread {
+    spec: LoopSpec,
+    gate: Arc<OnceLock<Option<Schedule>>>,
+    handle: Option<JoinHandle<()>>,
+    tid: i32,
+}
+
+/// What a loop's thread reports once it is prepared.
+struct Ready {
+    tid: i32,
+    obtained: Vec<Obtained>,
+}
+
+/// A loop could not even be prepared.
+#[derive(Debug)]
+pub struct ArmError {
+    /// Which loop.
+    name: String,
+    why: String,
+}
+
+impl std::fmt::Display for ArmError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "loop {:?} could not be armed: {}", self.name, self.why)
+    }
+}
+
+impl std::error::Error for ArmError {}
+
+impl Default for Rt<Building> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Rt<Building> {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { state: Building::default() }
+    }
+
+    /// Brings in that much heap in advance, for code outside the loops that cannot do without.
+    pub fn heap(&mut self, size: Size) {
+        self.state.heap = size;
+    }
+
+    /// Adds a loop that accounts for itself on `page`.
+    ///
+    /// `body` runs once for each pulse, on the loop's thread. It must not allocate, lock or log; the page counts
+    /// it if it does.
+    pub fn add_loop(&mut self, spec: LoopSpec, page: SharedPage, body: impl FnMut(&Pulse) -> Flow + Send + 'static) {
+        self.state.loops.push((spec, page, Box::new(body)));
+    }
+
+    /// Locks memory, prepares the loops' threads and waits until they are ready. The calling thread becomes time
+    /// sharing and leaves the loops' CPUs if it can, so that it does not delay them.
+    ///
+    /// What could not be had is in [`missing`](Rt::missing); the loops run nevertheless.
+    ///
+    /// # Errors
+    /// A thread could not be started, or its page is no loop page.
+    pub fn arm(self) -> Result<Rt<Armed>, ArmError> {
+        let Building { loops, heap } = self.state;
+        let mut obtained = arm_process(heap);
+        let inherited = sys::sched::scheduling(0).map_or(Policy::OTHER, |scheduling| scheduling.policy);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        for (spec, page, body) in loops {
+            let failed = |why: String| ArmError { name: spec.name.clone(), why };
+            let (tell, ready) = channel();
+            let gate = Arc::new(OnceLock::new());
+            let thread = Loop { spec: spec.clone(), page, body, gate: gate.clone(), stop: stop.clone(), inherited };
+            let builder = std::thread::Builder::new().stack_size(spec.stack.0 as usize);
+            let handle = builder.spawn(move || thread.main(&tell)).map_err(|error| failed(error.to_string()))?;
+            let ready = hear(&ready).ok_or_else(|| failed("its thread ended".into()))?;
+            obtained.extend(ready.obtained.into_iter().map(|item| named(&spec.name, item)));
+            threads.push(Thread { spec, gate, handle: Some(handle), tid: ready.tid });
+        }
+        step_aside(&threads);
+        let aligned_to_tai = sys::clock::discipline().is_ok_and(|discipline| discipline.timex.tai > 0);
+        obtained.push(match aligned_to_tai {
+            true => Obtained::yes("pulses counted in TAI"),
+            false => Obtained::no(
+                "pulses counted in TAI",
+                "the kernel has no TAI offset; they are counted in UTC",
+                "let chrony or ptp4l set it where several machines share pulses",
+            ),
+        });
+        Ok(Rt { state: Armed { obtained, threads, stop, aligned_to_tai } })
+    }
+}
+
+impl Rt<Armed> {
+    /// All that was asked for, obtained or not.
+    #[must_use]
+    pub fn obtained(&self) -> &[Obtained] {
+        &self.state.obtained
+    }
+
+    /// What was not obtained.
+    pub fn missing(&self) -> impl Iterator<Item = &Obtained> {
+        self.state.obtained.iter().filter(|item| item.missing.is_some())
+    }
+
+    /// Whether pulses are whole periods of TAI (else of UTC).
+    #[must_use]
+    pub fn aligned_to_tai(&self) -> bool {
+        self.state.aligned_to_tai
+    }
+
+    /// The loops' threads, in the order in which they were added.
+    pub fn tids(&self) -> impl Iterator<Item = i32> {
+        self.state.threads.iter().map(|thread| thread.tid)
+    }
+
+    /// Lets the loops begin with the first pulse that is due at least `lead` from now. A second call does nothing.
+    pub fn start(&mut self, lead: DurNs) {
+        // Without CLOCK_TAI (no such Linux) pulses count from boot.
+        let (now, scale) = sys::clock::mono_and_tai().unwrap_or_else(|_| {
+            let now = sys::clock::mono_now();
+            (now, now.0)
+        });
+        for thread in &self.state.threads {
+            let schedule = Schedule::aligned(now, scale, thread.spec.period, lead);
+            if thread.gate.set(Some(schedule)).is_ok()
+                && let Some(handle) = &thread.handle
+            {
+                handle.thread().unpark();
+            }
+        }
+    }
+
+    /// Whether every loop has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state.threads.iter().all(|thread| thread.handle.as_ref().is_none_or(JoinHandle::is_finished))
+    }
+
+    /// Ends the loops at their next pulse and waits for them.
+    pub fn stop(&mut self) {
+        self.state.stop.store(true, Ordering::Relaxed);
+        for thread in &mut self.state.threads {
+            let _ = thread.gate.set(None);
+            if let Some(handle) = thread.handle.take() {
+                handle.thread().unpark();
+                if let Err(panic) = handle.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in &mut self.threads {
+            let _ = thread.gate.set(None);
+            if let Some(handle) = thread.handle.take() {
+                handle.thread().unpark();
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+/// All that a loop's thread needs.
+struct Loop {
+    spec: LoopSpec,
+    page: SharedPage,
+    body: Body,
+    gate: Arc<OnceLock<Option<Schedule>>>,
+    stop: Arc<AtomicBool>,
+    inherited: Policy,
+}
+
+impl Loop {
+    fn main(mut self, tell: &Sender<Ready>) {
+        let obtained = looping::prepare(&self.spec, self.inherited);
+        if tell.send(Ready { tid: sys::thread::id(), obtained }).is_err() {
+            return;
+        }
+        let schedule = loop {
+            match self.gate.get() {
+                Some(Some(schedule)) => break *schedule,
+                Some(None) => return,
+                None => std::thread::park(),
+            }
+        };
+        let identity = looping::identity(&self.spec, &schedule);
+        let mut writer = match self.page.read().take(&identity) {
+            Ok(writer) => writer,
+            Err(error) => unreachable!("a page that was mapped long enough: {error}"),
+        };
+        looping::run(schedule, self.spec.wait, &mut writer, &self.stop, &mut self.body);
+        writer.finish();
+    }
+}
+
+fn hear(ready: &Receiver<Ready>) -> Option<Ready> {
+    ready.recv().ok()
+}
+
+fn named(name: &str, item: Obtained) -> Obtained {
+    Obtained { what: format!("{name}: {}", item.what), ..item }
+}
+
+/// What concerns the whole process.
+fn arm_process(heap: Size) -> Vec<Obtained> {
+    let mut obtained = Vec::new();
+    obtained.push(match sys::mem::keep_heap() {
+        true => Obtained::yes("heap kept, never trimmed or unmapped"),
+        false => Obtained::no("heap kept, never trimmed or unmapped", "not glibc's allocator", ""),
+    });
+    obtained.push(Obtained::of("no huge pages", sys::mem::no_huge_pages(), ""));
+    if heap.0 > 0 {
+        let mut room = vec![0u8; heap.0 as usize];
+        room.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        std::hint::black_box(&mut room);
+    }
+    let remedy = "run with CAP_IPC_LOCK, or raise RLIMIT_MEMLOCK";
+    obtained.push(Obtained::of("memory locked", sys::mem::lock_all(), remedy));
+    obtained.push(match sys::alloc::is_counting() {
+        true => Obtained::yes("allocations counted"),
+        false => Obtained::no("allocations counted", "this binary does not set rt::Counting as its allocator", ""),
+    });
+    obtained
+}
+
+/// Takes the calling thread out of the loops' way. What the kernel refuses here only costs the loops some
+/// switches, which their pages count.
+fn step_aside(threads: &[Thread]) {
+    if threads.is_empty() {
+        return;
+    }
+    let _ = set_scheduling(0, Scheduling { policy: Policy::OTHER, reset_on_fork: false });
+    let bound: CpuSet = threads.iter().filter_map(|thread| thread.spec.cpu).collect();
+    if let Ok(mine) = sys::sched::affinity(0) {
+        let elsewhere = mine.minus(&bound);
+        if !bound.is_empty() && !elsewhere.is_empty() {
+            let _ = set_affinity(0, &elsewhere);
+        }
+    }
+}

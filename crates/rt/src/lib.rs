@@ -1,0 +1,42 @@
+//! Real-time threads: periodic loops that neither allocate nor fault once they are armed, and can prove it.
+//!
+//! A process first *builds*: it allocates, opens, spawns what it likes, and adds its loops. [`Rt::arm`] then
+//! locks its memory, prepares the loops' threads (name, CPU, class, stack) and says what could not be had.
+//! From [`Rt::start`] on the loops run on an absolute schedule and account for every cycle in their
+//! [loop page](ring::LoopPage), which others may read meanwhile.
+//!
+//! ```no_run
+//! use base::{DurNs, Policy, Priority};
+//! use rt::{Flow, LoopSpec, Rt, SharedPage};
+//! let page = SharedPage::from_env_or_own("feedback").unwrap();
+//! let mut rt = Rt::new();
+//! let spec = LoopSpec { class: Some(Policy::Fifo(Priority(80))), ..LoopSpec::new("feedback", DurNs::from_ms(1)) };
+//! rt.add_loop(spec, page.clone(), |_pulse| Flow::Continue);
+//! let mut armed = rt.arm().unwrap();
+//! for missing in armed.missing() {
+//!     eprintln!("{missing}");
+//! }
+//! armed.start(DurNs::from_ms(20));
+//! std::thread::sleep(std::time::Duration::from_secs(1));
+//! armed.stop();
+//! println!("{:?} late at most", page.read().wake().max());
+//! ```
+//!
+//! Never here: allocation, locks, logging or any decision about processes on a loop's thread after arming.
+#![forbid(unsafe_code)]
+
+mod armed;
+mod looping;
+mod obtained;
+mod page;
+mod preempt;
+mod watch;
+
+pub use armed::{Armed, Building, Rt};
+pub use looping::{Flow, LoopSpec, Pulse};
+pub use obtained::Obtained;
+pub use page::{LOOP_FD, PageError, SharedPage};
+pub use preempt::{Switch, parse_switch};
+pub use ring::Wait;
+pub use sys::alloc::Counting;
+pub use watch::{Watch, WatchReport};

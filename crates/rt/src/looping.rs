@@ -1,0 +1,206 @@
+//! One periodic loop on its own thread.
+
+use crate::obtained::Obtained;
+use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, RtLevel, Schedule, Size};
+use ring::{Counter, Cycle, Identity, LoopWriter, Wait, flags};
+use std::sync::atomic::{AtomicBool, Ordering};
+use sys::clock::{mono_now, sleep_until};
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+
+/// Pulses whose lateness is recorded one by one after a long delay; more are only counted.
+const SKIPS_RECORDED_MAX: u64 = 4096;
+/// Stack that is touched in advance where memory could not be locked.
+const STACK_TOUCHED: usize = 64 << 10;
+
+/// How a loop runs.
+#[derive(Clone, Debug)]
+pub struct LoopSpec {
+    /// Name of its thread; the kernel keeps 15 bytes.
+    pub name: String,
+    /// Time between two pulses.
+    pub period: DurNs,
+    /// Its class; `None` takes over the class of the thread that arms.
+    pub class: Option<Policy>,
+    /// The CPU that it is bound to; `None` leaves the process's CPUs.
+    pub cpu: Option<CpuId>,
+    /// How it waits for its pulses.
+    pub wait: Wait,
+    /// Its stack.
+    pub stack: Size,
+}
+
+impl LoopSpec {
+    /// A loop that sleeps between its pulses, in the class and on the CPUs of its process.
+    #[must_use]
+    pub fn new(name: impl Into<String>, period: DurNs) -> Self {
+        Self { name: name.into(), period, class: None, cpu: None, wait: Wait::Sleep, stack: Size(256 << 10) }
+    }
+}
+
+/// What a loop's body is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Pulse {
+    /// Pulse number.
+    pub number: u64,
+    /// When it was due.
+    pub due: MonoNs,
+    /// When the loop was there.
+    pub woke: MonoNs,
+    /// Pulses that were given up just before it.
+    pub skipped: u64,
+}
+
+/// What a loop's body answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on.
+    Continue,
+    /// Go on, but what was put out in this cycle is not to be trusted.
+    Fault,
+    /// The loop has done its work.
+    Stop,
+}
+
+/// Prepares the calling thread as the loop's; the class comes last, so that preparing disturbs nobody.
+pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy) -> Vec<Obtained> {
+    let mut report = Vec::new();
+    report.push(Obtained::of(format!("thread name {}", spec.name), sys::thread::set_name(&spec.name), ""));
+    touch_stack();
+    if let Some(cpu) = spec.cpu {
+        let bound = set_affinity(0, &CpuSet::single(cpu));
+        report.push(Obtained::of(format!("CPU {cpu}"), bound, "see `tahti doctor` for the CPUs of this process"));
+    }
+    report.push(Obtained::of("timer slack 1ns", sys::thread::no_timer_slack(), ""));
+    report.push(match sys::thread::flush_denormals() {
+        true => Obtained::yes("denormals flushed to zero"),
+        false => Obtained::no("denormals flushed to zero", "not known how on this CPU", ""),
+    });
+    let class = spec.class.unwrap_or(inherited);
+    // What the loop might start must not become real time with it.
+    let set = set_scheduling(0, Scheduling { policy: class, reset_on_fork: true });
+    let remedy = "run as root, or raise RLIMIT_RTPRIO (see `tahti doctor`)";
+    report.push(Obtained::of(format!("class {class}"), set, remedy));
+    report
+}
+
+/// Brings in the pages of the stack that the loop will use.
+#[inline(never)]
+fn touch_stack() {
+    let mut room = [0u8; STACK_TOUCHED];
+    std::hint::black_box(&mut room);
+}
+
+/// Who the loop is, as it really is: not what was asked for, but what the kernel says.
+pub(crate) fn identity(spec: &LoopSpec, first: &Schedule) -> Identity {
+    let mut name = [0; 16];
+    name.iter_mut().zip(spec.name.bytes().take(15)).for_each(|(to, from)| *to = from);
+    let cpus = sys::sched::affinity(0).unwrap_or(CpuSet::EMPTY);
+    let level = sys::sched::scheduling(0).map_or(RtLevel::None, |scheduling| scheduling.policy.level());
+    Identity {
+        name,
+        pid: std::process::id(),
+        tid: sys::thread::id() as u32,
+        period: spec.period,
+        first_due: first.due(),
+        first_pulse: first.pulse(),
+        cpu: cpus.lowest().filter(|_| cpus.count() == 1),
+        wait: spec.wait,
+        priority: match level {
+            RtLevel::None => 0,
+            RtLevel::Fixed(priority) => priority.0,
+            // Above every fixed priority.
+            RtLevel::Deadline => 100,
+        },
+        armed: mono_now(),
+    }
+}
+
+/// Accounts of the thread that must not move while the loop runs.
+struct Accounts {
+    usage: sys::thread::ThreadUsage,
+    allocs: sys::alloc::AllocCounts,
+}
+
+impl Accounts {
+    fn take() -> Self {
+        Self { usage: sys::thread::usage(), allocs: sys::alloc::thread_counts().unwrap_or_default() }
+    }
+
+    /// Books on the page what has moved since the last time.
+    fn book(&mut self, page: &LoopWriter<'_>) {
+        let now = Self::take();
+        let (was, is) = (&self.usage, &now.usage);
+        page.add(Counter::MinorFaults, is.minor_faults - was.minor_faults);
+        page.add(Counter::MajorFaults, is.major_faults - was.major_faults);
+        page.add(Counter::VoluntarySwitches, is.voluntary - was.voluntary);
+        page.add(Counter::InvoluntarySwitches, is.involuntary - was.involuntary);
+        page.add(Counter::Allocations, now.allocs.taken - self.allocs.taken);
+        page.add(Counter::Frees, now.allocs.given - self.allocs.given);
+        *self = now;
+    }
+}
+
+/// Runs until the body or `stop` ends it.
+///
+/// Real-time: neither allocates nor locks; a cycle costs, beside the body, one sleep, three readings of the
+/// clock, one `getrusage`, and some forty stores into the page.
+pub(crate) fn run(
+    mut schedule: Schedule,
+    wait: Wait,
+    page: &mut LoopWriter<'_>,
+    stop: &AtomicBool,
+    body: &mut dyn FnMut(&Pulse) -> Flow,
+) {
+    // Once in advance, so that nothing is touched for the first time later.
+    Accounts::take().book(page);
+    await_pulse(MonoNs(0), wait);
+    let mut accounts = Accounts::take();
+    let mut skipped = 0;
+    loop {
+        let (number, due) = (schedule.pulse(), schedule.due());
+        await_pulse(due, wait);
+        let woke = mono_now();
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut cycle = Cycle { pulse: number, expected: due, woke, done: MonoNs(0), flags: 0 };
+        if skipped > 0 {
+            cycle.flags |= flags::SKIPPED;
+        }
+        page.begin(&cycle);
+        let flow = body(&Pulse { number, due, woke, skipped });
+        cycle.done = mono_now();
+        if flow == Flow::Fault {
+            cycle.flags |= flags::FAULT;
+        }
+        if cycle.done >= due + schedule.period() {
+            cycle.flags |= flags::LATE;
+            page.add(Counter::Late, 1);
+        }
+        page.end(&cycle);
+        accounts.book(page);
+        if flow == Flow::Stop {
+            break;
+        }
+        let now = mono_now();
+        let given_up = schedule.advance(now);
+        skipped = given_up.count;
+        let mut missed = given_up.first_due;
+        for _ in 0..skipped.min(SKIPS_RECORDED_MAX) {
+            page.skip(missed, now);
+            missed = missed + schedule.period();
+        }
+        page.add(Counter::Overruns, skipped.saturating_sub(SKIPS_RECORDED_MAX));
+    }
+}
+
+fn await_pulse(due: MonoNs, wait: Wait) {
+    match wait {
+        Wait::Sleep => sleep_until(due),
+        Wait::Spin => {}
+        Wait::Both { spin } => sleep_until(due + DurNs(-spin.0)),
+    }
+    while mono_now() < due {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,96 @@
+//! A loop page in shared memory: handed over by who started the process, or its own.
+
+use ring::{LOOP_PAGE_WORDS, LayoutError, LoopPage};
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use sys::shm::SharedWords;
+
+/// Environment variable with the number of the descriptor of the loop page that the process's first loop fills.
+pub const LOOP_FD: &str = "TAHTI_LOOP_FD";
+
+/// A mapped loop page. Clones share the mapping.
+#[derive(Clone, Debug)]
+pub struct SharedPage {
+    words: Arc<SharedWords>,
+}
+
+/// Why there is no loop page.
+#[derive(Clone, Debug)]
+pub enum PageError {
+    /// [`LOOP_FD`] holds no number.
+    Variable(String),
+    /// The kernel refused.
+    Kernel(sys::Error),
+    /// What was handed over is no loop page.
+    Layout(LayoutError),
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(found) => {
+                write!(f, "{LOOP_FD}={found:?}: expected the number of an open descriptor; unset it to run alone")
+            }
+            Self::Kernel(error) => write!(f, "loop page: {error}"),
+            Self::Layout(error) => write!(f, "loop page: {error}; unset {LOOP_FD} to run alone"),
+        }
+    }
+}
+
+impl std::error::Error for PageError {}
+
+impl From<sys::Error> for PageError {
+    fn from(error: sys::Error) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+impl From<LayoutError> for PageError {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(error)
+    }
+}
+
+impl SharedPage {
+    /// Makes a page, for a loop of this process or for one that will be started with its descriptor.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn own(name: &str) -> Result<Self, PageError> {
+        let words = SharedWords::create(&format!("tahti-loop-{name}"), LOOP_PAGE_WORDS)?;
+        LoopPage::format(words.words())?;
+        Ok(Self { words: Arc::new(words) })
+    }
+
+    /// The page that this process was started with ([`LOOP_FD`]), else one of its own.
+    ///
+    /// # Errors
+    /// A variable that is set but leads to no loop page: the one who set it waits for heartbeats there.
+    pub fn from_env_or_own(name: &str) -> Result<Self, PageError> {
+        let Ok(text) = std::env::var(LOOP_FD) else { return Self::own(name) };
+        let raw = text.parse().map_err(|_| PageError::Variable(text))?;
+        let words = SharedWords::inherited(raw)?;
+        LoopPage::attach(words.words())?;
+        Ok(Self { words: Arc::new(words) })
+    }
+
+    /// The page, for readers.
+    ///
+    /// # Panics
+    /// Never: it was checked when it was made or taken over, and whoever could damage it since has the
+    /// descriptor; then the damaged page is made anew, empty.
+    #[must_use]
+    pub fn read(&self) -> LoopPage<'_> {
+        match LoopPage::attach(self.words.words()) {
+            Ok(page) => page,
+            Err(_) => LoopPage::format(self.words.words()).expect("long enough: checked when it was mapped"),
+        }
+    }
+
+    /// Its descriptor, to be handed to another process.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.words.fd()
+    }
+}

@@ -1,0 +1,239 @@
+//! The watcher: a thread that is not real time and finds out what a loop cannot see itself: when the hypervisor
+//! took its CPU, and who preempted it.
+
+use crate::page::SharedPage;
+use crate::preempt::Preemptions;
+use base::{CpuId, DurNs, MonoNs};
+use ring::{Counter, Cursor, Cycle, LoopWatcher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use sys::clock::{mono_now, sleep_until};
+use sys::root::RootDir;
+
+/// How often the watcher looks. The kernel's steal counter moves in steps of 10 ms.
+const LOOK: DurNs = DurNs::from_ms(10);
+/// Cycles kept back until the steal counter behind them has been read; more are dropped and counted.
+const PENDING_MAX: usize = 8192;
+
+/// A running watcher over one loop; stop it to get the last numbers onto the page.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    handle: Option<JoinHandle<()>>,
+    report: WatchReport,
+}
+
+/// What a watcher can see on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchReport {
+    /// Why preempting tasks are not named, if so.
+    pub unnamed_because: Option<String>,
+    /// Why cycles near steal are not set apart, if so.
+    pub no_steal_because: Option<String>,
+}
+
+impl Watch {
+    /// Watches the loop of thread `tid` on `cpu` (none: no steal is attributed). Call between arming and starting:
+    /// switching a tracepoint on interrupts every CPU once.
+    #[must_use]
+    pub fn begin(page: SharedPage, tid: i32, cpu: Option<CpuId>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, ready) = channel();
+        let told = stop.clone();
+        let builder = std::thread::Builder::new().name("watch".into()).stack_size(256 << 10);
+        let spawned = builder.spawn(move || {
+            let preemptions = Preemptions::follow(&[tid]);
+            let steal = cpu.ok_or("the loop is not bound to one CPU".to_owned()).and_then(Steal::of);
+            let report = WatchReport {
+                unnamed_because: preemptions.as_ref().err().map(ToString::to_string),
+                no_steal_because: steal.as_ref().err().cloned(),
+            };
+            if tell.send(report).is_ok() {
+                watch(&page, preemptions.ok(), steal.ok(), &told);
+            }
+        });
+        let failed = |why: String| WatchReport { unnamed_because: Some(why.clone()), no_steal_because: Some(why) };
+        match spawned {
+            Ok(handle) => {
+                let report = ready.recv().unwrap_or_else(|_| failed("the watcher's thread ended".into()));
+                Self { stop, handle: Some(handle), report }
+            }
+            Err(error) => Self { stop, handle: None, report: failed(error.to_string()) },
+        }
+    }
+
+    /// What it can see.
+    #[must_use]
+    pub fn report(&self) -> &WatchReport {
+        &self.report
+    }
+
+    /// Looks a last time and ends. Call after the loop has ended.
+    pub fn end(mut self) {
+        self.finish();
+    }
+
+    fn finish(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(handle) = self.handle.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// The steal counter of one CPU.
+struct Steal {
+    cpu: CpuId,
+    root: RootDir,
+}
+
+impl Steal {
+    fn of(cpu: CpuId) -> Result<Self, String> {
+        let steal = Self { cpu, root: RootDir::machine() };
+        steal.ticks().map(|_| steal)
+    }
+
+    fn ticks(&self) -> Result<u64, String> {
+        let text = self.root.read("/proc/stat").map_err(|error| error.to_string())?;
+        parse_steal(&text, self.cpu).ok_or_else(|| format!("/proc/stat: no line of 8 numbers for cpu{}", self.cpu))
+    }
+}
+
+/// The eighth number of a CPU's line in `/proc/stat`.
+fn parse_steal(text: &str, cpu: CpuId) -> Option<u64> {
+    let name = format!("cpu{cpu}");
+    let line = text.lines().find(|line| line.split(' ').next() == Some(&name))?;
+    line.split_ascii_whitespace().nth(8)?.parse().ok()
+}
+
+fn watch(page: &SharedPage, mut preemptions: Option<Preemptions>, steal: Option<Steal>, stop: &AtomicBool) {
+    // The trail, its cursor and the counters belong to one generation of the page; a loop begins it anew.
+    let mut generation = None;
+    let mut sorter = Sorter::default();
+    let mut ticks = steal.as_ref().and_then(|steal| steal.ticks().ok()).unwrap_or_default();
+    let mut wake = mono_now();
+    loop {
+        let last = stop.load(Ordering::Acquire);
+        let seen = page.read();
+        let (now, moved) = match steal.as_ref().map(Steal::ticks) {
+            Some(Ok(is)) => {
+                let moved = is.saturating_sub(ticks);
+                ticks = is;
+                (mono_now(), moved)
+            }
+            _ => (mono_now(), 0),
+        };
+        if seen.identity().is_some() {
+            let watcher = seen.watcher();
+            if generation != Some(seen.generation()) {
+                generation = Some(seen.generation());
+                sorter = Sorter::default();
+                watcher.add(Counter::Naming, u64::from(preemptions.is_some()));
+            }
+            watcher.add(Counter::StealTicks, moved);
+            if steal.is_some()
+                && let Some(trail) = seen.trail()
+            {
+                let lost = sorter.cursor.lost();
+                let mut room = PENDING_MAX;
+                while let Some(cycle) = trail.next(&mut sorter.cursor).filter(|_| room > 0) {
+                    room -= 1;
+                    sorter.add(Cycle::from(cycle));
+                }
+                watcher.add(Counter::WatchLost, sorter.cursor.lost() - lost);
+                sorter.look(now, moved > 0, last, &watcher);
+            }
+            if let Some(followed) = &mut preemptions {
+                let each = |switch: &crate::Switch<'_>| {
+                    watcher.preempted_by(Some((switch.name, switch.to as u32)));
+                };
+                if followed.drain(each).is_err() {
+                    preemptions = None;
+                }
+            }
+        }
+        if last {
+            break;
+        }
+        wake = (wake + LOOK).max(now);
+        sleep_until(wake);
+    }
+}
+
+/// Sorts cycles into calm ones and ones that steal may have touched.
+///
+/// The counter moves up to one tick of the kernel after the theft, so a cycle is calm only if the counter stood
+/// still both in the look that first saw it and in the next.
+#[derive(Default)]
+struct Sorter {
+    cursor: Cursor,
+    fresh: Vec<Cycle>,
+    waiting: Vec<Cycle>,
+    moved_before: bool,
+}
+
+impl Sorter {
+    fn add(&mut self, cycle: Cycle) {
+        self.fresh.push(cycle);
+    }
+
+    fn look(&mut self, now: MonoNs, moved: bool, last: bool, watcher: &LoopWatcher<'_>) {
+        let settle = |cycles: &mut Vec<Cycle>, touched: bool| {
+            watcher.add(Counter::Watched, cycles.len() as u64);
+            match touched {
+                true => watcher.add(Counter::SetApart, cycles.len() as u64),
+                false => cycles.iter().for_each(|cycle| watcher.calm(cycle)),
+            }
+            cycles.clear();
+        };
+        settle(&mut self.waiting, moved || self.moved_before);
+        // Cycles that woke after the counter was read wait for the next look.
+        let later = self.fresh.partition_point(|cycle| cycle.woke <= now);
+        self.waiting.extend(self.fresh.drain(..later));
+        if last {
+            settle(&mut self.waiting, moved);
+            settle(&mut self.fresh, moved);
+        }
+        self.moved_before = moved;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steal_counter_is_the_eighth_number_of_the_cpus_own_line() {
+        let text = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu1 10 20 30 40 50 60 70 80 90 100\ncpu10 0 0 0 0 0 0 0 5 0 0\n";
+        for (cpu, expected) in [(1, Some(80)), (10, Some(5)), (2, None)] {
+            assert_eq!(parse_steal(text, cpu), expected, "cpu{cpu}");
+        }
+    }
+
+    #[test]
+    fn cycles_near_a_theft_are_set_apart_and_all_others_are_calm() {
+        let page = SharedPage::own("sorter").unwrap();
+        let read = page.read();
+        let watcher = read.watcher();
+        let cycle = |ms: u64| Cycle {
+            expected: MonoNs(ms * 1_000_000),
+            woke: MonoNs(ms * 1_000_000 + 5_000),
+            ..Cycle::default()
+        };
+        let mut sorter = Sorter::default();
+        // Looks at 10, 20, … 60 ms; the counter is seen to have moved at 30 ms.
+        for look in 1..=6u64 {
+            (look * 10 - 10..look * 10).for_each(|ms| sorter.add(cycle(ms)));
+            sorter.look(MonoNs(look * 10_000_000), look == 3, look == 6, &watcher);
+        }
+        assert_eq!((read.counter(Counter::Watched), read.counter(Counter::SetApart)), (60, 20));
+        assert_eq!(read.calm().count(), 40);
+    }
+}

@@ -1,0 +1,109 @@
+//! A loop on this machine, whatever privileges the test has.
+
+use base::DurNs;
+use ring::{Counter, PageState, Wait};
+use rt::{Flow, LoopSpec, Rt, SharedPage, Watch};
+use std::sync::Mutex;
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: rt::Counting = rt::Counting;
+
+/// Runs a loop for `cycles` and gives its page.
+fn looped(spec: LoopSpec, cycles: u64, mut body: impl FnMut(u64) + Send + 'static) -> (SharedPage, Vec<u64>) {
+    let page = SharedPage::own(&spec.name).unwrap();
+    let numbers = std::sync::Arc::new(Mutex::new(Vec::with_capacity(cycles as usize)));
+    let seen = numbers.clone();
+    let mut rt = Rt::new();
+    let mut done = 0;
+    rt.add_loop(spec, page.clone(), move |pulse| {
+        body(done);
+        seen.lock().unwrap().push(pulse.number);
+        done += 1;
+        if done == cycles { Flow::Stop } else { Flow::Continue }
+    });
+    let mut armed = rt.arm().unwrap();
+    let tid = armed.tids().next().unwrap();
+    let watch = Watch::begin(page.clone(), tid, None);
+    armed.start(DurNs::from_ms(5));
+    let watchdog = std::time::Instant::now();
+    while !armed.is_over() {
+        assert!(watchdog.elapsed() < Duration::from_secs(60), "the loop hangs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    armed.stop();
+    watch.end();
+    let numbers = numbers.lock().unwrap().clone();
+    (page, numbers)
+}
+
+#[test]
+fn a_loop_neither_allocates_nor_faults_once_it_is_armed() {
+    for wait in [Wait::Sleep, Wait::Both { spin: DurNs::from_us(50) }] {
+        let (page, numbers) = looped(LoopSpec { wait, ..LoopSpec::new("steady", DurNs::from_ms(1)) }, 100, |_| {});
+        let read = page.read();
+        assert_eq!(read.state(), PageState::Ended);
+        assert_eq!(read.counter(Counter::Cycles), 100);
+        assert_eq!((read.counter(Counter::Allocations), read.counter(Counter::Frees)), (0, 0));
+        assert_eq!((read.counter(Counter::MinorFaults), read.counter(Counter::MajorFaults)), (0, 0));
+        assert_eq!(read.wake().count(), 100 + read.counter(Counter::Overruns));
+        assert!(read.wake().min().unwrap() >= DurNs::ZERO, "never early");
+        assert!(read.counter(Counter::VoluntarySwitches) >= 90, "it sleeps between its pulses");
+        assert_eq!(numbers.len(), 100);
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+        let skipped = numbers[99] - numbers[0] - 99;
+        assert_eq!(skipped, read.counter(Counter::Overruns), "each number that is missing was counted");
+    }
+}
+
+#[test]
+fn a_loop_that_allocates_is_found_out() {
+    let (page, _) = looped(LoopSpec::new("leaky", DurNs::from_ms(1)), 20, |_| {
+        std::hint::black_box(vec![1u8; 100]);
+    });
+    let read = page.read();
+    assert_eq!((read.counter(Counter::Allocations), read.counter(Counter::Frees)), (20, 20));
+}
+
+#[test]
+fn a_cycle_that_outlasts_its_period_is_counted_and_the_phase_is_kept() {
+    let slow = |cycle| {
+        if cycle == 5 {
+            std::thread::sleep(Duration::from_millis(7));
+        }
+    };
+    let (page, numbers) = looped(LoopSpec::new("slow", DurNs::from_ms(1)), 20, slow);
+    let read = page.read();
+    assert!(read.counter(Counter::Late) >= 1);
+    assert!(read.counter(Counter::Overruns) >= 6, "{}", read.counter(Counter::Overruns));
+    let identity = read.identity().unwrap();
+    let trail = read.trail().unwrap();
+    let mut cursor = trail.from_oldest();
+    let mut cycles = Vec::new();
+    while let Some(cycle) = trail.next(&mut cursor) {
+        cycles.push(ring::Cycle::from(cycle));
+    }
+    assert_eq!(cycles.iter().map(|cycle| cycle.pulse).collect::<Vec<_>>(), numbers);
+    for cycle in cycles {
+        let due = identity.first_due.0 + (cycle.pulse - identity.first_pulse) * 1_000_000;
+        assert_eq!(cycle.expected.0, due, "pulse {} is in phase", cycle.pulse);
+    }
+}
+
+#[test]
+fn what_is_not_obtained_is_said_and_never_claimed() {
+    let mut rt = Rt::new();
+    let spec = LoopSpec { cpu: Some(1023), ..LoopSpec::new("nowhere", DurNs::from_ms(1)) };
+    let page = SharedPage::own("nowhere").unwrap();
+    rt.add_loop(spec, page.clone(), |_| Flow::Stop);
+    let mut armed = rt.arm().unwrap();
+    let missing: Vec<String> = armed.missing().map(ToString::to_string).collect();
+    assert!(missing.iter().any(|text| text.contains("nowhere: CPU 1023")), "{missing:?}");
+    armed.start(DurNs::ZERO);
+    while !armed.is_over() {
+        std::thread::yield_now();
+    }
+    armed.stop();
+    let online = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(page.read().identity().unwrap().cpu.is_none(), online > 1, "the page says what is, not what was asked");
+}
