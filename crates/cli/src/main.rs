@@ -6,6 +6,7 @@ use std::process::ExitCode;
 mod check;
 mod control;
 mod doctor;
+mod ioc;
 mod logs;
 mod ps;
 mod shield;
@@ -24,6 +25,7 @@ struct Cli {
 enum Command {
     Check(check::Args),
     Doctor(doctor::Args),
+    Ioc(ioc::Args),
     Down(control::DownArgs),
     Logs(logs::Args),
     Ps(ps::PsArgs),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Ioc(args) => ioc::run(args),
         Command::Down(args) => control::down(args),
         Command::Logs(args) => logs::run(args),
         Command::Ps(args) => ps::ps(args),

@@ -1,0 +1,164 @@
+//! `tahti ioc`: an EPICS IOC with the command line of `softIoc`.
+
+use iocd::config::ServerConfig;
+use iocd::shell::{End, Failed, Shell};
+use std::process::ExitCode;
+
+/// An EPICS IOC: loads databases, scans records, serves them over Channel Access (softIoc's options)
+///
+///   -d FILE     load a database; -m before it gives its macros
+///   -m MACROS   macros for the databases that follow, as P=X:,Q=1
+///   -D FILE     load a .dbd: its menus and breakpoint tables
+///   -S          no interactive interpreter
+///   -s          accepted (the interpreter is the default)
+///   -v          say what is loaded
+///   st.cmd      run this script, then the interpreter
+///
+/// Serves this host only, unless EPICS_CAS_INTF_ADDR_LIST names addresses to listen on
+/// (0.0.0.0 for all).
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// softIoc's options and scripts, in their order
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    words: Vec<String>,
+}
+
+const USAGE: u8 = 64;
+
+/// What to load and run, in the order given.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Plan {
+    load: Vec<Load>,
+    scripts: Vec<String>,
+    interactive: bool,
+    verbose: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Load {
+    Definition(String),
+    Records { file: String, macros: String },
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let plan = match parse(&args.words) {
+        Ok(plan) => plan,
+        Err(message) => {
+            eprintln!("tahti ioc: {message}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let (config, complaints) = ServerConfig::from_env(|name| std::env::var(name).ok());
+    complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
+    let mut shell = Shell::new(Some(config), std::env::vars());
+    let result = go(&mut shell, &plan);
+    let ended = shell.shut_down();
+    match result.and(ended) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failed(message)) => {
+            eprintln!("tahti ioc: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
+    for load in &plan.load {
+        match load {
+            Load::Definition(file) => {
+                if plan.verbose {
+                    println!("dbLoadDatabase(\"{file}\")");
+                }
+                shell.load_dbd(file)?;
+            }
+            Load::Records { file, macros } => {
+                if plan.verbose {
+                    println!("dbLoadRecords(\"{file}\", \"{macros}\")");
+                }
+                shell.load_records(file, macros)?;
+            }
+        }
+    }
+    if plan.load.iter().any(|load| matches!(load, Load::Records { .. })) {
+        if plan.verbose {
+            println!("iocInit()");
+        }
+        shell.init()?;
+    }
+    for script in &plan.scripts {
+        if shell.run_file(script)? == End::Exit {
+            return Ok(());
+        }
+    }
+    if plan.interactive {
+        shell.run_stdin();
+        return Ok(());
+    }
+    if !shell.is_running() {
+        return Err(Failed("nothing to do: give a database (-d) or a script that ends with iocInit".into()));
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+fn parse(words: &[String]) -> Result<Plan, String> {
+    let mut plan = Plan { interactive: true, ..Plan::default() };
+    let mut macros = String::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "-D" => plan.load.push(Load::Definition(value()?)),
+            "-d" => plan.load.push(Load::Records { file: value()?, macros: macros.clone() }),
+            "-m" => macros = value()?,
+            "-S" => plan.interactive = false,
+            "-s" => plan.interactive = true,
+            "-v" => plan.verbose = true,
+            "-a" => {
+                return Err(
+                    "-a: access security files are not supported yet; without one everybody may read and write \
+                            on the interfaces that are served (this host only, by default)"
+                        .into(),
+                );
+            }
+            "-x" => return Err("-x: the exit record is not supported; write \"exit\" to standard input instead".into()),
+            other if other.starts_with('-') && other.len() > 1 => {
+                return Err(format!("unknown option {other}: expected one of -d -m -D -S -s -v, see tahti ioc --help"));
+            }
+            script => plan.scripts.push(script.to_owned()),
+        }
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(line: &str) -> Result<Plan, String> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn macros_hold_for_the_databases_behind_them() {
+        let plan = plan("-D x.dbd -m P=A: -d a.db -m P=B: -d b.db -S st.cmd").unwrap();
+        assert_eq!(
+            plan.load,
+            [
+                Load::Definition("x.dbd".into()),
+                Load::Records { file: "a.db".into(), macros: "P=A:".into() },
+                Load::Records { file: "b.db".into(), macros: "P=B:".into() },
+            ]
+        );
+        assert_eq!((plan.interactive, plan.scripts), (false, vec!["st.cmd".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_by_name() {
+        assert!(plan("-a x.acf").unwrap_err().contains("access security"));
+        assert!(plan("-q").unwrap_err().contains("-q"));
+        assert!(plan("-d").unwrap_err().contains("needs a value"));
+    }
+}

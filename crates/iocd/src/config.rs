@@ -1,0 +1,151 @@
+//! What the environment says about Channel Access: EPICS' own variables.
+
+use base::DurNs;
+use std::net::{Ipv4Addr, SocketAddrV4, ToSocketAddrs};
+
+/// How a server reaches the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Addresses to listen on; loopback alone unless `EPICS_CAS_INTF_ADDR_LIST` says otherwise.
+    pub interfaces: Vec<Ipv4Addr>,
+    /// UDP and preferred TCP port.
+    pub port: u16,
+    /// Where beacons go.
+    pub beacons: Vec<SocketAddrV4>,
+    /// Longest gap between beacons.
+    pub beacon_period: DurNs,
+    /// Clients whose searches are passed over.
+    pub ignored: Vec<Ipv4Addr>,
+    /// Largest message, when `EPICS_CA_AUTO_ARRAY_BYTES=NO`.
+    pub message_bytes: Option<usize>,
+}
+
+/// A word of the environment that could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint(pub String);
+
+impl ServerConfig {
+    /// Reads the variables; what cannot be used is reported and its default taken.
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<Complaint>) {
+        let mut complaints = Vec::new();
+        let first = |names: &[&str]| {
+            names
+                .iter()
+                .find_map(|name| get(name).filter(|text| !text.trim().is_empty()).map(|text| (name.to_string(), text)))
+        };
+        let port_of = |names: &[&str], default: u16, complaints: &mut Vec<Complaint>| match first(names) {
+            None => default,
+            Some((name, text)) => text.trim().parse().ok().filter(|port| *port > 1024).unwrap_or_else(|| {
+                complaints.push(Complaint(format!("{name}={text}: expected a port above 1024, using {default}")));
+                default
+            }),
+        };
+        let port = port_of(&["EPICS_CAS_SERVER_PORT", "EPICS_CA_SERVER_PORT"], ca::wire::SERVER_PORT, &mut complaints);
+        let repeater =
+            port_of(&["EPICS_CAS_BEACON_PORT", "EPICS_CA_REPEATER_PORT"], ca::wire::REPEATER_PORT, &mut complaints);
+        let list = |name: &str, port: u16, complaints: &mut Vec<Complaint>| {
+            get(name).map(|text| addresses(name, &text, port, complaints)).filter(|list| !list.is_empty())
+        };
+        let interfaces = list("EPICS_CAS_INTF_ADDR_LIST", 0, &mut complaints)
+            .map_or_else(|| vec![Ipv4Addr::LOCALHOST], |list| list.iter().map(|address| *address.ip()).collect());
+        let beacons = list("EPICS_CAS_BEACON_ADDR_LIST", repeater, &mut complaints)
+            .or_else(|| list("EPICS_CA_ADDR_LIST", repeater, &mut Vec::new()).map(|list| at_port(&list, repeater)))
+            .unwrap_or_else(|| vec![SocketAddrV4::new(Ipv4Addr::LOCALHOST, repeater)]);
+        let period = first(&["EPICS_CAS_BEACON_PERIOD", "EPICS_CA_BEACON_PERIOD"]);
+        let beacon_period = match period {
+            None => DurNs::from_secs(15),
+            Some((name, text)) => match text.trim().parse::<f64>() {
+                Ok(seconds) if (0.1..1e6).contains(&seconds) => DurNs((seconds * 1e9) as i64),
+                _ => {
+                    complaints.push(Complaint(format!("{name}={text}: expected seconds from 0.1 up, using 15")));
+                    DurNs::from_secs(15)
+                }
+            },
+        };
+        let ignored = list("EPICS_CAS_IGNORE_ADDR_LIST", 0, &mut complaints)
+            .unwrap_or_default()
+            .iter()
+            .map(|address| *address.ip())
+            .collect();
+        let fixed = get("EPICS_CA_AUTO_ARRAY_BYTES").is_some_and(|text| text.trim().eq_ignore_ascii_case("no"));
+        let message_bytes = fixed.then(|| {
+            get("EPICS_CA_MAX_ARRAY_BYTES")
+                .and_then(|text| text.trim().parse::<usize>().ok())
+                .unwrap_or(16_384)
+                .max(16_384)
+                + 128
+        });
+        (Self { interfaces, port, beacons, beacon_period, ignored, message_bytes }, complaints)
+    }
+}
+
+fn at_port(list: &[SocketAddrV4], port: u16) -> Vec<SocketAddrV4> {
+    list.iter().map(|address| SocketAddrV4::new(*address.ip(), port)).collect()
+}
+
+/// Addresses divided by blanks, each with or without a port; host names are looked up once.
+pub fn addresses(name: &str, text: &str, port: u16, complaints: &mut Vec<Complaint>) -> Vec<SocketAddrV4> {
+    let mut all = Vec::new();
+    for word in text.split_whitespace() {
+        let (host, port) = match word.rsplit_once(':') {
+            Some((host, digits)) => (host, digits.parse().unwrap_or(port)),
+            None => (word, port),
+        };
+        let found = match host.parse::<Ipv4Addr>() {
+            Ok(address) => Some(address),
+            Err(_) => (host, port).to_socket_addrs().ok().and_then(|mut found| {
+                found.find_map(|address| match address.ip() {
+                    std::net::IpAddr::V4(address) => Some(address),
+                    std::net::IpAddr::V6(_) => None,
+                })
+            }),
+        };
+        match found {
+            Some(address) => all.push(SocketAddrV4::new(address, port)),
+            None => {
+                complaints.push(Complaint(format!("{name}: \"{word}\" is no IPv4 address and no known host, left out")))
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(vars: &[(&str, &str)]) -> (ServerConfig, Vec<Complaint>) {
+        ServerConfig::from_env(|name| vars.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned()))
+    }
+
+    #[test]
+    fn without_variables_only_this_host_is_served() {
+        let (config, complaints) = read(&[]);
+        assert_eq!((config.interfaces, config.port), (vec![Ipv4Addr::LOCALHOST], 5064));
+        assert_eq!(config.beacons, ["127.0.0.1:5065".parse().unwrap()]);
+        assert!(complaints.is_empty());
+    }
+
+    #[test]
+    fn the_servers_variables_win_over_the_general_ones() {
+        let (config, _) = read(&[
+            ("EPICS_CA_SERVER_PORT", "6000"),
+            ("EPICS_CAS_SERVER_PORT", "7000"),
+            ("EPICS_CAS_INTF_ADDR_LIST", "0.0.0.0"),
+            ("EPICS_CA_REPEATER_PORT", "6001"),
+            ("EPICS_CA_ADDR_LIST", "10.0.0.255:9999"),
+            ("EPICS_CA_AUTO_ARRAY_BYTES", "NO"),
+            ("EPICS_CA_MAX_ARRAY_BYTES", "100000"),
+        ]);
+        assert_eq!((config.port, config.interfaces), (7000, vec![Ipv4Addr::UNSPECIFIED]));
+        assert_eq!(config.beacons, ["10.0.0.255:6001".parse().unwrap()]);
+        assert_eq!(config.message_bytes, Some(100_128));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let (config, complaints) = read(&[("EPICS_CA_SERVER_PORT", "80"), ("EPICS_CAS_BEACON_PERIOD", "soon")]);
+        assert_eq!((config.port, complaints.len()), (5064, 2));
+        assert!(complaints[0].0.contains("EPICS_CA_SERVER_PORT=80"), "{complaints:?}");
+    }
+}

@@ -1,0 +1,363 @@
+//! The commands, one row each.
+
+use super::{End, Failed, OnError, Shell, report};
+use crate::engine::Engine;
+use base::Quantile;
+use db::Db;
+use std::fmt::Write as _;
+
+/// What a command comes to.
+type Outcome = Result<Option<End>, Failed>;
+
+/// A command.
+pub(super) struct Command {
+    pub(super) name: &'static str,
+    arguments: &'static str,
+    what: &'static str,
+    pub(super) run: fn(&mut Shell, &[String]) -> Outcome,
+}
+
+/// Variables that `var` knows: name, value at start, what it does.
+pub(super) const VARIABLES: &[(&str, f64, &str)] = &[
+    ("stampEachRecord", 0.0, "1: each record reads the clock as C's IOC does; 0: once per processing pass"),
+    ("dbRecordsOnceOnly", 0.0, "accepted; repeated records always add to the first"),
+    ("dbThreadRealtimeLock", 1.0, "accepted; memory is locked by the plant's settings"),
+    ("callbackParallelThreadsDefault", 1.0, "accepted; callbacks run on the engine thread"),
+];
+
+macro_rules! command {
+    ($name:literal, $arguments:literal, $what:literal, $run:expr) => {
+        Command { name: $name, arguments: $arguments, what: $what, run: $run }
+    };
+}
+
+/// All commands by name; `exit` is the interpreter's own.
+pub(super) const COMMANDS: &[Command] = &[
+    command!("cd", "folder", "changes the working folder", |_, args| {
+        std::env::set_current_dir(arg(args, 0)).map_err(|error| Failed(format!("cd {}: {error}", arg(args, 0))))?;
+        Ok(None)
+    }),
+    command!("casr", "[level]", "Channel Access clients: who, what, how much", |shell, args| {
+        let level = number(args, 0);
+        let text = shell.with_engine(move |engine| clients(engine, level))?;
+        said(shell, &text)
+    }),
+    command!("coreRelease", "", "the version", |shell, _| {
+        said(shell, &format!("## tahti {}", env!("CARGO_PKG_VERSION")))
+    }),
+    command!("date", "", "the time", |shell, _| { said(shell, &format!("{} UTC", crate::engine::wall())) }),
+    command!("dbDeleteRecord", "record", "removes a record; its clients are told", |shell, args| {
+        let name = arg(args, 0).to_owned();
+        shell.with_engine(move |engine| engine.remove_record(&name))?.map_err(Failed)?;
+        Ok(None)
+    }),
+    command!("dbLoadDatabase", "file [path [macros]]", "loads menus and breakpoint tables of a .dbd", |shell, args| {
+        shell.load_dbd(needed(args, "dbLoadDatabase file")?).map(|()| None)
+    }),
+    command!("dbLoadRecords", "file [macros]", "loads records, also while the IOC runs", |shell, args| {
+        shell.load_records(needed(args, "dbLoadRecords file [macros]")?, arg(args, 1)).map(|()| None)
+    }),
+    command!("dbStateClear", "name", "sets a state to false", |shell, args| state(shell, args, false)),
+    command!("dbStateCreate", "name", "makes a state", |shell, args| state(shell, args, false)),
+    command!("dbStateSet", "name", "sets a state to true", |shell, args| state(shell, args, true)),
+    command!("dbStateShow", "name [level]", "a state's value", |shell, args| {
+        let name = arg(args, 0).to_owned();
+        let state = shell.with_db(move |db, _| db.state(&name))?;
+        match state {
+            Some(on) => said(shell, if on { "TRUE" } else { "FALSE" }),
+            None => Err(Failed(format!("there is no state \"{}\"", arg(args, 0)))),
+        }
+    }),
+    command!("dbStateShowAll", "[level]", "all states", |shell, _| {
+        about(shell, |db| {
+            db.states().fold(String::new(), |mut out, (name, on)| {
+                let _ = writeln!(out, "id {name}: {}", if on { "TRUE" } else { "FALSE" });
+                out
+            })
+        })
+    }),
+    command!("dbgf", "field", "reads a field", |shell, args| {
+        let name = needed(args, "dbgf field")?.to_owned();
+        about(shell, move |db| report::field(db, &name))
+    }),
+    command!("dbgrep", "pattern", "names of records that match", |shell, args| {
+        let pattern = needed(args, "dbgrep pattern")?.to_owned();
+        about(shell, move |db| report::matching(db, &pattern))
+    }),
+    command!("dbl", "[type [fields]]", "names of records", |shell, args| {
+        let (of_type, fields) = (arg(args, 0).to_owned(), args.get(1..).unwrap_or_default().join(" "));
+        about(shell, move |db| report::names(db, &of_type, &fields))
+    }),
+    command!("dbla", "[pattern]", "aliases", |shell, args| {
+        let pattern = arg(args, 0).to_owned();
+        about(shell, move |db| report::aliases(db, &pattern))
+    }),
+    command!("dbnr", "[verbose]", "how many records of each type", |shell, _| about(shell, |db| report::counts(db))),
+    command!("dbpf", "field value", "writes a field and reads it back", |shell, args| {
+        let name = needed(args, "dbpf field value")?.to_owned();
+        let value = arg(args, 1).to_owned();
+        let text = shell.with_db(move |db, now| match db.find(&name) {
+            Err(error) => Err(error.to_string()),
+            Ok(channel) => db
+                .put_text(&channel, &value, now)
+                .map_err(|error| format!("{name}: {error}"))
+                .map(|()| report::field(db, &name)),
+        })?;
+        said(shell, &text.map_err(Failed)?)
+    }),
+    command!("dbpr", "record [level]", "a record's fields", |shell, args| {
+        let (name, level) = (needed(args, "dbpr record [level]")?.to_owned(), number(args, 1));
+        about(shell, move |db| report::record(db, &name, level as u8))
+    }),
+    command!("dbtgf", "field", "reads a field", |shell, args| {
+        let name = needed(args, "dbtgf field")?.to_owned();
+        about(shell, move |db| report::field(db, &name))
+    }),
+    command!("dbtr", "record", "processes a record and shows it", |shell, args| {
+        let name = needed(args, "dbtr record")?.to_owned();
+        let text = shell.with_db(move |db, now| match db.find(&name) {
+            Err(error) => Err(error.to_string()),
+            Ok(channel) => {
+                db.process(channel.record, now);
+                Ok(report::record(db, &name, 3))
+            }
+        })?;
+        said(shell, &text.map_err(Failed)?)
+    }),
+    command!("echo", "text", "prints", |shell, args| said(shell, &args.join(" "))),
+    command!("epicsEnvSet", "name value", "sets a variable", |shell, args| {
+        let name = needed(args, "epicsEnvSet name value")?.to_owned();
+        shell.env.insert(name, arg(args, 1).to_owned());
+        Ok(None)
+    }),
+    command!("epicsEnvShow", "[pattern]", "the variables", |shell, _| {
+        let text = shell.env.iter().fold(String::new(), |mut out, (name, value)| {
+            let _ = writeln!(out, "{name}={value}");
+            out
+        });
+        said(shell, &text)
+    }),
+    command!("epicsEnvUnset", "name", "removes a variable", |shell, args| {
+        shell.env.remove(arg(args, 0));
+        Ok(None)
+    }),
+    command!("epicsThreadSleep", "seconds", "waits", |_, args| {
+        let seconds: f64 = arg(args, 0).parse().unwrap_or(0.0);
+        std::thread::sleep(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e6)));
+        Ok(None)
+    }),
+    command!("help", "[command]", "the commands", |shell, args| {
+        let wanted = arg(args, 0).trim_end_matches('*').to_owned();
+        let text = if wanted.is_empty() {
+            let names: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
+            format!("{}\nexit\n\nType 'help <command>' to see the arguments of <command>.", names.join("\n"))
+        } else {
+            COMMANDS.iter().filter(|command| command.name.starts_with(&wanted)).fold(
+                String::new(),
+                |mut out, command| {
+                    let _ = writeln!(out, "{} {}\n    {}", command.name, command.arguments, command.what);
+                    out
+                },
+            )
+        };
+        said(shell, &text)
+    }),
+    command!("iocInit", "", "starts the IOC", |shell, _| shell.init().map(|()| None)),
+    command!("iocshCmd", "command", "runs a command", |shell, args| shell.run_line(arg(args, 0))),
+    command!("iocshLoad", "file [macros]", "runs a script with macros", |shell, args| {
+        with_macros(shell, arg(args, 1), |shell| {
+            shell.run_file(arg(args, 0)).map(|end| (end == End::Exit).then_some(end))
+        })
+    }),
+    command!("iocshRun", "command [macros]", "runs a command with macros", |shell, args| {
+        with_macros(shell, arg(args, 1), |shell| shell.run_line(arg(args, 0)))
+    }),
+    command!("on", "error continue|break|halt|wait [seconds]", "what a script does after a failure", |shell, args| {
+        shell.on_error = match (arg(args, 0), arg(args, 1)) {
+            ("error", "continue") => OnError::Continue,
+            ("error", "break") => OnError::Break,
+            ("error", "halt") => OnError::Halt,
+            ("error", "wait") => OnError::Wait(number(args, 2).max(1)),
+            _ => return Err("usage: on error continue|break|halt|wait [seconds]".into()),
+        };
+        Ok(None)
+    }),
+    command!("postEvent", "name", "posts an event", |shell, args| {
+        let name = arg(args, 0).to_owned();
+        shell.with_db(move |db, _| db.post_event(&name))?;
+        Ok(None)
+    }),
+    command!("pwd", "", "the working folder", |shell, _| {
+        let folder = std::env::current_dir()?;
+        said(shell, &folder.display().to_string())
+    }),
+    command!("scanpel", "[event]", "event lists", |shell, args| {
+        let name = arg(args, 0).to_owned();
+        about(shell, move |db| report::events(db, &name))
+    }),
+    command!("scanppl", "[rate]", "periodic scans with their records, over-runs and lateness", |shell, _| {
+        let text = shell.with_engine(|engine| {
+            let over: Vec<(u16, u64)> = engine.scans.iter().map(|scan| (scan.index, scan.overruns)).collect();
+            let overruns =
+                |index: u16| over.iter().find(|(known, _)| *known == index).map_or(0, |(_, overruns)| *overruns);
+            let mut text = report::scans(&engine.store.db, overruns);
+            for scan in engine.scans.iter().filter(|scan| scan.lateness.count() > 0) {
+                let _ = writeln!(
+                    text,
+                    "scan '{}': lateness {} duration {}",
+                    scan.name,
+                    spread(&scan.lateness),
+                    spread(&scan.duration)
+                );
+            }
+            text
+        })?;
+        said(shell, &text)
+    }),
+    command!("system", "command", "runs a program of the operating system", |_, args| {
+        let status = std::process::Command::new("/bin/sh").arg("-c").arg(arg(args, 0)).status()?;
+        if status.success() { Ok(None) } else { Err(Failed(format!("system: {status}"))) }
+    }),
+    command!("var", "[name [value]]", "variables of the interpreter", |shell, args| {
+        let name = arg(args, 0);
+        if name.is_empty() {
+            let text = VARIABLES.iter().fold(String::new(), |mut out, (name, _, what)| {
+                let value = shell.vars.get(name).copied().unwrap_or_default();
+                let _ = writeln!(out, "{name} = {value}    {what}");
+                out
+            });
+            return said(shell, &text);
+        }
+        let Some(known) = VARIABLES.iter().find(|(known, ..)| *known == name) else {
+            return Err(Failed(format!("var: there is no variable \"{name}\"")));
+        };
+        if let Some(value) = args.get(1) {
+            let value = value.parse().map_err(|_| Failed(format!("var {name}: \"{value}\" is no number")))?;
+            shell.vars.insert(known.0, value);
+            if known.0 == "stampEachRecord" {
+                let clock: Option<fn() -> base::Stamp> = (value != 0.0).then_some(crate::engine::wall);
+                shell.with_db(move |db, _| db.stamp_each_record(clock))?;
+            }
+            return Ok(None);
+        }
+        let value = shell.vars.get(known.0).copied().unwrap_or_default();
+        said(shell, &format!("{name} = {value}"))
+    }),
+];
+
+fn arg(args: &[String], index: usize) -> &str {
+    args.get(index).map_or("", String::as_str)
+}
+
+fn needed<'a>(args: &'a [String], usage: &str) -> Result<&'a str, Failed> {
+    args.first().map(String::as_str).filter(|word| !word.is_empty()).ok_or_else(|| Failed(format!("usage: {usage}")))
+}
+
+fn number(args: &[String], index: usize) -> u64 {
+    arg(args, index).parse().unwrap_or(0)
+}
+
+fn said(shell: &mut Shell, text: &str) -> Outcome {
+    if !text.is_empty() {
+        shell.print(text);
+    }
+    Ok(None)
+}
+
+fn about(shell: &mut Shell, report: impl FnOnce(&mut Db) -> String + Send + 'static) -> Outcome {
+    let text = shell.with_db(move |db, _| report(db))?;
+    said(shell, &text)
+}
+
+fn state(shell: &mut Shell, args: &[String], on: bool) -> Outcome {
+    let name = needed(args, "dbStateSet name")?.to_owned();
+    shell.with_db(move |db, _| db.set_state(&name, on))?;
+    Ok(None)
+}
+
+/// Runs something with further variables and takes them back.
+fn with_macros(shell: &mut Shell, macros: &str, run: impl FnOnce(&mut Shell) -> Outcome) -> Outcome {
+    let before = shell.env.clone();
+    for pair in macros.split(',').filter(|pair| !pair.trim().is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or_else(|| Failed(format!("\"{pair}\": expected NAME=VALUE")))?;
+        shell.env.insert(name.trim().to_owned(), value.to_owned());
+    }
+    let result = run(shell);
+    shell.env = before;
+    result
+}
+
+fn spread(times: &base::Histogram) -> String {
+    let at = |num, den| match times.quantile(num, den) {
+        Quantile::At(time) => time.to_string(),
+        Quantile::Beyond(time) => format!("over {time}"),
+        Quantile::Empty => "-".into(),
+    };
+    format!("p50 {} p99 {} max {}", at(1, 2), at(99, 100), times.max().unwrap_or_default())
+}
+
+/// `casr`: the server and its clients.
+fn clients(engine: &mut Engine, level: u64) -> String {
+    let mut out = String::from("Channel Access Server V4.13\n");
+    let (mut circuits, mut channels) = (0, 0);
+    let mut each = String::new();
+    for (_, circuit) in engine.server.circuits() {
+        circuits += 1;
+        channels += circuit.channels;
+        let _ = writeln!(
+            each,
+            "    {}@{}: V4.{}, priority {}, {} channels, {} subscriptions",
+            circuit.user, circuit.host, circuit.minor, circuit.priority, circuit.channels, circuit.subscriptions
+        );
+        if level > 1 {
+            let _ = writeln!(
+                each,
+                "        {} requests, {} updates, {} replaced, {} errors, {} bytes wait{}",
+                circuit.counters.requests,
+                circuit.counters.updates,
+                circuit.counters.replaced,
+                circuit.counters.errors,
+                circuit.unsent,
+                if circuit.events_off { ", updates stopped by the client" } else { "" }
+            );
+        }
+    }
+    if circuits == 0 {
+        out.push_str("No clients connected.\n");
+    } else {
+        let _ = writeln!(out, "{circuits} clients connected, {channels} channels");
+        if level > 0 {
+            out.push_str(&each);
+        }
+    }
+    if level > 0 {
+        let _ = writeln!(out, "Circuits on port {}", engine.net.tcp_port);
+        let counters = engine.server.counters();
+        let _ = writeln!(
+            out,
+            "{} names searched, {} found; {} requests, {} updates, {} replaced, {} errors, {} connections refused",
+            engine.searches.asked,
+            engine.searches.found,
+            counters.requests,
+            counters.updates,
+            counters.replaced + engine.store.replaced(),
+            counters.errors,
+            engine.net.refused
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::COMMANDS;
+
+    #[test]
+    fn commands_stand_in_order_and_once() {
+        let names: Vec<String> = COMMANDS.iter().map(|command| command.name.to_lowercase()).collect();
+        let mut sorted = names.clone();
+        sorted.sort();
+        sorted.dedup();
+        assert_eq!(names.len(), sorted.len());
+    }
+}

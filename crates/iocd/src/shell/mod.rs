@@ -1,0 +1,384 @@
+//! The command interpreter: EPICS' `iocsh` as far as users type it.
+//!
+//! It runs on the thread that reads the commands. Before `iocInit` it holds the database, afterwards it asks
+//! the engine thread.
+
+mod commands;
+mod report;
+mod words;
+
+use crate::config::ServerConfig;
+use crate::engine::{self, Engine, Mailbox};
+use db::{Db, Macros, Now};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+/// How deep scripts may call scripts.
+const DEPTH_MAX: u32 = 20;
+/// Largest script or database file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// What a script does after a command that failed (`on error`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnError {
+    Continue,
+    Break,
+    Halt,
+    Wait(u64),
+}
+
+/// Where the database is.
+enum Place {
+    Building(Box<Db>),
+    Running(Mailbox, JoinHandle<io::Result<()>>),
+    /// The engine could not be started, or has ended.
+    Gone,
+}
+
+/// Why a command failed; printed for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed(pub String);
+
+impl<T: ToString> From<T> for Failed {
+    fn from(error: T) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// What reading commands came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// There are no more.
+    Input,
+    /// `exit` was given.
+    Exit,
+}
+
+/// The interpreter with its variables and its IOC.
+pub struct Shell {
+    place: Place,
+    config: Option<ServerConfig>,
+    env: BTreeMap<String, String>,
+    vars: BTreeMap<&'static str, f64>,
+    on_error: OnError,
+    depth: u32,
+    commands: &'static [commands::Command],
+    /// Output of the running command, when it goes to a file.
+    output: Option<fs::File>,
+    /// Commands that failed so far.
+    pub failures: u64,
+}
+
+impl Shell {
+    /// An interpreter with an empty database; `config` says where to serve it, `env` is the environment.
+    #[must_use]
+    pub fn new(config: Option<ServerConfig>, env: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self {
+            place: Place::Building(Box::new(Db::new())),
+            config,
+            env: env.into_iter().collect(),
+            vars: commands::VARIABLES.iter().map(|(name, value, _)| (*name, *value)).collect(),
+            on_error: OnError::Continue,
+            depth: 0,
+            commands: commands::COMMANDS,
+            output: None,
+            failures: 0,
+        }
+    }
+
+    /// Whether the IOC runs.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        matches!(self.place, Place::Running(..))
+    }
+
+    /// Loads a database file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is malformed; the error names file, line and column.
+    pub fn load_records(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
+        let text = self.read_file(path)?;
+        let mut macros = Macros::parse(macros);
+        for (name, value) in &self.env {
+            if macros.get(name).is_none() {
+                macros.set(name, value);
+            }
+        }
+        let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
+        let file = path.to_owned();
+        self.with_db(move |db, now| {
+            let loaded = db.load_records(&text, &file, &macros, &mut |name| included(&folder, name));
+            // A running IOC takes new records up at once.
+            if loaded.is_ok() && db_is_running(db) {
+                db.init(now);
+            }
+            loaded.map_err(Failed::from)
+        })??;
+        self.print_notices()
+    }
+
+    /// Loads a database definition: its menus and breakpoint tables.
+    ///
+    /// # Errors
+    /// When it cannot be read or is malformed.
+    pub fn load_dbd(&mut self, path: &str) -> Result<(), Failed> {
+        let text = self.read_file(path)?;
+        let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
+        let file = path.to_owned();
+        self.with_db(move |db, _| {
+            db.load_dbd(&text, &file, &mut |name| included(&folder, name)).map_err(Failed::from)
+        })??;
+        self.print_notices()
+    }
+
+    /// Starts the IOC.
+    ///
+    /// # Errors
+    /// When it runs already, or cannot listen.
+    pub fn init(&mut self) -> Result<(), Failed> {
+        let Place::Building(mut db) = std::mem::replace(&mut self.place, Place::Gone) else {
+            return Err("iocInit: the IOC runs already".into());
+        };
+        eprintln!("Starting iocInit");
+        eprintln!("############################################################################");
+        eprintln!("## tahti {}", env!("CARGO_PKG_VERSION"));
+        eprintln!("############################################################################");
+        for (name, value) in &self.env {
+            db.set_environment(name, value);
+        }
+        if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {
+            db.stamp_each_record(Some(engine::wall));
+        }
+        db.init(engine::now());
+        let config = self.config.clone();
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || {
+            let (mut engine, mailbox) = match Engine::new(*db, config) {
+                Ok(made) => made,
+                Err(error) => {
+                    let _ = ready.send(Err(error.to_string()));
+                    return Ok(());
+                }
+            };
+            let _ = ready.send(Ok((mailbox, engine.net.port_taken.then_some(engine.net.tcp_port))));
+            engine.run()
+        })?;
+        let (mailbox, other_port) = started.recv().map_err(|_| Failed("the engine thread ended at once".into()))??;
+        self.place = Place::Running(mailbox, thread);
+        if let Some(port) = other_port {
+            eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");
+        }
+        eprintln!("iocRun: All initialization complete");
+        self.print_notices()
+    }
+
+    /// Runs a script file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or when a command in it fails and `on error` says to stop.
+    pub fn run_file(&mut self, path: &str) -> Result<End, Failed> {
+        let text = self.read_file(path)?;
+        if self.depth >= DEPTH_MAX {
+            return Err(Failed(format!("{path}: scripts call each other more than {DEPTH_MAX} deep")));
+        }
+        self.depth += 1;
+        let outer = std::mem::replace(&mut self.on_error, OnError::Continue);
+        let result = self.run_lines(path, &text);
+        self.on_error = outer;
+        self.depth -= 1;
+        result
+    }
+
+    fn run_lines(&mut self, path: &str, text: &str) -> Result<End, Failed> {
+        for (number, line) in text.lines().enumerate() {
+            if !line.trim_start().starts_with("#-") {
+                self.print(line);
+            }
+            match self.run_line(line) {
+                Ok(Some(end)) => return Ok(end),
+                Ok(None) => {}
+                Err(Failed(error)) => {
+                    self.failures += 1;
+                    eprintln!("{path} line {}: {error}", number + 1);
+                    match self.on_error {
+                        OnError::Continue => {}
+                        OnError::Break => return Err(Failed(format!("{path}: stopped at line {}", number + 1))),
+                        OnError::Halt => loop {
+                            std::thread::park();
+                        },
+                        OnError::Wait(seconds) => std::thread::sleep(std::time::Duration::from_secs(seconds)),
+                    }
+                }
+            }
+        }
+        Ok(End::Input)
+    }
+
+    /// Reads commands from standard input until there are no more.
+    pub fn run_stdin(&mut self) -> End {
+        let stdin = io::stdin();
+        let prompt = self.env.get("IOCSH_PS1").cloned().unwrap_or_else(|| "epics> ".into());
+        loop {
+            print!("{prompt}");
+            let _ = io::stdout().flush();
+            let mut line = String::new();
+            match stdin.lock().read_line(&mut line) {
+                Ok(0) => {
+                    if stdin.is_terminal() {
+                        println!();
+                    }
+                    return End::Input;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    eprintln!("standard input: {error}");
+                    return End::Input;
+                }
+            }
+            match self.run_line(line.trim_end_matches(['\n', '\r'])) {
+                Ok(Some(end)) => return end,
+                Ok(None) => {}
+                Err(Failed(error)) => {
+                    self.failures += 1;
+                    eprintln!("{error}");
+                }
+            }
+        }
+    }
+
+    /// Runs one line.
+    fn run_line(&mut self, line: &str) -> Result<Option<End>, Failed> {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(None);
+        }
+        let mut macros = Macros::default();
+        self.env.iter().for_each(|(name, value)| macros.set(name, value));
+        let (expanded, missing) = macros.expand(line);
+        if let Some(name) = missing.first() {
+            return Err(Failed(format!("macro \"{name}\" is not defined (in: {line})")));
+        }
+        let taken = words::split(&expanded)?;
+        if let Some(file) = &taken.input {
+            return self.run_file(file).map(|end| (end == End::Exit).then_some(End::Exit));
+        }
+        let Some(name) = taken.words.first().cloned() else { return Ok(None) };
+        if name == "exit" {
+            return Ok(Some(End::Exit));
+        }
+        let Some(command) = self.commands.iter().find(|command| command.name == name) else {
+            return Err(Failed(format!("Command {name} not found.")));
+        };
+        if let Some((path, append)) = &taken.output {
+            let file = fs::OpenOptions::new().create(true).write(true).append(*append).truncate(!append).open(path);
+            self.output = Some(file.map_err(|error| Failed(format!("{path}: {error}")))?);
+        }
+        let result = (command.run)(self, &taken.words[1..]);
+        self.output = None;
+        result
+    }
+
+    /// Ends the IOC and waits for its thread.
+    ///
+    /// # Errors
+    /// What ended the engine before.
+    pub fn shut_down(&mut self) -> Result<(), Failed> {
+        if let Place::Running(mailbox, thread) = std::mem::replace(&mut self.place, Place::Gone) {
+            let _ = mailbox.ask(Engine::stop);
+            thread.join().map_err(|_| Failed("the engine thread panicked".into()))??;
+        }
+        Ok(())
+    }
+
+    /// Does something with the database, wherever it is.
+    fn with_db<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Db, Now) -> T + Send + 'static,
+    ) -> Result<T, Failed> {
+        match &mut self.place {
+            Place::Building(db) => Ok(work(db, engine::now())),
+            Place::Running(mailbox, _) => mailbox
+                .ask(move |engine| {
+                    let now = engine.store.now;
+                    let result = work(&mut engine.store.db, now);
+                    engine.plan_scans();
+                    result
+                })
+                .ok_or_else(|| Failed("the IOC has ended".into())),
+            Place::Gone => Err("the IOC has ended".into()),
+        }
+    }
+
+    /// Does something with the running engine.
+    fn with_engine<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> Result<T, Failed> {
+        match &self.place {
+            Place::Running(mailbox, _) => mailbox.ask(work).ok_or_else(|| Failed("the IOC has ended".into())),
+            _ => Err("the IOC does not run yet: iocInit first".into()),
+        }
+    }
+
+    /// Prints what the database has to say.
+    fn print_notices(&mut self) -> Result<(), Failed> {
+        let (notices, output) = self.with_db(|db, _| (db.take_notices(), db.take_output()))?;
+        notices.iter().for_each(|notice| eprintln!("{}", notice.0));
+        output.iter().for_each(|(_, text)| print!("{text}"));
+        Ok(())
+    }
+
+    /// Prints a command's output where it belongs.
+    fn print(&mut self, text: &str) {
+        let text = if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") };
+        let written = match &mut self.output {
+            Some(file) => file.write_all(text.as_bytes()),
+            None => {
+                let mut out = io::stdout();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            }
+        };
+        if let Err(error) = written
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            eprintln!("output: {error}");
+        }
+    }
+
+    fn read_file(&self, path: &str) -> Result<String, Failed> {
+        let found = self.find_file(path);
+        let size = fs::metadata(&found).map_err(|error| Failed(format!("{path}: {error}")))?.len();
+        if size > FILE_BYTES_MAX {
+            return Err(Failed(format!("{path}: {size} bytes, at most {FILE_BYTES_MAX} are read")));
+        }
+        let bytes = fs::read(&found).map_err(|error| Failed(format!("{path}: {error}")))?;
+        Ok(match String::from_utf8(bytes) {
+            Ok(text) => text,
+            // Old files hold Latin 1 (degree signs in EGU): each byte is then a character.
+            Err(error) => error.as_bytes().iter().map(|byte| char::from(*byte)).collect(),
+        })
+    }
+
+    /// A file, looked for in `EPICS_DB_INCLUDE_PATH` when its name has no folder.
+    fn find_file(&self, path: &str) -> PathBuf {
+        let plain = PathBuf::from(path);
+        if plain.exists() || path.contains('/') {
+            return plain;
+        }
+        let folders = self.env.get("EPICS_DB_INCLUDE_PATH").map_or("", String::as_str);
+        folders.split(':').map(|folder| Path::new(folder).join(path)).find(|found| found.exists()).unwrap_or(plain)
+    }
+}
+
+/// The text of a file that another one includes.
+fn included(folder: &Path, name: &str) -> Option<String> {
+    [folder.join(name), PathBuf::from(name)].iter().find_map(|path| fs::read_to_string(path).ok())
+}
+
+/// Whether the database has been initialised.
+fn db_is_running(db: &Db) -> bool {
+    db.scans().iter().any(|scan| scan.records > 0) || db.next_deadline().is_some()
+}

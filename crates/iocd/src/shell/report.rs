@@ -1,0 +1,326 @@
+//! What the commands print about the database, in EPICS' columns.
+
+use base::{FieldType, Scalar, Value};
+use ca::text::c_general;
+use db::{Db, RecId};
+use std::fmt::Write as _;
+
+/// `dbl`: names of records, of one type or all, by type; with the values of some fields.
+pub(super) fn names(db: &mut Db, of_type: &str, fields: &str) -> String {
+    let mut records: Vec<RecId> = db.records().collect();
+    if !matches!(of_type, "" | "*") {
+        records.retain(|record| db.type_name(*record) == of_type);
+        if records.is_empty() {
+            return "No record type\n".into();
+        }
+    }
+    records.sort_by(|a, b| db.type_name(*a).cmp(db.type_name(*b)));
+    let mut out = String::new();
+    for record in records {
+        let name = db.name_of(record).to_owned();
+        out.push_str(&name);
+        for field in fields.split_whitespace() {
+            let value = match db.find(&format!("{name}.{field}")) {
+                _ if field == "recordType" => Some(db.type_name(record).to_owned()),
+                Ok(channel) => Some(db.get_text(&channel).to_string()),
+                Err(_) => None,
+            };
+            match value {
+                Some(value) => drop(write!(out, ", \"{value}\"")),
+                None => out.push_str(", "),
+            }
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// `dbnr`: how many records of each type.
+pub(super) fn counts(db: &Db) -> String {
+    let mut types: Vec<(String, usize, usize)> = Vec::new();
+    let mut count = |name: &str, records: usize, aliases: usize| match types.iter_mut().find(|entry| entry.0 == name) {
+        Some(entry) => {
+            entry.1 += records;
+            entry.2 += aliases;
+        }
+        None => types.push((name.to_owned(), records, aliases)),
+    };
+    db.records().for_each(|record| count(db.type_name(record), 1, 0));
+    db.aliases().for_each(|(_, record)| count(db.type_name(record), 0, 1));
+    types.sort();
+    let mut out = String::from("Records  Aliases  Record Type\n");
+    for (name, records, aliases) in &types {
+        let _ = writeln!(out, " {records:5}    {aliases:5}    {name}");
+    }
+    let (records, aliases) = types.iter().fold((0, 0), |sum, entry| (sum.0 + entry.1, sum.1 + entry.2));
+    let _ = writeln!(out, "Total {records} records, {aliases} aliases");
+    out
+}
+
+/// `dbgrep`: names that match a pattern.
+pub(super) fn matching(db: &Db, pattern: &str) -> String {
+    let mut out = String::new();
+    for record in db.records().filter(|record| glob(pattern.as_bytes(), db.name_of(*record).as_bytes())) {
+        let _ = writeln!(out, "{}", db.name_of(record));
+    }
+    for (alias, _) in db.aliases().filter(|(alias, _)| glob(pattern.as_bytes(), alias.as_bytes())) {
+        let _ = writeln!(out, "{alias}");
+    }
+    out
+}
+
+/// `dbla`: aliases.
+pub(super) fn aliases(db: &Db, pattern: &str) -> String {
+    let mut out = String::new();
+    for (alias, record) in db.aliases() {
+        if pattern.is_empty() || glob(pattern.as_bytes(), alias.as_bytes()) {
+            let _ = writeln!(out, "{alias} -> {}", db.name_of(record));
+        }
+    }
+    out
+}
+
+/// `*` for any text, `?` for any character.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t, mut star) = (0, 0, None);
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    p = at + 1;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// `dbgf`: a field's value with its type.
+pub(super) fn field(db: &mut Db, name: &str) -> String {
+    let Ok(channel) = db.find(name) else {
+        return format!("PV '{name}' not found\n");
+    };
+    let info = db.info(&channel);
+    let textual = matches!(
+        info.kind,
+        FieldType::Enum | FieldType::Menu | FieldType::Device | FieldType::Link | FieldType::String
+    );
+    let mut tabs = Tabs::new(10);
+    if textual && !info.array {
+        let text = match db.get(&channel, 1) {
+            Value::Scalar(Scalar::String(text)) => text,
+            _ => db.get_text(&channel),
+        };
+        tabs.put(&format!("{:<20}", "DBF_STRING:"));
+        tabs.put(&format!("\"{}\"", text.bytes().escape_ascii()));
+        return tabs.finish();
+    }
+    let value = db.get(&channel, usize::MAX);
+    let kind = dbf(value.kind());
+    match &value {
+        Value::Array(array) if array.is_empty() => tabs.put(&format!("DBF_{kind}[0]: (empty)")),
+        Value::Array(array) if array.len() > 1 => {
+            tabs.put(&format!("DBF_{kind}[{}]:", array.len()));
+            (0..array.len()).filter_map(|index| array.get(index)).for_each(|scalar| tabs.put(&element(scalar)));
+        }
+        value => {
+            tabs.put(&format!("{:<20}", format!("DBF_{kind}:")));
+            tabs.put(&value.get(0).map_or_else(String::new, element));
+        }
+    }
+    tabs.finish()
+}
+
+const fn dbf(kind: FieldType) -> &'static str {
+    match kind {
+        FieldType::I8 => "CHAR",
+        FieldType::U8 => "UCHAR",
+        FieldType::I16 => "SHORT",
+        FieldType::U16 => "USHORT",
+        FieldType::I32 => "LONG",
+        FieldType::U32 => "ULONG",
+        FieldType::I64 => "INT64",
+        FieldType::U64 => "UINT64",
+        FieldType::F32 => "FLOAT",
+        FieldType::F64 => "DOUBLE",
+        _ => "STRING",
+    }
+}
+
+fn element(scalar: Scalar) -> String {
+    match scalar {
+        Scalar::String(text) => format!("\"{}\"", text.bytes().escape_ascii()),
+        Scalar::F64(value) => c_general(value, 12),
+        Scalar::F32(value) => c_general(value.into(), 6),
+        Scalar::I8(value) => format!("{value} = {value:#x}"),
+        Scalar::U8(value) => format!("{value} = {value:#x}"),
+        Scalar::I16(value) => format!("{value} = {value:#x}"),
+        Scalar::U16(value) | Scalar::Enum(value) => format!("{value} = {value:#x}"),
+        Scalar::I32(value) => format!("{value} = {value:#x}"),
+        Scalar::U32(value) => format!("{value} = {value:#x}"),
+        Scalar::I64(value) => format!("{value} = {value:#x}"),
+        Scalar::U64(value) => format!("{value} = {value:#x}"),
+    }
+}
+
+/// `dbpr`: the fields of a record up to a level of interest.
+pub(super) fn record(db: &mut Db, name: &str, interest: u8) -> String {
+    let base = name.split('.').next().unwrap_or_default();
+    let Ok(channel) = db.find(base) else {
+        return format!("PV '{name}' not found\n");
+    };
+    let mut fields: Vec<(String, FieldType)> = db
+        .fields(channel.record)
+        .iter()
+        .filter(|def| def.interest <= interest)
+        .filter_map(|def| Some((def.name.clone(), def.kind?)))
+        .collect();
+    if interest >= 2 {
+        fields.push(("TIME".into(), FieldType::U64));
+    }
+    fields.sort();
+    let mut tabs = Tabs::new(20);
+    for (field, kind) in fields {
+        let text = if field == "TIME" {
+            db.stamp(channel.record).0.to_string()
+        } else {
+            let Ok(channel) = db.find(&format!("{base}.{field}")) else { continue };
+            match (kind, db.get(&channel, 1)) {
+                (FieldType::Link, value) => link(db, &value),
+                (FieldType::Menu | FieldType::Device, _) => db.get_text(&channel).to_string(),
+                (_, Value::Scalar(scalar)) => plain(scalar),
+                (_, Value::Array(_)) => continue,
+            }
+        };
+        tabs.put(&format!("{field:<4}: {text}"));
+    }
+    tabs.finish()
+}
+
+fn link(db: &Db, value: &Value) -> String {
+    let text = match value.get(0) {
+        Some(Scalar::String(text)) => text.to_string(),
+        _ => String::new(),
+    };
+    let target = text.split_whitespace().next().unwrap_or_default();
+    let kind = match text.bytes().next() {
+        None => return "CONSTANT".into(),
+        Some(b'{') => "JSON_LINK",
+        Some(b'@') => "INST_IO",
+        _ if ca::text::parse_double(text.as_bytes()).is_some_and(|(_, len)| len == text.trim_end().len()) => "CONSTANT",
+        _ if db.find(target).is_ok() => "DB_LINK",
+        _ => "CA_LINK",
+    };
+    format!("{kind} {text}")
+}
+
+/// A value as a `.db` file would hold it.
+fn plain(scalar: Scalar) -> String {
+    match scalar {
+        Scalar::F64(value) => c_general(value, 15),
+        Scalar::F32(value) => c_general(value.into(), 7),
+        other => ca::text::scalar(other, 0).to_string(),
+    }
+}
+
+/// `scanppl`: the periodic scans with their records.
+pub(super) fn scans(db: &Db, overruns: impl Fn(u16) -> u64) -> String {
+    let mut out = String::new();
+    for scan in db.scans().iter().filter(|scan| scan.records > 0) {
+        let _ = writeln!(out, "Records with SCAN = '{}' ({} over-runs):", scan.name, overruns(scan.index));
+        for record in db.scan_list(scan.index) {
+            let _ = writeln!(out, "    {:<28}", db.name_of(record));
+        }
+    }
+    out
+}
+
+/// `scanpel`: the event lists.
+pub(super) fn events(db: &Db, wanted: &str) -> String {
+    let mut out = String::new();
+    for (name, records) in
+        db.event_lists().filter(|(name, _)| wanted.is_empty() || glob(wanted.as_bytes(), name.as_bytes()))
+    {
+        let _ = writeln!(out, "Event \"{name}\"");
+        for record in records {
+            let _ = writeln!(out, "    {:<28}", db.name_of(record));
+        }
+    }
+    out
+}
+
+/// Lines of at most 80 columns with entries at tab stops.
+struct Tabs {
+    out: String,
+    line: String,
+    width: usize,
+}
+
+impl Tabs {
+    const fn new(width: usize) -> Self {
+        Self { out: String::new(), line: String::new(), width }
+    }
+
+    fn put(&mut self, text: &str) {
+        if !self.line.is_empty() && self.line.len() + text.len() > 80 {
+            self.flush();
+        }
+        self.line.push_str(text);
+        while self.line.len() < 80 && !self.line.len().is_multiple_of(self.width) {
+            self.line.push(' ');
+        }
+        if self.line.len() >= 80 {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        self.out.push_str(&self.line);
+        self.out.push('\n');
+        self.line.clear();
+    }
+
+    fn finish(mut self) -> String {
+        if !self.line.is_empty() {
+            self.flush();
+        }
+        self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        for (pattern, text, matches) in [
+            ("X:*", "X:ai", true),
+            ("*i", "X:ai", true),
+            ("X:?i", "X:ai", true),
+            ("X:?", "X:ai", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), matches, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn entries_stand_at_tab_stops() {
+        let mut tabs = Tabs::new(10);
+        tabs.put("DBF_DOUBLE:");
+        tabs.put("1.5");
+        assert_eq!(tabs.finish(), "DBF_DOUBLE:         1.5       \n");
+    }
+}

@@ -1,0 +1,99 @@
+//! Lines of the command interpreter: words, quotes, redirections.
+
+/// A line taken apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    /// The command and its arguments.
+    pub(super) words: Vec<String>,
+    /// Take commands from this file.
+    pub(super) input: Option<String>,
+    /// Write the command's output to this file, adding to it or not.
+    pub(super) output: Option<(String, bool)>,
+}
+
+/// Takes a line apart. Words are divided by blanks, commas and brackets; quotes of both kinds hold a word
+/// together, in double ones and outside of quotes a backslash takes the next character as it is.
+///
+/// # Errors
+/// An open quote, or a redirection without a file.
+pub(super) fn split(text: &str) -> Result<Line, String> {
+    let mut line = Line::default();
+    let mut chars = text.chars().peekable();
+    let mut redirect: Option<char> = None;
+    let mut append = false;
+    while let Some(&next) = chars.peek() {
+        if next.is_whitespace() || matches!(next, ',' | '(' | ')') {
+            chars.next();
+            continue;
+        }
+        if matches!(next, '<' | '>') {
+            chars.next();
+            append = next == '>' && chars.next_if_eq(&'>').is_some();
+            if redirect.replace(next).is_some() {
+                return Err("two redirections in a row".into());
+            }
+            continue;
+        }
+        let word = word(&mut chars)?;
+        match redirect.take() {
+            Some('<') => line.input = Some(word),
+            Some(_) => line.output = Some((word, append)),
+            None => line.words.push(word),
+        }
+    }
+    match redirect {
+        Some(sign) => Err(format!("no file after \"{sign}\"")),
+        None => Ok(line),
+    }
+}
+
+fn word(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, String> {
+    let mut word = String::new();
+    let mut quote: Option<char> = None;
+    while let Some(&next) = chars.peek() {
+        match quote {
+            Some(open) if next == open => quote = None,
+            None if matches!(next, '"' | '\'') => quote = Some(next),
+            None if next.is_whitespace() || matches!(next, ',' | '(' | ')' | '<' | '>') => break,
+            _ if next == '\\' => {
+                chars.next();
+                match chars.peek() {
+                    Some(&escaped) => word.push(escaped),
+                    None => word.push('\\'),
+                }
+            }
+            _ => word.push(next),
+        }
+        chars.next();
+    }
+    match quote {
+        Some(open) => Err(format!("unbalanced quote {open}")),
+        None => Ok(word),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_styles_of_calling_are_taken_apart() {
+        for (text, words) in [
+            ("dbLoadRecords(\"a b.db\", \"P=X:,Q=1\")", vec!["dbLoadRecords", "a b.db", "P=X:,Q=1"]),
+            ("dbpf X:ai 5", vec!["dbpf", "X:ai", "5"]),
+            ("dbpf X 'it\\'s'", vec!["dbpf", "X", "it's"]),
+            ("dbpf X \"\"", vec!["dbpf", "X", ""]),
+            ("   ", vec![]),
+        ] {
+            assert_eq!(split(text).unwrap().words, words, "{text}");
+        }
+    }
+
+    #[test]
+    fn redirections_name_their_file() {
+        let line = split("dbl ai >> out.txt").unwrap();
+        assert_eq!((line.words.len(), line.output), (2, Some(("out.txt".into(), true))));
+        assert_eq!(split("< st.cmd").unwrap().input, Some("st.cmd".into()));
+        assert!(split("dbl >").is_err() && split("echo \"a").is_err());
+    }
+}
