@@ -126,6 +126,11 @@ fn a_guest_with_version_1_groups() {
 }
 
 #[test]
+fn a_guest_with_a_real_time_kernel_whose_configuration_is_not_readable() {
+    check("rt-guest", unsteered());
+}
+
+#[test]
 fn a_container_that_nobody_gave_real_time() {
     check("pod", refused());
 }

@@ -69,7 +69,7 @@ impl Check for Cost {
             why: "A loop reads the clock several times a cycle and a polling thread without end. Up to some 100 ns the \
                   read stays in user space; more means a system call, a device, or a hypervisor at each read.",
             source: "ESO, VxWorks on Intel for real-time HPC; vdso(7)",
-            reads: &[],
+            reads: &[CURRENT],
             decides: &[Use::Loop10kHz],
         }
     }
@@ -83,7 +83,14 @@ impl Check for Cost {
             1_001..=10_000 => Finding::note(evidence).reserve(&[Use::Loop10kHz, Use::Polling]),
             _ => Finding::note(evidence).reserve(&[Use::Loop1kHz, Use::Polling]).unfit(&[Use::Loop10kHz]),
         };
-        Ok(finding.remedy(How::Change, "see clocksource: switch to the CPU's own counter"))
+        Ok(match facts.files.text(CURRENT).map(str::trim) {
+            Ok("tsc" | "arch_sys_counter") => finding.remedy(
+                How::Machine,
+                "the counter is the CPU's own, so the machine reads it slowly: an emulated guest, or a hypervisor that \
+                 catches each read",
+            ),
+            _ => finding.remedy(How::Change, "see clocksource: switch to the CPU's own counter"),
+        })
     }
 }
 

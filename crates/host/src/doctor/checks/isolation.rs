@@ -76,9 +76,10 @@ impl Check for NohzFull {
             None => "no CPU is in nohz_full".to_owned(),
         };
         let finding = Finding::note(ticks).reserve(&[Use::Polling]);
-        Ok(match config?.is_set("NO_HZ_FULL") {
-            true => finding.remedy(How::Boot, "add nohz_full=LIST to the boot line for the CPUs that poll"),
-            false => finding
+        // Only a kernel built with the option has the file.
+        Ok(match facts.files.optional(NOHZ_FULL)? {
+            Some(_) => finding.remedy(How::Boot, "add nohz_full=LIST to the boot line for the CPUs that poll"),
+            None => finding
                 .and("the kernel is built without CONFIG_NO_HZ_FULL")
                 .remedy(How::Kernel, "boot a kernel built with CONFIG_NO_HZ_FULL=y, with nohz_full=LIST"),
         })
@@ -111,12 +112,17 @@ impl Check for RcuCallbacks {
         if !cpus.is_empty() {
             return Ok(Finding::fine(format!("CPUs {cpus} leave them to threads")));
         }
-        let config = facts.config()?;
-        if config.is_set("RCU_NOCB_CPU_DEFAULT_ALL") {
+        let config = facts.config();
+        let is_set = |option: &str| config.as_ref().is_ok_and(|config| config.is_set(option));
+        if is_set("RCU_NOCB_CPU_DEFAULT_ALL") {
             return Ok(Finding::fine("all CPUs leave them to threads (CONFIG_RCU_NOCB_CPU_DEFAULT_ALL)"));
         }
+        // Without a configuration to read, the threads themselves betray it.
+        if facts.files.each("/proc/#/comm").any(|task| task.text.starts_with("rcuo")) {
+            return Ok(Finding::fine("some CPUs leave them to threads (rcuo... run)"));
+        }
         let finding = Finding::note("they run where they arise");
-        Ok(match config.is_set("RCU_NOCB_CPU") {
+        Ok(match config.is_err() || is_set("RCU_NOCB_CPU") {
             true => finding.remedy(How::Boot, "add rcu_nocbs=LIST to the boot line for the isolated CPUs"),
             false => finding.remedy(How::Kernel, "boot a kernel built with CONFIG_RCU_NOCB_CPU=y, with rcu_nocbs=LIST"),
         })

@@ -43,7 +43,16 @@ impl Check for Throttling {
                 .remedy(How::Change, "sysctl kernel.sched_rt_runtime_us=950000"));
         }
         let kernel = facts.kernel()?;
-        if kernel >= FAIR_SERVER_SINCE && !facts.config()?.is_set("RT_GROUP_SCHED") {
+        // Where the configuration cannot be read, the worse is assumed, and said.
+        let config = facts.config();
+        let throttles = kernel < FAIR_SERVER_SINCE || config.as_ref().map_or(true, |it| it.is_set("RT_GROUP_SCHED"));
+        let value = match &config {
+            Err(_) if throttles && kernel >= FAIR_SERVER_SINCE => {
+                format!("{value}; if the kernel has RT_GROUP_SCHED (its configuration is not readable)")
+            }
+            _ => value,
+        };
+        if !throttles {
             return Ok(match runtime_us {
                 -1 => Finding::note(format!("{value}: in Linux {kernel} that switches DEADLINE admission control off"))
                     .remedy(How::Change, "sysctl kernel.sched_rt_runtime_us=950000: FIFO threads lose nothing by it"),
