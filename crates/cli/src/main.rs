@@ -3,6 +3,9 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+#[macro_use]
+mod out;
+
 mod check;
 mod control;
 mod doctor;
@@ -37,6 +40,17 @@ enum Command {
     Up(up::Args),
 }
 
+impl Command {
+    /// Whether nothing is lost when the command ends as soon as nobody reads its output.
+    fn only_looks(&self) -> bool {
+        match self {
+            Self::Check(_) | Self::Doctor(_) | Self::Logs(_) | Self::Ps(_) | Self::Top(_) => true,
+            Self::Shield(args) => args.only_looks(),
+            _ => false,
+        }
+    }
+}
+
 /// A command line that is not understood (`EX_USAGE` of sysexits.h): 1 and 2 belong to the commands.
 const USAGE: u8 = 64;
 
@@ -54,6 +68,9 @@ fn main() -> ExitCode {
             return if answer.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
+    if cli.command.only_looks() {
+        sys::signal::end_at_closed_pipe();
+    }
     match cli.command {
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -77,6 +77,13 @@ impl AsFd for SignalFd {
     }
 }
 
+/// Lets the process end, as other programs do, when it writes to a pipe that nobody reads any more. (Rust
+/// programs start with `SIGPIPE` ignored.)
+pub fn end_at_closed_pipe() {
+    // SAFETY: setting a signal to its default action runs no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

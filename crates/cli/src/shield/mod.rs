@@ -69,6 +69,13 @@ struct Wish {
     spare: Vec<i32>,
 }
 
+impl Args {
+    /// Whether the verb writes nothing to the machine.
+    pub(crate) fn only_looks(&self) -> bool {
+        matches!(self.verb, Verb::Plan { .. } | Verb::Verify { .. })
+    }
+}
+
 /// Nothing was done.
 const NOTHING_DONE: u8 = 2;
 
