@@ -4,7 +4,7 @@
 //! kernel may lack the file, an absence.
 
 use crate::error::Result;
-use crate::root::RootDir;
+use crate::kernel::Kernel;
 use base::CpuSet;
 use host::knob;
 use host::proc::cgroup::memberships;
@@ -24,7 +24,7 @@ const CPU: &str = "/sys/devices/system/cpu";
 ///
 /// # Errors
 /// The kernel's, for a file that every machine has.
-pub fn snapshot(root: &RootDir, cpus: &CpuSet) -> Result<Snapshot> {
+pub fn snapshot(root: &impl Kernel, cpus: &CpuSet) -> Result<Snapshot> {
     let mut snapshot = Snapshot {
         boot_id: trimmed(root, "/proc/sys/kernel/random/boot_id").unwrap_or_default(),
         kernel: trimmed(root, "/proc/sys/kernel/osrelease").unwrap_or_default(),
@@ -42,15 +42,15 @@ pub fn snapshot(root: &RootDir, cpus: &CpuSet) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-fn trimmed(root: &RootDir, path: &str) -> Option<String> {
+fn trimmed(root: &impl Kernel, path: &str) -> Option<String> {
     root.read(path).ok().map(|text| text.trim().to_owned())
 }
 
-fn list(root: &RootDir, path: &str) -> Option<CpuSet> {
+fn list(root: &impl Kernel, path: &str) -> Option<CpuSet> {
     root.read(path).ok()?.parse().ok()
 }
 
-fn read_cpus(root: &RootDir) -> Result<Cpus> {
+fn read_cpus(root: &impl Kernel) -> Result<Cpus> {
     let online: CpuSet = root.read(&format!("{CPU}/online"))?.parse().unwrap_or_default();
     let mut cpus = Cpus {
         possible: list(root, &format!("{CPU}/possible")).unwrap_or(online),
@@ -79,7 +79,7 @@ fn read_cpus(root: &RootDir) -> Result<Cpus> {
 }
 
 /// Which hierarchy has the cpuset controller.
-fn read_cgroup(root: &RootDir) -> Cgroup {
+fn read_cgroup(root: &impl Kernel) -> Cgroup {
     let text = root.read("/proc/self/mountinfo").unwrap_or_default();
     let has_cpuset = |mount: &Mount<'_>| match mount.kind {
         "cgroup" => mount.has("cpuset"),
@@ -99,7 +99,7 @@ fn read_cgroup(root: &RootDir) -> Cgroup {
 }
 
 /// Every cpuset with its files.
-fn read_cpusets(root: &RootDir, snapshot: &mut Snapshot) {
+fn read_cpusets(root: &impl Kernel, snapshot: &mut Snapshot) {
     let (mount, files): (_, &[(&str, Form)]) = match &snapshot.cgroup {
         Cgroup::None => return,
         Cgroup::V1 { mount } => (
@@ -144,7 +144,7 @@ fn read_cpusets(root: &RootDir, snapshot: &mut Snapshot) {
 }
 
 /// Every thread, each with two files; cpusets of version 1 say themselves who is in them.
-fn read_tasks(root: &RootDir, snapshot: &mut Snapshot) -> Result<()> {
+fn read_tasks(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {
     let mut members: HashMap<i32, String> = HashMap::new();
     if let Cgroup::V1 { .. } = snapshot.cgroup {
         for dir in &snapshot.dirs {
@@ -236,7 +236,7 @@ pub fn irq_keys(table: &Interrupts<'_>) -> BTreeMap<IrqKey, u32> {
     keys
 }
 
-fn read_irqs(root: &RootDir) -> BTreeMap<IrqKey, Irq> {
+fn read_irqs(root: &impl Kernel) -> BTreeMap<IrqKey, Irq> {
     let text = root.read("/proc/interrupts").unwrap_or_default();
     let Ok(table) = Interrupts::parse(&text) else { return BTreeMap::new() };
     let read = |(key, number)| {
@@ -248,7 +248,7 @@ fn read_irqs(root: &RootDir) -> BTreeMap<IrqKey, Irq> {
 }
 
 /// Reads the files that `path` means; `*` stands for part of one name.
-fn read_pattern(root: &RootDir, path: &str, form: Form, files: &mut BTreeMap<String, Value>) {
+fn read_pattern(root: &impl Kernel, path: &str, form: Form, files: &mut BTreeMap<String, Value>) {
     let Some(star) = path.find('*') else {
         if let Ok(text) = root.read(path) {
             files.insert(path.to_owned(), form.read(&text));

@@ -115,7 +115,7 @@ fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
 
 fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
     let want = want(root, dir, wish)?;
-    let snapshot = RealMachine::new(root).snapshot(&want.cpus).map_err(text)?;
+    let snapshot = RealMachine::new(root.clone()).snapshot(&want.cpus).map_err(text)?;
     let plan = plan::plan(&snapshot, &want).map_err(text)?;
     if json {
         print::json(&plan)?
@@ -143,7 +143,7 @@ fn standing(root: &RootDir, dir: &RunDir) -> Result<Journal, String> {
 
 fn verify(root: &RootDir, dir: &RunDir, json: bool) -> Outcome {
     let journal = standing(root, dir)?;
-    let snapshot = RealMachine::new(root).snapshot(&journal.want.cpus).map_err(text)?;
+    let snapshot = RealMachine::new(root.clone()).snapshot(&journal.want.cpus).map_err(text)?;
     let drift = shield::drift(&snapshot, &journal);
     if json {
         print::json(&drift)?

@@ -1,1 +1,360 @@
+//! Properties over invented machines, and tables for what a property does not say.
 
+use super::*;
+use crate::snapshot::{Class, Form, Irq, IrqKey, Irqbalance, Target, Task, TaskKey, Value};
+use base::CpuId;
+use proptest::prelude::*;
+
+const MOUNT: &str = "/sys/fs/cgroup/cpuset";
+
+/// A machine with as many CPUs, a few tasks and interrupts, and every kind of knob.
+fn machine(count: usize, cgroup: Cgroup) -> Snapshot {
+    let online = CpuSet::first(count);
+    let mut snapshot = Snapshot { boot_id: "boot".into(), kernel: "6.12.1".into(), cgroup, ..Snapshot::default() };
+    snapshot.cpus.possible = CpuSet::first(count + 2);
+    snapshot.cpus.online = online;
+    if let Cgroup::V1 { mount } = &snapshot.cgroup {
+        let mount = mount.clone();
+        cpuset(&mut snapshot, &mount, online);
+        snapshot.files.insert(format!("{mount}/cpuset.cpu_exclusive"), Value::Text("1".into()));
+        snapshot.files.insert(format!("{mount}/cpuset.mems"), Value::Text("0".into()));
+    }
+    let mut file = |path: &str, form: Form, text: &str| snapshot.files.insert(path.into(), form.read(text));
+    let all = online.to_string();
+    file("/proc/irq/default_smp_affinity", Form::List, &all);
+    file("/sys/devices/virtual/workqueue/cpumask", Form::List, &all);
+    file("/sys/devices/virtual/workqueue/writeback/cpumask", Form::List, &all);
+    file("/proc/sys/kernel/watchdog_cpumask", Form::List, &all);
+    file("/proc/sys/vm/stat_interval", Form::Text, "1");
+    file("/proc/sys/vm/swappiness", Form::Text, "60");
+    file("/sys/kernel/mm/ksm/run", Form::Text, "1");
+    file("/sys/kernel/mm/transparent_hugepage/enabled", Form::Choice, "[always] madvise never");
+    file("/sys/class/net/eth0/queues/rx-0/rps_cpus", Form::List, &all);
+    file("/sys/devices/system/clocksource/clocksource0/current_clocksource", Form::Text, "hpet");
+    file("/sys/devices/system/clocksource/clocksource0/available_clocksource", Form::Text, "tsc hpet");
+    for cpu in &online {
+        let dir = format!("/sys/devices/system/cpu/cpu{cpu}");
+        file(&format!("{dir}/power/pm_qos_resume_latency_us"), Form::Text, "0");
+        file(&format!("{dir}/cpufreq/scaling_governor"), Form::Text, "powersave");
+        file(&format!("{dir}/cpufreq/scaling_available_governors"), Form::Text, "performance powersave");
+        file(&format!("{dir}/cpufreq/scaling_min_freq"), Form::Text, "800000");
+        file(&format!("{dir}/cpufreq/scaling_max_freq"), Form::Text, "3000000");
+        for (state, latency) in [(0, 0), (1, 2), (2, 120)] {
+            file(&format!("{dir}/cpuidle/state{state}/latency"), Form::Text, &latency.to_string());
+            file(&format!("{dir}/cpuidle/state{state}/disable"), Form::Text, "0");
+        }
+    }
+    for number in 0..4 {
+        let key = IrqKey(format!("PCI-MSI {number}-edge eth0-{number}"));
+        snapshot.irqs.insert(key, Irq { number: 24 + number, requested: online, effective: None });
+    }
+    snapshot.irqbalance = Some(Irqbalance { pid: 7, banned: CpuSet::EMPTY });
+    snapshot
+}
+
+fn v1() -> Cgroup {
+    Cgroup::V1 { mount: MOUNT.into() }
+}
+
+/// Makes a cpuset with these CPUs.
+fn cpuset(snapshot: &mut Snapshot, dir: &str, cpus: CpuSet) {
+    snapshot.set(&Target::Dir { path: dir.into() }, &Value::Present);
+    snapshot.files.insert(format!("{dir}/cpuset.cpus"), Value::Cpus(cpus));
+}
+
+/// Starts a task; a mask of its own is what was set for it.
+fn start(snapshot: &mut Snapshot, tid: i32, ppid: i32, cpuset: &str, own: Option<CpuSet>) -> TaskKey {
+    let placed = snapshot.cgroup != Cgroup::None;
+    let offered = if placed { snapshot.effective(cpuset) } else { snapshot.cpus.online };
+    let mut task = Task {
+        comm: format!("task-{tid}"),
+        tgid: tid,
+        ppid,
+        kernel: false,
+        bound: false,
+        class: Class::Sharing,
+        cpus: offered,
+        own: own.filter(|own| own.intersects(&offered) && own.and(&offered) != offered).map(|own| own.and(&offered)),
+        cpuset: placed.then(|| cpuset.to_owned()),
+    };
+    task.follow(&offered);
+    let key = TaskKey { tid, start: 1000 };
+    snapshot.tasks.insert(key, task);
+    key
+}
+
+fn want(cpus: CpuSet) -> Want {
+    Want { cpus, ..Want::default() }
+}
+
+fn set(text: &str) -> CpuSet {
+    text.parse().unwrap()
+}
+
+/// The CPUs that a step changes anything for.
+fn touched(step: &Step) -> CpuSet {
+    let cpus = |value: &Value| match value {
+        Value::Cpus(cpus) => *cpus,
+        Value::Place(place) => place.cpus,
+        _ => CpuSet::EMPTY,
+    };
+    let per_cpu = match &step.target {
+        Target::File { path, .. } => path.strip_prefix("/sys/devices/system/cpu/cpu"),
+        _ => None,
+    };
+    if let Some(rest) = per_cpu {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        return CpuSet::single(digits.parse::<CpuId>().unwrap());
+    }
+    cpus(&step.from).minus(&cpus(&step.to))
+}
+
+prop_compose! {
+    fn any_machine()(
+        count in 2usize..9,
+        v1_ in any::<bool>(),
+        kernel in prop_oneof![Just("5.10.0"), Just("6.12.1"), Just("7.0.0")],
+        groups in proptest::collection::vec((any::<u16>(), 0usize..4), 0..4),
+        tasks in proptest::collection::vec((any::<u16>(), 0usize..5, any::<bool>(), 0u8..8), 0..24),
+        irqs in proptest::collection::vec(any::<u16>(), 4),
+    ) -> Snapshot {
+        let mut snapshot = machine(count, if v1_ { v1() } else { Cgroup::None });
+        snapshot.kernel = kernel.into();
+        let some = |bits: u16, of: &CpuSet| {
+            let cpus: CpuSet = of.iter().filter(|cpu| bits >> cpu & 1 == 1).collect();
+            if cpus.is_empty() { *of } else { cpus }
+        };
+        let mut places = vec!["/".to_owned()];
+        if v1_ {
+            for (index, (bits, parent)) in groups.into_iter().enumerate() {
+                let parent = places[parent % places.len()].clone();
+                let path = if parent == "/" { format!("/g{index}") } else { format!("{parent}/g{index}") };
+                let cpus = some(bits, &snapshot.effective(&parent));
+                cpuset(&mut snapshot, &format!("{MOUNT}{path}"), cpus);
+                places.push(path);
+            }
+        }
+        for (index, (bits, place, has_own, kind)) in tasks.into_iter().enumerate() {
+            let place = places[place % places.len()].clone();
+            let own = has_own.then(|| some(bits, &snapshot.cpus.online));
+            let key = start(&mut snapshot, 10 + index as i32, 1, &place, own);
+            let task = snapshot.tasks.get_mut(&key).unwrap();
+            (task.kernel, task.bound) = (kind < 3, kind == 0);
+        }
+        for (irq, bits) in snapshot.irqs.values_mut().zip(irqs) {
+            irq.requested = some(bits, &CpuSet::first(count));
+        }
+        snapshot
+    }
+}
+
+prop_compose! {
+    fn machine_and_want()(snapshot in any_machine())(
+        bits in any::<u16>(),
+        polling in any::<bool>(),
+        spare in proptest::collection::vec(10i32..34, 0..3),
+        snapshot in Just(snapshot),
+    ) -> (Snapshot, Want) {
+        let cpus = snapshot.cpus.online.iter().filter(|cpu| bits >> cpu & 1 == 1).collect();
+        let profile = if polling { Profile::Polling } else { Profile::ControlLoop };
+        (snapshot, Want { cpus, profile, spare, own: vec![] })
+    }
+}
+
+proptest! {
+    #[test]
+    fn reverting_restores_the_machine((snapshot, want) in machine_and_want()) {
+        if let Ok(plan) = plan(&snapshot, &want) {
+            let after = model(&snapshot, &plan);
+            prop_assert_eq!(model(&after, &revert(&plan)), snapshot);
+        }
+    }
+
+    #[test]
+    fn releasing_restores_the_machine_from_any_point((snapshot, want) in machine_and_want(), cut in 0usize..60) {
+        if let Ok(plan) = plan(&snapshot, &want) {
+            let mut broken = plan.clone();
+            broken.steps.truncate(cut);
+            let after = model(&snapshot, &broken);
+            let way = release(&after, &plan.steps, false);
+            prop_assert_eq!(&way.kept, &vec![]);
+            let back = model(&after, &way.plan);
+            prop_assert_eq!(&release(&back, &plan.steps, false).plan.steps, &vec![]);
+            prop_assert_eq!(back, snapshot);
+        }
+    }
+
+    #[test]
+    fn planning_again_is_empty((snapshot, want) in machine_and_want()) {
+        if let Ok(first) = plan(&snapshot, &want) {
+            let after = model(&snapshot, &first);
+            prop_assert_eq!(verify(&after, &first.steps), vec![]);
+            prop_assert_eq!(plan(&after, &want).unwrap().steps, vec![]);
+        }
+    }
+
+    #[test]
+    fn each_step_finds_the_value_that_the_plan_says((snapshot, want) in machine_and_want()) {
+        if let Ok(plan) = plan(&snapshot, &want) {
+            let mut now = snapshot;
+            for step in &plan.steps {
+                let found = now.get(&step.target);
+                prop_assert!(found.agrees(&step.from) || found.agrees(&step.to), "{:?} found {:?}", step, found);
+                now.set(&step.target, &step.to);
+            }
+        }
+    }
+
+    #[test]
+    fn no_step_touches_a_foreign_cpu((snapshot, want) in machine_and_want()) {
+        if let Ok(plan) = plan(&snapshot, &want) {
+            for step in &plan.steps {
+                prop_assert!(touched(step).is_subset(&want.cpus), "{:?}", step);
+            }
+        }
+    }
+
+    #[test]
+    fn everybody_keeps_a_cpu_and_nobody_else_has_the_shield((snapshot, want) in machine_and_want()) {
+        if let Ok(plan) = plan(&snapshot, &want) {
+            let after = model(&snapshot, &plan);
+            prop_assert!(!housekeeping(&after, &want.cpus).is_empty());
+            let context = Context::new(&snapshot, &want, backend(&snapshot));
+            for (key, task) in &after.tasks {
+                let before = &snapshot.tasks[key];
+                prop_assert!(!task.cpus.is_empty());
+                if context.spare.contains(before) || before.bound {
+                    prop_assert_eq!(task, before);
+                } else if snapshot.cgroup != Cgroup::None && context.spare.is_empty() {
+                    prop_assert!(!task.cpus.intersects(&want.cpus), "{:?}", task);
+                }
+            }
+            for irq in after.irqs.values() {
+                prop_assert!(!irq.requested.is_empty() && !irq.requested.intersects(&want.cpus));
+            }
+        }
+    }
+
+    #[test]
+    fn who_was_born_under_the_shield_goes_where_its_parent_went((snapshot, want) in machine_and_want(), nth in 0usize..24) {
+        if let (Ok(plan), Cgroup::V1 { .. }) = (plan(&snapshot, &want), &snapshot.cgroup) {
+            let mut after = model(&snapshot, &plan);
+            let Some(key) = snapshot.tasks.keys().nth(nth).copied() else { return Ok(()) };
+            let mut child = after.tasks[&key].clone();
+            (child.ppid, child.tgid) = (key.tid, 900);
+            let born = TaskKey { tid: 900, start: 9000 };
+            after.tasks.insert(born, child);
+            let back = model(&after, &release(&after, &plan.steps, false).plan);
+            prop_assert_eq!(&back.tasks[&born].cpuset, &snapshot.tasks[&key].cpuset);
+            prop_assert_eq!(back.tasks[&born].cpus, snapshot.tasks[&key].cpus);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_is_written() {
+    let mut snapshot = machine(4, v1());
+    cpuset(&mut snapshot, &format!("{MOUNT}/docker"), set("3"));
+    start(&mut snapshot, 10, 1, "/docker", None);
+    cpuset(&mut snapshot, &format!("{MOUNT}/other"), set("2"));
+    snapshot.files.insert(format!("{MOUNT}/other/cpuset.cpu_exclusive"), Value::Text("1".into()));
+    for (cpus, expected) in [
+        ("", "no CPU to shield"),
+        ("0-3", "all CPUs (0-3) would be shielded"),
+        ("7", "this machine has no CPU 7"),
+        ("5", "CPUs 5 are offline"),
+        ("3", "/sys/fs/cgroup/cpuset/docker has only CPUs 3"),
+        ("2", "/sys/fs/cgroup/cpuset/other already has CPUs 2 for itself"),
+    ] {
+        let error = plan(&snapshot, &want(set(cpus))).unwrap_err().to_string();
+        assert!(error.contains(expected), "{cpus}: {error}");
+    }
+}
+
+#[test]
+fn a_deadline_reservation_in_the_way_is_named() {
+    for cgroup in [v1(), Cgroup::None] {
+        let mut snapshot = machine(4, cgroup);
+        let key = start(&mut snapshot, 10, 1, "/", None);
+        snapshot.tasks.get_mut(&key).unwrap().class = Class::Deadline;
+        let error = plan(&snapshot, &want(set("1"))).unwrap_err();
+        assert_eq!(error.0, [PlanError::Deadline { tasks: vec![(10, "task-10".into())] }]);
+    }
+}
+
+#[test]
+fn the_nearest_named_ancestor_decides_who_is_spared() {
+    let mut snapshot = machine(4, v1());
+    // 1 ── 20 (spared) ── 21 ── 22 (own) ── 23
+    for (tid, ppid) in [(1, 0), (20, 1), (21, 20), (22, 21), (23, 22), (30, 1)] {
+        start(&mut snapshot, tid, ppid, "/", None);
+    }
+    let want = Want { spare: vec![20], own: vec![22], ..want(set("1")) };
+    let spare = Spare::new(&snapshot, &want);
+    let spared: Vec<i32> = snapshot.tasks.values().filter(|task| spare.contains(task)).map(|task| task.tgid).collect();
+    assert_eq!(spared, [20, 21]);
+}
+
+#[test]
+fn a_task_that_followed_its_cpuset_follows_it_again() {
+    let mut snapshot = machine(2, v1());
+    let key = start(&mut snapshot, 10, 1, "/", None);
+    let plan = plan(&snapshot, &want(set("1"))).unwrap();
+    let mut after = model(&snapshot, &plan);
+    assert_eq!(after.tasks[&key].cpus, set("0"));
+    // A CPU comes while the shield stands: the task has it after the release, and no mask was ever written.
+    after.cpus.online = CpuSet::first(3);
+    after.files.insert(format!("{MOUNT}/cpuset.cpus"), Value::Cpus(CpuSet::first(3)));
+    let way = release(&after, &plan.steps, false);
+    let back = model(&after, &way.plan);
+    assert_eq!((back.tasks[&key].cpus, back.tasks[&key].own), (CpuSet::first(3), None));
+}
+
+#[test]
+fn what_somebody_else_wrote_is_left_unless_forced() {
+    let snapshot = machine(4, v1());
+    let plan = plan(&snapshot, &want(set("1"))).unwrap();
+    let mut after = model(&snapshot, &plan);
+    let path = "/proc/sys/vm/stat_interval";
+    after.files.insert(path.into(), Value::Text("77".into()));
+    let way = release(&after, &plan.steps, false);
+    let kept: Vec<&str> = way.kept.iter().map(|kept| kept.label.as_str()).collect();
+    assert_eq!(kept, [path]);
+    let back = model(&after, &way.plan);
+    assert_eq!(back.file_text(path), Some("77"));
+    let forced = release(&after, &plan.steps, true);
+    assert_eq!(model(&after, &forced.plan), snapshot);
+}
+
+#[test]
+fn a_task_that_somebody_moved_meanwhile_stays_where_it_is() {
+    let mut snapshot = machine(4, v1());
+    cpuset(&mut snapshot, &format!("{MOUNT}/other"), set("0"));
+    let key = start(&mut snapshot, 10, 1, "/", None);
+    let plan = plan(&snapshot, &want(set("1"))).unwrap();
+    let mut after = model(&snapshot, &plan);
+    let task = after.tasks.get_mut(&key).unwrap();
+    (task.cpuset, task.cpus) = (Some("/other".into()), set("0"));
+    let way = release(&after, &plan.steps, false);
+    assert_eq!(way.kept.len(), 1);
+    assert_eq!(model(&after, &way.plan).tasks[&key].cpuset.as_deref(), Some("/other"));
+}
+
+#[test]
+fn hardware_threads_of_a_shielded_core_are_named() {
+    let mut snapshot = machine(4, v1());
+    snapshot.cpus.siblings = vec![set("0,2"), set("1,3")];
+    let plan = plan(&snapshot, &want(set("1"))).unwrap();
+    assert!(plan.notes.iter().any(|note| note.text.contains("--cpus 1,3")), "{:?}", plan.notes);
+}
+
+#[test]
+fn boot_parameters_that_are_there_are_not_asked_for() {
+    let mut snapshot = machine(4, v1());
+    snapshot.boot_line = "isolcpus=managed_irq,1 rcu_nocbs=1 skew_tick=1".into();
+    assert_eq!(plan(&snapshot, &want(set("1"))).unwrap().boot, []);
+    snapshot.boot_line = "isolcpus=managed_irq,2".into();
+    let boot = plan(&snapshot, &want(set("1"))).unwrap().boot;
+    let names: Vec<&str> = boot.iter().map(|note| note.about.as_str()).collect();
+    assert_eq!(names, ["isolcpus=managed_irq,1", "rcu_nocbs=1", "skew_tick=1"]);
+}

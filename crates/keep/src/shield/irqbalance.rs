@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
-use sys::root::RootDir;
+use sys::kernel::Kernel;
 
 /// More than its longest answer: one line per banned interrupt.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The running irqbalance, if one answers.
 #[must_use]
-pub(super) fn ask(root: &RootDir) -> Option<Irqbalance> {
+pub(super) fn ask(root: &impl Kernel) -> Option<Irqbalance> {
     let names = root.read("/proc/net/unix").ok()?;
     let (name, pid) = names.lines().find_map(|line| {
         let name = line.rsplit(' ').next()?.strip_prefix('@')?;
@@ -32,7 +32,7 @@ pub(super) fn ask(root: &RootDir) -> Option<Irqbalance> {
 }
 
 /// Sets the CPUs that it keeps away from.
-pub(super) fn ban(root: &RootDir, cpus: &CpuSet) -> Result<(), sys::Error> {
+pub(super) fn ban(root: &impl Kernel, cpus: &CpuSet) -> Result<(), sys::Error> {
     let Some(irqbalance) = ask(root) else { return Ok(()) };
     let list = if cpus.is_empty() { "NULL".to_owned() } else { cpus.to_string() };
     send(&format!("irqbalance{}.sock", irqbalance.pid), &format!("settings cpus {list}")).map(drop).map_err(|error| {

@@ -9,6 +9,7 @@ use host::snapshot::{Cgroup, IrqKey, Place, Snapshot, Target, TaskKey, Value};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use sys::Error;
+use sys::kernel::Kernel;
 use sys::root::RootDir;
 
 /// What the executor needs of a machine.
@@ -37,17 +38,17 @@ pub trait Machine {
 
 /// The machine below a root directory.
 #[derive(Debug)]
-pub struct RealMachine {
-    root: RootDir,
+pub struct RealMachine<K = RootDir> {
+    root: K,
     cgroup: Cgroup,
     irqs: BTreeMap<IrqKey, u32>,
 }
 
-impl RealMachine {
-    /// The machine below `root`.
+impl<K: Kernel> RealMachine<K> {
+    /// The machine that `root` leads to.
     #[must_use]
-    pub fn new(root: &RootDir) -> Self {
-        Self { root: root.clone(), cgroup: Cgroup::None, irqs: BTreeMap::new() }
+    pub fn new(root: K) -> Self {
+        Self { root, cgroup: Cgroup::None, irqs: BTreeMap::new() }
     }
 
     /// The interrupt's number now: they move when a device comes back.
@@ -76,7 +77,7 @@ impl RealMachine {
                 Err(error) => return Err(error),
             },
         };
-        match sys::sched::affinity(key.tid) {
+        match self.root.affinity(key.tid) {
             Ok(cpus) => Ok(Value::Place(Place { cpuset, cpus, own: false })),
             Err(error) if is_gone(error.errno) => Ok(Value::Absent),
             Err(error) => Err(error),
@@ -95,8 +96,8 @@ impl RealMachine {
             self.root.write(&format!("{mount}{dir}/{file}"), &key.tid.to_string())?;
         }
         // The cpuset has brought the mask along, unless it is one of the task's own or there is no cpuset.
-        if (to.own || !moves) && sys::sched::affinity(key.tid)? != to.cpus {
-            sys::sched::set_affinity(key.tid, &to.cpus)?;
+        if (to.own || !moves) && self.root.affinity(key.tid)? != to.cpus {
+            self.root.set_affinity(key.tid, &to.cpus)?;
         }
         Ok(())
     }
@@ -111,7 +112,7 @@ fn unknown(what: &Target, errno: Errno) -> Error {
     Error { doing: format!("find {what}"), errno }
 }
 
-impl Machine for RealMachine {
+impl<K: Kernel> Machine for RealMachine<K> {
     fn boot_id(&mut self) -> String {
         let text = self.root.read("/proc/sys/kernel/random/boot_id");
         text.map(|text| text.trim().to_owned()).unwrap_or_default()

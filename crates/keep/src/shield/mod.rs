@@ -171,7 +171,7 @@ pub enum Error {
 /// # Errors
 /// If it cannot be, or cannot be kept track of; then the machine is as it was.
 pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
-    apply_on(&mut RealMachine::new(root), want, dir)
+    apply_on(&mut RealMachine::new(root.clone()), want, dir)
 }
 
 /// Gives the machine back: each old value where ours still stands; what somebody else changed meanwhile is
@@ -180,7 +180,7 @@ pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error
 /// # Errors
 /// If the machine or the journal cannot be read. Called again it does what is left.
 pub fn release(root: &RootDir, dir: &RunDir, force: bool) -> Result<Released, Error> {
-    release_on(&mut RealMachine::new(root), dir, force)
+    release_on(&mut RealMachine::new(root.clone()), dir, force)
 }
 
 /// The shield that stands, if one does.

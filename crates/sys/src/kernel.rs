@@ -1,0 +1,104 @@
+//! What plans need of a kernel: files, directories and affinities; the real one, or a model in tests.
+
+use crate::error::Result;
+use crate::root::RootDir;
+use base::CpuSet;
+
+/// A kernel to read from and write to. Methods answer as the kernel does.
+pub trait Kernel {
+    /// [`RootDir::read`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn read(&self, path: &str) -> Result<String>;
+
+    /// [`RootDir::list`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn list(&self, path: &str) -> Result<Vec<String>>;
+
+    /// [`RootDir::subdirs`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn subdirs(&self, path: &str) -> Result<Vec<String>>;
+
+    /// [`RootDir::exists`].
+    fn exists(&self, path: &str) -> bool;
+
+    /// [`RootDir::write`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn write(&self, path: &str, value: &str) -> Result<()>;
+
+    /// [`RootDir::make_dir`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn make_dir(&self, path: &str) -> Result<()>;
+
+    /// [`RootDir::remove_dir`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn remove_dir(&self, path: &str) -> Result<()>;
+
+    /// [`crate::sched::affinity`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn affinity(&self, tid: i32) -> Result<CpuSet>;
+
+    /// [`crate::sched::set_affinity`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn set_affinity(&self, tid: i32, cpus: &CpuSet) -> Result<()>;
+
+    /// Whether this is the machine that this process runs on, with its sockets.
+    fn is_machine(&self) -> bool;
+}
+
+impl Kernel for RootDir {
+    fn read(&self, path: &str) -> Result<String> {
+        self.read(path)
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>> {
+        self.list(path)
+    }
+
+    fn subdirs(&self, path: &str) -> Result<Vec<String>> {
+        self.subdirs(path)
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.exists(path)
+    }
+
+    fn write(&self, path: &str, value: &str) -> Result<()> {
+        self.write(path, value)
+    }
+
+    fn make_dir(&self, path: &str) -> Result<()> {
+        self.make_dir(path)
+    }
+
+    fn remove_dir(&self, path: &str) -> Result<()> {
+        self.remove_dir(path)
+    }
+
+    fn affinity(&self, tid: i32) -> Result<CpuSet> {
+        crate::sched::affinity(tid)
+    }
+
+    fn set_affinity(&self, tid: i32, cpus: &CpuSet) -> Result<()> {
+        crate::sched::set_affinity(tid, cpus)
+    }
+
+    fn is_machine(&self) -> bool {
+        self.is_machine()
+    }
+}
