@@ -3,7 +3,8 @@
 //! Moving a task sets no mask, so nothing sticks to it: brought back, it follows its old cpuset again.
 
 use super::{Backend, Context, Draft, PlanError};
-use crate::snapshot::{Cgroup, Form, Snapshot, Target, Task, Value};
+use crate::proc::version::Version;
+use crate::snapshot::{Cgroup, Form, Place, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
 
 /// The cpuset that everybody moves into.
@@ -120,10 +121,45 @@ fn shrink_others(context: &Context<'_>, draft: &mut Draft) -> bool {
         }
         let path = format!("{dir}/cpuset.cpus");
         let target = Target::File { path: path.clone(), form: Form::List };
-        let to = Value::Cpus(cpus.minus(&context.want.cpus));
-        draft.step(context, target, to, &path, "its tasks may run on the shielded CPUs");
+        let rest = cpus.minus(&context.want.cpus);
+        let forgetful = forgetful(context, dir, &rest);
+        for (key, task, place) in &forgetful {
+            let given = Place { cpus: rest, ..place.clone() };
+            let label = format!("task {} ({})", key.tid, task.comm);
+            let why = "this kernel forgets its own mask when its cpuset shrinks: the old one is kept here";
+            draft.step(context, Target::Task { key: **key }, Value::Place(given), &label, why);
+        }
+        draft.step(context, target, Value::Cpus(rest), &path, "its tasks may run on the shielded CPUs");
+        for (key, task, place) in forgetful {
+            let given = Place { cpus: rest, ..place.clone() };
+            let label = format!("task {} ({})", key.tid, task.comm);
+            let target = Target::Task { key: *key };
+            draft.step_from(target, Value::Place(given), Value::Place(place), &label, "its own mask again");
+        }
     }
     left
+}
+
+/// Tasks right in the cpuset of `dir` whose own mask the kernel forgets when the cpuset shrinks to `rest`, with
+/// the place that they shall have then.
+fn forgetful<'a>(context: &'a Context<'_>, dir: &str, rest: &CpuSet) -> Vec<(&'a TaskKey, &'a Task, Place)> {
+    let path = context.snapshot.cpuset_of_dir(dir);
+    let inside = context.snapshot.tasks.iter().filter(|(_, task)| task.cpuset.as_deref() == path && !task.bound);
+    let forgetful = inside.filter(|(_, task)| forgets(context, task));
+    let place = |(key, task): (&'a TaskKey, &'a Task)| {
+        let own = task.own?.and(rest);
+        (!own.is_empty() && own != *rest).then(|| {
+            let place = Place { cpuset: task.cpuset.clone(), cpus: own, own: true };
+            (key, task, place)
+        })
+    };
+    forgetful.filter_map(place).collect()
+}
+
+/// Whether the kernel forgets the task's own mask when its cpuset changes: since 6.2 it remembers those of user
+/// tasks.
+fn forgets(context: &Context<'_>, task: &Task) -> bool {
+    task.kernel || context.snapshot.version() < Version::new(6, 2)
 }
 
 /// Tasks at the top go into the housekeeping cpuset; those in other cpusets followed when these shrank.
@@ -136,9 +172,10 @@ fn move_tasks(context: &Context<'_>, draft: &mut Draft) {
         let mut there = task.clone();
         there.cpuset = Some(format!("/{HOUSEKEEPING}"));
         there.follow(&context.housekeeping);
+        let own = forgets(context, task) && task.own.is_some_and(|own| own.intersects(&context.housekeeping));
         let label = format!("task {} ({})", key.tid, task.comm);
         let why = "it may run on the shielded CPUs";
-        let place = Value::Place(there.place());
+        let place = Value::Place(Place { own, ..there.place() });
         let step = draft.step(context, Target::Task { key: *key }, place, &label, why);
         if let Some(step) = step {
             step.may_refuse = Some(

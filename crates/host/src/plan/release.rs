@@ -4,6 +4,7 @@
 //! way back can be planned again at any time: after a kill in the middle it holds just what is left to do.
 
 use super::{Plan, Step};
+use crate::proc::version::Version;
 use crate::snapshot::{Place, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -205,39 +206,55 @@ fn newcomers(snapshot: &Snapshot, stories: &BTreeMap<&Target, Story<'_>>, made: 
     let in_made = |cpuset: &str| {
         inside.iter().any(|dir| cpuset == *dir || cpuset.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/')))
     };
-    let before = |key: &TaskKey| match &stories.get(&Target::Task { key: *key })?.first.from {
-        Value::Place(place) => place.cpuset.clone(),
-        _ => None,
+    let story = |key: &TaskKey| {
+        let story = stories.get(&Target::Task { key: *key })?;
+        match (&story.first.from, story.ours.last()) {
+            (Value::Place(before), Some(Value::Place(ours))) => Some((before, ours)),
+            _ => None,
+        }
     };
     let leaders: BTreeMap<i32, (&TaskKey, &Task)> =
         snapshot.tasks.iter().filter(|(key, task)| key.tid == task.tgid).map(|entry| (entry.1.tgid, entry)).collect();
-    let home = |task: &Task| {
+    // The nearest ancestor that was moved, or one that never was: then its cpuset as it is.
+    let parent = |task: &Task| {
         let mut at = task.tgid;
         for _ in 0..GENERATIONS_MAX {
             let (key, leader) = leaders.get(&at)?;
-            match (before(key), leader.cpuset.as_deref()) {
-                (Some(home), _) => return Some(home),
-                (None, Some(cpuset)) if !in_made(cpuset) => return Some(cpuset.to_owned()),
+            match (story(key), leader.cpuset.as_deref()) {
+                (Some((before, ours)), _) => return Some((before.cpuset.clone(), Some((before, ours)))),
+                (None, Some(cpuset)) if !in_made(cpuset) => return Some((Some(cpuset.to_owned()), None)),
                 _ => at = leader.ppid,
             }
         }
         None
     };
+    let remembered = snapshot.version() >= Version::new(6, 2);
     let mut steps = Vec::new();
     for (key, task) in &snapshot.tasks {
         let new = task.cpuset.as_deref().is_some_and(in_made) && !stories.contains_key(&Target::Task { key: *key });
         if !new {
             continue;
         }
-        let home = existing(snapshot, Some(home(task).as_deref().unwrap_or("/")));
-        let mut there = task.clone();
-        there.cpuset = home;
-        there.follow(&there.cpuset.as_deref().map_or(snapshot.cpus.online, |cpuset| snapshot.effective(cpuset)));
+        let (home, inherited) = parent(task).unwrap_or((None, None));
+        let home = existing(snapshot, Some(home.as_deref().unwrap_or("/")));
+        let offered = home.as_deref().map_or(snapshot.cpus.online, |cpuset| snapshot.effective(cpuset));
+        let to = match inherited {
+            // Its mask is the one that it was born with: it gets what its parent had before.
+            Some((before, ours)) if ours.cpus == task.cpus => {
+                Place { cpus: if before.own { before.cpus } else { offered }, cpuset: home, own: before.own }
+            }
+            // A mask that was set since stays; newer kernels remember it better than it can be read.
+            _ => {
+                let mut there = task.clone();
+                there.follow(&offered);
+                Place { cpuset: home, cpus: there.cpus, own: there.own.is_some() && !remembered }
+            }
+        };
         steps.push(Step {
             target: Target::Task { key: *key },
             label: format!("task {} ({})", key.tid, task.comm),
             from: Value::Place(task.place()),
-            to: Value::Place(there.place()),
+            to: Value::Place(to),
             why: "it was born under the shield, and gets what its parent had".to_owned(),
             may_refuse: Some("the task may be ending".to_owned()),
         });

@@ -1,0 +1,388 @@
+//! The shield on a model of the kernel that refuses and normalises as the real one does: killed at every
+//! write, with newcomers, with somebody else's hand in it, without room for its journal.
+
+use base::CpuSet;
+use host::plan::{Profile, Want};
+use keep::RunDir;
+use keep::shield::machine::RealMachine;
+use keep::shield::{self, Applied, Error, Released};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use sys::kernel::Kernel;
+use testkit::kernel::TaskKind;
+use testkit::{FakeKernel, MachineText};
+
+/// What a killed tahti unwinds with; the machine and the journal stay as they are.
+struct Killed;
+
+/// The model, as the executor sees it.
+struct Machine(RefCell<FakeKernel>);
+
+impl Machine {
+    fn change(&self, act: impl FnOnce(&mut FakeKernel) -> Result<(), Errno>, doing: String) -> sys::Result<()> {
+        let mut kernel = self.0.borrow_mut();
+        let answer = act(&mut kernel);
+        if kernel.killed() {
+            drop(kernel);
+            resume_unwind(Box::new(Killed));
+        }
+        answer.map_err(|errno| sys::Error { doing, errno })
+    }
+}
+
+impl Kernel for &Machine {
+    fn read(&self, path: &str) -> sys::Result<String> {
+        self.0.borrow().read(path).map_err(|errno| sys::Error { doing: format!("read {path}"), errno })
+    }
+
+    fn list(&self, path: &str) -> sys::Result<Vec<String>> {
+        self.0.borrow().list(path).map_err(|errno| sys::Error { doing: format!("list {path}"), errno })
+    }
+
+    fn subdirs(&self, path: &str) -> sys::Result<Vec<String>> {
+        let names = self.list(path)?;
+        Ok(names.into_iter().filter(|name| self.0.borrow().list(&format!("{path}/{name}")).is_ok()).collect())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.0.borrow().exists(path)
+    }
+
+    fn write(&self, path: &str, value: &str) -> sys::Result<()> {
+        self.change(|kernel| kernel.write(path, value), format!("write {value:?} to {path}"))
+    }
+
+    fn make_dir(&self, path: &str) -> sys::Result<()> {
+        self.change(|kernel| kernel.make_dir(path), format!("make directory {path}"))
+    }
+
+    fn remove_dir(&self, path: &str) -> sys::Result<()> {
+        self.change(|kernel| kernel.remove_dir(path), format!("remove directory {path}"))
+    }
+
+    fn affinity(&self, tid: i32) -> sys::Result<CpuSet> {
+        let answer = self.0.borrow().affinity(tid as u32);
+        answer.map_err(|errno| sys::Error { doing: format!("read the CPUs of thread {tid}"), errno })
+    }
+
+    fn set_affinity(&self, tid: i32, cpus: &CpuSet) -> sys::Result<()> {
+        self.change(|kernel| kernel.set_affinity(tid as u32, *cpus), format!("restrict thread {tid} to CPUs {cpus}"))
+    }
+
+    fn is_machine(&self) -> bool {
+        false
+    }
+}
+
+/// Four CPUs, values that are nobody's default, tasks of every kind, an interrupt that refuses.
+const MACHINE: &str = "\
+/proc/sys/kernel/osrelease: RELEASE
+/proc/sys/kernel/random/boot_id: this-boot
+/proc/cmdline: quiet
+/sys/devices/system/cpu/online: 0-3
+/sys/devices/system/cpu/possible: 0-3
+/proc/1/model: 1 init user 1 / -
+/proc/2/model: 2 kthreadd kernel 1 / -
+/proc/9/model: 9 ksoftirqd/2 bound 1 / 2
+/proc/11/model: 11 kswapd0 kernel 1 / 1-3
+/proc/12/model: 12 rcu_preempt kernel 1 / -
+/proc/100/model: 100 shell user 50 / -
+/proc/101/model: 100 shell user 51 / -
+/proc/102/model: 102 pinned user 52 / 2 set
+/proc/103/model: 103 ranged user 53 / 1-2 set
+/proc/interrupts:
+|           CPU0       CPU1       CPU2       CPU3
+| 24:          1          0          0          0  PCI-MSI 1-edge      eth0
+| 25:          1          0          0          0  PCI-MSI 2-edge      nvme0q1
+/proc/irq/24/smp_affinity_list: 1-3
+/proc/irq/25/smp_affinity_list: 0-3
+/proc/irq/25/managed: 1
+/proc/irq/default_smp_affinity: f
+/sys/devices/virtual/workqueue/cpumask: e
+/proc/sys/vm/stat_interval: 3
+/proc/sys/vm/swappiness: 33
+/sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us: 50
+";
+
+const V1: &str = "\
+/proc/self/mountinfo: 34 31 0:31 / /cg rw,relatime - cgroup cgroup rw,cpuset
+/cg/cpuset.cpus: 0-3
+/cg/cpuset.mems: 0
+/cg/cpuset.cpu_exclusive: 1
+/cg/cpuset.sched_load_balance: 1
+/cg/box/cpuset.cpus: 1-3
+/cg/box/cpuset.mems: 0
+/cg/box/cpuset.cpu_exclusive: 0
+/cg/box/cpuset.sched_load_balance: 1
+/proc/104/model: 104 boxed user 54 /box 1-3
+/proc/105/model: 105 picky user 55 /box 3 set
+";
+
+const NO_CGROUP: &str = "/proc/self/mountinfo: 23 1 0:22 / / rw - ext4 /dev/vda rw\n";
+
+fn boot(release: &str, rest: &str) -> Machine {
+    let mut text = MACHINE.replace("RELEASE", release) + rest;
+    if release.starts_with('5') {
+        // Before 6.2 nothing remembers who set a mask.
+        text = text.replace(" set\n", "\n");
+    }
+    Machine(RefCell::new(FakeKernel::boot(&MachineText::parse(&text).unwrap())))
+}
+
+fn want(cpus: &str) -> Want {
+    Want { cpus: cpus.parse().unwrap(), ..Want::default() }
+}
+
+fn apply(machine: &Machine, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
+    shield::apply_on(&mut RealMachine::new(machine), want, dir)
+}
+
+fn release(machine: &Machine, dir: &RunDir, force: bool) -> Result<Released, Error> {
+    shield::release_on(&mut RealMachine::new(machine), dir, force)
+}
+
+/// A run directory that goes with its test.
+struct Dir(RunDir);
+
+impl Dir {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tahti-shield-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        Self(RunDir::at(std::env::temp_dir().join(name)))
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.0.path());
+    }
+}
+
+/// Runs `act` until the kernel has taken `calls` changes, then kills it; says whether it was killed.
+fn killed_after(machine: &Machine, calls: usize, act: impl FnOnce()) -> bool {
+    machine.0.borrow_mut().kill_after(calls);
+    let outcome = catch_unwind(AssertUnwindSafe(act));
+    machine.0.borrow_mut().revive();
+    match outcome {
+        Ok(()) => false,
+        Err(payload) if payload.is::<Killed>() => true,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+fn assert_restored(machine: &Machine, rest: &str, before: &FakeKernel, when: &str) {
+    let before = format!("{:#?}", as_can_be_told(machine, rest, before));
+    let after = format!("{:#?}", machine.0.borrow().state());
+    let differs: Vec<_> = before.lines().zip(after.lines()).filter(|(before, after)| before != after).take(4).collect();
+    assert!(before == after, "{when}: the machine differs: {differs:#?}");
+}
+
+const MACHINES: &[(&str, &str)] =
+    &[("6.12.1", V1), ("6.18.44-fc", V1), ("6.12.1", NO_CGROUP), ("5.10.0", V1), ("5.10.0", NO_CGROUP)];
+
+/// What can be told of a machine: a mask that was given back by setting it is remembered by the kernel, which
+/// nobody can read or undo. That is so for kernel threads with CPUs of their own, and where there is no cpuset;
+/// a task that follows its cpuset is never given a mask where there is one.
+fn as_can_be_told(machine: &Machine, rest: &str, before: &FakeKernel) -> FakeKernel {
+    let mut expected = before.clone();
+    for (tid, task) in machine.0.borrow().tasks() {
+        let Some(old) = before.task(tid) else { continue };
+        let unavoidable = old.kind != TaskKind::User || rest != V1;
+        if unavoidable && old.set.is_none() && task.set == Some(old.mask) {
+            expected.set_affinity(tid, old.mask).unwrap();
+        }
+    }
+    expected.state()
+}
+
+#[test]
+fn a_shield_is_applied_verified_and_given_back() {
+    for &(version, rest) in MACHINES {
+        let (machine, dir) = (boot(version, rest), Dir::new());
+        let before = machine.0.borrow().state();
+        let applied = apply(&machine, &want("2"), &dir.0).unwrap();
+        assert_eq!(applied.drift, [], "{version}");
+        let refused: Vec<&str> = applied.refused.iter().map(|refused| refused.label.as_str()).collect();
+        assert_eq!(refused, ["interrupt 25 (PCI-MSI 2-edge nvme0q1)"], "{version} {rest}");
+        {
+            let kernel = machine.0.borrow();
+            for (tid, task) in kernel.tasks().filter(|(tid, _)| ![2, 9].contains(tid)) {
+                let shielded = rest == V1 || tid != 102;
+                assert!(!shielded || !task.mask.contains(2), "{version}: {tid} {task:?}");
+            }
+        }
+        let again = apply(&machine, &want("2"), &dir.0).unwrap();
+        assert_eq!((again.rounds, again.writes), (0, 0), "{version}");
+        let released = release(&machine, &dir.0, false).unwrap();
+        assert!(released.is_whole(), "{version}: {released:?}");
+        assert_restored(&machine, rest, &before, version);
+        assert_eq!(release(&machine, &dir.0, false).unwrap(), Released::default());
+    }
+}
+
+#[test]
+fn a_kill_at_any_write_of_apply_loses_nothing() {
+    for &(version, rest) in MACHINES {
+        for calls in 0.. {
+            let (machine, dir) = (boot(version, rest), Dir::new());
+            let before = machine.0.borrow().state();
+            let killed = killed_after(&machine, calls, || drop(apply(&machine, &want("2"), &dir.0).unwrap()));
+            if calls % 2 == 0 {
+                // The next apply clears away what it finds, and stands.
+                let applied = apply(&machine, &want("2"), &dir.0).unwrap();
+                assert_eq!(applied.drift, []);
+                assert_eq!(applied.found.is_some(), killed, "{:?}", applied.found);
+            }
+            let released = release(&machine, &dir.0, false).unwrap();
+            let when = format!("{version}, killed at change {calls}");
+            assert!(released.is_whole(), "{when}: {released:?}\n{:#?}", machine.0.borrow().log());
+            assert_restored(&machine, rest, &before, &when);
+            if !killed {
+                assert!(calls > 10, "only {calls} changes were tried");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_kill_at_any_write_of_release_loses_nothing() {
+    for &(version, rest) in MACHINES {
+        for calls in 0.. {
+            let (machine, dir) = (boot(version, rest), Dir::new());
+            let before = machine.0.borrow().state();
+            apply(&machine, &want("2"), &dir.0).unwrap();
+            let killed = killed_after(&machine, calls, || drop(release(&machine, &dir.0, false).unwrap()));
+            let released = release(&machine, &dir.0, false).unwrap();
+            let when = format!("{version}, killed at change {calls} of the release");
+            assert!(released.is_whole(), "{when}: {released:?}");
+            assert_restored(&machine, rest, &before, &when);
+            if !killed {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn two_kills_in_a_row_lose_nothing() {
+    for first in (0..30).step_by(5) {
+        for second in (0..30).step_by(3) {
+            let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+            let before = machine.0.borrow().state();
+            killed_after(&machine, first, || drop(apply(&machine, &want("2"), &dir.0).unwrap()));
+            killed_after(&machine, second, || drop(apply(&machine, &want("2"), &dir.0).unwrap()));
+            let released = release(&machine, &dir.0, false).unwrap();
+            let when = format!("killed at {first} and {second}");
+            assert!(released.is_whole(), "{when}: {released:?}");
+            assert_restored(&machine, V1, &before, &when);
+        }
+    }
+}
+
+#[test]
+fn tasks_born_under_the_shield_get_what_their_parent_had() {
+    let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+    let before = machine.0.borrow().state();
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    for (parent, child, as_thread) in [(100, 200, false), (100, 201, true), (103, 202, false), (102, 203, true)] {
+        machine.0.borrow_mut().fork(parent, child, as_thread);
+    }
+    assert!(release(&machine, &dir.0, false).unwrap().is_whole());
+    let mut kernel = machine.0.borrow_mut();
+    for (parent, child) in [(100, 200), (100, 201), (103, 202), (102, 203)] {
+        let (parent, child) = (kernel.task(parent).unwrap(), kernel.task(child).unwrap());
+        assert_eq!((&child.cgroup, child.mask, child.set), (&parent.cgroup, parent.mask, parent.set), "{}", child.comm);
+    }
+    (200..204).for_each(|tid| kernel.exit(tid));
+    drop(kernel);
+    assert_restored(&machine, V1, &before, "after the newcomers ended");
+}
+
+#[test]
+fn newcomers_are_brought_out_by_applying_again() {
+    let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+    let before = machine.0.borrow().state();
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    // Somebody starts a task at the top, past the shield.
+    machine.0.borrow_mut().fork(1, 300, false);
+    machine.0.borrow_mut().write("/cg/tasks", "300").unwrap();
+    let applied = apply(&machine, &want("2"), &dir.0).unwrap();
+    assert_eq!((applied.rounds, applied.writes, applied.drift), (1, 1, vec![]));
+    assert!(!machine.0.borrow().task(300).unwrap().mask.contains(2));
+    machine.0.borrow_mut().exit(300);
+    assert!(release(&machine, &dir.0, false).unwrap().is_whole());
+    assert_restored(&machine, V1, &before, "after the release");
+}
+
+#[test]
+fn somebody_elses_value_is_left_reported_and_forced_back_afterwards() {
+    let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+    let before = machine.0.borrow().state();
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    machine.0.borrow_mut().write("/proc/sys/vm/stat_interval", "77").unwrap();
+    let released = release(&machine, &dir.0, false).unwrap();
+    assert!(!released.is_whole());
+    assert_eq!(released.kept.len(), 1);
+    let kept = &released.kept[0];
+    assert_eq!((kept.before.text(), kept.ours.text(), kept.found.text()), (Some("3"), Some("10"), Some("77")));
+    assert_eq!(machine.0.borrow().read("/proc/sys/vm/stat_interval").unwrap().trim(), "77");
+    // Everything else went back, and what is left can still be forced.
+    assert!(release(&machine, &dir.0, true).unwrap().is_whole());
+    assert_restored(&machine, V1, &before, "after the forced release");
+}
+
+#[test]
+fn a_shield_that_stands_is_not_made_over() {
+    let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    let calls = machine.0.borrow().calls();
+    let error = apply(&machine, &want("3"), &dir.0).unwrap_err();
+    assert!(error.to_string().contains("a shield on CPUs 2 (profile control-loop) stands already"), "{error}");
+    let polling = Want { profile: Profile::Polling, ..want("2") };
+    assert!(matches!(apply(&machine, &polling, &dir.0), Err(Error::Other(..))));
+    assert_eq!(machine.0.borrow().calls(), calls);
+}
+
+#[test]
+fn without_room_for_the_journal_nothing_is_written() {
+    let machine = boot("6.12.1", V1);
+    let file = std::env::temp_dir().join(format!("tahti-no-dir-{}", std::process::id()));
+    std::fs::write(&file, "").unwrap();
+    let error = apply(&machine, &want("2"), &RunDir::at(file.join("run"))).unwrap_err();
+    std::fs::remove_file(&file).unwrap();
+    assert!(matches!(error, Error::NoJournal { .. }), "{error}");
+    assert!(error.to_string().starts_with("nothing was changed"), "{error}");
+    assert_eq!(machine.0.borrow().calls(), 0);
+}
+
+#[test]
+fn a_journal_from_another_boot_is_removed_and_said() {
+    let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    // A reboot: the machine is fresh, the journal is not (its directory was no tmpfs).
+    let machine = boot("6.12.1", V1);
+    machine.0.borrow_mut().set_file("/proc/sys/kernel/random/boot_id", "next-boot\n");
+    let before = machine.0.borrow().state();
+    let released = release(&machine, &dir.0, false).unwrap();
+    assert!(released.other_boot && released.want.is_none());
+    assert_restored(&machine, V1, &before, "after the release");
+    assert_eq!(release(&machine, &dir.0, false).unwrap(), Released::default());
+}
+
+#[test]
+fn a_damaged_journal_is_an_error_with_its_place_and_is_kept() {
+    let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    let path = dir.0.path().join("shield.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, &text[..text.len() / 2]).unwrap();
+    let calls = machine.0.borrow().calls();
+    for error in [apply(&machine, &want("2"), &dir.0).unwrap_err(), release(&machine, &dir.0, true).unwrap_err()] {
+        assert!(error.to_string().contains("shield.json: line 1, column"), "{error}");
+    }
+    assert_eq!(machine.0.borrow().calls(), calls);
+    assert!(path.exists());
+}
