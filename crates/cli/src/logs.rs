@@ -1,7 +1,7 @@
 //! `tahti logs`: what processes wrote, from the rotated files.
 
 use crate::control::plant_name;
-use keep::supervisor::rundir::{RunDir, plants};
+use keep::supervisor::rundir::{RunDir, living, plants};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
@@ -40,6 +40,9 @@ fn show(args: &Args) -> Result<(), String> {
     let name = match (plant_name(args.which.plant.as_deref()), &plants()[..]) {
         (Ok(name), _) => name,
         (Err(_), [one]) if args.which.plant.is_none() => one.clone(),
+        (Err(_), [_, ..]) if args.which.plant.is_none() && living().is_empty() => {
+            return Err(format!("whose? There are logs of: {}; give one with --plant", plants().join(", ")));
+        }
         (Err(why), _) => return Err(why),
     };
     let run = RunDir::of(&name);

@@ -4,6 +4,7 @@ use super::control::LoopStatus;
 use base::{DurNs, Histogram, MonoNs, Quantile};
 use ring::{Counter, LOOP_PAGE_WORDS, LoopPage, PageState};
 use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
 use sys::shm::SharedWords;
 
 /// The variable that tells a process the number of its loop page's descriptor.
@@ -15,7 +16,7 @@ const NAME: &str = "tahti-loop";
 /// A process's loop page.
 #[derive(Debug)]
 pub(crate) struct Page {
-    words: SharedWords,
+    words: Arc<SharedWords>,
     /// Where the live figures stood at the last look.
     last: Option<(MonoNs, u64)>,
 }
@@ -25,7 +26,7 @@ impl Page {
     pub(crate) fn create() -> Result<Self, String> {
         let words = SharedWords::create(NAME, LOOP_PAGE_WORDS).map_err(|error| error.to_string())?;
         LoopPage::format(words.words()).map_err(|error| error.to_string())?;
-        Ok(Self { words, last: None })
+        Ok(Self { words: Arc::new(words), last: None })
     }
 
     /// Makes it empty again; its process must be gone.
@@ -43,7 +44,7 @@ impl Page {
                 let file = std::fs::OpenOptions::new().read(true).write(true).open(entry.path()).ok()?;
                 let words = SharedWords::attach(file.into()).ok()?;
                 LoopPage::attach(words.words()).ok()?;
-                return Some(Self { words, last: None });
+                return Some(Self { words: Arc::new(words), last: None });
             }
         }
         None
@@ -58,12 +59,9 @@ impl Page {
         LoopPage::attach(self.words.words()).ok()
     }
 
-    /// Signs of life so far; `None` before a loop is armed and after it has ended.
-    pub(crate) fn beats(&self) -> Option<u64> {
-        let page = self.page()?;
-        // A new loop begins to count anew: its generation makes the number differ all the same.
-        let beats = page.heartbeat().map_or(0, |heartbeat| heartbeat.beats);
-        (page.state() == PageState::Armed).then(|| beats.wrapping_add(page.generation() << 48))
+    /// What the guard needs of it.
+    pub(crate) fn watcher(&self) -> PageBeats {
+        PageBeats { words: self.words.clone() }
     }
 
     /// How the loop stands, once there is one.
@@ -85,6 +83,27 @@ impl Page {
         let (then, before) = last?;
         let span = (now - then).0;
         (span > 0 && cycles >= before).then(|| (cycles - before) as f64 * 1e9 / span as f64)
+    }
+}
+
+/// Reads the signs of life in a page.
+#[derive(Clone, Debug)]
+pub(crate) struct PageBeats {
+    words: Arc<SharedWords>,
+}
+
+impl PageBeats {
+    /// Signs of life so far; stands still while no loop is armed.
+    ///
+    /// Real-time: neither allocates nor blocks.
+    pub(crate) fn beats(&self) -> u64 {
+        let Ok(page) = LoopPage::attach(self.words.words()) else { return 0 };
+        if page.state() != PageState::Armed {
+            return 0;
+        }
+        // A loop that was started anew counts from the beginning: its generation makes the number differ.
+        let beats = page.heartbeat().map_or(0, |heartbeat| heartbeat.beats);
+        beats.wrapping_add(page.generation() << 48)
     }
 }
 

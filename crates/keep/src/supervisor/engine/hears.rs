@@ -9,6 +9,7 @@ use base::MonoNs;
 use host::plant::{ReadyWhen, Signal};
 use host::supervise::{End, Event, Id, State};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use sys::clock::mono_now;
 
 impl Engine {
@@ -46,7 +47,8 @@ impl Engine {
         self.kids[id].child = status.child;
         self.stands(id, &status);
         match (status.child, status.launch_error, status.last_exit) {
-            (Some(_), ..) => {
+            (Some(child), ..) => {
+                self.watch(id, child);
                 self.event(Event::Started(id));
                 if status.ready {
                     self.ready(id);
@@ -72,19 +74,20 @@ impl Engine {
     pub(super) fn keeper_event(&mut self, now: MonoNs, id: Id, event: protocol::Event) {
         match event {
             protocol::Event::Started(child) => {
-                (self.kids[id].child, self.kids[id].heard) = (Some(child), now);
+                self.kids[id].child = Some(child);
                 self.event(Event::Started(id));
                 // What it could not have is in the status; a keeper that is gone will be noticed.
                 if let Some(Ok(status)) = self.kids[id].keeper.as_mut().map(Keeper::status) {
                     self.kids[id].keeper_pid = Some(status.keeper.pid);
                     self.stands(id, &status);
                 }
+                self.watch(id, child);
             }
             protocol::Event::LaunchFailed(why) => self.event(Event::StartFailed(id, why)),
             protocol::Event::Ready => self.ready(id),
             protocol::Event::Notify(text) => {
                 if text.lines().any(|line| line == "WATCHDOG=1") {
-                    self.kids[id].heard = now;
+                    self.kids[id].signs.counted.fetch_add(1, Ordering::Relaxed);
                 }
             }
             protocol::Event::Exited(exit) => self.exited(id, exit),
@@ -105,7 +108,6 @@ impl Engine {
     pub(super) fn ready(&mut self, id: Id) {
         let asked = self.process(id).map(|process| &process.ready.when);
         if matches!(asked, Some(ReadyWhen::Line(_) | ReadyWhen::Notify)) {
-            self.kids[id].heard = mono_now();
             self.event(Event::Ready(id));
         }
     }
@@ -116,6 +118,7 @@ impl Engine {
             protocol::End::Signal { signal, .. } => End::Signal(Signal(signal as u8)),
         };
         let kid = &mut self.kids[id];
+        // Its watch ends by itself, once the guard has told everything.
         (kid.child, kid.exit) = (None, Some(exit));
         if let Some(keeper) = &mut kid.keeper {
             // What it left behind must not share the equipment with its next copy. A keeper that is gone
@@ -141,8 +144,8 @@ impl Engine {
         }
     }
 
-    /// Looks for signs of readiness and of life that nobody sends.
-    pub(super) fn look(&mut self, now: MonoNs) {
+    /// Looks for signs of readiness that nobody sends.
+    pub(super) fn look(&mut self) {
         for id in 0..self.kids.len() {
             let Some(process) = self.process(id) else { continue };
             match (self.all.units()[id].state, &process.ready.when) {
@@ -151,19 +154,6 @@ impl Engine {
                 }
                 (State::Warming { .. }, ReadyWhen::Port(port)) if probe::is_listening(*port) => {
                     self.event(Event::Ready(id));
-                }
-                (State::Running, _) => {
-                    let Some(heartbeat) = process.heartbeat else { continue };
-                    let ready = self.all.units()[id].history.ready.unwrap_or_default();
-                    let kid = &mut self.kids[id];
-                    let beats = kid.page.as_ref().and_then(Page::beats);
-                    if beats.is_some() && beats != kid.beats {
-                        kid.heard = now;
-                    }
-                    (kid.beats, kid.heard) = (beats, kid.heard.max(ready));
-                    if now - kid.heard >= heartbeat.within {
-                        self.event(Event::HeartbeatLost(id));
-                    }
                 }
                 _ => {}
             }
@@ -181,12 +171,10 @@ impl Engine {
 
     /// Continues what another supervisor began: connects to the keepers that live.
     pub(crate) fn adopt(&mut self, children: &BTreeMap<String, ChildId>) {
-        let now = mono_now();
         let mut lost = Vec::new();
         for id in 0..self.kids.len() {
             let unit = &self.all.units()[id];
             let (name, alive) = (unit.spec.name.clone(), unit.state.is_alive());
-            self.kids[id].heard = now;
             self.kids[id].child = children.get(&name).copied();
             match Keeper::adopt(&self.run.keeper(&name)) {
                 Ok(Some((keeper, status))) => {

@@ -3,6 +3,7 @@
 //! `does` carries actions out, `hears` turns news into events, `serves` answers operators.
 
 mod does;
+mod guards;
 mod hears;
 mod serves;
 
@@ -12,6 +13,7 @@ use super::rundir::{Lock, RunDir, RunDirError, Saved};
 use super::shielding;
 use super::spec::Common;
 use super::tell::Teller;
+use crate::guard::{Guard, WatchId};
 use crate::keeper::Keeper;
 use crate::keeper::protocol::{ChildId, ExitRecord, KeeperSpec};
 use base::{DurNs, MonoNs};
@@ -21,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Child;
+use std::sync::Arc;
 use sys::clock::mono_now;
 use sys::signal::SignalFd;
 
@@ -40,12 +43,12 @@ pub(crate) struct Kid {
     pub(crate) keeper_pid: Option<i32>,
     pub(crate) shortfalls: Vec<String>,
     pub(crate) exit: Option<ExitRecord>,
-    /// The last sign of life.
-    heard: MonoNs,
     /// Its loop page, if it is one that may have a loop.
     pub(crate) page: Option<Page>,
-    /// Signs of life in the page at the last look.
-    beats: Option<u64>,
+    /// Signs of life that it sent, for the guard.
+    signs: Arc<guards::Signs>,
+    /// The guard's watch over it.
+    watch: Option<WatchId>,
 }
 
 /// A safe-output command that runs.
@@ -75,6 +78,7 @@ pub(crate) struct Engine {
     pub(crate) until: Option<MonoNs>,
     /// What could not be had, said once.
     pub(crate) shortfalls: Vec<String>,
+    guard: Option<Guard>,
     faults: Vec<FaultRun>,
     /// Clients that wait for the end.
     waiting: Vec<u64>,
@@ -132,6 +136,7 @@ impl Engine {
             since,
             until,
             shortfalls: Vec::new(),
+            guard: None,
             faults: Vec::new(),
             waiting: Vec::new(),
             saved: None,
@@ -166,13 +171,14 @@ impl Engine {
                 return Left::Down;
             }
             // News that came with an answer does not wait in a socket, where poll would see it.
-            if self.keepers(mono_now()) {
+            let news = self.keepers(mono_now());
+            if self.guard_news() || news {
                 continue;
             }
             self.wait();
             let now = mono_now();
             self.signals(now);
-            self.look(now);
+            self.look();
             self.faults(now);
             for (client, request) in self.server.serve() {
                 let reply = match request {
@@ -200,6 +206,7 @@ impl Engine {
                 actions.push(action);
             }
             self.save();
+            self.expect_signs();
             if actions.is_empty() {
                 self.retire();
                 return;
@@ -275,7 +282,7 @@ impl Engine {
     /// Waits for whatever comes first.
     fn wait(&mut self) {
         let now = mono_now();
-        let mut wake = [self.all.next_wake(), self.until, self.next_look(now), self.next_beat()]
+        let mut wake = [self.all.next_wake(), self.until, self.next_look(now)]
             .into_iter()
             .flatten()
             .min()
@@ -295,6 +302,9 @@ impl Engine {
         }
         let keepers = self.kids.iter().filter_map(|kid| kid.keeper.as_ref());
         fds.extend(keepers.map(|keeper| PollFd::new(keeper, PollFlags::IN)));
+        if let Some(guard) = &self.guard {
+            fds.push(PollFd::new(guard, PollFlags::IN));
+        }
         // An interrupted or failed wait is a wait that ended early: everything is looked at without blocking.
         let _ = poll(&mut fds, Some(&timeout));
     }
@@ -308,16 +318,6 @@ impl Engine {
                     .is_some_and(|process| matches!(process.ready.when, ReadyWhen::File(_) | ReadyWhen::Port(_)))
         };
         (0..self.kids.len()).any(looked_for).then(|| now + LOOK_EVERY)
-    }
-
-    /// When the first heartbeat would be overdue.
-    fn next_beat(&self) -> Option<MonoNs> {
-        let due = |id: Id| {
-            let watched = self.all.units()[id].state == State::Running;
-            let within = self.process(id)?.heartbeat?.within;
-            watched.then(|| self.kids[id].heard + within)
-        };
-        (0..self.kids.len()).filter_map(due).min()
     }
 
     fn signals(&mut self, now: MonoNs) {
@@ -342,7 +342,10 @@ impl Engine {
     /// # Errors
     /// Why not, where it is required.
     pub(crate) fn raise_shield(&mut self, ours: bool, required: bool) -> Result<(), String> {
-        let Some(wanted) = self.plant.shield.clone() else { return Ok(()) };
+        let Some(wanted) = self.plant.shield.clone() else {
+            self.start_guard();
+            return Ok(());
+        };
         self.raising = ours || !shielding::stands_already();
         self.save();
         let raised = shielding::Shielding::raise(&wanted, ours);
@@ -358,12 +361,14 @@ impl Engine {
             self.shortfall("shield", line);
         }
         self.saved = None;
+        self.start_guard();
         Ok(())
     }
 
     /// Everything is down: ends the keepers, gives the machine back, tells how it went; whether all was well.
     pub(crate) fn finish(&mut self) -> Result<bool, RunDirError> {
         self.dismiss();
+        self.stop_guard();
         let lowered = self.shield.lower();
         for line in &lowered.said {
             self.tell.event(mono_now(), "shield", line);

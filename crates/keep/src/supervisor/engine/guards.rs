@@ -1,0 +1,166 @@
+//! The guard's side: who is watched, and what its news mean.
+
+use super::{Engine, Kid};
+use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
+use crate::keeper::protocol::ChildId;
+use crate::supervisor::tell::short;
+use base::{DurNs, RtLevel};
+use host::plant::{Budget, Process};
+use host::supervise::{Event, Id, State};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sys::clock::mono_now;
+
+/// A runnable real-time thread that has not run for this long is starved.
+const STARVED_AFTER: DurNs = DurNs::from_secs(1);
+
+/// Signs of life of a process, counted where the guard can read them.
+#[derive(Debug, Default)]
+pub(super) struct Signs {
+    /// Messages to its notify socket, and every look before it is ready.
+    pub(super) counted: AtomicU64,
+    /// Whether silence counts.
+    pub(super) expected: AtomicBool,
+}
+
+impl Engine {
+    /// Starts the guard; the shield must not change while it lives: its reservation would be in the way.
+    pub(crate) fn start_guard(&mut self) {
+        if !self.plant.processes.iter().any(is_watched) {
+            return;
+        }
+        match Guard::start(&self.common.isolated) {
+            Ok((guard, lacks)) => {
+                self.guard = Some(guard);
+                for lack in lacks {
+                    self.shortfall("guard", lack.to_string());
+                }
+            }
+            Err(error) => self.shortfall("guard", format!("no guard against runaways: {error}")),
+        }
+        for id in 0..self.kids.len() {
+            if let Some(child) = self.kids[id].child {
+                self.watch(id, child);
+            }
+        }
+    }
+
+    /// Ends the guard; processes go on unwatched.
+    pub(crate) fn stop_guard(&mut self) {
+        self.guard = None;
+        for kid in &mut self.kids {
+            kid.watch = None;
+        }
+    }
+
+    /// Has a process watched from its start on.
+    pub(super) fn watch(&mut self, id: Id, child: ChildId) {
+        let Some(process) = self.process(id).filter(|process| is_watched(process)).cloned() else { return };
+        if self.guard.is_none() {
+            // The first process that needs it, taken over by a reload.
+            return self.start_guard();
+        }
+        let kid = &mut self.kids[id];
+        let running = self.all.units()[id].state == State::Running;
+        // The start is the first sign: the guard counts silence from one on.
+        kid.signs = Arc::new(Signs { counted: AtomicU64::new(1), expected: AtomicBool::new(running) });
+        let spec = WatchSpec {
+            child,
+            ancestor: kid.keeper_pid.unwrap_or(child.pid),
+            budget: process.budget,
+            ladder: process.ladder.clone(),
+            heartbeat: process.heartbeat.map(|heartbeat| (beats(kid), heartbeat.within)),
+            freezer: None,
+            starved_after: STARVED_AFTER,
+        };
+        let Some(guard) = &mut self.guard else { return };
+        match guard.watch(spec) {
+            Ok(watch) => kid.watch = Some(watch),
+            // A process that is gone already needs no watch; its end is on the way.
+            Err(error) if error.errno == rustix::io::Errno::SRCH => {}
+            Err(error) => self.shortfall("guard", format!("process {:?} is not watched: {error}", process.name)),
+        }
+    }
+
+    /// Silence counts from now on.
+    pub(super) fn expect_signs(&mut self) {
+        for (unit, kid) in self.all.units().iter().zip(&self.kids) {
+            if unit.state == State::Running {
+                kid.signs.expected.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes the guard's news; whether there was any.
+    pub(super) fn guard_news(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.guard.as_mut().and_then(Guard::next_event) {
+            any = true;
+            let id = self.kids.iter().position(|kid| kid.watch == Some(event.watch));
+            if let Some(id) = id {
+                self.guard_event(id, &event);
+            }
+        }
+        any
+    }
+
+    fn guard_event(&mut self, id: Id, event: &GuardEvent) {
+        let text = match event.what {
+            What::Runaway { used, window } => {
+                format!(
+                    "RUNAWAY: thread {} used {} of {} without giving its CPU up",
+                    event.tid,
+                    short(used),
+                    short(window)
+                )
+            }
+            What::Over { in_a_row } => {
+                format!("thread {} was over its budget in {in_a_row} periods in a row", event.tid)
+            }
+            What::Silent { silence } => format!("no sign of life for {}", short(silence)),
+            What::Starved { waited } => {
+                format!("STARVED: thread {} has waited {} for its CPU", event.tid, short(waited))
+            }
+            What::Step { action, reached, refused: 0 } => format!("guard: {} ({reached} reached)", action.word()),
+            What::Step { action, reached, refused } => {
+                format!("guard: {} ({reached} reached, {refused} REFUSED)", action.word())
+            }
+            What::Tamed => "tamed: it goes on without its real-time class".to_owned(),
+            What::Gone { by_ladder: false } => return,
+            What::Gone { by_ladder: true } => "the runaway is gone".to_owned(),
+            What::Exhausted => "the runaway survives everything: it hangs in the kernel".to_owned(),
+            What::Unwatched { threads } => format!("{threads} real-time threads are more than the guard can watch"),
+        };
+        self.tell.event(mono_now(), &self.name(id), &text);
+        let polls = self.process(id).is_some_and(|process| process.budget == Budget::None);
+        match event.what {
+            What::Runaway { .. } => self.event(Event::Runaway(id)),
+            // A process that polls has no budget: its silence is the runaway, and the guard acts on it.
+            What::Silent { .. } if polls => self.event(Event::Runaway(id)),
+            What::Silent { .. } => self.event(Event::HeartbeatLost(id)),
+            What::Starved { .. } => self.event(Event::Starved(id)),
+            _ => {}
+        }
+    }
+}
+
+/// Whether the guard looks after a process: its threads are real time, or it owes signs of life.
+fn is_watched(process: &Process) -> bool {
+    let fixed = |class: base::Policy| matches!(class.level(), RtLevel::Fixed(_));
+    fixed(process.class)
+        || process.heartbeat.is_some()
+        || process.threads.iter().any(|rule| rule.class.is_some_and(fixed))
+}
+
+/// What the guard calls to count signs of life: those of the loop page and of the notify socket together.
+fn beats(kid: &Kid) -> Beats {
+    let signs = kid.signs.clone();
+    let page = kid.page.as_ref().map(super::Page::watcher);
+    Box::new(move || {
+        if !signs.expected.load(Ordering::Relaxed) {
+            return signs.counted.fetch_add(1, Ordering::Relaxed);
+        }
+        let of_page = page.as_ref().map_or(0, |page| page.beats());
+        signs.counted.load(Ordering::Relaxed).wrapping_add(of_page)
+    })
+}
