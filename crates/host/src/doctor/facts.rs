@@ -275,6 +275,15 @@ impl Facts {
     }
 }
 
+/// A set of CPUs in words: `CPU 3`, `CPUs 2-3`.
+#[must_use]
+pub fn named(cpus: &CpuSet) -> String {
+    match cpus.count() {
+        1 => format!("CPU {cpus}"),
+        _ => format!("CPUs {cpus}"),
+    }
+}
+
 fn number(text: &str) -> Result<i64, String> {
     let text = text.trim();
     text.parse().map_err(|_| format!("expected a number, found {:?}", text.chars().take(40).collect::<String>()))

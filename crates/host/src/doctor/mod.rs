@@ -18,7 +18,7 @@ pub use capture::CaptureError;
 pub use check::{About, Check, reads, reads_then};
 pub use checks::CHECKS;
 pub use document::table;
-pub use facts::{Facts, Files, Found, Read, Unknown};
+pub use facts::{Facts, Files, Found, Read, Unknown, named};
 pub use finding::{Effect, Finding, How, Remedy, Severity, Use};
 pub use pattern::matches_component;
 pub use probe::{ClockCost, Errno, NotTried, Permissions, Probe, Probes, Timex, Trial};

@@ -1,6 +1,6 @@
 //! The boot line: parameters that work against each other. Each rule is one function of [`RULES`].
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
 use crate::proc::boot_line::{BootLine, Isolcpus};
 use crate::proc::version::Version;
 use base::CpuSet;
@@ -158,7 +158,7 @@ fn interrupts_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
     }
     Odds::new(
         DISTURBED,
-        format!("irqaffinity={affinity} sends interrupts to CPUs {shared}, which isolcpus= or nohz_full= isolate"),
+        format!("irqaffinity={affinity} sends interrupts to {}, which isolcpus= or nohz_full= isolate", named(&shared)),
         format!("write irqaffinity={}", affinity.minus(&shared)),
     )
 }
@@ -171,7 +171,7 @@ fn nohz_full_not_isolated(seen: &Seen) -> Option<Odds> {
     Odds::new(
         &[Use::Polling],
         format!("nohz_full={} without isolation: a second task on such a CPU brings the tick back", seen.nohz_full),
-        format!("isolate CPUs {open} as well, with tahti shield apply or isolcpus=domain,{open}"),
+        format!("isolate {} as well, with tahti shield apply or isolcpus=domain,{open}", named(&open)),
     )
 }
 
@@ -197,8 +197,8 @@ fn nohz_full_differs(seen: &Seen) -> Option<Odds> {
     }
     Odds::new(
         &[Use::Polling],
-        format!("nohz_full={nohz_full} covers CPUs {open}, which isolcpus= leaves to everybody"),
-        format!("take CPUs {open} out of nohz_full=, or into isolcpus="),
+        format!("nohz_full={nohz_full} covers {}, which isolcpus= leaves to everybody", named(&open)),
+        format!("take {} out of nohz_full=, or into isolcpus=", named(&open)),
     )
 }
 
@@ -229,7 +229,7 @@ fn callbacks_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
     }
     Odds::new(
         &[Use::Polling],
-        format!("rcu_nocbs= leaves out the isolated CPUs {left}"),
+        format!("rcu_nocbs= leaves out the isolated {}", named(&left)),
         format!("write rcu_nocbs={}", offloaded.or(&left)),
     )
 }
@@ -239,7 +239,7 @@ fn isolcpus_without_domain(seen: &Seen) -> Option<Odds> {
     let cpus = isolcpus.cpus?;
     Odds::new(
         &[],
-        format!("isolcpus= without the flag domain keeps no task off CPUs {cpus}: a shield has to"),
+        format!("isolcpus= without the flag domain keeps no task off {}: a shield has to", named(&cpus)),
         "leave it so and use tahti shield apply, or add the flag domain",
     )
 }

@@ -1,7 +1,7 @@
 //! Interrupts: who moves them, and which cannot be moved.
 
 use super::isolation::{isolated, last_cpu};
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
 use crate::proc::interrupts::Interrupts;
 
 const TABLE: &str = "/proc/interrupts";
@@ -37,7 +37,10 @@ impl Check for Irqbalance {
         };
         let boot = facts.files.cpus(BOOT_ISOLATED)?;
         if !boot.is_empty() {
-            return Ok(Finding::note(format!("runs (process {pid}) and leaves CPUs {boot} alone, isolated at boot")));
+            return Ok(Finding::note(format!(
+                "runs (process {pid}) and leaves {} alone, isolated at boot",
+                named(&boot)
+            )));
         }
         Ok(Finding::note(format!("runs (process {pid}); no CPU is isolated at boot, so it uses them all"))
             .reserve(&[Use::Loop10kHz, Use::Polling])
@@ -90,18 +93,18 @@ impl Check for Managed {
         let list = managed
             .iter()
             .take(4)
-            .map(|(number, name, cpus)| format!("{number} {name} (CPUs {cpus})"))
+            .map(|(number, name, cpus)| format!("{number} {name} ({})", named(cpus)))
             .collect::<Vec<_>>();
         let more = if managed.len() > 4 { format!(" and {} more", managed.len() - 4) } else { String::new() };
         let how = if by_name { ", told by name" } else { "" };
         let evidence = format!("{} that cannot be moved{how}: {}{more}", managed.len(), list.join(", "));
         let kept_away = facts.boot_line()?.isolcpus(last_cpu(facts)?).filter(|isolcpus| isolcpus.managed_irq);
         if let Some(cpus) = kept_away.and_then(|isolcpus| isolcpus.cpus) {
-            return Ok(Finding::fine(format!("{evidence}; kept away from CPUs {cpus} by isolcpus=managed_irq")));
+            return Ok(Finding::fine(format!("{evidence}; kept away from {} by isolcpus=managed_irq", named(&cpus))));
         }
         let isolated = isolated(facts).unwrap_or_default();
         if !isolated.is_empty() && managed.iter().all(|(_, _, cpus)| !cpus.is_empty() && !cpus.intersects(&isolated)) {
-            return Ok(Finding::fine(format!("{evidence}; none reaches the isolated CPUs {isolated}")));
+            return Ok(Finding::fine(format!("{evidence}; none reaches the isolated {}", named(&isolated))));
         }
         Ok(Finding::note(evidence)
             .reserve(&[Use::Loop10kHz, Use::Polling])

@@ -1,6 +1,6 @@
 //! CPUs that are kept free: of tasks, of the tick, of RCU's callbacks.
 
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
 use base::CpuSet;
 
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
@@ -34,15 +34,15 @@ impl Check for Isolation {
                 .remedy(How::Boot, "leave at least one CPU out of isolcpus="));
         }
         if isolated.is_empty() {
-            return Ok(Finding::note(format!("none of CPUs {online}"))
+            return Ok(Finding::note(format!("none of {}", named(&online)))
                 .reserve(&Use::ALL)
                 .remedy(How::Shield, "isolate CPUs for the time that they are needed"));
         }
         let by_partition = partitioned.minus(&boot);
         Ok(match (boot.is_empty(), by_partition.is_empty()) {
-            (false, true) => Finding::fine(format!("CPUs {boot} since boot")),
-            (true, _) => Finding::fine(format!("CPUs {by_partition} by a partition")),
-            _ => Finding::fine(format!("CPUs {boot} since boot and {by_partition} by a partition")),
+            (false, true) => Finding::fine(format!("{} since boot", named(&boot))),
+            (true, _) => Finding::fine(format!("{} by a partition", named(&by_partition))),
+            _ => Finding::fine(format!("{} since boot and {by_partition} by a partition", named(&boot))),
         })
     }
 }
@@ -68,7 +68,7 @@ impl Check for NohzFull {
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
         let cpus = facts.files.cpus(NOHZ_FULL)?;
         if !cpus.is_empty() {
-            return Ok(Finding::fine(format!("CPUs {cpus}; keep periodic loops off them")));
+            return Ok(Finding::fine(format!("{}; keep periodic loops off them", named(&cpus))));
         }
         let config = facts.config();
         let ticks = match config.as_ref().ok().and_then(|config| config.get("HZ")) {
@@ -107,10 +107,10 @@ impl Check for RcuCallbacks {
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
         let line = facts.boot_line()?;
         let last = last_cpu(facts)?;
-        let named = line.cpus("rcu_nocbs", last).flatten().unwrap_or_default();
-        let cpus = named.or(&facts.files.cpus(NOHZ_FULL)?);
+        let listed = line.cpus("rcu_nocbs", last).flatten().unwrap_or_default();
+        let cpus = listed.or(&facts.files.cpus(NOHZ_FULL)?);
         if !cpus.is_empty() {
-            return Ok(Finding::fine(format!("CPUs {cpus} leave them to threads")));
+            return Ok(Finding::fine(format!("left to threads on {}", named(&cpus))));
         }
         let config = facts.config();
         let is_set = |option: &str| config.as_ref().is_ok_and(|config| config.is_set(option));

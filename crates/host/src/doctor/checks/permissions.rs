@@ -1,6 +1,6 @@
 //! What this user may do, found by really trying; and for each refusal the remedy of its cause.
 
-use crate::doctor::{About, Check, Errno, Facts, Finding, How, Remedy, Unknown, Use};
+use crate::doctor::{About, Check, Errno, Facts, Finding, How, Remedy, Unknown, Use, named};
 use crate::proc::limits::limit;
 use crate::proc::status;
 
@@ -162,7 +162,7 @@ impl Check for Affinity {
         if missing.is_empty() {
             return Ok(Finding::fine("one CPU was granted; all that are online may be used"));
         }
-        Ok(Finding::note(format!("one CPU was granted, but CPUs {missing} are closed to this process")))
+        Ok(Finding::note(format!("one CPU was granted, but this process may not use {}", named(&missing))))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Power management: idle states, frequency, heat.
 
 use super::isolation::in_question;
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
 use base::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 
@@ -109,7 +109,7 @@ impl Check for Governor {
             return Ok(Finding::fine("no frequency scaling in this kernel's hands"));
         }
         let list =
-            by_governor.iter().map(|(name, cpus)| format!("{name} on CPUs {cpus}")).collect::<Vec<_>>().join(", ");
+            by_governor.iter().map(|(name, cpus)| format!("{name} on {}", named(cpus))).collect::<Vec<_>>().join(", ");
         let first = |pattern: &str| files.each(pattern).next().map(|found| found.text);
         let mut evidence = list;
         if let Some(driver) = first(DRIVER) {

@@ -1,7 +1,7 @@
 //! How soon the kernel lets a real-time thread in.
 
 use super::isolation::isolated;
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
 
 const REALTIME: &str = "/sys/kernel/realtime";
 const DEBUG_PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
@@ -73,7 +73,7 @@ impl Check for Model {
                 .and("every program's system calls are in the way; on an isolated CPU only those of kernel threads are")
                 .reserve(&[Use::Loop1kHz])
                 .unfit(&[Use::Loop10kHz]),
-            cpus => Finding::note(format!("{evidence}; CPUs {cpus} are isolated")).reserve(&[Use::Loop10kHz]),
+            cpus => Finding::note(format!("{evidence}; isolated: {}", named(&cpus))).reserve(&[Use::Loop10kHz]),
         };
         Ok(match (at_run_time, dynamic) {
             (true, _) => finding

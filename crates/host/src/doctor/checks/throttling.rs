@@ -2,7 +2,7 @@
 
 use super::isolation::isolated;
 use super::{DEBUGFS, debugfs_is_missing};
-use crate::doctor::{About, Check, Facts, Finding, Found, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, Found, How, Unknown, Use, named};
 use crate::proc::version::Version;
 use base::CpuId;
 
@@ -118,7 +118,7 @@ impl Check for FairServer {
         let is_isolated =
             |server: &Found<'_>| CpuId::try_from(server.numbers[0]).is_ok_and(|cpu| isolated.contains(cpu));
         if !isolated.is_empty() && !on.iter().any(|server| is_isolated(server)) {
-            return Ok(Finding::fine(format!("off on the isolated CPUs {isolated}, on elsewhere")));
+            return Ok(Finding::fine(format!("off on the isolated {}, on elsewhere", named(&isolated))));
         }
         Ok(Finding::note(format!("on for {} of {} CPUs, {} ns a period", on.len(), servers.len(), first.text))
             .reserve(&[Use::Polling])

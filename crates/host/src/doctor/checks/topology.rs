@@ -1,7 +1,7 @@
 //! What CPUs share: cores and memory.
 
 use super::isolation::isolated;
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
 use base::CpuSet;
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ impl Check for Smt {
         let more = if cores.len() > 8 { " ..." } else { "" };
         let evidence = format!("{} cores of two or more threads: {list}{more}", cores.len());
         if !isolated.is_empty() && torn.is_empty() {
-            return Ok(Finding::fine(format!("{evidence}; CPUs {isolated} are isolated by whole cores")));
+            return Ok(Finding::fine(format!("{evidence}; isolated by whole cores: {}", named(&isolated))));
         }
         let finding = match torn.first() {
             Some(core) => {
@@ -96,7 +96,7 @@ impl Check for Numa {
             1 => return Ok(Finding::fine("one")),
             _ => {}
         }
-        let list = nodes.iter().map(|(node, cpus)| format!("{node}: CPUs {cpus}")).collect::<Vec<_>>().join("; ");
+        let list = nodes.iter().map(|(node, cpus)| format!("{node}: {}", named(cpus))).collect::<Vec<_>>().join("; ");
         Ok(Finding::note(format!("{} nodes; {list}", nodes.len()))
             .remedy(How::Change, "choose CPUs of the node that the loop's device belongs to (its numa_node in /sys)"))
     }

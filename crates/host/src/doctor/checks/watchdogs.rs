@@ -1,7 +1,7 @@
 //! Watchdogs: the kernel's own, which cost time, and the hardware's, which save the day.
 
 use super::isolation::isolated;
-use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
+use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
 
 const NMI: &str = "/proc/sys/kernel/nmi_watchdog";
 const SOFT: &str = "/proc/sys/kernel/soft_watchdog";
@@ -44,7 +44,7 @@ impl Check for Lockup {
         let evidence = format!("{which} on CPUs {}, threshold {threshold_s} s", watched.and(&online));
         let isolated = isolated(facts).unwrap_or_default();
         if !isolated.is_empty() && !watched.intersects(&isolated) {
-            return Ok(Finding::fine(format!("{evidence}; not on the isolated CPUs {isolated}")));
+            return Ok(Finding::fine(format!("{evidence}; not on the isolated {}", named(&isolated))));
         }
         Ok(Finding::note(evidence).reserve(&[Use::Loop10kHz, Use::Polling]).remedy(
             How::Shield,
