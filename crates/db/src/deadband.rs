@@ -193,6 +193,22 @@ pub(crate) fn filter(zone: Zone, aftc: f64, afvl: &mut f64, now: Stamp, before: 
     Zone::from_number(crate::conv::to_i32(value.floor()).wrapping_abs())
 }
 
+/// One step of the alarm filter on a severity itself (mbbi).
+pub(crate) fn filter_level(severity: u16, aftc: f64, afvl: &mut f64, now: Stamp, before: Stamp) -> u16 {
+    let level = f64::from(severity);
+    if *afvl == 0.0 {
+        *afvl = level;
+        return severity;
+    }
+    let alpha = aftc / (now.secs_since(before) + aftc);
+    let mut value = alpha * *afvl + if *afvl > 0.0 { 1.0 - alpha } else { alpha - 1.0 } * level;
+    if value - value.floor() > THRESHOLD {
+        value = -value;
+    }
+    *afvl = value;
+    crate::conv::to_i32(value.floor()).unsigned_abs() as u16
+}
+
 /// What an alarm check found: status and severity to raise, and the limit to remember when it was raised.
 pub(crate) const fn status_of(zone: Zone) -> Status {
     zone.status()

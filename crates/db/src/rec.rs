@@ -44,7 +44,7 @@ use crate::link::{Link, LinkKind};
 use crate::links::Brief;
 use crate::record::{Bodies, Kind};
 use crate::scan::Callback;
-use crate::slot::{Fields, Slot, Zero};
+use crate::slot::{Fields, Slot, Text, Zero};
 use base::{Array, FieldType, Status, Str40};
 
 /// The fields of simulation mode.
@@ -289,6 +289,17 @@ pub(crate) fn init(db: &mut Db, rec: u32) {
         Kind::Int64Out => int64out::init(db, rec, body),
         Kind::LongIn => longin::init(db, rec, body),
         Kind::LongOut => longout::init(db, rec, body),
+        Kind::CalcOut => calcout::init(db, rec, body),
+        Kind::DFanout => dfanout::init(db, rec, body),
+        Kind::Event => event::init(db, rec, body),
+        Kind::Mbbi => mbbi::init(db, rec, body),
+        Kind::MbbiDirect => mbbi_direct::init(db, rec, body),
+        Kind::Mbbo => mbbo::init(db, rec, body),
+        Kind::MbboDirect => mbbo_direct::init(db, rec, body),
+        Kind::Sel => sel::init(db, rec, body),
+        Kind::Seq => seq::init(db, rec, body),
+        Kind::StringIn => stringin::init(db, rec, body),
+        Kind::StringOut => stringout::init(db, rec, body),
         _ => {}
     }
 }
@@ -296,8 +307,10 @@ pub(crate) fn init(db: &mut Db, rec: u32) {
 /// After a link of the record was set.
 pub(crate) fn links_changed(db: &mut Db, rec: u32) {
     let body = db.common[rec as usize].body as usize;
-    if db.common[rec as usize].kind() == Kind::Calc {
-        calc::links_changed(db, body);
+    match db.common[rec as usize].kind() {
+        Kind::Calc => calc::links_changed(db, body),
+        Kind::CalcOut => calcout::links_changed(db, body),
+        _ => {}
     }
 }
 
@@ -305,16 +318,20 @@ pub(crate) fn links_changed(db: &mut Db, rec: u32) {
 pub(crate) fn link_put(db: &mut Db, rec: u32, field: u16) {
     let body = db.common[rec as usize].body as usize;
     let name = db.def(rec, field).name.clone();
-    if let (Kind::LongOut, "OUT") = (db.common[rec as usize].kind(), name.as_str()) {
-        longout::out_changed(db, body);
+    match (db.common[rec as usize].kind(), name.as_str()) {
+        (Kind::LongOut, "OUT") => longout::out_changed(db, body),
+        (Kind::CalcOut, _) => calcout::link_put(db, rec, body, &name),
+        _ => {}
     }
 }
 
 /// A callback of the record type's own.
 pub(crate) fn own_callback(db: &mut Db, rec: u32, _: u8) {
     let body = db.common[rec as usize].body as usize;
-    if db.common[rec as usize].kind() == Kind::Bo {
-        bo::own_callback(db, rec, body);
+    match db.common[rec as usize].kind() {
+        Kind::Bo => bo::own_callback(db, rec, body),
+        Kind::Seq => seq::own_callback(db, rec, body),
+        _ => {}
     }
 }
 
@@ -352,6 +369,9 @@ pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<
         }
         return Ok(());
     }
+    if kind == Kind::MbboDirect {
+        return mbbo_direct::special(db, rec, body, &name, after);
+    }
     if !after {
         return Ok(());
     }
@@ -359,6 +379,9 @@ pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<
         Kind::Ai => ai::special(db, rec, body, special),
         Kind::Ao => ao::special(db, rec, body, special),
         Kind::Calc => return calc::special(db, body),
+        Kind::CalcOut => calcout::special(db, rec, body, &name),
+        Kind::Mbbi => return mbbi::special(db, rec, body, &name),
+        Kind::Mbbo => return mbbo::special(db, rec, body, &name),
         _ => {}
     }
     Ok(())
@@ -372,9 +395,14 @@ pub(crate) fn state_text(db: &Db, rec: u32, index: u16) -> Str40 {
         1 => Str40::new(one),
         _ => Str40::from("Illegal_Value"),
     };
+    let many = |names: &[Text<26>; 16]| {
+        names.get(usize::from(index)).map_or_else(|| Str40::from("Illegal Value"), |name| Str40::new(name.bytes()))
+    };
     match db.common[rec as usize].kind() {
         Kind::Bi => pair(db.bodies.bi[body].znam.bytes(), db.bodies.bi[body].onam.bytes()),
         Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
+        Kind::Mbbi => many(&db.bodies.mbbi[body].names),
+        Kind::Mbbo => many(&db.bodies.mbbo[body].names),
         _ => crate::conv::scalar_to_text(base::Scalar::U16(index), 0),
     }
 }
@@ -390,9 +418,15 @@ pub(crate) fn states(db: &Db, rec: u32) -> Vec<Str40> {
         }
         names
     };
+    let many = |names: &[Text<26>; 16]| {
+        let count = names.iter().rposition(|name| !name.bytes().is_empty()).map_or(0, |last| last + 1);
+        names[..count].iter().map(|name| Str40::new(name.bytes())).collect()
+    };
     match db.common[rec as usize].kind() {
         Kind::Bi => pair(db.bodies.bi[body].znam.bytes(), db.bodies.bi[body].onam.bytes()),
         Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
+        Kind::Mbbi => many(&db.bodies.mbbi[body].names),
+        Kind::Mbbo => many(&db.bodies.mbbo[body].names),
         _ => Vec::new(),
     }
 }
@@ -438,18 +472,19 @@ pub(crate) fn is_set(link: &Link) -> bool {
 
 /// Whether a type's processing is there.
 pub(crate) const fn is_there(kind: Kind) -> bool {
-    matches!(
+    !matches!(
         kind,
-        Kind::Ai
-            | Kind::Ao
-            | Kind::Bi
-            | Kind::Bo
-            | Kind::Calc
-            | Kind::Fanout
-            | Kind::Int64In
-            | Kind::Int64Out
-            | Kind::LongIn
-            | Kind::LongOut
+        Kind::ASub
+            | Kind::Aai
+            | Kind::Aao
+            | Kind::Compress
+            | Kind::Histogram
+            | Kind::Lsi
+            | Kind::Lso
+            | Kind::Printf
+            | Kind::Sub
+            | Kind::SubArray
+            | Kind::Waveform
     )
 }
 

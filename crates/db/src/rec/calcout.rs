@@ -1,8 +1,15 @@
 //! calcout record.
 
-use crate::deadband::Limits;
-use crate::link::Link;
+use super::calc::{changed_inputs, live_links, post_inputs};
+use crate::calc::{self, INPUTS, Program};
+use crate::deadband::{self, Limits};
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::{Link, LinkKind};
+use crate::rec::{Drive, check_limits, drive, no_device};
+use crate::scan::Callback;
 use crate::slot::{Text, record};
+use base::{EventMask, Scalar, Status};
 
 record! {
     /// The fields of a calcout record.
@@ -38,10 +45,261 @@ record! {
         alst: f64 [ALST],
         mlst: f64 [MLST],
         limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+    } private {
+        program: Program,
+        output: Program,
+        live: u32,
+        remote: bool,
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+/// INAV and its siblings: where a link leads.
+const NOT_CONNECTED: u16 = 0;
+const ELSEWHERE: u16 = 1;
+const LOCAL: u16 = 2;
+const CONSTANT: u16 = 3;
+
+/// At start: constants, where links lead, expressions, last values.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    if db.device(rec) == Device::Missing {
+        return;
+    }
+    let r = &mut db.bodies.calcout[body];
+    for index in 0..INPUTS {
+        if let Some(value) = Db::constant(&r.inp[index]) {
+            r.a[index] = value;
+        }
+    }
+    look_at_links(db, body);
+    compile(db, rec, body, true, true);
+    let r = &mut db.bodies.calcout[body];
+    r.pval = r.val;
+    r.mlst = r.val;
+    r.alst = r.val;
+    r.lalm = r.val;
+    r.povl = r.oval;
+}
+
+/// Notes where the links lead; which ones changed, OUT as the last.
+fn look_at_links(db: &mut Db, body: usize) -> u32 {
+    let mut changed = 0;
+    for index in 0..=INPUTS {
+        let r = &db.bodies.calcout[body];
+        let link = if index < INPUTS { r.inp[index].brief() } else { r.out.brief() };
+        let state = match link.kind {
+            LinkKind::Constant => CONSTANT,
+            LinkKind::Remote if db.is_connected(link) => ELSEWHERE,
+            LinkKind::Remote => NOT_CONNECTED,
+            _ => LOCAL,
+        };
+        let r = &mut db.bodies.calcout[body];
+        let place = if index < INPUTS { &mut r.inv[index] } else { &mut r.outv };
+        if *place != state {
+            *place = state;
+            changed |= 1 << index;
+        }
+    }
+    changed
+}
+
+/// Compiles CALC, OCAL, or both.
+fn compile(db: &mut Db, rec: u32, body: usize, main: bool, output: bool) {
+    let r = &mut db.bodies.calcout[body];
+    let mut text = None;
+    if main {
+        let compiled = calc::compile(r.calc.bytes());
+        r.clcv = if compiled.is_ok() { 0 } else { -1 };
+        text = compiled.as_ref().err().map(|error| ("CALC", error.text()));
+        r.program = compiled.unwrap_or_default();
+    }
+    if output {
+        let compiled = calc::compile(r.ocal.bytes());
+        r.oclv = if compiled.is_ok() { 0 } else { -1 };
+        if r.dopt == 1 {
+            text = text.or(compiled.as_ref().err().map(|error| ("OCAL", error.text())));
+        }
+        r.output = compiled.unwrap_or_default();
+    }
+    if let Some((field, what)) = text {
+        let text = format!("{}.{field}: {what}", db.record_name(rec));
+        db.notice(text);
+    }
+}
+
+/// A new expression.
+pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str) {
+    match name {
+        "CALC" => {
+            compile(db, rec, body, true, false);
+            db.post_named(rec, "CLCV", EventMask::VALUE);
+        }
+        "OCAL" => {
+            compile(db, rec, body, false, true);
+            db.post_named(rec, "OCLV", EventMask::VALUE);
+        }
+        _ => {}
+    }
+}
+
+/// Notes which links are to be read.
+pub(crate) fn links_changed(db: &mut Db, body: usize) {
+    let r = &mut db.bodies.calcout[body];
+    r.live = live_links(&r.inp);
+    r.remote = r.inp.iter().chain([&r.out]).any(|link| link.kind == LinkKind::Remote);
+}
+
+/// A client wrote a link: constants go into their input at once.
+pub(crate) fn link_put(db: &mut Db, rec: u32, body: usize, name: &str) {
+    let letter = name.strip_prefix("INP").and_then(|letter| letter.bytes().next());
+    let r = &mut db.bodies.calcout[body];
+    if let Some(index) = letter.map(|letter| usize::from(letter - b'A'))
+        && r.inp[index].is_constant()
+    {
+        if let Some(value) = Db::constant(&r.inp[index]) {
+            r.a[index] = value;
+        }
+        db.post_named(rec, super::calc::INPUT_NAMES[index], EventMask::VALUE);
+    }
+    post_links(db, rec, body);
+}
+
+fn post_links(db: &mut Db, rec: u32, body: usize) {
+    let mut changed = look_at_links(db, body);
+    while changed != 0 {
+        let index = changed.trailing_zeros() as usize;
+        changed &= changed - 1;
+        let name = if index < INPUTS { format!("IN{}V", super::calc::INPUT_NAMES[index]) } else { "OUTV".to_owned() };
+        db.post_named(rec, &name, EventMask::VALUE);
+    }
+}
+
+/// Reads, computes, checks, writes when it is due, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    if db.device(rec) == Device::Missing {
+        return no_device(db, rec);
+    }
+    if resumed {
+        db.stamp_now(rec);
+        if db.bodies.calcout[body].dlya != 0 {
+            db.bodies.calcout[body].dlya = 0;
+            db.post_named(rec, "DLYA", EventMask::VALUE);
+            execute(db, rec, body);
+        }
+    } else {
+        compute(db, rec, body);
+        let r = &mut db.bodies.calcout[body];
+        check_limits!(db, rec, r);
+        db.stamp_now(rec);
+        let r = &mut db.bodies.calcout[body];
+        let due = match r.oopt {
+            0 => true,
+            1 => (r.pval - r.val).abs() > r.mdel || (r.pval - r.val).is_nan(),
+            2 => r.val == 0.0,
+            3 => r.val != 0.0,
+            4 => r.pval != 0.0 && r.val == 0.0,
+            5 => r.pval == 0.0 && r.val != 0.0,
+            _ => false,
+        };
+        r.pval = r.val;
+        if due {
+            if r.odly > 0.0 {
+                r.dlya = 1;
+                let delay = r.odly;
+                db.post_named(rec, "DLYA", EventMask::VALUE);
+                db.call_back_after(rec, Callback::Resume, delay);
+                return Outcome::Pending;
+            }
+            execute(db, rec, body);
+        }
+    }
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+fn compute(db: &mut Db, rec: u32, body: usize) {
+    if db.bodies.calcout[body].remote {
+        post_links(db, rec, body);
+    }
+    let mut fetched = true;
+    let mut live = db.bodies.calcout[body].live;
+    while live != 0 {
+        let index = live.trailing_zeros() as usize;
+        live &= live - 1;
+        let link = db.bodies.calcout[body].inp[index].brief();
+        match db.get_link::<f64>(rec, link) {
+            Ok(Some(value)) => db.bodies.calcout[body].a[index] = value,
+            Ok(None) => {}
+            Err(_) => fetched = false,
+        }
+    }
+    if fetched {
+        let r = &mut db.bodies.calcout[body];
+        let common = &mut db.common[rec as usize];
+        match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
+            Ok(()) => common.udf = u8::from(r.val.is_nan()),
+            Err(()) => {
+                common.raise_with(Status::Calc, 3, "calcPerform");
+            }
+        }
+    }
+}
+
+/// Writes the output and posts the event.
+fn execute(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.calcout[body];
+    let common = &mut db.common[rec as usize];
+    if r.dopt == 0 {
+        r.oval = r.val;
+    } else {
+        match r.output.run(&mut r.a, &mut r.oval, &mut db.seed) {
+            Ok(()) => common.udf = u8::from(r.oval.is_nan()),
+            Err(()) => {
+                common.raise_with(Status::Calc, 3, "OCAL calcPerform");
+            }
+        }
+    }
+    if common.udf != 0 {
+        let udfs = common.udfs;
+        common.raise(Status::Udf, udfs);
+    }
+    let ivoa = r.ivoa;
+    match drive(db, rec, ivoa) {
+        Drive::Normally => {}
+        Drive::Not => return,
+        Drive::Ivov => {
+            let r = &mut db.bodies.calcout[body];
+            r.oval = r.ivov;
+        }
+    }
+    let r = &db.bodies.calcout[body];
+    let (out, value) = (r.out.brief(), Scalar::F64(r.oval));
+    // A failed write has raised its alarm.
+    let _ = db.put_link(rec, out, value);
+    if !db.bodies.calcout[body].oevt.bytes().is_empty() {
+        let name = db.bodies.calcout[body].oevt.clone();
+        db.post_event_bytes(name.bytes());
+    }
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.calcout[body];
+    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
+    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    let output = r.povl != r.oval;
+    if output {
+        r.povl = r.oval;
+    }
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    post_inputs(db, rec, mask, |db| {
+        let r = &mut db.bodies.calcout[body];
+        let changed = changed_inputs(&r.a, &r.la);
+        r.la = r.a;
+        changed
+    });
+    if output {
+        db.post_named(rec, "OVAL", mask | EventMask::VALUE | EventMask::LOG);
+    }
 }

@@ -1,8 +1,11 @@
 //! dfanout record.
 
-use crate::deadband::Limits;
+use crate::deadband::{self, Limits};
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
+use crate::rec::{Drive, check_limits, drive};
 use crate::slot::{Text, record};
+use base::{EventMask, Scalar, Status};
 
 record! {
     /// The fields of a dfanout record.
@@ -29,7 +32,81 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+const LINKS: usize = 16;
+
+/// At start: constants.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.dfanout[body];
+    if let Some(seln) = Db::constant(&r.sell) {
+        r.seln = seln;
+    }
+    if let Some(val) = Db::constant::<f64>(&r.dol) {
+        r.val = val;
+        db.common[rec as usize].udf = u8::from(val.is_nan());
+    }
+}
+
+/// Fetches, checks, writes to all, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    let r = &db.bodies.dfanout[body];
+    if r.omsl == 1 && !r.dol.is_constant() {
+        let dol = r.dol.brief();
+        // A failed read has raised its alarm.
+        if let Ok(Some(val)) = db.get_link::<f64>(rec, dol) {
+            db.bodies.dfanout[body].val = val;
+            db.common[rec as usize].udf = u8::from(val.is_nan());
+        }
+    }
+    db.stamp_now(rec);
+    let sell = db.bodies.dfanout[body].sell.brief();
+    if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
+        db.bodies.dfanout[body].seln = seln;
+    }
+    let r = &mut db.bodies.dfanout[body];
+    check_limits!(db, rec, r);
+    let ivoa = r.ivoa;
+    match drive(db, rec, ivoa) {
+        Drive::Normally => push(db, rec, body),
+        Drive::Not => {}
+        Drive::Ivov => {
+            let r = &mut db.bodies.dfanout[body];
+            r.val = r.ivov;
+            push(db, rec, body);
+        }
+    }
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.dfanout[body];
+    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
+    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    Outcome::Done
+}
+
+/// Writes VAL to the selected outputs.
+fn push(db: &mut Db, rec: u32, body: usize) {
+    let r = &db.bodies.dfanout[body];
+    let mut bits: u32 = match r.selm {
+        0 => u32::from(u16::MAX),
+        1 if usize::from(r.seln) > LINKS => {
+            db.common[rec as usize].raise(Status::Soft, 3);
+            0
+        }
+        1 => 1u32.checked_shl(u32::from(r.seln)).unwrap_or(0) >> 1,
+        2 => u32::from(r.seln),
+        _ => {
+            db.common[rec as usize].raise(Status::Soft, 3);
+            0
+        }
+    };
+    let value = Scalar::F64(db.bodies.dfanout[body].val);
+    while bits != 0 {
+        let index = bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        let link = db.bodies.dfanout[body].out[index].brief();
+        if db.put_link(rec, link, value).is_err() {
+            db.common[rec as usize].raise(Status::Link, 2);
+        }
+    }
 }

@@ -1,9 +1,12 @@
 //! event record.
 
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::rec::{Mode, Sim, init_sim, mode, take_stamp};
+use crate::record::Bodies;
 use crate::slot::record;
-use base::Str40;
+use base::{EventMask, Str40};
 
 record! {
     /// The fields of a event record.
@@ -15,7 +18,58 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.event[body].sim
+}
+
+/// At start: constants.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    init_sim(db, rec, body, sim);
+    let device = db.device(rec);
+    let r = &mut db.bodies.event[body];
+    if let Some(sval) = Db::constant_text(&r.sim.siol) {
+        r.sval = sval;
+    }
+    if device == Device::Soft
+        && let Some(val) = Db::constant_text(&r.inp)
+    {
+        r.val = val;
+        db.common[rec as usize].udf = 0;
+    }
+}
+
+/// Reads the name of the event and posts it.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    match mode(db, rec, body, resumed, false, sim) {
+        Mode::Real => {
+            let link = db.bodies.event[body].inp.brief();
+            if db.device(rec) == Device::Soft
+                && let Ok(Some(name)) = db.get_link_text(rec, link)
+            {
+                db.bodies.event[body].val = name;
+                db.common[rec as usize].udf = 0;
+                take_stamp(db, rec, link);
+            }
+        }
+        Mode::Simulated(_) => {
+            let link = db.bodies.event[body].sim.siol.brief();
+            if let Ok(name) = db.get_link_text(rec, link) {
+                let r = &mut db.bodies.event[body];
+                if let Some(name) = name {
+                    r.sval = name;
+                }
+                r.val = r.sval;
+                db.common[rec as usize].udf = 0;
+            }
+        }
+        Mode::Delayed => return Outcome::Pending,
+        Mode::Bad => {}
+    }
+    let name = db.bodies.event[body].val;
+    db.post_event_bytes(name.bytes());
+    let (simm, siol) = (db.bodies.event[body].sim.simm, db.bodies.event[body].sim.siol.brief());
+    db.stamp_simulated(rec, simm, Some(siol));
+    let mask = db.reset_alarms(rec);
+    db.post_value(rec, mask | EventMask::VALUE);
+    Outcome::Done
 }

@@ -1,8 +1,15 @@
 //! mbbi record.
 
+use crate::deadband;
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::error::PutError;
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::notify::Got;
+use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
+use crate::record::Bodies;
 use crate::slot::{Text, record};
+use base::{EventMask, Status};
 
 record! {
     /// The fields of a mbbi record.
@@ -29,7 +36,211 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.mbbi[body].sim
+}
+
+/// First letters of the fields of each state.
+pub(crate) const STATE_NAMES: [&str; STATES] =
+    ["ZR", "ON", "TW", "TH", "FR", "FV", "SX", "SV", "EI", "NI", "TE", "EL", "TV", "TT", "FT", "FF"];
+
+const STATES: usize = 16;
+
+impl Mbbi {
+    /// Notes whether any state is defined (SDEF).
+    fn look_for_states(&mut self) {
+        let defined =
+            self.values.iter().any(|value| *value != 0) || self.names.iter().any(|name| !name.bytes().is_empty());
+        self.sdef = i16::from(defined);
+    }
+
+    /// The state of a raw value.
+    fn state_of(&self, raw: u32) -> u16 {
+        let raw = if self.shft > 0 { raw.checked_shr(u32::from(self.shft)).unwrap_or(0) } else { raw };
+        if self.sdef == 0 {
+            return raw as u16;
+        }
+        self.values.iter().position(|value| *value == raw).map_or(u16::MAX, |state| state as u16)
+    }
+
+    /// The mask that NOBT means where MASK is not given.
+    fn complete_mask(&mut self) {
+        if self.mask == 0 && self.nobt <= 32 {
+            self.mask = ((1u64 << self.nobt) - 1) as u32;
+        }
+    }
+
+    /// The raw device supports shift the mask; without NOBT all bits count.
+    fn raw_mask(&mut self) {
+        if self.nobt == 0 {
+            self.mask = u32::MAX;
+        }
+        self.mask = self.mask.checked_shl(u32::from(self.shft)).unwrap_or(0);
+    }
+}
+
+/// After a state's value or name was written.
+pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str) -> Result<(), PutError> {
+    db.bodies.mbbi[body].look_for_states();
+    let own = STATE_NAMES.iter().position(|state| name.strip_suffix("ST") == Some(*state));
+    if let Some(state) = own {
+        let mut mask = EventMask::PROPERTY;
+        if usize::from(db.bodies.mbbi[body].val) == state {
+            mask |= EventMask::VALUE | EventMask::LOG;
+        }
+        db.post_value(rec, mask);
+    }
+    Ok(())
+}
+
+/// At start: constants, the mask, last values.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let device = db.device(rec);
+    if device == Device::Missing {
+        return;
+    }
+    init_sim(db, rec, body, sim);
+    let r = &mut db.bodies.mbbi[body];
+    if let Some(sval) = Db::constant::<u16>(&r.sim.siol) {
+        r.sval = u32::from(sval);
+    }
+    r.complete_mask();
+    if device == Device::SoftRaw {
+        if let Some(rval) = Db::constant(&r.inp) {
+            r.rval = rval;
+        }
+        r.raw_mask();
+    } else if let Some(val) = Db::constant(&r.inp) {
+        r.val = val;
+        db.common[rec as usize].udf = 0;
+    }
+    r.look_for_states();
+    r.mlst = r.val;
+    r.lalm = r.val;
+    r.oraw = r.rval;
+}
+
+/// Reads, converts, checks, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    let before = db.common[rec as usize].time;
+    let read = match mode(db, rec, body, resumed, true, sim) {
+        Mode::Real => read(db, rec, body, resumed),
+        Mode::Simulated(simm) => simulated(db, rec, body, simm),
+        Mode::Delayed => Read::Pending,
+        Mode::Bad => Read::Failed,
+    };
+    if read == Read::Pending {
+        return Outcome::Pending;
+    }
+    if db.common[rec as usize].broken {
+        return no_device(db, rec);
+    }
+    let (simm, siol) = (db.bodies.mbbi[body].sim.simm, db.bodies.mbbi[body].sim.siol.brief());
+    db.stamp_simulated(rec, simm, Some(siol));
+    if read == Read::Raw {
+        let r = &mut db.bodies.mbbi[body];
+        r.val = r.state_of(r.rval);
+        db.common[rec as usize].udf = 0;
+    }
+    check_alarms(db, rec, body, before);
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
+    let link = db.bodies.mbbi[body].inp.brief();
+    match db.device(rec) {
+        Device::Soft => match db.get_link::<u16>(rec, link) {
+            Ok(value) => {
+                if let Some(value) = value {
+                    db.bodies.mbbi[body].val = value;
+                }
+                db.common[rec as usize].udf = 0;
+                take_stamp(db, rec, link);
+                Read::Value
+            }
+            Err(_) => Read::Failed,
+        },
+        Device::SoftRaw => match db.get_link::<i32>(rec, link) {
+            Ok(value) => {
+                let r = &mut db.bodies.mbbi[body];
+                if let Some(value) = value {
+                    r.rval = value as u32;
+                }
+                r.rval &= r.mask;
+                take_stamp(db, rec, link);
+                Read::Raw
+            }
+            Err(_) => Read::Failed,
+        },
+        Device::SoftAsync => match db.async_get::<u16>(rec, link, resumed) {
+            Got::Constant | Got::Failed => Read::Value,
+            Got::Pending => Read::Pending,
+            Got::Value(value) => {
+                db.bodies.mbbi[body].val = value;
+                db.common[rec as usize].udf = 0;
+                take_stamp(db, rec, link);
+                Read::Value
+            }
+        },
+        _ => {
+            db.common[rec as usize].broken = true;
+            Read::Failed
+        }
+    }
+}
+
+fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
+    let link = db.bodies.mbbi[body].sim.siol.brief();
+    let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
+    let r = &mut db.bodies.mbbi[body];
+    if let Some(value) = value {
+        r.sval = value;
+    }
+    db.common[rec as usize].udf = 0;
+    if simm == 1 {
+        r.val = r.sval as u16;
+        return Read::Value;
+    }
+    r.rval = r.sval;
+    Read::Raw
+}
+
+fn check_alarms(db: &mut Db, rec: u32, body: usize, before: base::Stamp) {
+    let common = &mut db.common[rec as usize];
+    let r = &mut db.bodies.mbbi[body];
+    if common.udf != 0 {
+        let udfs = common.udfs;
+        common.raise(Status::Udf, udfs);
+        r.afvl = 0.0;
+        return;
+    }
+    let mut severity = r.severities.get(usize::from(r.val)).copied().unwrap_or(r.unsv);
+    if r.aftc > 0.0 {
+        severity = deadband::filter_level(severity, r.aftc, &mut r.afvl, common.time, before);
+    } else {
+        r.afvl = 0.0;
+    }
+    common.raise(Status::State, severity);
+    if r.val == r.lalm || common.raise(Status::Cos, r.cosv) {
+        return;
+    }
+    r.lalm = r.val;
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.mbbi[body];
+    if r.mlst != r.val {
+        mask |= EventMask::VALUE | EventMask::LOG;
+        r.mlst = r.val;
+    }
+    let raw = r.oraw != r.rval;
+    r.oraw = r.rval;
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    if raw {
+        db.post_named(rec, "RVAL", mask | EventMask::VALUE | EventMask::LOG);
+    }
 }

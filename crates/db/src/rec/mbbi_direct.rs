@@ -1,8 +1,13 @@
 //! mbbiDirect record.
 
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::notify::Got;
+use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
+use crate::record::Bodies;
 use crate::slot::record;
+use base::{EventMask, Status};
 
 record! {
     /// The fields of a mbbiDirect record.
@@ -21,7 +26,170 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.mbbi_direct[body].sim
+}
+
+/// Names of the bits, for events.
+pub(crate) const BIT_NAMES: [&str; 32] = [
+    "B0", "B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "BA", "BB", "BC", "BD", "BE", "BF", "B10", "B11",
+    "B12", "B13", "B14", "B15", "B16", "B17", "B18", "B19", "B1A", "B1B", "B1C", "B1D", "B1E", "B1F",
+];
+
+/// Brings the bits up to VAL; which ones changed.
+pub(crate) fn refresh(bits: &mut [u8; 32], val: i32) -> u32 {
+    let mut changed = 0;
+    for (index, bit) in bits.iter_mut().enumerate() {
+        let now = (val as u32 >> index & 1) as u8;
+        changed |= u32::from(*bit != now) << index;
+        *bit = now;
+    }
+    changed
+}
+
+/// Tells about some of the bits.
+pub(crate) fn post_bits(db: &mut Db, rec: u32, bits: u32, mask: EventMask) {
+    let mut bits = bits;
+    while bits != 0 {
+        let index = bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        db.post_named(rec, BIT_NAMES[index], mask);
+    }
+}
+
+/// At start: constants, the mask, the bits, last values.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let device = db.device(rec);
+    if device == Device::Missing {
+        return;
+    }
+    init_sim(db, rec, body, sim);
+    let r = &mut db.bodies.mbbi_direct[body];
+    if let Some(sval) = Db::constant(&r.sim.siol) {
+        r.sval = sval;
+    }
+    if r.mask == 0 && (0..=32).contains(&r.nobt) {
+        r.mask = ((1u64 << r.nobt) - 1) as u32;
+    }
+    if device == Device::SoftRaw {
+        if let Some(rval) = Db::constant(&r.inp) {
+            r.rval = rval;
+        }
+        if r.nobt == 0 {
+            r.mask = u32::MAX;
+        }
+        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
+    } else if let Some(val) = Db::constant::<u32>(&r.inp) {
+        r.val = val as i32;
+        db.common[rec as usize].udf = 0;
+    }
+    refresh(&mut r.b, r.val);
+    r.mlst = r.val;
+    r.oraw = r.rval;
+}
+
+/// Reads, converts, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    let read = match mode(db, rec, body, resumed, true, sim) {
+        Mode::Real => read(db, rec, body, resumed),
+        Mode::Simulated(simm) => simulated(db, rec, body, simm),
+        Mode::Delayed => Read::Pending,
+        Mode::Bad => Read::Failed,
+    };
+    if read == Read::Pending {
+        return Outcome::Pending;
+    }
+    if db.common[rec as usize].broken {
+        return no_device(db, rec);
+    }
+    let (simm, siol) = (db.bodies.mbbi_direct[body].sim.simm, db.bodies.mbbi_direct[body].sim.siol.brief());
+    db.stamp_simulated(rec, simm, Some(siol));
+    let common = &mut db.common[rec as usize];
+    if read == Read::Raw {
+        let r = &mut db.bodies.mbbi_direct[body];
+        r.val = r.rval.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32;
+        common.udf = 0;
+    }
+    if common.udf != 0 {
+        let udfs = common.udfs;
+        common.raise(Status::Udf, udfs);
+    }
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
+    let link = db.bodies.mbbi_direct[body].inp.brief();
+    match db.device(rec) {
+        Device::Soft => match db.get_link::<u32>(rec, link) {
+            Ok(value) => {
+                if let Some(value) = value {
+                    db.bodies.mbbi_direct[body].val = value as i32;
+                }
+                db.common[rec as usize].udf = 0;
+                take_stamp(db, rec, link);
+                Read::Value
+            }
+            Err(_) => Read::Failed,
+        },
+        Device::SoftRaw => {
+            if let Ok(value) = db.get_link::<u32>(rec, link) {
+                let r = &mut db.bodies.mbbi_direct[body];
+                if let Some(value) = value {
+                    r.rval = value;
+                }
+                r.rval &= r.mask;
+                take_stamp(db, rec, link);
+            }
+            Read::Raw
+        }
+        Device::SoftAsync => match db.async_get::<u32>(rec, link, resumed) {
+            Got::Constant | Got::Failed => Read::Value,
+            Got::Pending => Read::Pending,
+            Got::Value(value) => {
+                db.bodies.mbbi_direct[body].val = value as i32;
+                db.common[rec as usize].udf = 0;
+                take_stamp(db, rec, link);
+                Read::Value
+            }
+        },
+        _ => {
+            db.common[rec as usize].broken = true;
+            Read::Failed
+        }
+    }
+}
+
+fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
+    let link = db.bodies.mbbi_direct[body].sim.siol.brief();
+    let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
+    let r = &mut db.bodies.mbbi_direct[body];
+    if let Some(value) = value {
+        r.sval = value as i32;
+    }
+    db.common[rec as usize].udf = 0;
+    if simm == 1 {
+        r.val = r.sval;
+        return Read::Value;
+    }
+    r.rval = r.sval as u32;
+    Read::Raw
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mask = db.reset_alarms(rec);
+    let all = mask | EventMask::VALUE | EventMask::LOG;
+    let r = &mut db.bodies.mbbi_direct[body];
+    let moved = r.mlst != r.val;
+    r.mlst = r.val;
+    let bits = refresh(&mut r.b, r.val);
+    let raw = r.oraw != r.rval;
+    r.oraw = r.rval;
+    if moved || !mask.is_empty() {
+        db.post_value(rec, if moved { all } else { mask });
+    }
+    post_bits(db, rec, bits, all);
+    if raw {
+        db.post_named(rec, "RVAL", all);
+    }
 }

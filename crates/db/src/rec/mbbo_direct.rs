@@ -1,8 +1,14 @@
 //! mbboDirect record.
 
+use super::mbbi_direct::{BIT_NAMES, post_bits, refresh};
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::error::PutError;
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
+use crate::record::Bodies;
 use crate::slot::record;
+use base::{EventMask, Scalar, Status};
 
 record! {
     /// The fields of a mbboDirect record.
@@ -27,7 +33,171 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.mbbo_direct[body].sim
+}
+
+/// At start: a constant DOL, the mask, the bits, last values.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let device = db.device(rec);
+    if device == Device::Missing {
+        return;
+    }
+    init_sim(db, rec, body, sim);
+    let r = &mut db.bodies.mbbo_direct[body];
+    let common = &mut db.common[rec as usize];
+    if let Some(val) = Db::constant::<u32>(&r.dol) {
+        r.val = val as i32;
+        common.udf = 0;
+    }
+    if r.mask == 0 && (0..=32).contains(&r.nobt) {
+        r.mask = ((1u64 << r.nobt) - 1) as u32;
+    }
+    if device == Device::SoftRaw {
+        if r.nobt == 0 {
+            r.mask = u32::MAX;
+        }
+        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
+    }
+    if common.udf == 0 {
+        refresh(&mut r.b, r.val);
+    } else {
+        let val = r.b.iter().enumerate().fold(0u32, |val, (index, bit)| val | u32::from(*bit != 0) << index);
+        if val != 0 {
+            r.val = val as i32;
+            common.udf = 0;
+        }
+    }
+    r.mlst = r.val;
+    r.oraw = r.rval;
+    r.orbv = r.rbv;
+}
+
+impl MbboDirect {
+    fn convert(&mut self) {
+        self.rval = (self.val as u32).checked_shl(u32::from(self.shft)).unwrap_or(0);
+    }
+}
+
+/// A bit is written: refused in closed loop, else VAL follows.
+pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str, after: bool) -> Result<(), PutError> {
+    let Some(index) = BIT_NAMES.iter().position(|bit| *bit == name) else { return Ok(()) };
+    let r = &mut db.bodies.mbbo_direct[body];
+    if !after {
+        return if r.omsl == 1 { Err(PutError::NoModify) } else { Ok(()) };
+    }
+    let bit = 1 << index;
+    if r.b[index] != 0 {
+        r.val |= bit;
+        r.obit |= bit;
+    } else {
+        r.val &= !bit;
+        r.obit &= !bit;
+    }
+    r.convert();
+    db.common[rec as usize].udf = 0;
+    Ok(())
+}
+
+/// Fetches, writes, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    if db.device(rec) == Device::Missing {
+        return no_device(db, rec);
+    }
+    if !resumed && fetch(db, rec, body) {
+        db.common[rec as usize].udf = 0;
+        let r = &mut db.bodies.mbbo_direct[body];
+        refresh(&mut r.b, r.val);
+        r.convert();
+        let simm = r.sim.simm;
+        db.stamp_simulated(rec, simm, None);
+    }
+    let ivoa = db.bodies.mbbo_direct[body].ivoa;
+    let pending = match drive(db, rec, ivoa) {
+        Drive::Normally => write(db, rec, body, resumed),
+        Drive::Not => false,
+        Drive::Ivov => {
+            if !resumed {
+                let r = &mut db.bodies.mbbo_direct[body];
+                r.val = r.ivov;
+                r.convert();
+            }
+            write(db, rec, body, resumed)
+        }
+    };
+    if pending {
+        return Outcome::Pending;
+    }
+    if resumed {
+        let simm = db.bodies.mbbo_direct[body].sim.simm;
+        db.stamp_simulated(rec, simm, None);
+    }
+    let r = &mut db.bodies.mbbo_direct[body];
+    refresh(&mut r.b, r.val);
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+/// The wanted value; whether there is one.
+fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
+    let r = &db.bodies.mbbo_direct[body];
+    if r.omsl == 1 && !r.dol.is_constant() {
+        let dol = r.dol.brief();
+        let Ok(Some(val)) = db.get_link::<u32>(rec, dol) else {
+            db.common[rec as usize].raise(Status::Link, 3);
+            return false;
+        };
+        db.bodies.mbbo_direct[body].val = val as i32;
+    } else if db.common[rec as usize].udf != 0 {
+        let udfs = db.common[rec as usize].udfs;
+        db.common[rec as usize].raise_with(Status::Udf, udfs, "UDFS");
+        return false;
+    }
+    true
+}
+
+fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
+    let simm = match mode(db, rec, body, resumed, true, sim) {
+        Mode::Real => 0,
+        Mode::Simulated(simm) => simm,
+        Mode::Delayed => return true,
+        Mode::Bad => return false,
+    };
+    let device = db.device(rec);
+    let r = &db.bodies.mbbo_direct[body];
+    let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
+    let value = match simm {
+        0 if device == Device::SoftRaw => Scalar::U32(r.rval & r.mask),
+        0 | 1 => Scalar::U32(r.val as u32),
+        _ => Scalar::U32(r.rval),
+    };
+    // A failed write has raised its alarm.
+    let _ = db.put_link(rec, link, value);
+    false
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let alarm = !mask.is_empty();
+    let r = &mut db.bodies.mbbo_direct[body];
+    if r.mlst != r.val {
+        mask |= EventMask::VALUE | EventMask::LOG;
+        r.mlst = r.val;
+    }
+    let bits = if alarm { u32::MAX } else { (r.obit ^ r.val) as u32 };
+    r.obit = r.val;
+    let (raw, readback) = (r.oraw != r.rval, r.orbv != r.rbv);
+    r.oraw = r.rval;
+    r.orbv = r.rbv;
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    let all = mask | EventMask::VALUE | EventMask::LOG;
+    post_bits(db, rec, bits, all);
+    if raw {
+        db.post_named(rec, "RVAL", all);
+    }
+    if readback {
+        db.post_named(rec, "RBV", all);
+    }
 }

@@ -1,6 +1,8 @@
 //! permissive record.
 
+use crate::engine::{Db, Outcome};
 use crate::slot::{Text, record};
+use base::EventMask;
 
 record! {
     /// The fields of a permissive record.
@@ -13,7 +15,20 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+/// Tells about changes.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    db.common[rec as usize].udf = 0;
+    db.stamp_now(rec);
+    let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
+    let r = &mut db.bodies.permissive[body];
+    let (value, flag) = (r.oval != r.val, r.oflg != r.wflg);
+    r.oval = r.val;
+    r.oflg = r.wflg;
+    if value {
+        db.post_value(rec, mask);
+    }
+    if flag {
+        db.post_named(rec, "WFLG", mask);
+    }
+    Outcome::Done
 }

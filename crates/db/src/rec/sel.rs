@@ -1,8 +1,12 @@
 //! sel record.
 
-use crate::deadband::Limits;
+use super::calc::INPUT_NAMES;
+use crate::deadband::{self, Limits};
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
+use crate::rec::check_limits;
 use crate::slot::{Text, record};
+use base::{EventMask, Status};
 
 record! {
     /// The fields of a sel record.
@@ -28,7 +32,127 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+const INPUTS: usize = 12;
+
+/// At start: constants; other inputs hold no number.
+pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
+    let r = &mut db.bodies.sel[body];
+    if let Some(seln) = Db::constant(&r.nvl) {
+        r.seln = seln;
+    }
+    for index in 0..INPUTS {
+        r.a[index] = Db::constant(&r.inp[index]).unwrap_or(f64::NAN);
+    }
+}
+
+/// Fetches, selects, checks, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    if fetch(db, rec, body) {
+        select(db, rec, body);
+    }
+    db.stamp_now(rec);
+    let r = &mut db.bodies.sel[body];
+    check_limits!(db, rec, r);
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+/// Reads the inputs that count; whether the last read succeeded.
+fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
+    let r = &db.bodies.sel[body];
+    if r.selm == 0 {
+        let nvl = r.nvl.brief();
+        match db.get_link::<u16>(rec, nvl) {
+            Ok(Some(seln)) => db.bodies.sel[body].seln = seln,
+            Ok(None) => {}
+            Err(_) => return false,
+        }
+        let index = usize::from(db.bodies.sel[body].seln);
+        return index >= INPUTS || fetch_one(db, rec, body, index);
+    }
+    let mut done = true;
+    for index in 0..INPUTS {
+        done = fetch_one(db, rec, body, index);
+    }
+    done
+}
+
+fn fetch_one(db: &mut Db, rec: u32, body: usize, index: usize) -> bool {
+    let link = db.bodies.sel[body].inp[index].brief();
+    match db.get_link::<f64>(rec, link) {
+        Ok(value) => {
+            if let Some(value) = value {
+                db.bodies.sel[body].a[index] = value;
+            }
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+fn select(db: &mut Db, rec: u32, body: usize) {
+    let common = &mut db.common[rec as usize];
+    let r = &mut db.bodies.sel[body];
+    let better = |best: f64, better: fn(f64, f64) -> bool| {
+        let (mut val, mut seln) = (best, r.seln);
+        for (index, value) in r.a.iter().enumerate() {
+            if !value.is_nan() && better(*value, val) {
+                (val, seln) = (*value, index as u16);
+            }
+        }
+        (val, seln)
+    };
+    (r.val, r.seln) = match r.selm {
+        0 => match r.a.get(usize::from(r.seln)) {
+            Some(value) => (*value, r.seln),
+            None => {
+                common.raise(Status::Soft, 3);
+                return;
+            }
+        },
+        1 => better(f64::NEG_INFINITY, |value, best| best < value),
+        2 => better(f64::INFINITY, |value, best| best > value),
+        3 => {
+            let mut order = [f64::NAN; INPUTS];
+            let mut count = 0;
+            for value in r.a.iter().filter(|value| !value.is_nan()) {
+                order[count] = *value;
+                count += 1;
+            }
+            order[..count].sort_by(f64::total_cmp);
+            (order[(count / 2).min(INPUTS - 1)], count as u16)
+        }
+        _ => {
+            common.raise(Status::Calc, 3);
+            return;
+        }
+    };
+    common.udf = u8::from(r.val.is_nan());
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.sel[body];
+    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
+    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    let selected = r.nlst != r.seln;
+    r.nlst = r.seln;
+    let mut changed = super::calc::changed_inputs(&r.a, &r.la);
+    for index in 0..INPUTS {
+        if changed >> index & 1 != 0 {
+            r.la[index] = r.a[index];
+        }
+    }
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    let all = mask | EventMask::VALUE | EventMask::LOG;
+    if selected {
+        db.post_named(rec, "SELN", all);
+    }
+    while changed != 0 {
+        let index = changed.trailing_zeros() as usize;
+        changed &= changed - 1;
+        db.post_named(rec, INPUT_NAMES[index], all);
+    }
 }

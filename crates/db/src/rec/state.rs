@@ -1,6 +1,8 @@
 //! state record.
 
+use crate::engine::{Db, Outcome};
 use crate::slot::{Text, record};
+use base::EventMask;
 
 record! {
     /// The fields of a state record.
@@ -10,7 +12,15 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+/// Tells about changes.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    db.common[rec as usize].udf = 0;
+    db.stamp_now(rec);
+    let mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.state[body];
+    if r.oval != r.val {
+        r.oval = r.val.clone();
+        db.post_value(rec, mask | EventMask::VALUE | EventMask::LOG);
+    }
+    Outcome::Done
 }

@@ -1,9 +1,13 @@
 //! stringin record.
 
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::notify::Got;
+use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
+use crate::record::Bodies;
 use crate::slot::record;
-use base::Str40;
+use base::{EventMask, Status, Str40};
 
 record! {
     /// The fields of a stringin record.
@@ -18,7 +22,127 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.stringin[body].sim
+}
+
+/// MPST and APST: post in any case.
+pub(crate) const ALWAYS: u16 = 1;
+
+/// At start: constants.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    init_sim(db, rec, body, sim);
+    let device = db.device(rec);
+    let r = &mut db.bodies.stringin[body];
+    if let Some(sval) = Db::constant_text(&r.sim.siol) {
+        r.sval = sval;
+    }
+    if device == Device::Missing {
+        return;
+    }
+    if matches!(device, Device::Soft | Device::SoftAsync)
+        && let Some(val) = Db::constant_text(&r.inp)
+    {
+        r.val = val;
+        db.common[rec as usize].udf = 0;
+    }
+    r.oval = r.val;
+}
+
+/// Reads, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    let read = match mode(db, rec, body, resumed, false, sim) {
+        Mode::Real => read(db, rec, body, resumed),
+        Mode::Simulated(_) => simulated(db, rec, body),
+        Mode::Delayed => Read::Pending,
+        Mode::Bad => Read::Failed,
+    };
+    if read == Read::Pending {
+        return Outcome::Pending;
+    }
+    if db.common[rec as usize].broken {
+        return no_device(db, rec);
+    }
+    let (simm, siol) = (db.bodies.stringin[body].sim.simm, db.bodies.stringin[body].sim.siol.brief());
+    db.stamp_simulated(rec, simm, Some(siol));
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
+    let link = db.bodies.stringin[body].inp.brief();
+    match db.device(rec) {
+        Device::Soft => match db.get_link_text(rec, link) {
+            Ok(value) => {
+                if let Some(value) = value {
+                    db.bodies.stringin[body].val = value;
+                    db.common[rec as usize].udf = 0;
+                }
+                take_stamp(db, rec, link);
+                Read::Value
+            }
+            Err(_) => Read::Failed,
+        },
+        Device::SoftAsync => match db.async_get_text(rec, link, resumed) {
+            Got::Constant | Got::Failed => Read::Value,
+            Got::Pending => Read::Pending,
+            Got::Value(value) => {
+                db.bodies.stringin[body].val = value;
+                db.common[rec as usize].udf = 0;
+                take_stamp(db, rec, link);
+                Read::Value
+            }
+        },
+        Device::Getenv => {
+            let name = db.bodies.stringin[body].inp.text().trim_start_matches('@').trim();
+            match db.environment.get(name) {
+                Some(value) => {
+                    db.bodies.stringin[body].val = Str40::from(value.as_str());
+                    db.common[rec as usize].udf = 0;
+                }
+                None => {
+                    db.bodies.stringin[body].val = Str40::EMPTY;
+                    let common = &mut db.common[rec as usize];
+                    common.udf = 1;
+                    let udfs = common.udfs;
+                    common.raise_with(Status::Udf, udfs, "No such ENV");
+                }
+            }
+            Read::Value
+        }
+        _ => {
+            db.common[rec as usize].broken = true;
+            Read::Failed
+        }
+    }
+}
+
+fn simulated(db: &mut Db, rec: u32, body: usize) -> Read {
+    let link = db.bodies.stringin[body].sim.siol.brief();
+    let Ok(value) = db.get_link_text(rec, link) else { return Read::Failed };
+    let r = &mut db.bodies.stringin[body];
+    if let Some(value) = value {
+        r.sval = value;
+    }
+    r.val = r.sval;
+    db.common[rec as usize].udf = 0;
+    Read::Value
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.stringin[body];
+    if r.oval != r.val {
+        mask |= EventMask::VALUE | EventMask::LOG;
+        r.oval = r.val;
+    }
+    if r.mpst == ALWAYS {
+        mask |= EventMask::VALUE;
+    }
+    if r.apst == ALWAYS {
+        mask |= EventMask::LOG;
+    }
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
 }

@@ -1,9 +1,14 @@
 //! stringout record.
 
+use super::stringin::ALWAYS;
+use crate::dev::Device;
+use crate::dev::Stream;
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
+use crate::record::Bodies;
 use crate::slot::record;
-use base::Str40;
+use base::{EventMask, Scalar, Status, Str40};
 
 record! {
     /// The fields of a stringout record.
@@ -21,7 +26,107 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.stringout[body].sim
+}
+
+/// At start: a constant DOL.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    init_sim(db, rec, body, sim);
+    if db.device(rec) == Device::Missing {
+        return;
+    }
+    let r = &mut db.bodies.stringout[body];
+    if let Some(val) = Db::constant_text(&r.dol) {
+        r.val = val;
+        db.common[rec as usize].udf = 0;
+    }
+    r.oval = r.val;
+}
+
+/// Fetches, writes, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    if db.device(rec) == Device::Missing {
+        return no_device(db, rec);
+    }
+    let r = &db.bodies.stringout[body];
+    if !resumed && r.omsl == 1 && !r.dol.is_constant() {
+        let dol = r.dol.brief();
+        // A failed read has raised its alarm.
+        if let Ok(Some(val)) = db.get_link_text(rec, dol) {
+            db.bodies.stringout[body].val = val;
+            db.common[rec as usize].udf = 0;
+        }
+    }
+    let common = &mut db.common[rec as usize];
+    if common.udf == 1 {
+        let udfs = common.udfs;
+        common.raise(Status::Udf, udfs);
+    }
+    let simm = db.bodies.stringout[body].sim.simm;
+    db.stamp_simulated(rec, simm, None);
+    let ivoa = db.bodies.stringout[body].ivoa;
+    let pending = match drive(db, rec, ivoa) {
+        Drive::Normally => write(db, rec, body, resumed),
+        Drive::Not => false,
+        Drive::Ivov => {
+            if !resumed {
+                let r = &mut db.bodies.stringout[body];
+                r.val = r.ivov;
+            }
+            write(db, rec, body, resumed)
+        }
+    };
+    if pending {
+        return Outcome::Pending;
+    }
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
+    let simulated = match mode(db, rec, body, resumed, false, sim) {
+        Mode::Real => false,
+        Mode::Simulated(_) => true,
+        Mode::Delayed => return true,
+        Mode::Bad => return false,
+    };
+    let r = &db.bodies.stringout[body];
+    if !simulated && db.device(rec) == Device::Stdio {
+        let (stream, text) = (stream(r.out.text()), r.val.to_str().to_owned());
+        db.output.push((stream, text));
+        return false;
+    }
+    let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
+    let value = Scalar::String(r.val);
+    // A failed write has raised its alarm.
+    let _ = db.put_link(rec, link, value);
+    false
+}
+
+/// The stream that `@stdout`, `@stderr` or `@errlog` names.
+pub(crate) fn stream(address: &str) -> Stream {
+    match address.trim_start_matches('@').trim() {
+        "stderr" => Stream::Err,
+        "errlog" => Stream::Log,
+        _ => Stream::Out,
+    }
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.stringout[body];
+    if r.oval != r.val {
+        mask |= EventMask::VALUE | EventMask::LOG;
+        r.oval = r.val;
+    }
+    if r.mpst == ALWAYS {
+        mask |= EventMask::VALUE;
+    }
+    if r.apst == ALWAYS {
+        mask |= EventMask::LOG;
+    }
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
 }
