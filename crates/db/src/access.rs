@@ -318,6 +318,7 @@ impl Db {
     /// Type of a field's elements.
     pub(crate) fn element_type(&self, rec: u32, field: u16) -> FieldType {
         match self.def(rec, field).kind {
+            Some(FieldType::Enum) if crate::rec::is_plain_number(self, rec) => FieldType::U16,
             Some(kind) => kind,
             None if self.is_long_text(rec, field) => FieldType::String,
             None => crate::rec::element_type(self, rec, field),
@@ -330,7 +331,8 @@ impl Db {
         if kind.is_none() && self.common[rec as usize].kind() == Kind::Compress {
             return crate::rec::compress::ordered(self, rec, 1).get(0);
         }
-        let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device));
+        let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device))
+            && !(kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec));
         Some(match self.slot(rec, field) {
             Slot::F64(v) => Scalar::F64(*v),
             Slot::I32(v) => Scalar::I32(*v),

@@ -363,7 +363,6 @@ impl Db {
         if common.nsta == common.stat && common.nsev == common.sevr && common.namsg == common.amsg {
             common.nsta = 0;
             common.nsev = 0;
-            common.namsg = crate::common::Message("");
             return EventMask::NONE;
         }
         self.alarm_changed(rec)

@@ -19,6 +19,7 @@ impl Db {
     /// May be called again after further records were loaded: only those are initialised then.
     pub fn init(&mut self, now: Now) {
         self.now = now;
+        crate::links::prepare_messages();
         let pending = std::mem::take(&mut self.pending);
         let text = std::mem::take(&mut self.pending_text);
         for item in &pending {
@@ -72,7 +73,8 @@ impl Db {
         let mut records: Vec<u32> = (first..self.common.len() as u32)
             .filter(|rec| self.common[*rec as usize].pini == pini && !self.common[*rec as usize].removed)
             .collect();
-        records.sort_by_key(|rec| self.common[*rec as usize].phas);
+        // EPICS goes through the types in the order of its .dbd, through each type's records as they were loaded.
+        records.sort_by_key(|rec| (self.common[*rec as usize].phas, self.common[*rec as usize].kind() as u8));
         for rec in records {
             self.run(rec);
         }

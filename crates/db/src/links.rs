@@ -4,11 +4,14 @@ use crate::conv::{self, Number};
 use crate::engine::Db;
 use crate::link::{Link, LinkKind, MS, MS_BITS, MSI, MSS};
 use crate::record::Kind;
+use crate::schema::Schema;
 use crate::slot::Slot;
 use base::{Array, FieldType, Scalar, Stamp, Status, Str40};
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// A link without its text: what processing needs, copied.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Brief {
     pub(crate) kind: LinkKind,
     pub(crate) flags: u8,
@@ -31,6 +34,22 @@ pub(crate) struct LinkError;
 /// A value that came through a link; `None` from a constant, which changes nothing.
 pub(crate) type Got<T> = Result<Option<T>, LinkError>;
 
+/// Messages of LINK alarms, one for each name of a link field; made once.
+fn message_for(field: &str) -> &'static str {
+    static MESSAGES: OnceLock<HashMap<String, &'static str>> = OnceLock::new();
+    let make = || {
+        let schema = Schema::builtin();
+        let links = schema.types.iter().flat_map(|kind| &kind.fields).filter(|field| field.link_field().is_some());
+        links.map(|field| (field.name.clone(), &*format!("field {}", field.name).leak())).collect()
+    };
+    MESSAGES.get_or_init(make).get(field).copied().unwrap_or("")
+}
+
+/// Makes what alarms need, so that raising the first one on a real-time thread does not.
+pub(crate) fn prepare_messages() {
+    message_for("");
+}
+
 impl Db {
     /// The severity of a link's source becomes the holder's, as the link says (recGblInheritSevr).
     #[inline]
@@ -46,9 +65,26 @@ impl Db {
 
     /// The LINK alarm of a failed link.
     #[cold]
-    pub(crate) fn link_alarm(&mut self, rec: u32) -> LinkError {
-        self.common[rec as usize].raise(Status::Link, 3);
+    pub(crate) fn link_alarm(&mut self, rec: u32, link: Brief) -> LinkError {
+        if self.common[rec as usize].nsev >= 3 {
+            return LinkError;
+        }
+        let message = self.link_message(rec, link);
+        self.common[rec as usize].raise_with(Status::Link, 3, message);
         LinkError
+    }
+
+    /// The message `field NAME` for the field that holds a link.
+    fn link_message(&mut self, rec: u32, link: Brief) -> &'static str {
+        for field in 0..self.type_of(rec).fields.len() as u16 {
+            if self.def(rec, field).link_field().is_some()
+                && let Slot::Link(found) = self.slot(rec, field)
+                && found.brief() == link
+            {
+                return message_for(&self.def(rec, field).name);
+            }
+        }
+        ""
     }
 
     /// Reads one number through an input link (dbGetLink).
@@ -58,7 +94,7 @@ impl Db {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
                 let value = self.get_db::<T>(rec, link);
-                value.map_or_else(|| Err(self.link_alarm(rec)), |value| Ok(Some(value)))
+                value.map_or_else(|| Err(self.link_alarm(rec, link)), |value| Ok(Some(value)))
             }
             _ => self.get_elsewhere(rec, link),
         }
@@ -93,7 +129,7 @@ impl Db {
         match link.kind {
             LinkKind::Remote => match self.remote_scalar(rec, link).and_then(conv::number) {
                 Some(value) => Ok(Some(value)),
-                None => Err(self.link_alarm(rec)),
+                None => Err(self.link_alarm(rec, link)),
             },
             // EPICS answers -1 without an alarm where a link has no support.
             _ => Err(LinkError),
@@ -130,12 +166,12 @@ impl Db {
                 self.inherit_from(rec, link);
                 match text {
                     Some(text) => Ok(Some(text)),
-                    None => Err(self.link_alarm(rec)),
+                    None => Err(self.link_alarm(rec, link)),
                 }
             }
             LinkKind::Remote => match self.remote_scalar(rec, link) {
                 Some(scalar) => Ok(Some(conv::scalar_to_text(scalar, 6))),
-                None => Err(self.link_alarm(rec)),
+                None => Err(self.link_alarm(rec, link)),
             },
             _ => Err(LinkError),
         }
@@ -161,12 +197,12 @@ impl Db {
                 self.inherit_from(rec, link);
                 match array {
                     Some(array) => Ok(Some(array)),
-                    None => Err(self.link_alarm(rec)),
+                    None => Err(self.link_alarm(rec, link)),
                 }
             }
             LinkKind::Remote => match self.remote_array(rec, link, kind, max) {
                 Some(array) => Ok(Some(array)),
-                None => Err(self.link_alarm(rec)),
+                None => Err(self.link_alarm(rec, link)),
             },
             _ => Err(LinkError),
         }
@@ -206,7 +242,7 @@ impl Db {
             self.inherit(link.target, link.flags, status, severity);
         }
         if !done {
-            return Err(self.link_alarm(rec));
+            return Err(self.link_alarm(rec, link));
         }
         let proc = usize::from(link.field) == crate::access::PROC_FIELD;
         if proc || (Self::is_pp(link.flags) && self.common[link.target as usize].scan == 0) {

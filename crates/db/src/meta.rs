@@ -189,6 +189,15 @@ impl Db {
         }
     }
 
+    /// PREC of a record; 6 for types without, as texts written from numbers have it.
+    pub(crate) fn own_precision(&mut self, rec: u32) -> u16 {
+        let Some(prec) = self.type_of(rec).field("PREC") else { return 6 };
+        match self.slot(rec, prec) {
+            Slot::I16(prec) => *prec as u16,
+            _ => 6,
+        }
+    }
+
     /// Digits after the point that a field is shown with.
     pub(crate) fn precision_of(&mut self, rec: u32, field: u16) -> u16 {
         let kind = self.element_type(rec, field);

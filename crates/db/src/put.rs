@@ -232,7 +232,10 @@ impl Db {
     /// Converts and stores, nothing else.
     pub(crate) fn store(&mut self, rec: u32, field: u16, value: Scalar) -> Result<(), PutError> {
         let def = self.def(rec, field);
-        let (kind, size) = (def.kind, usize::from(def.size));
+        let (mut kind, size) = (def.kind, usize::from(def.size));
+        if kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec) {
+            kind = Some(FieldType::U16);
+        }
         match kind {
             Some(FieldType::Enum | FieldType::Menu | FieldType::Device) => {
                 let index = self.choice(rec, field, value)?;
@@ -243,7 +246,7 @@ impl Db {
             }
             Some(FieldType::String) => {
                 let precision =
-                    if matches!(value, Scalar::F64(_) | Scalar::F32(_)) { self.precision_of(rec, field) } else { 0 };
+                    if matches!(value, Scalar::F64(_) | Scalar::F32(_)) { self.own_precision(rec) } else { 0 };
                 let text = conv::scalar_to_text(value, precision);
                 let bytes = text.bytes();
                 let bytes = &bytes[..bytes.len().min(size.max(1) - 1)];

@@ -440,7 +440,10 @@ pub(crate) fn state_number(db: &Db, rec: u32, text: &str) -> Option<u16> {
         return Some(index as u16);
     }
     let trimmed = text.trim();
-    let index: u16 = trimmed.bytes().all(|byte| byte.is_ascii_digit()).then(|| trimmed.parse().ok())??;
+    // mbbo's VAL takes another way through EPICS, which ignores what follows a number.
+    let loose = db.common[rec as usize].kind() == Kind::Mbbo;
+    let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let index: u16 = (loose || digits == trimmed.len()).then(|| trimmed[..digits].parse().ok())??;
     (usize::from(index) < states.len()).then_some(index)
 }
 
@@ -468,6 +471,12 @@ pub(crate) fn store_array(db: &mut Db, rec: u32, field: u16, values: Array) -> R
 /// Whether a link is set at all (a constant with no text is not).
 pub(crate) fn is_set(link: &Link) -> bool {
     link.kind != LinkKind::Constant || link.extra.is_some()
+}
+
+/// Whether VAL, an enumeration by its type, is a plain number: mbbo without states.
+pub(crate) fn is_plain_number(db: &Db, rec: u32) -> bool {
+    let common = &db.common[rec as usize];
+    common.kind() == Kind::Mbbo && db.bodies.mbbo[common.body as usize].sdef == 0
 }
 
 /// Whether a type's processing is there.

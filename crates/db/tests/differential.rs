@@ -66,7 +66,12 @@ fn fields(db: &Db) -> Vec<String> {
 /// Runs a case in softIoc; what each dump said, by field.
 fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, String>> {
     let root = epics();
-    let mut script = format!("dbLoadRecords \"{}\"\niocInit\n", file.display());
+    let tables: String =
+        include_str!("../src/dbd/base.dbd").lines().filter(|line| line.starts_with("breaktable")).collect();
+    let tables_file = tempfolder().join(format!("{}.tables.dbd", file.file_stem().unwrap().to_string_lossy()));
+    std::fs::write(&tables_file, tables).unwrap();
+    let mut script =
+        format!("dbLoadDatabase \"{}\"\ndbLoadRecords \"{}\"\niocInit\n", tables_file.display(), file.display());
     for step in steps {
         match step {
             Step::Put(name, value) => writeln!(script, "dbpf \"{name}\" \"{}\"", value.replace('"', "\\\"")).unwrap(),
@@ -109,6 +114,8 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
             asked = None;
         } else if let Some(name) = line.strip_prefix("dbgf \"").and_then(|rest| rest.strip_suffix('"')) {
             asked = Some(name.to_owned());
+        } else if line.starts_with("dbpf ") {
+            asked = None;
         } else if let Some(value) = line.strip_prefix("DBF_") {
             if let (Some(name), Some(dump)) = (&asked, dumps.last_mut()) {
                 let value = value.split_once(':').map_or("", |(_, value)| value).trim();
@@ -179,8 +186,12 @@ fn ours(db: &mut Db, steps: &[Step], names: &[String]) -> Vec<HashMap<String, St
 
 /// A field as dbgf prints it, blanks joined.
 fn shown(db: &mut Db, channel: &db::Channel) -> String {
-    let text =
-        |bytes: &[u8]| format!("\"{}\"", String::from_utf8_lossy(bytes).replace('\\', "\\\\").replace('"', "\\\""));
+    let text = |bytes: &[u8]| {
+        format!(
+            "\"{}\"",
+            String::from_utf8_lossy(bytes).replace('\\', "\\\\").replace('"', "\\\"").replace('\'', "\\'")
+        )
+    };
     let info = db.info(channel);
     let words = match info.kind {
         base::FieldType::Menu | base::FieldType::Device | base::FieldType::Enum if !info.array => {
@@ -199,9 +210,12 @@ fn shown(db: &mut Db, channel: &db::Channel) -> String {
 fn one(scalar: Scalar) -> String {
     match scalar {
         Scalar::String(text) => {
-            format!("\"{}\"", String::from_utf8_lossy(text.bytes()).replace('\\', "\\\\").replace('"', "\\\""))
+            format!(
+                "\"{}\"",
+                String::from_utf8_lossy(text.bytes()).replace('\\', "\\\\").replace('"', "\\\"").replace('\'', "\\'")
+            )
         }
-        Scalar::F64(value) => general(value, 15),
+        Scalar::F64(value) => general(value, 12),
         Scalar::F32(value) => general(f64::from(value), 6),
         Scalar::I8(v) => v.to_string(),
         Scalar::U8(v) => v.to_string(),
