@@ -124,6 +124,9 @@ fn listing(status: &Status, before: Option<&Before>) -> String {
             process.restarts,
         );
         let _ = writeln!(out, "{}", line.trim_end());
+        if let Some(evidence) = &process.evidence {
+            let _ = writeln!(out, "  {:<16} evidence in {}", "", evidence.display());
+        }
         if let Some(page) = &process.loop_page {
             let time = |time: Option<DurNs>| time.map_or_else(|| "beyond the histogram".to_owned(), short);
             let _ = writeln!(

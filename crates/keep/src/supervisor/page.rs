@@ -2,7 +2,8 @@
 
 use super::control::LoopStatus;
 use base::{DurNs, Histogram, MonoNs, Quantile};
-use ring::{Counter, LOOP_PAGE_WORDS, LoopPage, PageState};
+use ring::{Counter, Cycle, LOOP_PAGE_WORDS, LoopPage, PageState};
+use std::collections::VecDeque;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use sys::shm::SharedWords;
@@ -74,6 +75,30 @@ impl Page {
             wake: Figures::of(&page.wake()),
             misses: page.counter(Counter::Overruns),
         })
+    }
+
+    /// The last cycles, oldest first, at most `count`.
+    pub(crate) fn last_cycles(&self, count: usize) -> Vec<serde_json::Value> {
+        let Some(trail) = LoopPage::attach(self.words.words()).ok().and_then(|page| page.trail()) else {
+            return Vec::new();
+        };
+        let mut cursor = trail.from_oldest();
+        let mut last = VecDeque::new();
+        for _ in 0..ring::TRAIL_CYCLES {
+            let Some(words) = trail.next(&mut cursor) else { break };
+            let cycle = Cycle::from(words);
+            if last.len() == count {
+                last.pop_front();
+            }
+            last.push_back(serde_json::json!({
+                "pulse": cycle.pulse,
+                "due_ns": cycle.expected.0,
+                "late_ns": cycle.latency().0,
+                "compute_ns": cycle.compute().0,
+                "flags": cycle.flags,
+            }));
+        }
+        last.into()
     }
 
     /// Cycles a second since the last call.

@@ -4,7 +4,7 @@ use super::rundir::RunDir;
 use crate::keeper::protocol::{KeeperSpec, LogSpec};
 use crate::launch::{LaunchSpec, Limit, Resource, Terminal};
 use base::CpuSet;
-use host::plant::{Process, ReadyWhen};
+use host::plant::{Cpus, Process, ReadyWhen};
 use std::path::{Path, PathBuf};
 
 /// What all processes of a plant have in common.
@@ -41,7 +41,12 @@ impl Common {
 
     /// The CPUs that a process gets. Without a shield, what should run on it may run anywhere.
     pub(crate) fn cpus(&self, process: &Process) -> CpuSet {
-        let cpus = process.cpus.resolve(&self.online, &self.isolated);
+        self.resolve(process.cpus)
+    }
+
+    /// The CPUs that the plant file's words mean now.
+    pub(crate) fn resolve(&self, cpus: Cpus) -> CpuSet {
+        let cpus = cpus.resolve(&self.online, &self.isolated);
         if cpus.is_empty() { self.online } else { cpus }
     }
 

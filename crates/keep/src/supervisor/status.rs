@@ -50,7 +50,7 @@ impl Engine {
             restarts: unit.history.restarts,
             ended: unit.history.ended.clone(),
             shortfalls: kid.shortfalls.clone(),
-            evidence: None,
+            evidence: kid.evidence.clone(),
             loop_page: kid.page.as_ref().and_then(Page::status),
         })
     }

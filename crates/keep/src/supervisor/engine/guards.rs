@@ -1,10 +1,11 @@
 //! The guard's side: who is watched, and what its news mean.
 
 use super::{Engine, Kid};
+use crate::evidence::describe;
 use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
 use crate::keeper::protocol::ChildId;
-use crate::supervisor::tell::short;
-use base::{DurNs, RtLevel};
+use crate::threads::{ThreadRule, ThreadRules};
+use base::{DurNs, MonoNs, RtLevel};
 use host::plant::{Budget, Process};
 use host::supervise::{Event, Id, State};
 use std::sync::Arc;
@@ -91,6 +92,36 @@ impl Engine {
         }
     }
 
+    /// Gives threads the class and CPUs that the plant file says for their names.
+    pub(super) fn rule_threads(&mut self, now: MonoNs) {
+        if now < self.next_threads {
+            return;
+        }
+        self.next_threads = now + super::THREADS_EVERY;
+        for id in 0..self.kids.len() {
+            let Some(child) = self.kids[id].child.filter(|_| !self.kids[id].rules.is_empty()) else { continue };
+            for applied in self.kids[id].rules.apply(child.pid) {
+                let text = format!("thread {} ({}) has class and CPUs by its rule", applied.tid, applied.name);
+                self.tell.event(now, &self.name(id), &text);
+                for lack in applied.shortfalls {
+                    self.shortfall(&self.name(id), lack.to_string());
+                }
+            }
+        }
+    }
+
+    /// The rules for the threads of a process that has just been started.
+    pub(super) fn new_rules(&mut self, id: Id) {
+        let Some(process) = self.process(id) else { return };
+        let rules = process.threads.iter().map(|rule| ThreadRule {
+            pattern: rule.pattern.clone(),
+            policy: rule.class,
+            cpus: rule.cpus.map(|cpus| self.common.resolve(cpus)),
+        });
+        self.kids[id].rules = ThreadRules::new(rules.collect());
+        self.next_threads = MonoNs(0);
+    }
+
     /// Takes the guard's news; whether there was any.
     pub(super) fn guard_news(&mut self) -> bool {
         let mut any = false;
@@ -104,38 +135,20 @@ impl Engine {
         any
     }
 
+    /// Whether a process has no budget: then its silence is the runaway, and the guard acts on it.
+    pub(super) fn polls(&self, id: Id) -> bool {
+        self.process(id).is_some_and(|process| process.budget == Budget::None)
+    }
+
     fn guard_event(&mut self, id: Id, event: &GuardEvent) {
-        let text = match event.what {
-            What::Runaway { used, window } => {
-                format!(
-                    "RUNAWAY: thread {} used {} of {} without giving its CPU up",
-                    event.tid,
-                    short(used),
-                    short(window)
-                )
-            }
-            What::Over { in_a_row } => {
-                format!("thread {} was over its budget in {in_a_row} periods in a row", event.tid)
-            }
-            What::Silent { silence } => format!("no sign of life for {}", short(silence)),
-            What::Starved { waited } => {
-                format!("STARVED: thread {} has waited {} for its CPU", event.tid, short(waited))
-            }
-            What::Step { action, reached, refused: 0 } => format!("guard: {} ({reached} reached)", action.word()),
-            What::Step { action, reached, refused } => {
-                format!("guard: {} ({reached} reached, {refused} REFUSED)", action.word())
-            }
-            What::Tamed => "tamed: it goes on without its real-time class".to_owned(),
-            What::Gone { by_ladder: false } => return,
-            What::Gone { by_ladder: true } => "the runaway is gone".to_owned(),
-            What::Exhausted => "the runaway survives everything: it hangs in the kernel".to_owned(),
-            What::Unwatched { threads } => format!("{threads} real-time threads are more than the guard can watch"),
-        };
-        self.tell.event(mono_now(), &self.name(id), &text);
-        let polls = self.process(id).is_some_and(|process| process.budget == Budget::None);
+        if matches!(event.what, What::Gone { by_ladder: false }) {
+            return;
+        }
+        self.tell.event(mono_now(), &self.name(id), &format!("guard: {}", describe(&event.what)));
+        self.guard_evidence(id, event);
+        let polls = self.polls(id);
         match event.what {
             What::Runaway { .. } => self.event(Event::Runaway(id)),
-            // A process that polls has no budget: its silence is the runaway, and the guard acts on it.
             What::Silent { .. } if polls => self.event(Event::Runaway(id)),
             What::Silent { .. } => self.event(Event::HeartbeatLost(id)),
             What::Starved { .. } => self.event(Event::Starved(id)),

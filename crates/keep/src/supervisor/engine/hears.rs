@@ -48,6 +48,8 @@ impl Engine {
         self.stands(id, &status);
         match (status.child, status.launch_error, status.last_exit) {
             (Some(child), ..) => {
+                self.begin_life(id);
+                self.new_rules(id);
                 self.watch(id, child);
                 self.event(Event::Started(id));
                 if status.ready {
@@ -81,6 +83,8 @@ impl Engine {
                     self.kids[id].keeper_pid = Some(status.keeper.pid);
                     self.stands(id, &status);
                 }
+                self.begin_life(id);
+                self.new_rules(id);
                 self.watch(id, child);
             }
             protocol::Event::LaunchFailed(why) => self.event(Event::StartFailed(id, why)),
@@ -113,19 +117,17 @@ impl Engine {
     }
 
     pub(super) fn exited(&mut self, id: Id, exit: ExitRecord) {
-        let end = match exit.end {
-            protocol::End::Exit(code) => End::Exit(code),
-            protocol::End::Signal { signal, .. } => End::Signal(Signal(signal as u8)),
-        };
+        let end = self.end_of(id, &exit);
         let kid = &mut self.kids[id];
         // Its watch ends by itself, once the guard has told everything.
-        (kid.child, kid.exit) = (None, Some(exit));
+        (kid.child, kid.exit) = (None, Some(exit.clone()));
         if let Some(keeper) = &mut kid.keeper {
             // What it left behind must not share the equipment with its next copy. A keeper that is gone
             // is noticed by itself.
             let _ = keeper.signal(Signal::KILL.0.into(), Target::All);
         }
         self.event(Event::Exited(id, end));
+        self.exit_evidence(id, &exit);
     }
 
     /// A keeper was killed: its child goes with it, because nobody would know of its end.

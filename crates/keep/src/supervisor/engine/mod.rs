@@ -5,6 +5,7 @@
 mod does;
 mod guards;
 mod hears;
+mod incidents;
 mod serves;
 
 use super::control::{Reply, Server};
@@ -13,9 +14,11 @@ use super::rundir::{Lock, RunDir, RunDirError, Saved};
 use super::shielding;
 use super::spec::Common;
 use super::tell::Teller;
+use crate::evidence::Incident;
 use crate::guard::{Guard, WatchId};
 use crate::keeper::Keeper;
 use crate::keeper::protocol::{ChildId, ExitRecord, KeeperSpec};
+use crate::threads::ThreadRules;
 use base::{DurNs, MonoNs};
 use host::plant::{Plant, ReadyWhen, Signal};
 use host::supervise::{Action, Event, Id, Phase, State, Supervision};
@@ -29,6 +32,9 @@ use sys::signal::SignalFd;
 
 /// How often a file or port is looked for while a process gets ready.
 const LOOK_EVERY: DurNs = DurNs::from_ms(10);
+
+/// How often the threads of a process with rules for them are looked at.
+const THREADS_EVERY: DurNs = DurNs::from_ms(500);
 
 /// How long a safe-output command may take.
 const FAULT_COMMAND_WITHIN: DurNs = DurNs::from_secs(10);
@@ -49,6 +55,14 @@ pub(crate) struct Kid {
     signs: Arc<guards::Signs>,
     /// The guard's watch over it.
     watch: Option<WatchId>,
+    /// Class and CPUs of its threads by name.
+    rules: ThreadRules,
+    /// Trouble that it is in.
+    incident: Option<Incident>,
+    /// Where evidence of its last trouble lies.
+    pub(crate) evidence: Option<PathBuf>,
+    /// How often memory had run out when it was started.
+    kills: u64,
 }
 
 /// A safe-output command that runs.
@@ -88,6 +102,7 @@ pub(crate) struct Engine {
     /// Whether a shield that is found is this plant's, which is just raising it.
     raising: bool,
     next_live: MonoNs,
+    next_threads: MonoNs,
     upgrade: Option<PathBuf>,
 }
 
@@ -143,6 +158,7 @@ impl Engine {
             save_failed: false,
             raising: false,
             next_live: MonoNs(0),
+            next_threads: MonoNs(0),
             upgrade: None,
         }
     }
@@ -179,6 +195,7 @@ impl Engine {
             let now = mono_now();
             self.signals(now);
             self.look();
+            self.rule_threads(now);
             self.faults(now);
             for (client, request) in self.server.serve() {
                 let reply = match request {
@@ -289,6 +306,9 @@ impl Engine {
             .unwrap_or(MonoNs(u64::MAX));
         if self.live_every().is_some() {
             wake = wake.min(self.next_live);
+        }
+        if self.kids.iter().any(|kid| kid.child.is_some() && !kid.rules.is_empty()) {
+            wake = wake.min(self.next_threads);
         }
         if let Some(until) = self.faults.iter().map(|run| run.until).min() {
             wake = wake.min(until).min(now + LOOK_EVERY);
