@@ -6,6 +6,7 @@ use std::process::ExitCode;
 #[macro_use]
 mod out;
 
+mod catools;
 mod check;
 mod control;
 mod doctor;
@@ -26,10 +27,18 @@ struct Cli {
 /// One line per command, in alphabetical order.
 #[derive(Subcommand)]
 enum Command {
+    /// Reads process variables over Channel Access (EPICS' caget)
+    Caget(catools::Args),
+    /// Shows where process variables are served (EPICS' cainfo)
+    Cainfo(catools::Args),
+    /// Prints process variables as they change (EPICS' camonitor)
+    Camonitor(catools::Args),
+    /// Writes a process variable (EPICS' caput)
+    Caput(catools::Args),
     Check(check::Args),
     Doctor(doctor::Args),
-    Ioc(ioc::Args),
     Down(control::DownArgs),
+    Ioc(ioc::Args),
     Logs(logs::Args),
     Ps(ps::PsArgs),
     Reload(control::ReloadArgs),
@@ -44,7 +53,14 @@ impl Command {
     /// Whether nothing is lost when the command ends as soon as nobody reads its output.
     fn only_looks(&self) -> bool {
         match self {
-            Self::Check(_) | Self::Doctor(_) | Self::Logs(_) | Self::Ps(_) | Self::Top(_) => true,
+            Self::Caget(_)
+            | Self::Cainfo(_)
+            | Self::Camonitor(_)
+            | Self::Check(_)
+            | Self::Doctor(_)
+            | Self::Logs(_)
+            | Self::Ps(_)
+            | Self::Top(_) => true,
             Self::Shield(args) => args.only_looks(),
             _ => false,
         }
@@ -72,6 +88,10 @@ fn main() -> ExitCode {
         sys::signal::end_at_closed_pipe();
     }
     match cli.command {
+        Command::Caget(args) => catools::caget(args),
+        Command::Cainfo(args) => catools::cainfo(args),
+        Command::Camonitor(args) => catools::camonitor(args),
+        Command::Caput(args) => catools::caput(args),
         Command::Check(args) => check::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Ioc(args) => ioc::run(args),

@@ -9,5 +9,6 @@
 pub mod config;
 pub mod engine;
 pub mod net;
+pub mod session;
 pub mod shell;
 pub mod store;

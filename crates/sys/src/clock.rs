@@ -82,6 +82,19 @@ pub fn mono_resolution() -> DurNs {
     DurNs(to_ns(rustix::time::clock_getres(ClockId::Monotonic)).0 as i64)
 }
 
+/// Seconds by which local time is ahead of UTC at a Unix time, as the C library knows it (`TZ`, `/etc/localtime`).
+#[must_use]
+pub fn local_offset_secs(unix: i64) -> i64 {
+    let mut fields = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are valid for the call, which fills the structure or returns null.
+    let filled = unsafe { libc::localtime_r(&raw const unix, fields.as_mut_ptr()) };
+    if filled.is_null() {
+        return 0;
+    }
+    // SAFETY: all-zero bytes are a valid tm, and localtime_r has filled it.
+    unsafe { fields.assume_init() }.tm_gmtoff
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

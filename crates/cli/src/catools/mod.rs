@@ -1,0 +1,98 @@
+//! `tahti caget`, `caput`, `camonitor`, `cainfo`: the options and the output of EPICS' own tools.
+
+mod format;
+mod get;
+mod info;
+mod monitor;
+mod options;
+mod put;
+
+pub(crate) use get::run as caget;
+pub(crate) use info::run as cainfo;
+pub(crate) use monitor::run as camonitor;
+pub(crate) use put::run as caput;
+
+use base::DurNs;
+use ca::client::{ChannelId, Event};
+use iocd::session::Session;
+use options::Options;
+use std::process::ExitCode;
+
+/// The options and names of EPICS' tool of the same name; -h lists them
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Args {
+    /// As EPICS' own
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS AND NAMES")]
+    words: Vec<String>,
+}
+
+/// A process variable of the command line.
+struct Pv {
+    name: String,
+    id: ChannelId,
+}
+
+/// The session and the variables that it looks for.
+struct Tool {
+    session: Session,
+    pvs: Vec<Pv>,
+}
+
+impl Tool {
+    /// Starts to search for the names.
+    fn open(names: &[String], options: &Options) -> Result<Self, ExitCode> {
+        let mut session = Session::open(|name| std::env::var(name).ok()).map_err(|error| {
+            eprintln!("CA error {error} occurred while trying to start channel access.");
+            ExitCode::FAILURE
+        })?;
+        session.complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
+        let now = Session::now();
+        let channel =
+            |name: &String| Pv { name: name.clone(), id: session.client.channel(now, name, options.priority) };
+        let pvs = names.iter().map(channel).collect();
+        Ok(Self { session, pvs })
+    }
+
+    /// Waits for all connections. Says so when some are missing.
+    fn connect(&mut self, options: &Options) -> bool {
+        let until = Session::now() + DurNs((options.timeout_secs * 1e9) as i64);
+        while self.pvs.iter().any(|pv| self.session.client.info(pv.id).is_none()) {
+            if !matches!(self.step(until), Ok(Some(_))) {
+                match &self.pvs[..] {
+                    [one] => eprintln!("Channel connect timed out: '{}' not found.", one.name),
+                    _ => eprintln!("Channel connect timed out: some PV(s) not found."),
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The next event; complaints and duplicates are printed here.
+    fn step(&mut self, until: base::MonoNs) -> std::io::Result<Option<Event>> {
+        let event = self.session.step(until)?;
+        match &event {
+            Some(Event::Complaint { channel, request, status, text }) => {
+                let name = channel.map_or("", |id| self.session.client.name(id));
+                eprintln!("CA.Client.Exception...............................................");
+                eprintln!("    Warning: \"{status}\"");
+                eprintln!("    Context: \"request={request}, channel={name}, ctx=\"{text}\"\"");
+                eprintln!("..................................................................");
+            }
+            Some(Event::Duplicate { channel, used, other }) => {
+                let shown = |address: &ca::client::Address| {
+                    format!("{}:{}", std::net::Ipv4Addr::from(address.ip), address.port)
+                };
+                let name = self.session.client.name(*channel);
+                eprintln!(
+                    "Identical process variable names on multiple servers: \"{name}\" on {}, also on {}",
+                    shown(used),
+                    shown(other)
+                );
+            }
+            _ => {}
+        }
+        Ok(event)
+    }
+}

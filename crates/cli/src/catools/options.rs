@@ -1,0 +1,285 @@
+//! Options in the manner of C's getopt, as scripts use them: clustered, with or without a blank.
+
+use super::format::{Integers, Reals};
+use ca::{Basic, Class, Dbr};
+use std::process::ExitCode;
+
+/// How caget prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    Plain,
+    Terse,
+    Wide,
+    Type(Dbr),
+}
+
+/// How camonitor counts time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Times {
+    Absolute,
+    Relative,
+    Incremental,
+    ByChannel,
+}
+
+/// Everything that the tools understand.
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) timeout_secs: f64,
+    pub(super) priority: u16,
+    pub(super) output: Output,
+    pub(super) callback: bool,
+    pub(super) count: u32,
+    pub(super) separator: char,
+    pub(super) enums_as_numbers: bool,
+    pub(super) enums_as_text: bool,
+    pub(super) chars_as_text: bool,
+    pub(super) reals_as_text: bool,
+    pub(super) array: bool,
+    pub(super) reals: Reals,
+    pub(super) rounded: Option<Integers>,
+    pub(super) integers: Integers,
+    pub(super) mask: u8,
+    pub(super) times: Times,
+    pub(super) server_time: bool,
+    pub(super) client_time: bool,
+    /// What is left: names, values.
+    pub(super) words: Vec<String>,
+}
+
+/// Letters of a tool's options; a colon follows those with a value.
+pub(super) struct Tool {
+    pub(super) name: &'static str,
+    pub(super) letters: &'static str,
+    pub(super) usage: &'static str,
+}
+
+/// Reads the command line. Help and errors are printed; the exit code says which.
+pub(super) fn parse(tool: &Tool, words: &[String]) -> Result<Options, ExitCode> {
+    let timeout = std::env::var("EPICS_CLI_TIMEOUT").ok().and_then(|text| text.trim().parse().ok());
+    let mut options = Options {
+        timeout_secs: timeout.unwrap_or(1.0),
+        priority: 0,
+        output: Output::Plain,
+        callback: false,
+        count: 0,
+        separator: ' ',
+        enums_as_numbers: false,
+        enums_as_text: false,
+        chars_as_text: false,
+        reals_as_text: false,
+        array: false,
+        reals: Reals::General(6),
+        rounded: None,
+        integers: Integers::Decimal,
+        mask: 5,
+        times: Times::Absolute,
+        server_time: true,
+        client_time: false,
+        words: Vec::new(),
+    };
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+            options.words.push(word.clone());
+            // What follows a name may be a negative number.
+            options.words.extend(rest.cloned());
+            break;
+        };
+        if letters == "-" {
+            options.words.extend(rest.cloned());
+            break;
+        }
+        let mut letters = letters.chars();
+        while let Some(letter) = letters.next() {
+            let Some(at) = tool.letters.find(letter).filter(|_| letter != ':') else {
+                eprintln!("Unrecognized option: '-{letter}'. ('{} -h' for help.)", tool.name);
+                return Err(ExitCode::FAILURE);
+            };
+            let mut value = String::new();
+            if tool.letters[at + letter.len_utf8()..].starts_with(':') {
+                value = letters.as_str().to_owned();
+                letters = "".chars();
+                if value.is_empty() {
+                    let Some(next) = rest.next() else {
+                        eprintln!("Option '-{letter}' requires an argument. ('{} -h' for help.)", tool.name);
+                        return Err(ExitCode::FAILURE);
+                    };
+                    value.clone_from(next);
+                }
+            }
+            if letter == 'h' {
+                eprint!("{}", tool.usage);
+                return Err(ExitCode::SUCCESS);
+            }
+            if letter == 'V' {
+                println!("\ntahti {}, CA Protocol version 4.13", env!("CARGO_PKG_VERSION"));
+                return Err(ExitCode::SUCCESS);
+            }
+            apply(tool, &mut options, letter, &value);
+        }
+    }
+    if options.words.is_empty() {
+        eprintln!("No pv name specified. ('{} -h' for help.)", tool.name);
+        return Err(ExitCode::FAILURE);
+    }
+    Ok(options)
+}
+
+fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
+    let name = tool.name;
+    let ignored = |what: &str| eprintln!("'{value}' is not a valid {what} - ignored. ('{name} -h' for help.)");
+    match (letter, name) {
+        ('t', "camonitor") => times(options, value),
+        ('t', _) => set_output(options, Output::Terse, name),
+        ('a', "caput") => {
+            options.array = true;
+            options.chars_as_text = false;
+        }
+        ('a', _) => set_output(options, Output::Wide, name),
+        ('l', "caput") => options.output = Output::Wide,
+        ('s', "caput") => {
+            options.enums_as_text = true;
+            options.enums_as_numbers = false;
+        }
+        ('d', _) => match type_named(value) {
+            Some(dbr) => set_output(options, Output::Type(dbr), name),
+            None => eprintln!("Requested dbr type out of range or invalid - ignored. ('caget -h' for help.)"),
+        },
+        ('c', _) => options.callback = true,
+        ('n', _) => options.enums_as_numbers = true,
+        ('s', _) => options.reals_as_text = true,
+        ('S', _) => {
+            options.chars_as_text = true;
+            options.array = false;
+        }
+        ('w', _) => match value.trim().parse::<f64>() {
+            Ok(seconds) if seconds >= 0.0 => options.timeout_secs = seconds,
+            _ => eprintln!(
+                "'{value}' is not a valid timeout value - ignored, using '{:.1}'. ('{name} -h' for help.)",
+                options.timeout_secs
+            ),
+        },
+        ('#', _) => value.parse().map_or_else(|_| ignored("array element count"), |count| options.count = count),
+        ('p', _) => {
+            value.parse().map_or_else(|_| ignored("CA priority"), |level: u16| options.priority = level.min(99))
+        }
+        ('F', _) => options.separator = value.chars().next().unwrap_or(' '),
+        ('e' | 'f' | 'g', _) => match value.parse::<usize>() {
+            Ok(digits) if digits <= 18 => {
+                options.reals = match letter {
+                    'e' => Reals::Exponent(digits),
+                    'f' => Reals::Fixed(digits),
+                    _ => Reals::General(digits),
+                };
+            }
+            Ok(digits) => eprintln!("Precision {digits} for option '-{letter}' out of range - ignored."),
+            Err(_) => eprintln!("Invalid precision argument '{value}' for option '-{letter}' - ignored."),
+        },
+        ('l' | '0', _) => match value.chars().next() {
+            Some('x') => integers(options, letter, Integers::Hex),
+            Some('o') => integers(options, letter, Integers::Octal),
+            Some('b') => integers(options, letter, Integers::Binary),
+            _ => eprintln!("Invalid argument '{value}' for option '-{letter}' - ignored."),
+        },
+        ('m', _) => {
+            options.mask = value.chars().fold(0, |mask, letter| {
+                mask | match letter {
+                    'v' => 1,
+                    'l' => 2,
+                    'a' => 4,
+                    'p' => 8,
+                    _ => {
+                        eprintln!("Invalid argument '{value}' for option '-m' - ignored.");
+                        0
+                    }
+                }
+            });
+            if options.mask == 0 {
+                options.mask = 5;
+            }
+        }
+        _ => {}
+    }
+}
+
+const fn integers(options: &mut Options, letter: char, format: Integers) {
+    if letter == 'l' {
+        options.rounded = Some(format);
+    } else {
+        options.integers = format;
+    }
+}
+
+fn set_output(options: &mut Options, output: Output, name: &str) {
+    if options.output != Output::Plain {
+        eprintln!("Options t,d,a are mutually exclusive. ('{name} -h' for help.)");
+    }
+    options.output = output;
+}
+
+fn times(options: &mut Options, value: &str) {
+    (options.server_time, options.client_time) = (false, false);
+    for letter in value.chars() {
+        match letter {
+            's' => options.server_time = true,
+            'c' => options.client_time = true,
+            'n' => {}
+            'r' => options.times = Times::Relative,
+            'i' => options.times = Times::Incremental,
+            'I' => options.times = Times::ByChannel,
+            _ => eprintln!("Invalid argument '{letter}' for option '-t' - ignored."),
+        }
+    }
+}
+
+/// A type by number or name, with or without `DBR_`.
+fn type_named(text: &str) -> Option<Dbr> {
+    if let Ok(number) = text.trim().parse() {
+        return Dbr::from_wire(number).filter(|dbr| !matches!(*dbr, Dbr::PUT_ACKT | Dbr::PUT_ACKS));
+    }
+    let name = text.trim().strip_prefix("DBR_").unwrap_or(text.trim()).replace("INT", "SHORT");
+    (0..=38).filter_map(Dbr::from_wire).find(|dbr| dbr.name().strip_prefix("DBR_") == Some(&name))
+}
+
+impl Options {
+    /// The type that is asked for when the user names none.
+    pub(super) fn type_for(&self, native: Basic) -> Dbr {
+        let basic = match native {
+            Basic::Enum if self.enums_as_numbers => Basic::Short,
+            Basic::Enum => Basic::String,
+            Basic::Float | Basic::Double if self.reals_as_text => Basic::String,
+            other => other,
+        };
+        Dbr::new(Class::Time, basic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAGET: Tool = Tool { name: "caget", letters: "taicnhsSVe:f:g:l:#:d:0:w:p:F:", usage: "" };
+
+    fn read(line: &str) -> Options {
+        parse(&CAGET, &line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn options_may_cluster_and_touch_their_values() {
+        let options = read("-cnw2.5 -f8 -#3 a b");
+        assert!(options.callback && options.enums_as_numbers);
+        assert_eq!((options.timeout_secs, options.count, options.reals), (2.5, 3, Reals::Fixed(8)));
+        assert_eq!(options.words, ["a", "b"]);
+        assert_eq!(read("x -5").words, ["x", "-5"]);
+    }
+
+    #[test]
+    fn types_have_numbers_and_names() {
+        for (given, number) in [("0", 0), ("DBR_CTRL_DOUBLE", 34), ("TIME_INT", 15), ("38", 38)] {
+            assert_eq!(type_named(given).map(Dbr::wire), Some(number), "{given}");
+        }
+        assert_eq!(type_named("35"), None);
+        assert_eq!(type_named("nothing"), None);
+    }
+}

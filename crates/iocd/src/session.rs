@@ -1,0 +1,200 @@
+//! A Channel Access client with its sockets, driven by whoever calls [`Session::step`].
+
+use crate::config::{Complaint, addresses};
+use base::{DurNs, MonoNs};
+use ca::client::{Address, CircuitId, Client, ClientConfig, Event};
+use ca::wire::{self, Header, command};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::time::Duration;
+
+/// How long opening a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// A client with its sockets.
+pub struct Session {
+    /// The protocol's side.
+    pub client: Client,
+    udp: UdpSocket,
+    search_to: Vec<SocketAddrV4>,
+    streams: HashMap<CircuitId, TcpStream>,
+    /// What the environment said that could not be used.
+    pub complaints: Vec<Complaint>,
+    buffer: Vec<u8>,
+}
+
+impl Session {
+    /// Opens the socket for searches and reads EPICS' variables from `get`.
+    ///
+    /// # Errors
+    /// When the socket cannot be opened.
+    pub fn open(get: impl Fn(&str) -> Option<String>) -> io::Result<Self> {
+        let mut complaints = Vec::new();
+        let port = |name: &str, default: u16| get(name).and_then(|text| text.trim().parse().ok()).unwrap_or(default);
+        let server_port = port("EPICS_CA_SERVER_PORT", wire::SERVER_PORT);
+        let repeater_port = port("EPICS_CA_REPEATER_PORT", wire::REPEATER_PORT);
+        let list = |name: &str, complaints: &mut Vec<Complaint>| {
+            get(name).map_or_else(Vec::new, |text| addresses(name, &text, server_port, complaints))
+        };
+        let mut search_to = list("EPICS_CA_ADDR_LIST", &mut complaints);
+        let automatic = get("EPICS_CA_AUTO_ADDR_LIST").is_none_or(|text| !text.trim().eq_ignore_ascii_case("no"));
+        if automatic {
+            search_to.extend([Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST].map(|ip| SocketAddrV4::new(ip, server_port)));
+        }
+        let name_servers = list("EPICS_CA_NAME_SERVERS", &mut complaints);
+        let seconds = |name: &str, default: f64| {
+            let given = get(name).and_then(|text| text.trim().parse::<f64>().ok()).filter(|value| *value > 0.0);
+            DurNs((given.unwrap_or(default).min(1e6) * 1e9) as i64)
+        };
+        let config = ClientConfig {
+            user: get("USER").or_else(|| get("LOGNAME")).unwrap_or_else(|| "nobody".into()),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            search_period_max: seconds("EPICS_CA_MAX_SEARCH_PERIOD", 300.0).max(DurNs::from_secs(60)),
+            quiet_max: seconds("EPICS_CA_CONN_TMO", 30.0),
+            name_servers: name_servers.iter().map(|to| Address { ip: (*to.ip()).into(), port: to.port() }).collect(),
+        };
+        let udp = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        udp.set_broadcast(true)?;
+        udp.set_nonblocking(true)?;
+        let session = Self {
+            client: Client::new(config),
+            udp,
+            search_to,
+            streams: HashMap::new(),
+            complaints,
+            buffer: vec![0; 65_536],
+        };
+        // Beacons come through the repeater, if this host has one; without it lost servers are found by searching.
+        let mut register = Vec::new();
+        Header::bare(command::REPEATER_REGISTER, 0, 0, 0, Ipv4Addr::LOCALHOST.into()).write(&mut register);
+        let _ = session.udp.send_to(&register, SocketAddrV4::new(Ipv4Addr::LOCALHOST, repeater_port));
+        Ok(session)
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now() -> MonoNs {
+        sys::clock::mono_now()
+    }
+
+    /// Moves bytes until something has happened or `until` is reached. `None` means that time is up.
+    ///
+    /// # Errors
+    /// The kernel's, from waiting.
+    pub fn step(&mut self, until: MonoNs) -> io::Result<Option<Event>> {
+        loop {
+            self.pump();
+            if let Some(event) = self.client.poll_event() {
+                return Ok(Some(event));
+            }
+            let now = Self::now();
+            if now >= until {
+                return Ok(None);
+            }
+            self.wait(now, self.client.poll_timeout().map_or(until, |timer| timer.min(until)))?;
+        }
+    }
+
+    /// Sends everything that waits to be sent.
+    fn pump(&mut self) {
+        let now = Self::now();
+        self.client.handle_timeout(now);
+        while let Some(datagram) = self.client.poll_datagram(now) {
+            for to in &self.search_to {
+                // Lost searches are repeated.
+                let _ = self.udp.send_to(&datagram, to);
+            }
+        }
+        while let Some((id, server)) = self.client.poll_connect() {
+            match connect(server) {
+                Ok(stream) => {
+                    self.streams.insert(id, stream);
+                    self.client.connected_to(Self::now(), id);
+                }
+                Err(_) => self.client.closed(now, id),
+            }
+        }
+        while let Some(id) = self.client.poll_touched() {
+            self.flush(id);
+        }
+    }
+
+    fn flush(&mut self, id: CircuitId) {
+        if self.client.is_closing(id) {
+            self.close(id);
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        loop {
+            let out = self.client.output(id);
+            if out.is_empty() {
+                return;
+            }
+            match stream.write(out) {
+                Ok(len) => self.client.sent(id, len),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.close(id);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, id: CircuitId) {
+        self.streams.remove(&id);
+        self.client.closed(Self::now(), id);
+    }
+
+    /// Waits until a socket is ready or `until` is reached, and takes what has come.
+    fn wait(&mut self, now: MonoNs, until: MonoNs) -> io::Result<()> {
+        let left = (until - now).0.max(0);
+        let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+        let ids: Vec<CircuitId> = self.streams.keys().copied().collect();
+        let (udp_ready, ready) = {
+            let mut fds = vec![PollFd::new(&self.udp, PollFlags::IN)];
+            for id in &ids {
+                let waits = !self.client.output(*id).is_empty();
+                let flags = if waits { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+                fds.push(PollFd::new(&self.streams[id], flags));
+            }
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<bool> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
+            (!fds[0].revents().is_empty(), ready)
+        };
+        let now = Self::now();
+        if udp_ready {
+            while let Ok((len, SocketAddr::V4(from))) = self.udp.recv_from(&mut self.buffer) {
+                let from = Address { ip: (*from.ip()).into(), port: from.port() };
+                self.client.handle_datagram(now, from, &self.buffer[..len]);
+            }
+        }
+        for (id, _) in ids.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+            self.flush(id);
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            match stream.read(&mut self.buffer) {
+                Ok(0) => self.close(id),
+                Ok(len) => self.client.handle_bytes(now, id, &self.buffer[..len]),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(_) => self.close(id),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn connect(server: Address) -> io::Result<TcpStream> {
+    let address = SocketAddrV4::new(server.ip.into(), server.port);
+    let stream = TcpStream::connect_timeout(&address.into(), CONNECT_MAX)?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
+    Ok(stream)
+}
