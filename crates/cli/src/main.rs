@@ -9,12 +9,18 @@ mod out;
 mod catools;
 mod check;
 mod control;
+mod demo;
 mod doctor;
 mod ioc;
 mod logs;
+mod looprun;
 mod ps;
 mod shield;
 mod up;
+
+/// Counts each thread's allocations, so that a real-time loop can prove that it makes none.
+#[global_allocator]
+static ALLOCATOR: rt::Counting = rt::Counting;
 
 /// Turns a multi-core Linux machine into a real-time controller, and proves that its deadlines hold.
 #[derive(Parser)]
@@ -36,6 +42,7 @@ enum Command {
     /// Writes a process variable (EPICS' caput)
     Caput(catools::Args),
     Check(check::Args),
+    Demo(demo::Args),
     Doctor(doctor::Args),
     Down(control::DownArgs),
     Ioc(ioc::Args),
@@ -93,6 +100,7 @@ fn main() -> ExitCode {
         Command::Camonitor(args) => catools::camonitor(args),
         Command::Caput(args) => catools::caput(args),
         Command::Check(args) => check::run(args),
+        Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Ioc(args) => ioc::run(args),
         Command::Down(args) => control::down(args),

@@ -11,6 +11,7 @@ pub mod child;
 pub mod clock;
 mod error;
 pub mod facts;
+pub mod handover;
 pub mod kernel;
 pub mod machine;
 pub mod mem;

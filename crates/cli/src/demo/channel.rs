@@ -1,0 +1,107 @@
+//! Readings on their way from the loop to whoever wants to log them: a trail in shared memory, handed over at an
+//! abstract socket.
+
+use ring::Trail;
+use std::os::fd::{AsFd as _, OwnedFd};
+use sys::handover::{self, Counter};
+use sys::shm::{ReadWords, SharedWords};
+
+const WORDS: usize = 7;
+/// Readings that the trail keeps: four seconds at 1 kHz.
+const READINGS: usize = 4096;
+
+/// What the loop publishes each cycle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Reading {
+    pub(super) pulse: u64,
+    /// `CLOCK_MONOTONIC`, in nanoseconds.
+    pub(super) measured_ns: u64,
+    /// Cavity voltage, of its set-point.
+    pub(super) amplitude: f64,
+    pub(super) phase_deg: f64,
+    pub(super) drive: f64,
+    pub(super) drive_phase_deg: f64,
+    pub(super) beam: bool,
+}
+
+impl Reading {
+    pub(super) fn words(&self) -> [u64; WORDS] {
+        [
+            self.pulse,
+            self.measured_ns,
+            self.amplitude.to_bits(),
+            self.phase_deg.to_bits(),
+            self.drive.to_bits(),
+            self.drive_phase_deg.to_bits(),
+            u64::from(self.beam),
+        ]
+    }
+
+    pub(super) fn from_words(words: [u64; WORDS]) -> Self {
+        let number = |index: usize| f64::from_bits(words[index]);
+        Self {
+            pulse: words[0],
+            measured_ns: words[1],
+            amplitude: number(2),
+            phase_deg: number(3),
+            drive: number(4),
+            drive_phase_deg: number(5),
+            beam: words[6] != 0,
+        }
+    }
+}
+
+pub(super) type Readings<'a> = Trail<'a, WORDS>;
+
+fn socket_name(channel: &str) -> String {
+    format!("tahti-channel-{channel}")
+}
+
+/// The loop's end: memory, and who reads it.
+pub(super) struct Publisher {
+    counter: Counter,
+    readers: Vec<OwnedFd>,
+}
+
+impl Publisher {
+    /// Makes the channel's memory, with an empty trail in it.
+    pub(super) fn memory() -> Result<SharedWords, String> {
+        let words = SharedWords::create("tahti-readings", Readings::words_for(READINGS)).map_err(|e| e.to_string())?;
+        Readings::format(words.words()).map_err(|error| error.to_string())?;
+        Ok(words)
+    }
+
+    pub(super) fn open(channel: &str) -> Result<Self, String> {
+        let counter = Counter::open(&socket_name(channel))
+            .map_err(|error| format!("{error}; another loop publishes there: give this one --channel NAME"))?;
+        Ok(Self { counter, readers: Vec::new() })
+    }
+
+    /// Serves readers that have come, forgets those that have gone.
+    pub(super) fn serve(&mut self, memory: &SharedWords) -> Result<(), String> {
+        self.readers.retain(|reader| handover::is_alive(reader.as_fd()));
+        self.readers.extend(self.counter.serve(memory.fd()).map_err(|error| error.to_string())?);
+        Ok(())
+    }
+}
+
+/// A reader's end.
+pub(super) struct Subscription {
+    pub(super) memory: ReadWords,
+    connection: OwnedFd,
+}
+
+impl Subscription {
+    /// Asks the loop for its readings; the error says that there is none (yet).
+    pub(super) fn ask(channel: &str) -> Result<Self, String> {
+        let (fd, connection) = handover::ask(&socket_name(channel)).map_err(|error| error.to_string())?;
+        let memory = SharedWords::attach_read_only(fd).map_err(|error| error.to_string())?;
+        Readings::attach(memory.words()).map_err(|error| error.to_string())?;
+        Ok(Self { memory, connection })
+    }
+
+    /// Whether the loop still lives.
+    pub(super) fn is_alive(&self) -> bool {
+        handover::is_alive(self.connection.as_fd())
+    }
+}

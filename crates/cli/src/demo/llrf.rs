@@ -1,0 +1,112 @@
+//! `tahti demo llrf`: a 1 kHz feedback on a simulated RF cavity.
+
+use super::cavity::{Cavity, Complex, Controller};
+use super::channel::{Publisher, Reading, Readings};
+use crate::looprun::{self, WaitArg};
+use base::{CpuId, DurNs, Policy};
+use rt::{Flow, LoopSpec, SharedPage};
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+
+/// A control loop: keeps amplitude and phase of a simulated RF cavity at their set-points
+///
+/// The cavity has measurement noise, a drifting and vibrating resonance, and a beam that comes and goes. Each
+/// cycle publishes a reading with its pulse number; `tahti demo logger` writes them down.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Time between two pulses
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    period: DurNs,
+    /// How to wait for a pulse: sleep, spin, both or both:TIME
+    #[arg(long, value_name = "HOW", default_value = "sleep")]
+    wait: WaitArg,
+    /// Class of the loop's thread; as started if not given
+    #[arg(long, value_name = "CLASS")]
+    class: Option<Policy>,
+    /// CPU to bind the loop's thread to
+    #[arg(long)]
+    cpu: Option<CpuId>,
+    /// End after this long
+    #[arg(long = "for", value_name = "TIME")]
+    for_: Option<DurNs>,
+    /// Leave the drive at its feed-forward value
+    #[arg(long)]
+    open_loop: bool,
+    /// Name under which the readings are published
+    #[arg(long, default_value = "llrf")]
+    channel: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    if args.period < DurNs::from_us(20) || args.period > DurNs::from_secs(1) {
+        return Err(format!("--period {}: expected 20us to 1s", args.period));
+    }
+    let page = SharedPage::from_env_or_own("llrf").map_err(|error| error.to_string())?;
+    let memory = Arc::new(Publisher::memory()?);
+    let mut publisher = Publisher::open(&args.channel)?;
+    let spec = LoopSpec { class: args.class, cpu: args.cpu, wait: args.wait.0, ..LoopSpec::new("llrf", args.period) };
+    let body = body(args, memory.clone());
+    let live = std::io::stdout().is_terminal();
+    let mut look = 0u32;
+    let mut broken = None;
+    let finished = looprun::run(
+        spec,
+        &page,
+        args.for_,
+        body,
+        |armed| {
+            for missing in armed.missing() {
+                println!("{missing}");
+            }
+            println!("armed: {} Hz, wait {}", 1_000_000_000 / args.period.0.max(1), looprun::wait_word(args.wait.0));
+        },
+        |page| {
+            if let Err(why) = publisher.serve(&memory) {
+                broken.get_or_insert(why);
+            }
+            look += 1;
+            if live && look.is_multiple_of(10) {
+                let (wake, pulse) = (page.wake(), page.heartbeat().map_or(0, |beat| beat.cycle.pulse));
+                let max = wake.max().map_or("-".into(), looprun::micros);
+                print!("\rpulse {pulse}  wake-up p99 {} max {max} us ", looprun::shown(wake.quantile(99, 100)));
+                // A terminal that went away takes only the live line with it.
+                let _ = std::io::stdout().flush();
+            }
+        },
+    )?;
+    println!("{}", looprun::verdict(&page.read(), &finished).join("\n"));
+    broken.map_or(Ok(()), |why| Err(format!("readings were not handed out: {why}")))
+}
+
+/// The loop's work: measure, control, publish.
+fn body(args: &Args, memory: Arc<sys::shm::SharedWords>) -> impl FnMut(&rt::Pulse) -> Flow + Send + use<> {
+    let step = args.period.0 as f64 * 1e-9;
+    let mut cavity = Cavity::new();
+    let mut controller = Controller::new(!args.open_loop);
+    let mut drive = Complex::polar(controller.amplitude, controller.phase);
+    move |pulse| {
+        // The cavity went on under the old drive while pulses were missed.
+        let mut measured = cavity.step(drive, step);
+        for _ in 0..pulse.skipped.min(100) {
+            measured = cavity.step(drive, step);
+        }
+        drive = controller.drive(measured);
+        let reading = Reading {
+            pulse: pulse.number,
+            measured_ns: pulse.woke.0,
+            amplitude: measured.amplitude(),
+            phase_deg: measured.phase().to_degrees(),
+            drive: drive.amplitude(),
+            drive_phase_deg: drive.phase().to_degrees(),
+            beam: cavity.beam_is_on(),
+        };
+        match Readings::attach(memory.words()) {
+            Ok(readings) => {
+                readings.push_overwrite(reading.words());
+                Flow::Continue
+            }
+            // Somebody with the descriptor has damaged the memory: the loop goes on, its output does not.
+            Err(_) => Flow::Fault,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `tahti demo`: the programs of the examples, so that one build is enough.
+
+mod cavity;
+mod channel;
+mod llrf;
+mod logger;
+pub(crate) mod noise;
+
+use clap::Subcommand;
+use std::process::ExitCode;
+
+/// Programs of the examples: a control loop, a logger, a noisy neighbour
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    program: Program,
+}
+
+#[derive(Subcommand)]
+enum Program {
+    Llrf(llrf::Args),
+    Logger(logger::Args),
+    Noise(noise::Args),
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let result = match args.program {
+        Program::Llrf(args) => llrf::run(&args),
+        Program::Logger(args) => logger::run(&args),
+        Program::Noise(args) => noise::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
+    }
+}

@@ -1,0 +1,198 @@
+//! `tahti demo noise`: a noisy neighbour, bounded, in processes of its own that die with it.
+
+use base::{DurNs, MonoNs};
+use clap::ValueEnum;
+use std::fs::File;
+use std::io::{Read, Seek as _, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use sys::clock::{mono_now, sleep_until};
+use sys::signal::SignalFd;
+
+/// A noisy neighbour: keeps CPU, memory, disk or network busy, at time-sharing priority
+///
+/// Each kind is one process. Bounds: cpu one thread; mem 64 MiB; disk a 16 MiB file without a name, rewritten and
+/// synced; net one TCP connection over the loopback.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to keep busy
+    #[arg(long, value_enum, default_value = "all")]
+    load: Load,
+    /// End after this long
+    #[arg(long = "for", value_name = "TIME")]
+    for_: Option<DurNs>,
+    /// One process of one kind: what the others are started as
+    #[arg(long, hide = true)]
+    one: bool,
+}
+
+/// What is kept busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Load {
+    None,
+    Cpu,
+    Mem,
+    Disk,
+    Net,
+    All,
+}
+
+impl Load {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Cpu => "cpu",
+            Self::Mem => "mem",
+            Self::Disk => "disk",
+            Self::Net => "net",
+            Self::All => "all",
+        }
+    }
+
+    fn kinds(self) -> &'static [Self] {
+        match self {
+            Self::None => &[],
+            Self::Cpu => &[Self::Cpu],
+            Self::Mem => &[Self::Mem],
+            Self::Disk => &[Self::Disk],
+            Self::Net => &[Self::Net],
+            Self::All => &[Self::Cpu, Self::Mem, Self::Disk, Self::Net],
+        }
+    }
+}
+
+const MEMORY_BYTES: usize = 64 << 20;
+const FILE_BYTES: usize = 16 << 20;
+const BLOCK: usize = 64 << 10;
+
+/// Processes that make noise; ended on drop.
+pub(crate) struct Noise {
+    children: Vec<Child>,
+}
+
+impl Noise {
+    /// Starts the processes of a load.
+    pub(crate) fn start(load: Load, for_: Option<DurNs>) -> Result<Self, String> {
+        let mut noise = Self { children: Vec::new() };
+        let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+        for kind in load.kinds() {
+            let mut command = Command::new(&program);
+            command.args(["demo", "noise", "--one", "--load", kind.word()]);
+            if let Some(limit) = for_ {
+                command.args(["--for", &limit.to_string()]);
+            }
+            // A closed input tells the child that we are gone.
+            let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+            noise.children.push(child.map_err(|error| format!("noise {}: {error}", kind.word()))?);
+        }
+        Ok(noise)
+    }
+
+    /// Which of them has ended, and how.
+    fn ended(&mut self) -> Option<String> {
+        self.children.iter_mut().find_map(|child| match child.try_wait() {
+            Ok(Some(status)) if !status.success() => Some(format!("a noise process ended with {status}")),
+            _ => None,
+        })
+    }
+}
+
+impl Drop for Noise {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let end = args.for_.map_or(MonoNs(u64::MAX), |limit| mono_now() + limit);
+    if args.one {
+        std::thread::spawn(|| {
+            // Ends with whoever started it.
+            let _ = std::io::stdin().read(&mut [0u8; 1]);
+            std::process::exit(0);
+        });
+        return one(args.load, end);
+    }
+    let signals = SignalFd::new(&crate::looprun::END_SIGNALS).map_err(|error| error.to_string())?;
+    let mut noise = Noise::start(args.load, args.for_)?;
+    println!("noise: {}", args.load.word());
+    while mono_now() < end && signals.read().map_err(|error| error.to_string())?.is_none() {
+        sleep_until((mono_now() + DurNs::from_ms(100)).min(end));
+        if let Some(why) = noise.ended() {
+            return Err(why);
+        }
+    }
+    Ok(())
+}
+
+fn one(load: Load, end: MonoNs) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("noise {}: {error}", load.word());
+    match load {
+        Load::Cpu => cpu(end),
+        Load::Mem => memory(end),
+        Load::Disk => disk(end).map_err(failed)?,
+        Load::Net => network(end).map_err(failed)?,
+        Load::None | Load::All => {}
+    }
+    Ok(())
+}
+
+fn cpu(end: MonoNs) {
+    let mut value = 1u64;
+    while mono_now() < end {
+        for _ in 0..100_000 {
+            value = std::hint::black_box(value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+    }
+}
+
+/// Walks memory with a stride that no cache likes, and gives it back from time to time.
+fn memory(end: MonoNs) {
+    while mono_now() < end {
+        let mut room = vec![0u8; MEMORY_BYTES];
+        for round in 0..8 {
+            room.iter_mut().skip(round).step_by(4096 + 64).for_each(|byte| *byte = byte.wrapping_add(1));
+            std::hint::black_box(&mut room);
+        }
+    }
+}
+
+fn disk(end: MonoNs) -> std::io::Result<()> {
+    let mut file = nameless_file()?;
+    let block = vec![0x5au8; BLOCK];
+    while mono_now() < end {
+        file.rewind()?;
+        for _ in 0..FILE_BYTES / BLOCK {
+            file.write_all(&block)?;
+        }
+        file.sync_data()?;
+    }
+    Ok(())
+}
+
+/// A file that is gone as soon as it is closed.
+fn nameless_file() -> std::io::Result<File> {
+    let path = std::env::temp_dir().join(format!("tahti-noise-{}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn network(end: MonoNs) -> std::io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut out = TcpStream::connect(listener.local_addr()?)?;
+    let (mut back, _) = listener.accept()?;
+    std::thread::spawn(move || {
+        let mut room = vec![0u8; BLOCK];
+        while back.read(&mut room).is_ok_and(|got| got > 0) {}
+    });
+    let block = vec![0xa5u8; BLOCK];
+    while mono_now() < end {
+        out.write_all(&block)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Runs one loop in this process and shows how it does: what demos and measurements have in common.
+
+use base::{DurNs, Histogram, Quantile, Size};
+use ring::{Counter, LoopPage};
+use rt::{Flow, LoopSpec, Pulse, Rt, SharedPage, Wait, Watch};
+use std::str::FromStr;
+use sys::clock::{mono_now, sleep_until};
+use sys::signal::SignalFd;
+
+/// SIGINT and SIGTERM: the wish to end.
+pub(crate) const END_SIGNALS: [i32; 2] = [2, 15];
+/// How often the calling thread looks whether the loop should end.
+const LOOK: DurNs = DurNs::from_ms(50);
+/// From the call to the first pulse: time to wake the loop's thread.
+const LEAD: DurNs = DurNs::from_ms(10);
+
+/// How a loop waits, as a command line says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitArg(pub(crate) Wait);
+
+impl FromStr for WaitArg {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const SPIN: DurNs = DurNs::from_us(100);
+        Ok(Self(match text.split_once(':') {
+            None if text == "sleep" => Wait::Sleep,
+            None if text == "spin" => Wait::Spin,
+            None if text == "both" => Wait::Both { spin: SPIN },
+            Some(("both", window)) => match window.parse() {
+                Ok(spin) if spin > DurNs::ZERO && spin < DurNs::from_secs(1) => Wait::Both { spin },
+                _ => return Err("expected a time below 1s after \"both:\", such as both:100us"),
+            },
+            _ => return Err("expected sleep, spin, both or both:TIME"),
+        }))
+    }
+}
+
+/// A way to wait, as reports say it.
+pub(crate) fn wait_word(wait: Wait) -> String {
+    match wait {
+        Wait::Sleep => "sleep".into(),
+        Wait::Spin => "spin".into(),
+        Wait::Both { spin } => format!("both:{spin}"),
+    }
+}
+
+/// What the watcher of a run could not see.
+pub(crate) struct Finished {
+    /// Why preempting tasks have no names, if so.
+    pub(crate) unnamed_because: Option<String>,
+    /// Why steal was not watched, if so.
+    pub(crate) no_steal_because: Option<String>,
+}
+
+/// Runs the loop until `limit` has passed, a signal asks for the end, or it ends by itself. `tick` is called some
+/// twenty times a second on the calling thread, `armed` once before the first pulse.
+pub(crate) fn run(
+    spec: LoopSpec,
+    page: &SharedPage,
+    limit: Option<DurNs>,
+    body: impl FnMut(&Pulse) -> Flow + Send + 'static,
+    armed_now: impl FnOnce(&Rt<rt::Armed>),
+    mut tick: impl FnMut(&LoopPage<'_>),
+) -> Result<Finished, String> {
+    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let cpu = spec.cpu;
+    let mut rt = Rt::new();
+    rt.heap(Size(1 << 20));
+    rt.add_loop(spec, page.clone(), body);
+    let mut armed = rt.arm().map_err(|error| error.to_string())?;
+    let tid = armed.tids().next().unwrap_or_default();
+    // A loop that the supervisor bound to one CPU knows it without having asked for it.
+    let bound = sys::sched::affinity(tid).ok().filter(|cpus| cpus.count() == 1).and_then(|cpus| cpus.lowest());
+    let watch = Watch::begin(page.clone(), tid, cpu.or(bound));
+    armed_now(&armed);
+    armed.start(LEAD);
+    let begun = mono_now();
+    while !armed.is_over() {
+        sleep_until(mono_now() + LOOK);
+        tick(&page.read());
+        if limit.is_some_and(|limit| mono_now() - begun >= limit) {
+            break;
+        }
+        if signals.read().map_err(|error| error.to_string())?.is_some() {
+            break;
+        }
+    }
+    armed.stop();
+    let report = watch.report().clone();
+    watch.end();
+    Ok(Finished { unnamed_because: report.unnamed_because, no_steal_because: report.no_steal_because })
+}
+
+/// A percentile as people read it; one beyond the histogram is given as a bound only.
+pub(crate) fn shown(quantile: Quantile) -> String {
+    match quantile {
+        Quantile::At(time) => micros(time),
+        Quantile::Beyond(time) => format!(">{}", micros(time)),
+        Quantile::Empty => "-".into(),
+    }
+}
+
+/// Microseconds with as many digits as matter.
+pub(crate) fn micros(time: DurNs) -> String {
+    let us = time.0 as f64 / 1000.0;
+    match us.abs() {
+        x if x < 10.0 => format!("{us:.2}"),
+        x if x < 100.0 => format!("{us:.1}"),
+        _ => format!("{us:.0}"),
+    }
+}
+
+/// One line of figures: samples, min, mean, median, p99, p99.9, max, in microseconds.
+pub(crate) fn figures(hist: &Histogram) -> String {
+    let time = |time: Option<DurNs>| time.map_or("-".into(), micros);
+    format!(
+        "{:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}",
+        hist.count(),
+        time(hist.min()),
+        time(hist.mean()),
+        shown(hist.quantile(1, 2)),
+        shown(hist.quantile(99, 100)),
+        shown(hist.quantile(999, 1000)),
+        time(hist.max()),
+    )
+}
+
+/// The heads of [`figures`].
+pub(crate) fn figure_heads() -> String {
+    format!("{:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}", "samples", "min", "mean", "median", "p99", "p99.9", "max")
+}
+
+/// What a loop's page says at the end, in lines.
+pub(crate) fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
+    let count = |counter| page.counter(counter);
+    let mut lines = vec![
+        format!("{:<12} {}", "[us]", figure_heads()),
+        format!("{:<12} {}", "wake-up", figures(&page.wake())),
+        format!("{:<12} {}", "compute", figures(&page.compute())),
+    ];
+    let apart = count(Counter::SetApart);
+    if apart > 0 {
+        let share = apart as f64 * 100.0 / count(Counter::Watched).max(1) as f64;
+        lines.push(format!("{:<12} {}", "w/o steal", figures(&page.calm())));
+        lines.push(format!("{apart} cycles ({share:.2} %) set apart: the hypervisor took the CPU near them"));
+    }
+    lines.push(format!(
+        "cycles {}, overruns {}, late {}; after arming: allocations {}, page faults {} + {}",
+        count(Counter::Cycles),
+        count(Counter::Overruns),
+        count(Counter::Late),
+        count(Counter::Allocations) + count(Counter::Frees),
+        count(Counter::MinorFaults),
+        count(Counter::MajorFaults),
+    ));
+    lines.push(preemptions(page, finished.unnamed_because.as_deref()));
+    lines.extend(finished.no_steal_because.iter().map(|why| format!("steal not watched: {why}")));
+    lines
+}
+
+/// Involuntary switches and who came instead.
+pub(crate) fn preemptions(page: &LoopPage<'_>, unnamed_because: Option<&str>) -> String {
+    let total = page.counter(Counter::InvoluntarySwitches);
+    let mut who: Vec<String> = page.culprits().map(|task| format!("{} x{}", task.name(), task.count)).collect();
+    let named: u64 = page.culprits().map(|task| task.count).sum();
+    if let Some(why) = unnamed_because {
+        who.push(format!("who: unknown ({why})"));
+    } else if total > named {
+        who.push(format!("unknown x{}", total - named));
+    }
+    match who.is_empty() || total == 0 {
+        true => format!("involuntary switches {total}"),
+        false => format!("involuntary switches {total}: {}", who.join(", ")),
+    }
+}
