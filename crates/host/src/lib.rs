@@ -9,5 +9,6 @@ pub mod knob;
 pub mod plan;
 pub mod plant;
 pub mod proc;
+pub mod reach;
 pub mod snapshot;
 pub mod supervise;

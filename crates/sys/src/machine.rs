@@ -12,6 +12,7 @@ use host::proc::interrupts::Interrupts;
 use host::proc::mountinfo::{Mount, mounts};
 use host::proc::status;
 use host::proc::task_stat::{self, Stat};
+use host::reach::Sample;
 use host::snapshot::{Cgroup, Class, Cpus, Form, Irq, IrqKey, Snapshot, Task, TaskKey, Value};
 use std::collections::{BTreeMap, HashMap};
 
@@ -182,6 +183,9 @@ fn read_tasks(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {
             };
             let status = root.read(&format!("{folder}/status")).ok().and_then(|text| status::cpus_allowed(&text).ok());
             let (Some(stat), Some(allowed)) = (stat, status) else { continue };
+            if stat.is_dead() {
+                continue;
+            }
             let cpuset = cpuset_of(tid, &folder);
             let offered = match &cpuset {
                 None => snapshot.cpus.online,
@@ -262,4 +266,26 @@ fn read_pattern(root: &impl Kernel, path: &str, form: Form, files: &mut BTreeMap
             read_pattern(root, &format!("{}/{name}{}", &path[..dir_end], &path[name_end..]), form, files);
         }
     }
+}
+
+/// Reads the counters of what reaches CPUs; threads are those of `tasks`.
+#[must_use]
+pub fn sample<'a>(root: &impl Kernel, tasks: impl Iterator<Item = &'a TaskKey>) -> Sample {
+    let mut sample = Sample {
+        interrupts: root.read("/proc/interrupts").unwrap_or_default(),
+        softirqs: root.read("/proc/softirqs").unwrap_or_default(),
+        ..Sample::default()
+    };
+    for key in tasks {
+        let read = |name: &str| root.read(&format!("/proc/{}/{name}", key.tid)).ok();
+        let (Some(stat), Some(text)) = (read("stat").and_then(|text| Stat::parse(&text)), read("status")) else {
+            continue;
+        };
+        let switches = |name: &str| status::field(&text, name).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+        let count = switches("voluntary_ctxt_switches").saturating_add(switches("nonvoluntary_ctxt_switches"));
+        if stat.start == key.start {
+            sample.switches.insert(*key, (count, stat.last_cpu));
+        }
+    }
+    sample
 }

@@ -1,8 +1,9 @@
 //! `tahti shield`: CPUs kept free of everybody else's tasks, interrupts and movable kernel work.
 
+mod confirm;
 mod print;
 
-use base::CpuSet;
+use base::{CpuSet, DurNs};
 use clap::Subcommand;
 use host::plan::{self, Profile, Want};
 use keep::RunDir;
@@ -35,6 +36,9 @@ enum Verb {
     Apply {
         #[command(flatten)]
         wish: Wish,
+        /// Release it again unless `tahti shield confirm` (or Enter) comes within this time, such as 60s
+        #[arg(long, value_name = "TIME")]
+        confirm_within: Option<DurNs>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -45,6 +49,32 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Count what reaches each CPU, and name what still reaches a shielded one
+    Status {
+        /// How long to count
+        #[arg(long, value_name = "TIME", default_value = "1s")]
+        window: DurNs,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Look again and again for what has changed or come since; ends with the shield
+    Watch {
+        /// Put it right
+        #[arg(long)]
+        repair: bool,
+        /// Time between two looks
+        #[arg(long, value_name = "TIME", default_value = "2s")]
+        every: DurNs,
+        /// Look so often, then end; exit 1 if anything was found
+        #[arg(long, value_name = "COUNT")]
+        looks: Option<u64>,
+    },
+    /// Keep a shield that was applied with --confirm-within
+    Confirm,
+    /// Waits for the confirmation of another process's apply
+    #[command(hide = true)]
+    AwaitConfirmation { token: String, within: DurNs },
     /// Give the machine back as it was
     Release {
         /// Write the old values over what somebody else wrote meanwhile, too
@@ -85,7 +115,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let dir = RunDir::from_env();
     let result = match args.verb {
         Verb::Plan { wish, json } => show_plan(&root, &dir, wish, json),
-        Verb::Apply { wish, json } => apply(&root, &dir, wish, json),
+        Verb::Apply { wish, confirm_within, json } => apply(&root, &dir, wish, confirm_within, json),
+        Verb::Status { window, json } => status(&root, &dir, window, json),
+        Verb::Watch { repair, every, looks } => watch(&root, &dir, repair, every, looks),
+        Verb::Confirm => confirm::confirm(&dir),
+        Verb::AwaitConfirmation { token, within } => confirm::wait(&root, &dir, &token, within),
         Verb::Verify { json } => verify(&root, &dir, json),
         Verb::Release { force, json } => release(&root, &dir, force, json),
     };
@@ -125,13 +159,23 @@ fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn apply(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
+fn apply(root: &RootDir, dir: &RunDir, wish: Wish, confirm_within: Option<DurNs>, json: bool) -> Outcome {
     let want = want(root, dir, wish)?;
-    let applied = shield::apply(root, &want, dir).map_err(text)?;
+    if let Some(within) = confirm_within {
+        confirm::start(dir, within)?;
+    }
+    let applied = shield::apply(root, &want, dir).map_err(|error| {
+        // Nothing stands, so there is nothing to confirm; the waiting process sees that and ends.
+        let _ = shield::confirm::confirm(dir);
+        error.to_string()
+    })?;
     if json {
         print::json(&applied)?
     } else {
         print::applied(&applied)
+    }
+    if let Some(within) = confirm_within {
+        confirm::prompt(dir, within)?;
     }
     Ok(ExitCode::from(u8::from(!applied.drift.is_empty())))
 }
@@ -151,6 +195,41 @@ fn verify(root: &RootDir, dir: &RunDir, json: bool) -> Outcome {
         print::drift(&journal, &drift)
     }
     Ok(ExitCode::from(u8::from(!drift.is_empty())))
+}
+
+fn status(root: &RootDir, dir: &RunDir, window: DurNs, json: bool) -> Outcome {
+    let status = shield::watch::status(root, dir, duration(window)).map_err(text)?;
+    if json {
+        print::json(&status)?
+    } else {
+        print::status(&status)
+    }
+    Ok(ExitCode::from(u8::from(!status.drift.is_empty() || !status.newcomers.is_empty())))
+}
+
+fn watch(root: &RootDir, dir: &RunDir, repair: bool, every: DurNs, looks: Option<u64>) -> Outcome {
+    standing(root, dir)?;
+    let mut found = false;
+    for look in 0u64.. {
+        if looks.is_some_and(|looks| look >= looks) {
+            break;
+        }
+        if look > 0 {
+            std::thread::sleep(duration(every));
+        }
+        let Some(look) = shield::watch::look(root, dir, repair).map_err(text)? else {
+            println!("the shield was released");
+            break;
+        };
+        found |= !look.drift.is_empty() || !look.newcomers.is_empty();
+        print::look(&look);
+    }
+    Ok(ExitCode::from(u8::from(found)))
+}
+
+/// A time from the command line.
+fn duration(time: DurNs) -> std::time::Duration {
+    std::time::Duration::from_nanos(time.0.max(0) as u64)
 }
 
 fn release(root: &RootDir, dir: &RunDir, force: bool, json: bool) -> Outcome {

@@ -3,6 +3,7 @@
 use host::plan::{Drift, Note, Plan, Step, Want};
 use host::snapshot::Target;
 use keep::shield::journal::{Journal, Refused};
+use keep::shield::watch::{Look, Status};
 use keep::shield::{Applied, Released};
 use serde::Serialize;
 
@@ -120,6 +121,65 @@ pub(super) fn drift(journal: &Journal, drift: &[Drift]) {
         println!("tahti shield apply writes them again");
     }
     refused(&journal.refused);
+}
+
+/// Lines of names under a shielded CPU before the rest is only counted.
+const REACHERS_MAX: usize = 12;
+
+/// Prints the table of what reaches each CPU, and the names for the shielded ones.
+pub(super) fn status(status: &Status) {
+    match &status.want {
+        Some(want) => println!("CPUs {} are shielded (profile {})", want.cpus, want.profile),
+        None => println!("no shield stands"),
+    }
+    let seconds = status.window_ms as f64 / 1e3;
+    println!(
+        "\n{:>4} {:>8} {:>10} {:>10} {:>10} {:>10} {:>8}   in {seconds} s",
+        "CPU", "tasks", "interrupts", "ticks", "softirqs", "kthreads", "IPIs"
+    );
+    for cpu in &status.cpus {
+        let mark = if cpu.shielded { "*" } else { " " };
+        println!(
+            "{mark}{:>3} {:>8} {:>10} {:>10} {:>10} {:>10} {:>8}",
+            cpu.cpu, cpu.tasks, cpu.interrupts, cpu.ticks, cpu.softirqs, cpu.kernel_threads, cpu.ipis
+        );
+    }
+    println!("* shielded; tasks and kernel threads (kthreads) are those that may run there, all else was counted");
+    for cpu in status.cpus.iter().filter(|cpu| cpu.shielded) {
+        println!("\nWhat reached CPU {}:", cpu.cpu);
+        if cpu.names.is_empty() {
+            println!("  nothing");
+        }
+        for named in cpu.names.iter().take(REACHERS_MAX) {
+            println!("  {:>8}  {:<15} {}", named.count, named.kind.word(), named.name);
+        }
+        if let Some(more) = cpu.names.len().checked_sub(REACHERS_MAX).filter(|more| *more > 0) {
+            println!("  and {more} more (--json lists them)");
+        }
+    }
+    if !status.drift.is_empty() {
+        println!("\nNot as written:");
+        drifted(&status.drift);
+    }
+    if !status.newcomers.is_empty() {
+        println!("\nCome since (tahti shield apply sends them away):");
+        for step in &status.newcomers {
+            println!("  {}: {} -> {}", step.label, step.from, step.to);
+        }
+    }
+}
+
+/// Prints what one look found; nothing if all is well.
+pub(super) fn look(look: &Look) {
+    for drift in &look.drift {
+        println!("{}: wrote {}, found {}", drift.label, drift.expected, drift.found);
+    }
+    for step in &look.newcomers {
+        println!("{}: {}, should be {}", step.label, step.from, step.to);
+    }
+    if let Some(repaired) = &look.repaired {
+        println!("repaired: {} writes", repaired.writes);
+    }
 }
 
 /// Prints what release did.

@@ -29,6 +29,12 @@ pub const KTHREAD: u64 = 0x0020_0000;
 pub const NO_SETAFFINITY: u64 = 0x0400_0000;
 
 impl Stat {
+    /// Whether the task has ended and only waits for its parent: it runs nowhere any more.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
     /// Reads the line; nothing if it is not one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -62,7 +62,7 @@ impl<K: Kernel> RealMachine<K> {
     /// Whether the thread is still the one that was seen.
     fn lives(&self, key: TaskKey) -> bool {
         let stat = self.root.read(&format!("/proc/{}/stat", key.tid)).ok().and_then(|text| Stat::parse(&text));
-        stat.is_some_and(|stat| stat.start == key.start)
+        stat.is_some_and(|stat| stat.start == key.start && !stat.is_dead())
     }
 
     fn place(&self, key: TaskKey) -> Result<Value, Error> {

@@ -4,11 +4,13 @@
 //! ([`machine`]), and verified by looking again. Whatever kills this process at whatever moment, the journal
 //! holds every old value, and the next [`apply`] or [`release`] puts them back.
 
+pub mod confirm;
 pub mod executor;
 mod fault;
 mod irqbalance;
 pub mod journal;
 pub mod machine;
+pub mod watch;
 
 use crate::RunDir;
 use executor::{Stopped, execute};

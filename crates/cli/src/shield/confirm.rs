@@ -1,0 +1,69 @@
+//! `--confirm-within`: the shield goes again unless somebody who still reaches the machine says so.
+
+use super::{Outcome, duration, text};
+use base::DurNs;
+use keep::RunDir;
+use keep::shield::confirm;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{BufRead, IsTerminal};
+use std::process::{Command, ExitCode, Stdio};
+use sys::root::RootDir;
+
+/// Starts the process that waits, before the first write.
+pub(super) fn start(dir: &RunDir, within: DurNs) -> Result<(), String> {
+    let token = format!("{}@{}", std::process::id(), sys::clock::mono_now().0);
+    confirm::ask(dir, &token).map_err(text)?;
+    let program = std::env::current_exe().map_err(|error| format!("failed to find tahti's own program: {error}"))?;
+    let mut command = Command::new(program);
+    command.args(["shield", "await-confirmation", &token, &within.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.spawn() {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            confirm::confirm(dir).map_err(text)?;
+            Err(format!("failed to start the process that waits for the confirmation: {error}"))
+        }
+    }
+}
+
+/// Asks for Enter where there is a terminal; without one, says what to do.
+pub(super) fn prompt(dir: &RunDir, within: DurNs) -> Result<(), String> {
+    if !std::io::stdin().is_terminal() {
+        println!("\nIt is released in {within} unless tahti shield confirm comes before");
+        return Ok(());
+    }
+    println!("\nIt is released in {within}: press Enter to keep it (or tahti shield confirm)");
+    let end = sys::clock::mono_now() + within;
+    while sys::clock::mono_now() < end {
+        let stdin = std::io::stdin();
+        let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+        let slice = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        if poll(&mut fds, Some(&slice)).is_ok_and(|ready| ready > 0) {
+            let mut line = String::new();
+            if stdin.lock().read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                confirm(dir)?;
+                return Ok(());
+            }
+        }
+        if !confirm::is_waited_for(dir).map_err(text)? {
+            return Ok(());
+        }
+    }
+    println!("not confirmed: it is being released");
+    Ok(())
+}
+
+/// `tahti shield confirm`.
+pub(super) fn confirm(dir: &RunDir) -> Outcome {
+    let waited = confirm::confirm(dir).map_err(text)?;
+    println!("{}", if waited { "confirmed: the shield stays" } else { "nothing waits for a confirmation" });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The waiting process.
+pub(super) fn wait(root: &RootDir, dir: &RunDir, token: &str, within: DurNs) -> Outcome {
+    // A session of its own: the terminal's end does not reach it. It fails only if it has one already.
+    let _ = rustix::process::setsid();
+    let released = confirm::wait(root, dir, token, duration(within)).map_err(text)?;
+    Ok(ExitCode::from(u8::from(released.is_some_and(|released| !released.is_whole()))))
+}

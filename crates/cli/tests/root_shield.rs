@@ -1,0 +1,368 @@
+//! The shield on the real machine, by the real binary: applied, verified, killed at every write, given back.
+//!
+//! Every task that was there when the test began is spared; what a test shields is its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::{fs, thread, time::Duration};
+
+/// The last online CPU: never the one that most interrupts are on.
+fn shielded_cpu() -> String {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let last = online.trim().rsplit([',', '-']).next().unwrap().to_owned();
+    assert_ne!(last, "0", "a shield needs a second CPU; this machine has CPUs {}", online.trim());
+    last
+}
+
+/// One test's place: its run directory, and who is spared.
+struct Bench {
+    run: PathBuf,
+    spare: String,
+    cpu: String,
+}
+
+impl Bench {
+    fn new(name: &str) -> Self {
+        assert!(rustix::process::geteuid().is_root(), "this test changes the machine and needs root");
+        let run = std::env::temp_dir().join(format!("tahti-root-shield-{name}-{}", std::process::id()));
+        let own = std::process::id();
+        let spare: Vec<String> =
+            user_processes().into_iter().filter(|pid| *pid != own).map(|it| it.to_string()).collect();
+        Self { run, spare: spare.join(","), cpu: shielded_cpu() }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+        command.arg("shield").args(words).env("TAHTI_RUN", &self.run).env("TAHTI_SPARE", &self.spare);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn tahti(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// Runs a command that must succeed.
+    fn done(&self, words: &[&str]) -> String {
+        let output = self.tahti(words);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "tahti shield {words:?}: {}\n{out}\n{err}", output.status);
+        out.into_owned()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // Also after a failure the machine is given back; the test's own message is the one that counts.
+        let _ = self.tahti(&["release", "--force"]);
+        let _ = fs::remove_dir_all(&self.run);
+    }
+}
+
+fn is_kernel(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok().is_none_or(|stat| {
+        let flags = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(6)?.parse::<u64>().ok());
+        flags.is_none_or(|flags| flags & 0x20_0000 != 0)
+    })
+}
+
+fn pids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn user_processes() -> Vec<u32> {
+    pids().into_iter().filter(|pid| !is_kernel(*pid)).collect()
+}
+
+/// A task that a test may move; it ends with the test.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new(cpus: Option<&str>) -> Self {
+        let child = match cpus {
+            None => Command::new("sleep").arg("600").spawn(),
+            Some(cpus) => Command::new("taskset").args(["-c", cpus, "sleep", "600"]).spawn(),
+        };
+        let sleeper = Self(child.unwrap());
+        // taskset becomes sleep only after it has set the mask.
+        let comm = format!("/proc/{}/comm", sleeper.0.id());
+        while fs::read_to_string(&comm).unwrap().trim() != "sleep" {
+            thread::yield_now();
+        }
+        sleeper
+    }
+
+    fn cpus(&self) -> String {
+        field(self.0.id(), "Cpus_allowed_list")
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn field(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+/// Values that nobody has by default, put back when the test ends.
+struct Unusual(Vec<(String, String)>);
+
+impl Unusual {
+    fn set(cpu: &str) -> Self {
+        let mut old = Vec::new();
+        for (path, value) in [
+            ("/proc/sys/vm/stat_interval".to_owned(), "3"),
+            ("/proc/sys/vm/swappiness".to_owned(), "47"),
+            ("/proc/sys/kernel/watchdog_cpumask".to_owned(), cpu),
+            (format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"), "5000"),
+            ("/sys/devices/virtual/workqueue/writeback/cpumask".to_owned(), "2"),
+        ] {
+            let Ok(before) = fs::read_to_string(&path) else { continue };
+            fs::write(&path, value).unwrap();
+            old.push((path, before.trim().to_owned()));
+        }
+        Self(old)
+    }
+}
+
+impl Drop for Unusual {
+    fn drop(&mut self) {
+        for (path, value) in &self.0 {
+            fs::write(path, value).unwrap();
+        }
+    }
+}
+
+/// Everything that a shield may change, read without tahti.
+fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
+    let mut state = BTreeMap::new();
+    let mut file = |path: &Path| {
+        if let Ok(text) = fs::read_to_string(path) {
+            state.insert(path.display().to_string(), text);
+        }
+    };
+    for folder in ["/proc/irq", "/sys/devices/virtual/workqueue", "/sys/class/net"] {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            ["smp_affinity_list", "cpumask", "queues/rx-0/rps_cpus", "queues/tx-0/xps_cpus"]
+                .iter()
+                .for_each(|name| file(&path.join(name)));
+        }
+    }
+    for folder in ["/proc/sys/vm", "/proc/sys/kernel"] {
+        for name in [
+            "stat_interval",
+            "swappiness",
+            "compaction_proactiveness",
+            "watchdog_cpumask",
+            "nmi_watchdog",
+            "numa_balancing",
+            "timer_migration",
+            "sched_rt_runtime_us",
+        ] {
+            file(&Path::new(folder).join(name));
+        }
+    }
+    for path in [
+        "/proc/irq/default_smp_affinity",
+        "/sys/devices/virtual/workqueue/cpumask",
+        "/sys/kernel/rcu_normal",
+        "/sys/kernel/mm/ksm/run",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/kernel/mm/transparent_hugepage/defrag",
+        "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag",
+        "/sys/module/pcie_aspm/parameters/policy",
+        "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    ] {
+        file(Path::new(path));
+    }
+    for entry in fs::read_dir("/sys/devices/system/cpu").unwrap().flatten() {
+        for name in ["power/pm_qos_resume_latency_us", "cpufreq/scaling_governor", "cpufreq/scaling_min_freq"] {
+            file(&entry.path().join(name));
+        }
+    }
+    cpusets(Path::new("/sys/fs/cgroup/cpuset"), &mut state);
+    let kernel = pids().into_iter().filter(|pid| is_kernel(*pid));
+    // Workers come and go; the threads of interrupts follow their interrupts.
+    let kernel =
+        kernel.filter(|pid| !field(*pid, "Name").starts_with("kworker") && !field(*pid, "Name").starts_with("irq/"));
+    for pid in kernel.chain(sleepers.iter().map(|sleeper| sleeper.0.id())) {
+        let cpuset = fs::read_to_string(format!("/proc/{pid}/cpuset")).unwrap_or_default();
+        let name = field(pid, "Name");
+        if !name.is_empty() {
+            state
+                .insert(format!("task {pid} {name}"), format!("{} {}", cpuset.trim(), field(pid, "Cpus_allowed_list")));
+        }
+    }
+    state
+}
+
+/// Every cpuset with its files.
+fn cpusets(dir: &Path, state: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            cpusets(&path, state);
+        } else if ["cpuset.cpus", "cpuset.mems", "cpuset.cpu_exclusive", "cpuset.sched_load_balance"]
+            .iter()
+            .any(|name| path.ends_with(name))
+        {
+            state.insert(path.display().to_string(), fs::read_to_string(&path).unwrap_or_default());
+        }
+    }
+}
+
+fn assert_same(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>, when: &str) {
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    // Threads of the kernel come and go; one that is there only now or only then is nobody's doing.
+    let gone = |key: &str| key.starts_with("task ") && (!before.contains_key(key) || !after.contains_key(key));
+    let differs: Vec<_> = keys
+        .into_iter()
+        .filter(|key| before.get(*key) != after.get(*key) && !gone(key))
+        .map(|key| (key, before.get(key), after.get(key)))
+        .collect();
+    assert!(differs.is_empty(), "{when}: {differs:#?}");
+}
+
+#[test]
+fn a_shield_stands_is_verified_and_goes_without_a_trace() {
+    let bench = Bench::new("whole");
+    let _unusual = Unusual::set(&bench.cpu);
+    let (plain, pinned) = (Sleeper::new(None), Sleeper::new(Some(&bench.cpu)));
+    let before = state(&[&plain, &pinned]);
+    bench.done(&["apply", "--cpus", &bench.cpu]);
+    assert!(!plain.cpus().split([',', '-']).any(|cpu| cpu == bench.cpu), "{}", plain.cpus());
+    assert_ne!(pinned.cpus(), bench.cpu);
+    assert!(bench.done(&["verify"]).contains("are as they were written"));
+    assert!(bench.done(&["apply"]).contains("are shielded already"));
+    let reached = String::from_utf8(bench.tahti(&["status", "--window", "200ms"]).stdout).unwrap();
+    assert!(reached.contains(&format!("What reached CPU {}:", bench.cpu)), "{reached}");
+    let other = bench.tahti(&["apply", "--cpus", "0"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("stands already"), "{other:?}");
+    bench.done(&["release"]);
+    assert_same(&before, &state(&[&plain, &pinned]), "after the release");
+    assert!(bench.done(&["release"]).contains("no shield stands"));
+}
+
+#[test]
+fn a_task_without_a_mask_follows_its_cpuset_again_after_the_release() {
+    let mount = Path::new("/sys/fs/cgroup/cpuset");
+    assert!(mount.join("tasks").exists(), "this test needs the cpuset controller of cgroup v1 at {}", mount.display());
+    let bench = Bench::new("follow");
+    let task = Sleeper::new(None);
+    let all = task.cpus();
+    bench.done(&["apply", "--cpus", &bench.cpu]);
+    assert_ne!(task.cpus(), all);
+    bench.done(&["release"]);
+    assert_eq!(task.cpus(), all);
+    // A cpuset that shrinks and grows: whoever had a mask set would stay behind.
+    let own = mount.join(format!("tahti-test-{}", std::process::id()));
+    fs::create_dir(&own).unwrap();
+    let follow = || -> std::io::Result<(String, String)> {
+        fs::write(own.join("cpuset.mems"), fs::read_to_string(mount.join("cpuset.mems"))?.trim())?;
+        fs::write(own.join("cpuset.cpus"), "0")?;
+        fs::write(own.join("tasks"), task.0.id().to_string())?;
+        let narrow = task.cpus();
+        fs::write(own.join("cpuset.cpus"), &all)?;
+        Ok((narrow, task.cpus()))
+    };
+    let found = follow();
+    fs::write(mount.join("tasks"), task.0.id().to_string()).unwrap();
+    fs::remove_dir(&own).unwrap();
+    assert_eq!(found.unwrap(), ("0".to_owned(), all));
+}
+
+#[test]
+fn a_kill_at_any_write_loses_nothing() {
+    let bench = Bench::new("kill");
+    let _unusual = Unusual::set(&bench.cpu);
+    let (plain, pinned) = (Sleeper::new(None), Sleeper::new(Some(&bench.cpu)));
+    let before = state(&[&plain, &pinned]);
+    let killed = |words: &[&str], write: u32| {
+        let output = bench.command(words).env("TAHTI_DIE_AT_WRITE", write.to_string()).output().unwrap();
+        !output.status.success() && output.status.code().is_none()
+    };
+    let mut writes = 0;
+    for write in 1.. {
+        let dead = killed(&["apply", "--cpus", &bench.cpu], write);
+        if write % 3 == 0 {
+            bench.done(&["apply", "--cpus", &bench.cpu]);
+        }
+        bench.done(&["release"]);
+        assert_same(&before, &state(&[&plain, &pinned]), &format!("apply killed at write {write}"));
+        if !dead {
+            break;
+        }
+        writes = write;
+    }
+    assert!(writes > 20, "only {writes} writes were killed");
+    for write in 1.. {
+        bench.done(&["apply", "--cpus", &bench.cpu]);
+        let dead = killed(&["release"], write);
+        bench.done(&["release"]);
+        assert_same(&before, &state(&[&plain, &pinned]), &format!("release killed at write {write}"));
+        if !dead {
+            break;
+        }
+    }
+}
+
+#[test]
+fn what_somebody_else_changed_is_left_and_said_by_the_exit_code() {
+    let bench = Bench::new("foreign");
+    let before = state(&[]);
+    bench.done(&["apply", "--cpus", &bench.cpu]);
+    fs::write("/proc/sys/vm/stat_interval", "7").unwrap();
+    assert_eq!(bench.tahti(&["verify"]).status.code(), Some(1));
+    let release = bench.tahti(&["release"]);
+    let out = String::from_utf8_lossy(&release.stdout);
+    assert_eq!(release.status.code(), Some(1), "{out}");
+    assert!(out.contains("/proc/sys/vm/stat_interval: was 1, we wrote 10, found 7"), "{out}");
+    bench.done(&["release", "--force"]);
+    assert_same(&before, &state(&[]), "after the forced release");
+}
+
+#[test]
+fn tasks_born_under_the_shield_get_what_their_parent_had_and_newcomers_are_repaired() {
+    let bench = Bench::new("born");
+    let parent = Sleeper::new(None);
+    let all = parent.cpus();
+    bench.done(&["apply", "--cpus", &bench.cpu]);
+    // The test itself was moved, so what it starts now is born in the housekeeping cpuset.
+    let child = Sleeper::new(None);
+    assert_ne!(child.cpus(), all);
+    fs::write("/sys/fs/cgroup/cpuset/tasks", child.0.id().to_string()).unwrap();
+    assert_eq!(child.cpus(), all);
+    let watch = bench.tahti(&["watch", "--repair", "--looks", "2", "--every", "10ms"]);
+    let out = String::from_utf8_lossy(&watch.stdout);
+    assert_eq!(watch.status.code(), Some(1), "{out}");
+    assert!(out.contains("repaired"), "{out}");
+    assert_ne!(child.cpus(), all);
+    bench.done(&["release"]);
+    assert_eq!((child.cpus(), parent.cpus()), (all.clone(), all));
+}
+
+#[test]
+fn an_unconfirmed_shield_goes_by_itself_and_a_confirmed_one_stays() {
+    let bench = Bench::new("confirm");
+    let before = state(&[]);
+    bench.done(&["apply", "--cpus", &bench.cpu, "--confirm-within", "300ms"]);
+    while bench.run.join("shield.json").exists() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_same(&before, &state(&[]), "after the time was over");
+    bench.done(&["apply", "--cpus", &bench.cpu, "--confirm-within", "400ms"]);
+    assert!(bench.done(&["confirm"]).starts_with("confirmed"));
+    thread::sleep(Duration::from_millis(600));
+    assert!(bench.done(&["verify"]).contains("are as they were written"));
+    bench.done(&["release"]);
+}

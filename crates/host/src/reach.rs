@@ -1,0 +1,208 @@
+//! What reached each CPU between two samples: the proof of a shield, and the names of what it cannot keep away.
+
+use crate::proc::interrupts::Interrupts;
+use crate::snapshot::{Snapshot, Task, TaskKey};
+use base::{CpuId, CpuSet};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The counters at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// `/proc/interrupts`.
+    pub interrupts: String,
+    /// `/proc/softirqs`.
+    pub softirqs: String,
+    /// Context switches of threads, and the CPU on which each ran last.
+    pub switches: BTreeMap<TaskKey, (u64, CpuId)>,
+}
+
+/// What reached one CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CpuReach {
+    /// Which CPU.
+    pub cpu: CpuId,
+    /// Whether it is shielded.
+    pub shielded: bool,
+    /// Threads of user space that may run here and do not belong into the shield.
+    pub tasks: usize,
+    /// Threads of the kernel that may run here.
+    pub kernel_threads: usize,
+    /// Device and other interrupts, without ticks and interprocessor interrupts.
+    pub interrupts: u64,
+    /// Ticks of the local timer.
+    pub ticks: u64,
+    /// Softirqs of every class.
+    pub softirqs: u64,
+    /// Interrupts from other CPUs: rescheduling, function calls, TLB shootdowns.
+    pub ipis: u64,
+    /// Each by its name, the most frequent first; only for a shielded CPU.
+    pub names: Vec<Named>,
+}
+
+/// Something that reached a CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Named {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// How often in the window; for threads, how often it was switched to or from.
+    pub count: u64,
+}
+
+/// Kinds of things that reach a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A thread of user space that does not belong into the shield.
+    Task,
+    /// A thread of the kernel.
+    KernelThread,
+    /// An interrupt of a device, or an exception of the processor.
+    Interrupt,
+    /// The local timer.
+    Tick,
+    /// A softirq.
+    Softirq,
+    /// An interrupt from another CPU.
+    Ipi,
+}
+
+impl Kind {
+    /// For people.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::KernelThread => "kernel thread",
+            Self::Interrupt => "interrupt",
+            Self::Tick => "timer tick",
+            Self::Softirq => "softirq",
+            Self::Ipi => "from another CPU",
+        }
+    }
+}
+
+/// The kind of a row of `/proc/interrupts`.
+fn kind(name: &str) -> Kind {
+    match name {
+        "LOC" => Kind::Tick,
+        "RES" | "CAL" | "TLB" | "IWI" | "RTR" => Kind::Ipi,
+        name if name.starts_with("IPI") => Kind::Ipi,
+        _ => Kind::Interrupt,
+    }
+}
+
+/// Compares two samples. `shield` are the shielded CPUs, `resident` tells who belongs there.
+#[must_use]
+pub fn reach(
+    snapshot: &Snapshot,
+    shield: &CpuSet,
+    resident: impl Fn(&Task) -> bool,
+    before: &Sample,
+    after: &Sample,
+) -> Vec<CpuReach> {
+    let rows = |before: &str, after: &str| -> Vec<(String, String, BTreeMap<CpuId, u64>)> {
+        let (Ok(before), Ok(after)) = (Interrupts::parse(before), Interrupts::parse(after)) else { return Vec::new() };
+        let counts = |row: &crate::proc::interrupts::Row<'_>| {
+            let old = before.row(row.name);
+            let delta = |cpu: CpuId| {
+                let was = old.map_or(0, |old| before.count(old, cpu));
+                after.count(row, cpu).saturating_sub(was)
+            };
+            let by_cpu = after.cpus.iter().map(|&cpu| (cpu, delta(cpu))).filter(|(_, count)| *count > 0);
+            (row.name.to_owned(), row.device_and_action(), by_cpu.collect())
+        };
+        // Rows without a column for each CPU (ERR, MIS) belong to no CPU.
+        after.rows.iter().filter(|row| row.counts.len() == after.cpus.len()).map(counts).collect()
+    };
+    let interrupts = rows(&before.interrupts, &after.interrupts);
+    let softirqs = rows(&before.softirqs, &after.softirqs);
+    let mut out = Vec::new();
+    for cpu in &snapshot.cpus.online {
+        let mut here = CpuReach {
+            cpu,
+            shielded: shield.contains(cpu),
+            tasks: 0,
+            kernel_threads: 0,
+            interrupts: 0,
+            ticks: 0,
+            softirqs: 0,
+            ipis: 0,
+            names: Vec::new(),
+        };
+        for (name, meaning, counts) in &interrupts {
+            let count = counts.get(&cpu).copied().unwrap_or(0);
+            let kind = kind(name);
+            *match kind {
+                Kind::Tick => &mut here.ticks,
+                Kind::Ipi => &mut here.ipis,
+                _ => &mut here.interrupts,
+            } += count;
+            here.names.push(Named { kind, name: format!("{name} {meaning}"), count });
+        }
+        for (name, _, counts) in &softirqs {
+            let count = counts.get(&cpu).copied().unwrap_or(0);
+            here.softirqs += count;
+            here.names.push(Named { kind: Kind::Softirq, name: name.clone(), count });
+        }
+        for (key, task) in &snapshot.tasks {
+            if !task.cpus.contains(cpu) || resident(task) {
+                continue;
+            }
+            *if task.kernel { &mut here.kernel_threads } else { &mut here.tasks } += 1;
+            let (Some(was), Some(&(now, last))) = (before.switches.get(key), after.switches.get(key)) else { continue };
+            if last == cpu {
+                let kind = if task.kernel { Kind::KernelThread } else { Kind::Task };
+                let name = format!("{} {}", key.tid, task.comm);
+                here.names.push(Named { kind, name, count: now.saturating_sub(was.0) });
+            }
+        }
+        here.names.retain(|named| here.shielded && named.count > 0);
+        here.names.sort_by_key(|named| (std::cmp::Reverse(named.count), named.kind));
+        out.push(here);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Class;
+
+    fn sample(nvme: u64, tick: u64, sched: u64, switches: u64) -> Sample {
+        let switches = [(TaskKey { tid: 40, start: 1 }, (switches, 1))].into();
+        Sample {
+            interrupts: format!(
+                "    CPU0 CPU1\n 36: 5 {nvme} PCI-MSI 1-edge nvme0q1\nLOC: 9 {tick} Local timer interrupts\nERR: 7\n"
+            ),
+            softirqs: format!("    CPU0 CPU1\n TIMER: 0 0\n SCHED: 3 {sched}\n"),
+            switches,
+        }
+    }
+
+    #[test]
+    fn what_reached_a_shielded_cpu_has_a_name_and_a_count() {
+        let mut snapshot = Snapshot::default();
+        snapshot.cpus.online = CpuSet::first(2);
+        let task = Task {
+            comm: "intruder".into(),
+            tgid: 40,
+            ppid: 1,
+            kernel: false,
+            bound: false,
+            class: Class::Sharing,
+            cpus: CpuSet::first(2),
+            own: None,
+            cpuset: None,
+        };
+        snapshot.tasks.insert(TaskKey { tid: 40, start: 1 }, task);
+        let shield = CpuSet::single(1);
+        let reach = reach(&snapshot, &shield, |_| false, &sample(10, 100, 4, 7), &sample(13, 350, 4, 8));
+        assert_eq!((reach[0].interrupts, reach[0].ticks, &reach[0].names), (0, 0, &vec![]));
+        let names: Vec<(&str, u64)> = reach[1].names.iter().map(|named| (named.name.as_str(), named.count)).collect();
+        assert_eq!(names, [("LOC Local timer interrupts", 250), ("36 PCI-MSI 1-edge nvme0q1", 3), ("40 intruder", 1)]);
+        assert_eq!((reach[1].tasks, reach[1].interrupts, reach[1].ticks, reach[1].softirqs), (1, 3, 250, 0));
+    }
+}

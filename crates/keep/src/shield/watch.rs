@@ -1,0 +1,92 @@
+//! Looking after a shield that stands: what reaches its CPUs, and who came since.
+
+use super::journal::Journal;
+use super::machine::{Machine, RealMachine};
+use super::{Applied, Error, Place, apply, current, drift};
+use crate::RunDir;
+use host::plan::{self, Drift, Step, Want};
+use host::reach::{CpuReach, reach};
+use host::snapshot::{Snapshot, Task, TaskKey};
+use serde::Serialize;
+use std::time::Duration;
+use sys::root::RootDir;
+
+/// A shield as it was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Status {
+    /// What was asked for; none where no shield stands.
+    pub want: Option<Want>,
+    /// Length of the window over which was counted.
+    pub window_ms: u64,
+    /// CPU by CPU.
+    pub cpus: Vec<CpuReach>,
+    /// What is not as it was written.
+    pub drift: Vec<Drift>,
+    /// What has come since, as the steps that would send it away.
+    pub newcomers: Vec<Step>,
+}
+
+/// Counts what reaches the CPUs over `window`, and compares the machine with the journal.
+///
+/// # Errors
+/// If the machine or the journal cannot be read.
+pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, Error> {
+    let journal = current(root, dir)?;
+    let want = journal.as_ref().map(|journal| journal.want.clone());
+    let cpus = want.as_ref().map(|want| want.cpus).unwrap_or_default();
+    let snapshot = RealMachine::new(root.clone()).snapshot(&cpus)?;
+    let may_come = |task: &Task| task.cpus.intersects(&cpus);
+    let keys: Vec<TaskKey> = snapshot.tasks.iter().filter(|(_, task)| may_come(task)).map(|(key, _)| *key).collect();
+    let before = sys::machine::sample(root, keys.iter());
+    std::thread::sleep(window);
+    let after = sys::machine::sample(root, keys.iter());
+    let place = journal.as_ref().map(|journal| journal.place.clone()).unwrap_or_default();
+    let reached = reach(&snapshot, &cpus, |task| is_resident(&snapshot, &place, &cpus, task), &before, &after);
+    let (drift, newcomers) = match &journal {
+        Some(journal) => (drift(&snapshot, journal), newcomers(&snapshot, journal)),
+        None => (Vec::new(), Vec::new()),
+    };
+    Ok(Status { want, window_ms: window.as_millis() as u64, cpus: reached, drift, newcomers })
+}
+
+/// Whether a task belongs into the shield.
+fn is_resident(snapshot: &Snapshot, place: &Place, cpus: &base::CpuSet, task: &Task) -> bool {
+    match place {
+        Place::Affinity => !task.kernel && task.cpus.is_subset(cpus),
+        Place::CpusetV1 { dir } | Place::CgroupV2 { dir } => {
+            snapshot.cpuset_of_dir(dir).zip(task.cpuset.as_deref()).is_some_and(|(own, cpuset)| {
+                cpuset == own || cpuset.strip_prefix(own).is_some_and(|rest| rest.starts_with('/'))
+            })
+        }
+    }
+}
+
+/// What apply would do now: what has come or changed since.
+fn newcomers(snapshot: &Snapshot, journal: &Journal) -> Vec<Step> {
+    let refused = journal.refused.iter().map(|refused| &refused.target);
+    plan::plan(snapshot, &journal.want).map(|plan| plan.without(refused).steps).unwrap_or_default()
+}
+
+/// One look: what has drifted or come since; with `repair` it is put right.
+///
+/// # Errors
+/// If the machine or the journal cannot be read, or the repair fails.
+pub fn look(root: &RootDir, dir: &RunDir, repair: bool) -> Result<Option<Look>, Error> {
+    let Some(journal) = current(root, dir)? else { return Ok(None) };
+    let snapshot = RealMachine::new(root.clone()).snapshot(&journal.want.cpus)?;
+    let newcomers = newcomers(&snapshot, &journal);
+    let drift = drift(&snapshot, &journal);
+    let repaired = if repair && !newcomers.is_empty() { Some(apply(root, &journal.want, dir)?) } else { None };
+    Ok(Some(Look { drift, newcomers, repaired }))
+}
+
+/// What one look found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Look {
+    /// What is not as it was written.
+    pub drift: Vec<Drift>,
+    /// What has come since, as the steps that would send it away.
+    pub newcomers: Vec<Step>,
+    /// What was done about it.
+    pub repaired: Option<Applied>,
+}
