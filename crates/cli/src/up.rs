@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Go down by itself after this long, such as 30s
     #[arg(long = "for", value_name = "TIME")]
     for_: Option<DurNs>,
+    /// Measure loops with and without the shield, in turns of 5 s (for 60 s, or the time of --for)
+    #[arg(long, conflicts_with_all = ["detach", "upgrade"])]
+    compare: bool,
     /// Fail if a class, CPU, memory lock or the shield cannot be had
     #[arg(long)]
     require_rt: bool,
@@ -53,6 +56,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         for_: args.for_,
         require_rt: args.require_rt,
         reset: args.reset,
+        compare: args.compare,
         quiet: args.behind,
         resume: args.resume,
     };

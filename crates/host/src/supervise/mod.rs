@@ -239,6 +239,8 @@ pub struct History {
     pub restarts: u64,
     /// Such restarts within the window.
     pub recent: VecDeque<MonoNs>,
+    /// Times that it hung, ran away, starved or was not ready in time.
+    pub troubles: u64,
     /// The last start.
     pub started: Option<MonoNs>,
     /// The last sign of readiness.

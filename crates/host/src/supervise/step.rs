@@ -51,6 +51,7 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
             trouble(all, id, Blame::Runaway);
         }
         Event::Starved(id) if all.units[id].state.is_alive() => {
+            all.units[id].history.troubles += 1;
             all.actions.push_back(Action::Note(id, Note::Trouble(Cause::Starved)));
         }
         Event::AutoRestart(id, on) => all.units[id].held = !on,
@@ -103,6 +104,7 @@ fn trouble(all: &mut Supervision, id: Id, blame: Blame) {
         Blame::NotReady | Blame::Asked => Cause::NotReady,
     };
     all.units[id].blame = Some(blame);
+    all.units[id].history.troubles += 1;
     all.actions.push_back(Action::Note(id, Note::Trouble(cause)));
     if all.units[id].spec.has_fault_command {
         all.actions.push_back(Action::RunFaultCommand(id));

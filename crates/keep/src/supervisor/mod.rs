@@ -4,6 +4,7 @@
 //! child has a keeper that outlives the supervisor, so that one that is killed or upgraded is continued by
 //! the next. Must never start a process before the state that says so is on disk.
 
+mod compare;
 pub mod control;
 mod engine;
 mod page;
@@ -40,6 +41,8 @@ pub struct Options {
     pub require_rt: bool,
     /// Forget latched faults of a plant that is continued.
     pub reset: bool,
+    /// Measure loops with and without the shield in alternating segments.
+    pub compare: bool,
     /// Tell nothing on the terminal.
     pub quiet: bool,
     /// Continue a plant that is up; there must be one.
@@ -107,6 +110,10 @@ pub fn read_plant(file: &Path) -> Result<(Plant, Vec<Diagnostic>), String> {
 pub fn up(options: &Options) -> Result<Outcome, UpError> {
     let file = plant_file(&options.plant).map_err(UpError::Plant)?;
     let (plant, _) = read_plant(&file).map_err(UpError::Plant)?;
+    if options.compare && plant.shield.is_none() {
+        let why = format!("{}: --compare needs a [shield] to compare with", file.display());
+        return Err(UpError::Plant(why));
+    }
     let machine = |error: std::io::Error| UpError::Machine(error.to_string());
     let run = RunDir::of(&plant.name);
     run.create()?;
@@ -132,7 +139,8 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
     if let Some(why) = unreadable {
         tell.event(now, "tahti", &format!("what an earlier supervisor left cannot be used: {why}"));
     }
-    let until = options.for_.map(|span| now + span);
+    let for_ = options.for_.or(options.compare.then_some(DurNs::from_secs(60)));
+    let until = for_.map(|span| now + span);
     let (continued, plan) = match saved {
         Some(saved) => {
             tell.event(now, "tahti", &format!("continues what process {} began", saved.supervisor));
@@ -147,13 +155,17 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
     let start = Start { run, lock, file, plant, common, all, server, signals, tell, shield, since, until };
     let mut engine = Engine::new(start);
     let ours = continued.as_ref().is_some_and(|(_, ours, _)| *ours);
-    if let Err(why) = engine.raise_shield(ours, require_rt) {
+    let required = require_rt || options.compare;
+    if let Err(why) = engine.raise_shield(ours, required) {
         if continued.is_none() {
             engine.run.forget()?;
             return Err(UpError::Machine(why));
         }
         // Its processes run already: ending them would be worse.
         engine.shortfall("shield", why);
+    }
+    if options.compare {
+        engine.compare = Some(compare::Compare::new(engine.kids.len()));
     }
     match continued {
         Some((children, _, new)) => {

@@ -2,7 +2,7 @@
 
 use super::control::LoopStatus;
 use base::{DurNs, Histogram, MonoNs, Quantile};
-use ring::{Counter, Cycle, LOOP_PAGE_WORDS, LoopPage, PageState};
+use ring::{Counter, Cursor, Cycle, LOOP_PAGE_WORDS, LoopPage, PageState};
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
@@ -20,6 +20,9 @@ pub(crate) struct Page {
     words: Arc<SharedWords>,
     /// Where the live figures stood at the last look.
     last: Option<(MonoNs, u64)>,
+    /// The loop whose cycles were collected last, and how far.
+    generation: u64,
+    cursor: Option<Cursor>,
 }
 
 impl Page {
@@ -27,7 +30,7 @@ impl Page {
     pub(crate) fn create() -> Result<Self, String> {
         let words = SharedWords::create(NAME, LOOP_PAGE_WORDS).map_err(|error| error.to_string())?;
         LoopPage::format(words.words()).map_err(|error| error.to_string())?;
-        Ok(Self { words: Arc::new(words), last: None })
+        Ok(Self { words: Arc::new(words), last: None, generation: 0, cursor: None })
     }
 
     /// Makes it empty again; its process must be gone.
@@ -45,7 +48,7 @@ impl Page {
                 let file = std::fs::OpenOptions::new().read(true).write(true).open(entry.path()).ok()?;
                 let words = SharedWords::attach(file.into()).ok()?;
                 LoopPage::attach(words.words()).ok()?;
-                return Some(Self { words: Arc::new(words), last: None });
+                return Some(Self { words: Arc::new(words), last: None, generation: 0, cursor: None });
             }
         }
         None
@@ -75,6 +78,30 @@ impl Page {
             wake: Figures::of(&page.wake()),
             misses: page.counter(Counter::Overruns),
         })
+    }
+
+    /// Hands every cycle since the last call to `take`; how many were overwritten before.
+    pub(crate) fn cycles(&mut self, mut take: impl FnMut(&Cycle)) -> u64 {
+        let Some(page) = LoopPage::attach(self.words.words()).ok() else { return 0 };
+        let Some(trail) = page.trail() else { return 0 };
+        if self.generation != page.generation() {
+            (self.generation, self.cursor) = (page.generation(), None);
+        }
+        let mut cursor = self.cursor.take().unwrap_or_else(|| trail.from_now());
+        let lost = cursor.lost();
+        // Bounded: a loop that is faster than this reader must not hold it.
+        for _ in 0..ring::TRAIL_CYCLES {
+            let Some(words) = trail.next(&mut cursor) else { break };
+            take(&Cycle::from(words));
+        }
+        let lost = cursor.lost() - lost;
+        self.cursor = Some(cursor);
+        lost
+    }
+
+    /// The CPU that the loop is bound to.
+    pub(crate) fn cpu(&self) -> Option<base::CpuId> {
+        LoopPage::attach(self.words.words()).ok()?.identity()?.cpu
     }
 
     /// The last cycles, oldest first, at most `count`.

@@ -1,9 +1,10 @@
 //! What the supervisor reads of the machine: processes, ports, CPUs.
 
 use crate::keeper::protocol::ChildId;
-use base::{CpuSet, DurNs, Policy, Size};
+use base::{CpuId, CpuSet, DurNs, Policy, Size};
 use host::plant::Surroundings;
 use rustix::process::{Pid, PidfdFlags};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use sys::root::RootDir;
 
@@ -65,6 +66,34 @@ pub fn threads(pid: i32) -> Vec<Thread> {
         Some(Thread { tid, name, class, cpus, cpu })
     };
     tids.iter().filter_map(thread).collect()
+}
+
+/// Steal ticks of each CPU; empty where the kernel does not tell.
+pub(crate) fn steal() -> BTreeMap<CpuId, u64> {
+    let text = RootDir::machine().read("/proc/stat").unwrap_or_default();
+    let times = host::proc::stat::cpu_times(&text).unwrap_or_default();
+    times.into_iter().filter_map(|(cpu, times)| Some((cpu?, times.steal))).collect()
+}
+
+/// The threads of a process and of its descendants, a thousand at most.
+pub(crate) fn family(pid: i32) -> Vec<i32> {
+    const TASKS_MAX: usize = 1000;
+    let root = RootDir::machine();
+    let mut processes = vec![pid];
+    let mut tids = Vec::new();
+    let mut next = 0;
+    while let Some(pid) = processes.get(next).copied() {
+        next += 1;
+        for tid in root.list(&format!("/proc/{pid}/task")).unwrap_or_default() {
+            if tids.len() >= TASKS_MAX {
+                return tids;
+            }
+            let children = root.read(&format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+            processes.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+            tids.extend(tid.parse::<i32>().ok());
+        }
+    }
+    tids
 }
 
 /// Kills a process whose keeper is gone, and waits a moment for its end; one that has taken its number is

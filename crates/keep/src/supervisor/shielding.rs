@@ -68,6 +68,15 @@ impl Shielding {
         }
     }
 
+    /// Brings a thread to where the shield's own tasks belong; one that has ended is no error.
+    pub(crate) fn enter(&self, tid: i32) -> Result<(), String> {
+        let Self::Stands { place, .. } = self else { return Ok(()) };
+        match place.enter(&RootDir::machine(), tid) {
+            Err(error) if error.errno != rustix::io::Errno::SRCH => Err(error.to_string()),
+            _ => Ok(()),
+        }
+    }
+
     /// A few words for listings.
     pub(crate) fn words(&self, plant: &Plant) -> String {
         match (self, &plant.shield) {

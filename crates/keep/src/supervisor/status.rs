@@ -102,7 +102,7 @@ impl Engine {
                 None if unit.history.starts == 0 => "never started".to_owned(),
                 None => "-".to_owned(),
             };
-            good &= unit.state != State::Faulted;
+            good &= unit.state != State::Faulted && unit.history.troubles == 0;
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
@@ -130,6 +130,11 @@ impl Engine {
                 time(page.wake.p999),
                 time(page.wake.max)
             );
+        }
+        if let Some(compare) = &self.compare {
+            for (id, unit) in self.all.units().iter().enumerate() {
+                text += &compare.table(&unit.spec.name, id).unwrap_or_default();
+            }
         }
         for shortfall in &self.shortfalls {
             let _ = writeln!(text, "not had: {shortfall}");

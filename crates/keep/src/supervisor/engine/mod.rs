@@ -2,12 +2,14 @@
 //!
 //! `does` carries actions out, `hears` turns news into events, `serves` answers operators.
 
+mod compares;
 mod does;
 mod guards;
 mod hears;
 mod incidents;
 mod serves;
 
+use super::compare::Compare;
 use super::control::{Reply, Server};
 use super::page::Page;
 use super::rundir::{Lock, RunDir, RunDirError, Saved};
@@ -93,6 +95,7 @@ pub(crate) struct Engine {
     /// What could not be had, said once.
     pub(crate) shortfalls: Vec<String>,
     guard: Option<Guard>,
+    pub(crate) compare: Option<Compare>,
     faults: Vec<FaultRun>,
     /// Clients that wait for the end.
     waiting: Vec<u64>,
@@ -152,6 +155,7 @@ impl Engine {
             until,
             shortfalls: Vec::new(),
             guard: None,
+            compare: None,
             faults: Vec::new(),
             waiting: Vec::new(),
             saved: None,
@@ -196,6 +200,7 @@ impl Engine {
             self.signals(now);
             self.look();
             self.rule_threads(now);
+            self.compare(now);
             self.faults(now);
             for (client, request) in self.server.serve() {
                 let reply = match request {
@@ -299,7 +304,7 @@ impl Engine {
     /// Waits for whatever comes first.
     fn wait(&mut self) {
         let now = mono_now();
-        let mut wake = [self.all.next_wake(), self.until, self.next_look(now)]
+        let mut wake = [self.all.next_wake(), self.until, self.next_look(now), self.next_compare()]
             .into_iter()
             .flatten()
             .min()

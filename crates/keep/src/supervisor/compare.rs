@@ -1,0 +1,138 @@
+//! `--compare`: wake-up latency with and without the shield in alternating segments of one run.
+
+use super::page::Figures;
+use super::tell::short;
+use base::{DurNs, Histogram, MonoNs};
+use std::fmt::Write as _;
+
+/// Length of a segment.
+pub(crate) const SEGMENT: DurNs = DurNs::from_secs(5);
+
+/// What is left out at the start of a segment, while tasks move.
+pub(crate) const SETTLE: DurNs = DurNs::from_ms(300);
+
+/// How often cycles are collected: a stretch in which the steal counter rose is set apart as a whole.
+pub(crate) const COLLECT_EVERY: DurNs = DurNs::from_ms(20);
+
+/// Above this share of cycles set apart the second column says nothing, in thousandths.
+const SET_APART_MAX_MILLI: u64 = 10;
+
+/// Latencies of one loop on one side.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Side {
+    /// Of all cycles.
+    pub(crate) all: Histogram,
+    /// Of those in stretches during which the CPU's steal counter stood still.
+    pub(crate) calm: Histogram,
+    /// Cycles that were overwritten before they were collected.
+    pub(crate) lost: u64,
+}
+
+/// Where the comparison stands.
+#[derive(Debug)]
+pub(crate) struct Compare {
+    /// Whether the shield stands in this segment.
+    pub(crate) shielded: bool,
+    /// When cycles count again; nothing before the plant is up.
+    pub(crate) from: Option<MonoNs>,
+    /// When the segment ends.
+    pub(crate) until: MonoNs,
+    /// When cycles are collected next.
+    pub(crate) collect: MonoNs,
+    /// Per process: with the shield, and without.
+    pub(crate) loops: Vec<[Box<Side>; 2]>,
+    /// Steal ticks of each loop's CPU at the last look.
+    pub(crate) steal: Vec<u64>,
+    /// Segments measured with and without.
+    pub(crate) segments: [u32; 2],
+}
+
+impl Compare {
+    pub(crate) fn new(processes: usize) -> Self {
+        let empty = || [Box::<Side>::default(), Box::<Side>::default()];
+        Self {
+            shielded: true,
+            from: None,
+            until: MonoNs(0),
+            collect: MonoNs(0),
+            loops: (0..processes).map(|_| empty()).collect(),
+            steal: vec![0; processes],
+            segments: [0; 2],
+        }
+    }
+
+    /// Which of the two sides is being measured.
+    pub(crate) fn side(&self) -> usize {
+        usize::from(!self.shielded)
+    }
+
+    /// The table for people.
+    pub(crate) fn table(&self, name: &str, id: usize) -> Option<String> {
+        let [with, without] = self.loops.get(id)?;
+        if with.all.count() == 0 && without.all.count() == 0 {
+            return None;
+        }
+        let mut out = format!(
+            "wake-up latency of {name}, {} segments of {SEGMENT} with the shield and {} without, only the shield differing:\n",
+            self.segments[0], self.segments[1]
+        );
+        columns(&mut out, "all cycles", (&with.all, &without.all), None);
+        let all = (with.all.count(), without.all.count());
+        columns(&mut out, "steal set apart", (&with.calm, &without.calm), Some(all));
+        let apart = |side: &Side| (side.all.count() - side.calm.count()) * 1000 / side.all.count().max(1);
+        if apart(with).max(apart(without)) > SET_APART_MAX_MILLI {
+            out.push_str("  more than 1 % set apart: how the shield fares without steal is not measurable here\n");
+        }
+        if with.lost + without.lost > 0 {
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                out,
+                "  {} and {} cycles were overwritten before they were collected",
+                with.lost, without.lost
+            );
+        }
+        Some(out)
+    }
+}
+
+/// Both sides of one table, and their ratio.
+fn columns(out: &mut String, title: &str, (with, without): (&Histogram, &Histogram), all: Option<(u64, u64)>) {
+    let (a, b) = (Figures::of(with), Figures::of(without));
+    let time = |time: Option<DurNs>| time.map_or_else(|| "?".to_owned(), short);
+    let ratio = |a: Option<DurNs>, b: Option<DurNs>| match (a, b) {
+        (Some(a), Some(b)) if a.0 > 0 => format!("{:.1}", b.0 as f64 / a.0 as f64),
+        _ => "?".to_owned(),
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "  {title:<16} {:>12} {:>12} {:>14}", "shielded", "unshielded", "without/with");
+    let _ = writeln!(out, "  {:<16} {:>12} {:>12}", "cycles", a.count, b.count);
+    if let Some((with, without)) = all {
+        let share = |part: u64, all: u64| format!("{:.2} %", 100.0 * (all - part) as f64 / all.max(1) as f64);
+        let _ = writeln!(out, "  {:<16} {:>12} {:>12}", "set apart", share(a.count, with), share(b.count, without));
+    }
+    for (row, a, b) in [("p50", a.p50, b.p50), ("p99", a.p99, b.p99), ("p99.9", a.p999, b.p999), ("max", a.max, b.max)]
+    {
+        let _ = writeln!(out, "  {row:<16} {:>12} {:>12} {:>14}", time(a), time(b), ratio(a, b));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_holds_both_sides_their_ratio_and_what_was_set_apart() {
+        let mut compare = Compare::new(1);
+        compare.segments = [1, 1];
+        for _ in 0..100 {
+            compare.loops[0][0].all.record(DurNs::from_us(10));
+            compare.loops[0][0].calm.record(DurNs::from_us(10));
+            compare.loops[0][1].all.record(DurNs::from_us(100));
+        }
+        let table = compare.table("loop", 0).unwrap();
+        assert!(table.contains("max                   10.0 µs       100 µs           10.0"), "{table}");
+        assert!(table.contains("set apart              0.00 %     100.00 %"), "{table}");
+        assert!(table.contains("not measurable here"), "{table}");
+        assert_eq!(Compare::new(1).table("loop", 0), None);
+    }
+}
