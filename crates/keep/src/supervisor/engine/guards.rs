@@ -18,7 +18,7 @@ const STARVED_AFTER: DurNs = DurNs::from_secs(1);
 /// Signs of life of a process, counted where the guard can read them.
 #[derive(Debug, Default)]
 pub(super) struct Signs {
-    /// Messages to its notify socket, and every look before it is ready.
+    /// Messages to its notify socket, and every look while silence does not count.
     pub(super) counted: AtomicU64,
     /// Whether silence counts.
     pub(super) expected: AtomicBool,
@@ -83,12 +83,10 @@ impl Engine {
         }
     }
 
-    /// Silence counts from now on.
+    /// Silence counts while a process is running: not before it is ready, nor once it was asked to end.
     pub(super) fn expect_signs(&mut self) {
         for (unit, kid) in self.all.units().iter().zip(&self.kids) {
-            if unit.state == State::Running {
-                kid.signs.expected.store(true, Ordering::Relaxed);
-            }
+            kid.signs.expected.store(unit.state == State::Running, Ordering::Relaxed);
         }
     }
 
