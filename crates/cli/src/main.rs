@@ -6,6 +6,8 @@ use std::process::ExitCode;
 #[macro_use]
 mod out;
 
+mod attach;
+mod bench;
 mod catools;
 mod check;
 mod control;
@@ -15,6 +17,7 @@ mod ioc;
 mod logs;
 mod looprun;
 mod ps;
+mod run;
 mod shield;
 mod up;
 
@@ -33,6 +36,8 @@ struct Cli {
 /// One line per command, in alphabetical order.
 #[derive(Subcommand)]
 enum Command {
+    Attach(attach::Args),
+    Bench(bench::Args),
     /// Reads process variables over Channel Access (EPICS' caget)
     Caget(catools::Args),
     /// Shows where process variables are served (EPICS' cainfo)
@@ -50,6 +55,7 @@ enum Command {
     Ps(ps::PsArgs),
     Reload(control::ReloadArgs),
     Restart(control::RestartArgs),
+    Run(run::Args),
     Shield(shield::Args),
     Signal(control::SignalArgs),
     Top(ps::TopArgs),
@@ -99,6 +105,8 @@ fn main() -> ExitCode {
         Command::Cainfo(args) => catools::cainfo(args),
         Command::Camonitor(args) => catools::camonitor(args),
         Command::Caput(args) => catools::caput(args),
+        Command::Attach(args) => attach::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
@@ -111,6 +119,7 @@ fn main() -> ExitCode {
         Command::Signal(args) => control::signal(args),
         Command::Top(args) => ps::top(args),
         Command::Up(args) => up::run(args),
+        Command::Run(args) => run::run(args),
         Command::Shield(args) => shield::run(args),
     }
 }

@@ -138,7 +138,8 @@ impl Incident {
 
     /// Adds what the guard tells.
     pub fn add(&mut self, event: &GuardEvent) {
-        self.ladder.push(Entry { after: event.at - self.at, tid: event.tid, what: describe(&event.what) });
+        let after = DurNs((event.at - self.at).0 / 1000 * 1000);
+        self.ladder.push(Entry { after, tid: event.tid, what: describe(&event.what) });
     }
 
     /// Writes the incident to its directory below `base`, again if it was written before; the directory.

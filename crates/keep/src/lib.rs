@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod evidence;
+pub mod foreground;
 pub mod guard;
 pub mod keeper;
 pub mod launch;

@@ -31,8 +31,8 @@ pub enum Waited {
     NoChildren,
     /// This one ended and has been reaped.
     Ended(Ended),
-    /// This one was stopped by a signal.
-    Stopped(i32),
+    /// This one was stopped, by this signal.
+    Stopped(i32, i32),
     /// This one goes on after a stop.
     Continued(i32),
 }
@@ -50,7 +50,7 @@ pub fn look(pid: i32, stops: bool) -> Result<Waited> {
     let got = unsafe { libc::wait4(pid, &raw mut status, flags, &raw mut usage) };
     match got {
         0 => Ok(Waited::Nothing),
-        pid if pid > 0 && libc::WIFSTOPPED(status) => Ok(Waited::Stopped(pid)),
+        pid if pid > 0 && libc::WIFSTOPPED(status) => Ok(Waited::Stopped(pid, libc::WSTOPSIG(status))),
         pid if pid > 0 && libc::WIFCONTINUED(status) => Ok(Waited::Continued(pid)),
         pid if pid > 0 => Ok(Waited::Ended(ended(pid, status, &usage))),
         _ => match Error::last(format!("look at child {pid}")) {

@@ -7,6 +7,10 @@ use base::{DurNs, MonoNs};
 /// much patience.
 const TICK: DurNs = DurNs::from_ms(10);
 
+/// A switch between two looks restarts the account at the later one: what was burnt in between is not
+/// counted, so looks must not lie far apart.
+const LOOK_MAX: DurNs = DurNs::from_ms(20);
+
 /// Windows over budget in a row that make a runaway of a thread that does give its CPU up now and then.
 const OVER_IN_A_ROW: u32 = 10;
 
@@ -47,6 +51,10 @@ pub struct Meter {
     period: DurNs,
     /// Since the thread last gave its CPU up, as far as seen.
     burst: Option<Sample>,
+    /// Half a period later: from there the account goes on when it has grown too long.
+    half: Option<Sample>,
+    /// When its processor time was seen to grow last.
+    grew: Sample,
     /// The period that is being judged as a whole.
     window: Option<Sample>,
     in_a_row: u32,
@@ -58,24 +66,31 @@ impl Meter {
     pub fn new(budget: Budget) -> Option<Self> {
         let Budget::Share { percent, period } = budget else { return None };
         let runtime = DurNs(period.0 / 100 * i64::from(percent));
-        Some(Self { runtime, period, burst: None, window: None, in_a_row: 0 })
+        let grew = Sample { now: MonoNs(0), cpu: DurNs::ZERO, voluntary: 0 };
+        Some(Self { runtime, period, burst: None, half: None, grew, window: None, in_a_row: 0 })
     }
 
     /// Takes a sample and judges.
     pub fn observe(&mut self, sample: Sample) -> Verdict {
         let (Some(burst), Some(window)) = (self.burst, self.window) else {
-            (self.burst, self.window) = (Some(sample), Some(sample));
+            (self.burst, self.window, self.grew) = (Some(sample), Some(sample), sample);
             return Verdict::Within;
         };
+        if sample.cpu != self.grew.cpu {
+            self.grew = sample;
+        }
+        let idle = sample.now - self.grew.now >= TICK;
         let mut verdict = Verdict::Within;
         let elapsed = sample.now - burst.now;
         let used = DurNs(sample.cpu.0.saturating_sub(burst.cpu.0));
-        if sample.voluntary != burst.voluntary {
-            self.burst = Some(sample);
+        if sample.voluntary != burst.voluntary || idle {
+            (self.burst, self.half) = (Some(sample), None);
         } else if used >= self.runtime && self.exceeds(used, DurNs(elapsed.0.saturating_sub(TICK.0))) {
             verdict = Verdict::Runaway { used, window: elapsed };
         } else if elapsed > DurNs(self.period.0 + TICK.0) {
-            self.burst = Some(sample);
+            (self.burst, self.half) = (self.half.or(Some(sample)), None);
+        } else if self.half.is_none() && elapsed >= DurNs(self.period.0 / 2) {
+            self.half = Some(sample);
         }
         let elapsed = sample.now - window.now;
         if elapsed >= self.period {
@@ -99,19 +114,19 @@ impl Meter {
         i128::from(used.0) * i128::from(self.period.0) > i128::from(self.runtime.0) * i128::from(window.0)
     }
 
-    /// How long the thread may be left alone: it cannot have burnt its budget sooner.
+    /// How long the thread may be left alone.
     #[must_use]
     pub fn look_again_in(&self, last: Sample) -> DurNs {
         let left = match self.burst {
             Some(burst) => DurNs(self.runtime.0.saturating_sub(last.cpu.0.saturating_sub(burst.cpu.0))),
             None => self.runtime,
         };
-        left.max(DurNs::from_ms(2))
+        left.clamp(DurNs::from_ms(2), LOOK_MAX)
     }
 
     /// Forgets everything, as for a new thread.
     pub fn reset(&mut self) {
-        (self.burst, self.window, self.in_a_row) = (None, None, 0);
+        (self.burst, self.half, self.window, self.in_a_row) = (None, None, None, 0);
     }
 }
 
@@ -177,6 +192,19 @@ mod tests {
             at += meter.look_again_in(now).0 as u64 / 1_000_000;
         };
         assert_eq!((at, verdict), (80, Verdict::Runaway { used: DurNs::from_ms(80), window: DurNs::from_ms(80) }));
+    }
+
+    #[test]
+    fn a_rest_before_the_burst_is_no_excuse() {
+        // Rests for any time, then burns; looked at every 5 ms.
+        for rest in (0..400).step_by(5) {
+            let mut meter = meter();
+            let caught = (0..1000).step_by(5).find(|at| {
+                let burnt = at.max(&rest) - rest;
+                matches!(meter.observe(sample(*at, burnt as i64, 3)), Verdict::Runaway { .. })
+            });
+            assert!(caught.unwrap() - rest <= 90, "{rest}: {caught:?}");
+        }
     }
 
     #[test]

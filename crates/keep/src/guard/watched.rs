@@ -200,7 +200,7 @@ impl Watched {
         let verdict = match &mut thread.meter {
             Some(meter) => {
                 let verdict = meter.observe(sample);
-                thread.due = now + meter.look_again_in(sample).min(SCAN);
+                thread.due = now + meter.look_again_in(sample);
                 verdict
             }
             None => Verdict::Within,
@@ -249,10 +249,18 @@ impl Watched {
         self.perform_after(deed, Some(told), ends);
     }
 
+    /// Whether the culprit sleeps again. That its registers were read counts as two switches.
     fn culprit_is_tame(&self) -> bool {
+        const SWITCHES: u64 = 4;
+        if self.meter.is_none() {
+            // It may burn, but not be silent.
+            return !self.silence_told;
+        }
         let Some((pid, tid, before)) = self.culprit else { return false };
-        let Some(status) = ProcPath::new().id(pid).name(b"task").id(tid).name(b"status").open() else { return true };
-        read::voluntary_switches(&status).is_none_or(|count| count != before)
+        let open = |name: &[u8]| ProcPath::new().id(pid).name(b"task").id(tid).name(name).open();
+        let (Some(status), Some(stat)) = (open(b"status"), open(b"stat")) else { return true };
+        read::state(&stat) == Some(b'S')
+            || read::voluntary_switches(&status).is_none_or(|count| count.saturating_sub(before) >= SWITCHES)
     }
 
     fn perform(&mut self, deed: Deed, ends: &Ends) {

@@ -12,4 +12,6 @@ mod running;
 mod serve;
 
 pub use client::{Keeper, KeeperError, SPEC_NAME, SUBCOMMAND, run};
+pub use protocol::SOCKET_NAME;
+pub(crate) use running::kill_left_behind;
 pub use serve::serve;

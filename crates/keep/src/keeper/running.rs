@@ -2,11 +2,13 @@
 
 use super::log::Stream;
 use crate::keeper::protocol::{ChildId, Target};
-use crate::launch::{Shortfall, Started};
+use crate::launch::{Shortfall, Started, is_alive, start_ticks};
 use base::MonoNs;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use sys::root::RootDir;
+
+const SIGKILL: i32 = 9;
 
 /// A line of output is compared with the ready text up to this length.
 const READY_LINE_BYTES_MAX: usize = 512;
@@ -124,4 +126,24 @@ pub(super) fn descendants(ancestor: i32) -> Vec<i32> {
     }
     found.remove(0);
     found
+}
+
+/// Kills every descendant of this process, which is their reaper: one that outlived the supervised process
+/// would hold its devices and its CPU. Returns how many there were.
+pub(crate) fn kill_left_behind() -> usize {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let mut killed = 0;
+    // Each round catches what the one before forked meanwhile.
+    for _ in 0..10 {
+        let left: Vec<i32> = descendants(own).into_iter().filter(|pid| is_no_zombie(*pid)).collect();
+        if left.is_empty() {
+            break;
+        }
+        killed += left.into_iter().filter(|pid| sys::child::kill(*pid, SIGKILL).is_ok()).count();
+    }
+    killed
+}
+
+fn is_no_zombie(pid: i32) -> bool {
+    start_ticks(pid).is_some_and(|start_ticks| is_alive(ChildId { pid, start_ticks }))
 }

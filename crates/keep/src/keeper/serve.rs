@@ -3,7 +3,7 @@
 use super::console::{Client, Kind};
 use super::log::{Log, Stream};
 use super::protocol::*;
-use super::running::{Running, descendants};
+use super::running::{Running, kill_left_behind};
 use crate::launch::{self, start_ticks};
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -421,7 +421,7 @@ impl Keeper {
             match sys::child::look(-1, false).map_err(|error| error.to_string())? {
                 Waited::Ended(ended) => self.reaped(ended),
                 Waited::Nothing | Waited::NoChildren => return Ok(()),
-                Waited::Stopped(_) | Waited::Continued(_) => {}
+                Waited::Stopped(..) | Waited::Continued(_) => {}
             }
         }
     }
@@ -450,7 +450,7 @@ impl Keeper {
                 involuntary_switches: ended.switches.1,
             },
         };
-        let left = self.kill_left_behind();
+        let left = kill_left_behind();
         self.keep_record(&record);
         let name = self.spec.launch.name.clone();
         self.say(&format!("{name} (PID {}) ended: {}", record.child.pid, record.end));
@@ -460,20 +460,6 @@ impl Keeper {
         self.last_exit = Some(record.clone());
         self.tell(&Event::Exited(record));
         self.over |= self.leaving;
-    }
-
-    /// A descendant of an ended child would hold its devices and its CPU.
-    fn kill_left_behind(&self) -> usize {
-        let mut killed = 0;
-        // Each round catches what the one before forked meanwhile.
-        for _ in 0..10 {
-            let left: Vec<i32> = descendants(self.own.pid).into_iter().filter(|pid| is_no_zombie(*pid)).collect();
-            if left.is_empty() {
-                break;
-            }
-            killed += left.into_iter().filter(|pid| sys::child::kill(*pid, SIGKILL).is_ok()).count();
-        }
-        killed
     }
 
     fn keep_record(&mut self, record: &ExitRecord) {
@@ -511,8 +497,4 @@ impl Keeper {
 
 fn is_key(byte: u8) -> bool {
     matches!(byte, KILL_KEY | TOGGLE_KEY | START_KEY)
-}
-
-fn is_no_zombie(pid: i32) -> bool {
-    start_ticks(pid).is_some_and(|start_ticks| launch::is_alive(ChildId { pid, start_ticks }))
 }

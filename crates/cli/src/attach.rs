@@ -1,0 +1,138 @@
+//! `tahti attach`: the console of a process.
+
+use crate::control::{Which, plant_name};
+use keep::keeper::SOCKET_NAME;
+use keep::keeper::protocol::{Reply, Request, Status, WindowSize, line};
+use keep::supervisor::rundir::RunDir;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use std::io::{Read, Write, stdin, stdout};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+/// `^]`, as in telnet.
+const DETACH_KEY: u8 = 0x1d;
+
+/// Connect this terminal to a process: several may, ^] leaves
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The process
+    name: String,
+    /// See, but not type
+    #[arg(long, short)]
+    read_only: bool,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// The user's terminal in raw mode; as it was when dropped.
+struct Raw(Option<Termios>);
+
+impl Raw {
+    fn enter() -> Result<Self, String> {
+        if !isatty(stdin()) {
+            return Ok(Self(None));
+        }
+        let failed = |errno: rustix::io::Errno| format!("the terminal cannot be switched: {errno}");
+        let before = tcgetattr(stdin()).map_err(failed)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(stdin(), OptionalActions::Flush, &raw).map_err(failed)?;
+        Ok(Self(Some(before)))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // A terminal that is gone needs no restoring.
+            let _ = tcsetattr(stdin(), OptionalActions::Flush, before);
+        }
+    }
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    match attach(&args) {
+        Ok(why) => {
+            eprintln!("\n{why}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("tahti attach: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn attach(args: &Args) -> Result<String, String> {
+    let plant = plant_name(args.which.plant.as_deref())?;
+    let socket = RunDir::of(&plant).keeper(&args.name).join(SOCKET_NAME);
+    let stream = UnixStream::connect(&socket).map_err(|error| {
+        format!("process {:?} of plant {plant:?} has no console ({error}); `tahti ps` lists the processes", args.name)
+    })?;
+    let size = tcgetwinsize(stdout()).ok().map(|size| WindowSize { rows: size.ws_row, columns: size.ws_col });
+    let request = Request::Attach { read_only: args.read_only, size };
+    (&stream).write_all(&line(&request)).map_err(|error| error.to_string())?;
+    let status = answer(&stream)?;
+    println!("attached to {} ({}); ^] leaves", status.name, plant);
+    let raw = Raw::enter()?;
+    let why = converse(&stream, args.read_only);
+    drop(raw);
+    why
+}
+
+/// Reads the one line of the keeper's answer, and not a byte of what follows.
+fn answer(mut stream: &UnixStream) -> Result<Status, String> {
+    let mut text = Vec::new();
+    let mut byte = [0u8];
+    while stream.read(&mut byte).map_err(|error| error.to_string())? == 1 && byte[0] != b'\n' {
+        text.push(byte[0]);
+    }
+    match keep::keeper::protocol::parse(&text)? {
+        Reply::Status(status) => Ok(status),
+        Reply::Refused(why) => Err(why),
+        other => Err(format!("the keeper said {other:?}")),
+    }
+}
+
+/// Carries bytes both ways until one side leaves.
+fn converse(mut stream: &UnixStream, read_only: bool) -> Result<String, String> {
+    let mut typing = true;
+    let mut bytes = [0u8; 4096];
+    loop {
+        let (input, output) = (stdin(), stream);
+        let mut fds = vec![PollFd::new(output, PollFlags::IN)];
+        if typing {
+            fds.push(PollFd::new(&input, PollFlags::IN));
+        }
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(format!("poll: {errno}")),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            match stream.read(&mut bytes) {
+                Ok(0) | Err(_) => return Ok("the keeper ended".to_owned()),
+                Ok(got) => {
+                    let shown = stdout().write_all(&bytes[..got]).and_then(|()| stdout().flush());
+                    shown.map_err(|error| error.to_string())?;
+                }
+            }
+        }
+        if ready.get(1) == Some(&true) {
+            let got = rustix::io::read(stdin(), &mut bytes).map_err(|errno| errno.to_string())?;
+            let typed = &bytes[..got];
+            let leaves = typed.iter().position(|byte| *byte == DETACH_KEY);
+            typing = got > 0;
+            if !typing && !read_only {
+                return Ok("the input ended; the process goes on".to_owned());
+            }
+            if !read_only {
+                stream.write_all(&typed[..leaves.unwrap_or(got)]).map_err(|error| error.to_string())?;
+            }
+            if leaves.is_some() {
+                return Ok("detached; the process goes on".to_owned());
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! `tahti bench`: measurements, one file each.
+
+mod runaway;
+
+use std::process::ExitCode;
+
+/// Measure this machine
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Runaway(runaway::Args),
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    match args.what {
+        What::Runaway(args) => runaway::run(args),
+    }
+}

@@ -1,0 +1,141 @@
+//! `tahti run`: one program with class, CPUs and memory lock, guarded, in the foreground.
+
+use base::{CpuSet, DurNs, Policy};
+use host::guard::{BUDGET, Budget, LADDER, parse_budget};
+use keep::RunDir;
+use keep::foreground::{Foreground, run as run_in_foreground};
+use keep::keeper::protocol::End;
+use keep::launch::LaunchSpec;
+use keep::shield::{self, Place};
+use keep::threads::ThreadRule;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use sys::root::RootDir;
+
+/// tahti's own failures, as `env` and `timeout` number them: the program's codes stay its own.
+const OWN_FAILURE: u8 = 125;
+
+/// Run a program with a real-time class, CPUs and locked memory, guarded against running away
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// fifo:PRIORITY, rr:PRIORITY, deadline:RUNTIME/DEADLINE/PERIOD, other, batch or idle
+    #[arg(long, value_name = "CLASS")]
+    policy: Option<Policy>,
+    /// CPUs such as 2-3, or `shield` for those that are isolated now
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Lock all its memory, present and future
+    #[arg(long)]
+    mlock: bool,
+    /// What a FIFO or RR thread may burn without giving its CPU up (80%/100ms), or `none` with --heartbeat
+    #[arg(long, value_name = "SHARE/PERIOD", value_parser = parse_budget)]
+    rt_budget: Option<Budget>,
+    /// It sends WATCHDOG=1 to the socket in NOTIFY_SOCKET at least this often
+    #[arg(long, value_name = "TIME")]
+    heartbeat: Option<DurNs>,
+    /// Class or CPUs of threads by name: `scan-*=fifo:60`, `worker*=cpus:0`; may be repeated
+    #[arg(long, value_name = "PATTERN=CLASS", value_parser = rule)]
+    thread: Vec<ThreadRule>,
+    /// End it after this time
+    #[arg(long = "for", value_name = "TIME")]
+    within: Option<DurNs>,
+    /// Fail rather than run without what was asked for
+    #[arg(long)]
+    require_rt: bool,
+    /// Its children start as time-sharing processes
+    #[arg(long)]
+    reset_on_fork: bool,
+    /// User to run it as
+    #[arg(long)]
+    user: Option<String>,
+    /// Keep only these capabilities (comma-separated; empty for none)
+    #[arg(long, value_name = "LIST")]
+    capabilities: Option<String>,
+    /// NUMA node for its memory
+    #[arg(long, value_name = "NODE")]
+    numa: Option<u16>,
+    /// Where evidence of a runaway is kept [default: evidence in tahti's run directory]
+    #[arg(long, value_name = "DIR")]
+    evidence: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+fn rule(text: &str) -> Result<ThreadRule, String> {
+    let expected = "expected PATTERN=CLASS such as scan-*=fifo:60, or PATTERN=cpus:LIST";
+    let (pattern, what) = text.split_once('=').ok_or(expected)?;
+    let (mut policy, mut cpus) = (None, None);
+    match what.strip_prefix("cpus:") {
+        Some(list) => cpus = Some(list.parse().map_err(|error| format!("{error}; {expected}"))?),
+        None => policy = Some(what.parse().map_err(|error| format!("{error}; {expected}"))?),
+    }
+    Ok(ThreadRule { pattern: pattern.to_owned(), policy, cpus })
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let what = match wanted(args) {
+        Ok(what) => what,
+        Err(why) => {
+            eprintln!("tahti run: {why}");
+            return ExitCode::from(OWN_FAILURE);
+        }
+    };
+    match run_in_foreground(&what, &mut |line| eprintln!("tahti run: {line}")) {
+        Ok(outcome) if outcome.time_over && matches!(outcome.end, End::Signal { .. }) => ExitCode::SUCCESS,
+        Ok(outcome) => ExitCode::from(outcome.end.code()),
+        Err(why) => {
+            eprintln!("tahti run: {why}");
+            ExitCode::from(OWN_FAILURE)
+        }
+    }
+}
+
+fn wanted(args: Args) -> Result<Foreground, String> {
+    let program = args.command.first().cloned().unwrap_or_default();
+    let name = Path::new(&program).file_name().map_or(program.clone(), |name| name.to_string_lossy().into_owned());
+    let mut launch = LaunchSpec::new(name, args.command);
+    (launch.policy, launch.mlock, launch.numa_node) = (args.policy, args.mlock, args.numa);
+    (launch.require_rt, launch.reset_on_fork, launch.user) = (args.require_rt, args.reset_on_fork, args.user);
+    if let Some(list) = &args.capabilities {
+        let words = list.split(',').filter(|word| !word.trim().is_empty());
+        launch.capabilities = Some(words.map(str::parse).collect::<Result<_, _>>()?);
+    }
+    if let Some(text) = &args.cpus {
+        (launch.cpus, launch.cgroups) = cpus(text)?;
+    }
+    let budget = args.rt_budget.unwrap_or(BUDGET);
+    if budget == Budget::None && args.heartbeat.is_none() {
+        return Err(
+            "--rt-budget none needs --heartbeat: a loop that may burn its CPU is a runaway when it falls silent".into(),
+        );
+    }
+    let runs = RunDir::from_env();
+    Ok(Foreground {
+        launch,
+        budget,
+        ladder: LADDER.to_vec(),
+        heartbeat: args.heartbeat,
+        rules: args.thread,
+        within: args.within,
+        evidence: args.evidence.unwrap_or_else(|| runs.path().join("evidence")),
+    })
+}
+
+/// The CPUs that are meant, and the control groups that go with them.
+fn cpus(text: &str) -> Result<(Option<CpuSet>, Vec<PathBuf>), String> {
+    if text != "shield" {
+        let cpus: CpuSet = text.parse().map_err(|error| format!("--cpus: {error}"))?;
+        if cpus.is_empty() {
+            return Err("--cpus: the list is empty".to_owned());
+        }
+        return Ok((Some(cpus), Vec::new()));
+    }
+    let standing = shield::current(&RootDir::machine(), &RunDir::from_env()).map_err(|error| error.to_string())?;
+    let journal = standing.ok_or("--cpus shield: no CPU is shielded; `tahti shield apply --cpus LIST` first")?;
+    let groups = match &journal.place {
+        Place::Affinity => Vec::new(),
+        Place::CpusetV1 { dir } | Place::CgroupV2 { dir } => vec![PathBuf::from(dir)],
+    };
+    Ok((Some(journal.want.cpus), groups))
+}

@@ -1,0 +1,85 @@
+//! `tahti run` with real-time classes, as root; runaways burn one CPU for well under a second.
+
+use keep::evidence::{Incident, Kind};
+use std::process::{Command, Output, Stdio};
+
+fn run(words: &[&str]) -> Output {
+    assert!(
+        std::fs::read_to_string("/proc/self/status").unwrap().lines().any(|line| line.starts_with("Uid:\t0\t0")),
+        "this test must run as root (--unprivileged leaves it out)"
+    );
+    Command::new(env!("CARGO_BIN_EXE_tahti")).arg("run").args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_class_cpus_and_a_memory_lock_are_had() {
+    let script = "cut -d' ' -f40,41 /proc/self/stat; grep Cpus_allowed_list /proc/self/status; ulimit -n";
+    let output = run(&["--policy", "rr:7", "--cpus", "1", "--require-rt", "--", "sh", "-c", script]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("7 2\nCpus_allowed_list:\t1\n"), "{text} {}", String::from_utf8_lossy(&output.stderr));
+    let output = run(&["--mlock", "--require-rt", "--", "grep", "VmLck", "/proc/self/status"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("VmLck") && !text.contains(" 0 kB"), "{text} {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_runaway_is_taken_down_and_evidence_is_kept() {
+    let folder = std::env::temp_dir().join(format!("tahti-root-run-{}", std::process::id()));
+    let shown = folder.to_str().unwrap();
+    let words = ["--policy", "fifo:50", "--cpus", "1", "--rt-budget", "50%/100ms", "--evidence", shown, "--"];
+    let output = run(&[&words[..], &["sh", "-c", "while :; do :; done"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(134), "{said}");
+    for expected in ["runaway: burnt", "evidence is kept in", "demoted to time sharing (1)", "frozen (1)", "SIGABRT"] {
+        assert!(said.contains(expected), "no {expected:?} in {said}");
+    }
+    let dirs: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
+    assert_eq!(dirs.len(), 1);
+    let file = dirs[0].as_ref().unwrap().path().join("incident.json");
+    let incident: Incident = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!((incident.kind, incident.name.as_str()), (Kind::Runaway, "sh"));
+    assert!(incident.ladder.len() >= 4 && incident.exit.is_some());
+    let thread = &incident.threads[0];
+    assert!(thread.registers.contains_key("rip") && thread.status.contains_key("State"), "{thread:?}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn threads_get_their_rules_while_the_program_runs() {
+    let script = "
+import threading, time, ctypes
+def work():
+    ctypes.CDLL(None).prctl(15, b'scan-1', 0, 0, 0)
+    for _ in range(100):
+        text = open('/proc/thread-self/stat').read().rsplit(')', 1)[1].split()
+        if text[37] == '11':
+            print('scan-1 has', text[37], text[38]); return
+        time.sleep(0.05)
+t = threading.Thread(target=work); t.start(); t.join()
+";
+    let output = run(&["--thread", "scan-*=fifo:11", "--", "python3", "-c", script]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "scan-1 has 11 1\n", "{said}");
+}
+
+#[test]
+fn one_that_may_poll_is_caught_when_it_falls_silent() {
+    let script = "
+import os, socket, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+name = os.environ['NOTIFY_SOCKET'].replace('@', '\\0')
+for _ in range(15):
+    end = time.monotonic() + 0.01
+    while time.monotonic() < end: pass
+    s.sendto(b'WATCHDOG=1', name)
+while True: pass
+";
+    let words = ["--policy", "fifo:9", "--cpus", "1", "--rt-budget", "none", "--heartbeat", "100ms", "--for", "20s"];
+    let words = [&words[..], &["--evidence"]].concat();
+    let folder = std::env::temp_dir().join(format!("tahti-root-silent-{}", std::process::id()));
+    let output = run(&[&words[..], &[folder.to_str().unwrap(), "--", "python3", "-c", script]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(134), "{said}");
+    assert!(said.contains("no heartbeat for 1"), "{said}");
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,91 @@
+//! `tahti run` and `tahti attach` as a user calls them; no privilege needed.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+
+fn tahti(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    tahti(words).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_exit_code_is_the_programs_own() {
+    for (script, expected) in [("exit 0", 0), ("exit 42", 42), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)] {
+        let output = run(&["run", "--", "sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(expected), "{script}: {}", said(&output));
+    }
+}
+
+#[test]
+fn streams_pass_through_untouched() {
+    let output = run(&["run", "sh", "-c", "echo out; echo err >&2"]);
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+}
+
+#[test]
+fn a_program_is_ended_when_its_time_is_over() {
+    let output = run(&["run", "--for", "200ms", "--", "sleep", "60"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    // One that ignores the request is killed; one that ends by itself keeps its code.
+    let output = run(&["run", "--for", "200ms", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let output = run(&["run", "--for", "20s", "--", "sh", "-c", "exit 3"]);
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let script = "trap 'echo got it; exit 9' USR1; echo ready; while :; do sleep 0.05; done";
+    let mut child = tahti(&["run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    sys::child::kill(child.id() as i32, 10).unwrap();
+    line.clear();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!((line.as_str(), status.code(), status.signal()), ("got it\n", Some(9), None));
+}
+
+#[test]
+fn descendants_end_with_the_program() {
+    let output = run(&["run", "--", "sh", "-c", "setsid sleep 61 >/dev/null 2>&1 & echo $!"]);
+    let pid = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    // Killed, it may still wait for init to reap it.
+    let lives = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|text| !text.contains(") Z "));
+    while lives() {
+        assert!(std::time::Instant::now() < until, "process {pid} lives on");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn mistakes_are_explained() {
+    for (words, expected) in [
+        (&["run", "--", "no-such-program-of-tahti"][..], "in no directory of PATH"),
+        (&["run", "--", "/etc/passwd"], "no executable file"),
+        (&["run", "--policy", "fifo:1", "--rt-budget", "none", "--", "true"], "needs --heartbeat"),
+        (&["run", "--cpus", "", "--", "true"], "the list is empty"),
+        (&["run", "--cpus", "900", "--require-rt", "--", "true"], "no CPUs 900"),
+        (&["run", "--user", "no-such-user", "--", "true"], "there is no user \"no-such-user\""),
+        (&["run", "--capabilities", "CAP_X", "--", "true"], "CAP_SYS_NICE"),
+        (&["attach", "x", "--plant", "no-such-plant-of-tahti"], "no console"),
+    ] {
+        let output = run(words);
+        let (code, said) = (output.status.code(), said(&output));
+        assert!(said.contains(expected) && matches!(code, Some(125 | 1)), "{words:?}: {code:?} {said}");
+    }
+    for words in [&["run", "--policy", "fifo:100", "true"][..], &["run", "--rt-budget", "80", "true"], &["run"]] {
+        assert_eq!(run(words).status.code(), Some(64), "{words:?}");
+    }
+}

@@ -1,0 +1,340 @@
+//! One process in the foreground, as `tahti run` has it: signals and terminal passed on, guarded, its end
+//! returned.
+//!
+//! Without a keeper: process and runner share the terminal, and end together.
+
+use crate::evidence::{self, Incident, Kind, describe};
+use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
+use crate::keeper::protocol::{ChildId, End, ExitRecord, Used};
+use crate::launch::{self, LaunchError, LaunchSpec};
+use crate::threads::{ThreadRule, ThreadRules};
+use base::{CpuSet, DurNs, MonoNs};
+use host::guard::{Budget, Rung};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use sys::child::{Waited, kill, look};
+use sys::signal::SignalFd;
+
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGKILL: i32 = 9;
+const SIGUSR1: i32 = 10;
+const SIGUSR2: i32 = 12;
+const SIGTERM: i32 = 15;
+const SIGCHLD: i32 = 17;
+const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
+const SIGTSTP: i32 = 20;
+/// What is passed on to the process.
+const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCONT];
+
+/// How long the process has to end after SIGTERM when its time is over.
+const END_WITHIN: DurNs = DurNs::from_secs(2);
+/// How often threads are looked at for their rules.
+const RULES_EVERY: DurNs = DurNs::from_ms(200);
+
+/// What to run, and how to watch it.
+#[derive(Clone, Debug)]
+pub struct Foreground {
+    /// The process.
+    pub launch: LaunchSpec,
+    /// What its FIFO and RR threads may burn.
+    pub budget: Budget,
+    /// What is done about a runaway.
+    pub ladder: Vec<Rung>,
+    /// Longest silence of its heartbeat (`WATCHDOG=1` to the socket in `NOTIFY_SOCKET`), if it has one.
+    pub heartbeat: Option<DurNs>,
+    /// Rules for its threads.
+    pub rules: Vec<ThreadRule>,
+    /// How long it may run; then SIGTERM.
+    pub within: Option<DurNs>,
+    /// Where evidence is kept.
+    pub evidence: PathBuf,
+}
+
+/// How it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How the process ended.
+    pub end: End,
+    /// Whether it was asked to, because its time was over.
+    pub time_over: bool,
+}
+
+/// What kept it from running.
+#[derive(Debug)]
+pub enum Failure {
+    /// The process could not be started.
+    Launch(LaunchError),
+    /// The kernel refused something to the runner itself.
+    System(sys::Error),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Launch(error) => error.fmt(f),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<sys::Error> for Failure {
+    fn from(error: sys::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// Runs it to its end. `tell` gets one line for each thing that a user should know, as it happens.
+///
+/// # Errors
+/// It could not be started as required.
+pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Failure> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    sys::child::become_subreaper()?;
+    let mut signals: Vec<i32> = PASSED_ON.to_vec();
+    signals.extend([SIGCHLD, SIGTSTP]);
+    let signals = SignalFd::new(&signals)?;
+    let guarded = what.launch.policy.is_some_and(|policy| policy.is_real_time())
+        || what.rules.iter().any(|rule| rule.policy.is_some_and(|policy| policy.is_real_time()));
+    let mut guard = None;
+    if guarded {
+        // Before the process: where that takes every CPU, it would be too late.
+        let (started, shortfalls) = Guard::start(&what.launch.cpus.unwrap_or(CpuSet::EMPTY))?;
+        shortfalls.iter().for_each(|shortfall| tell(&shortfall.to_string()));
+        guard = Some(started);
+    }
+    let mut launch = what.launch.clone();
+    let notify = what.heartbeat.map(|_| notify_socket(own)).transpose()?;
+    if let Some((_, name)) = &notify {
+        launch.env.insert("NOTIFY_SOCKET".to_owned(), format!("@{name}"));
+    }
+    let started = launch::start(&launch).map_err(Failure::Launch)?;
+    started.shortfalls.iter().for_each(|shortfall| tell(&shortfall.to_string()));
+    let beats = Arc::new(AtomicU64::new(0));
+    if let Some(guard) = &mut guard {
+        let heartbeat = what.heartbeat.map(|within| {
+            let beats = beats.clone();
+            (Box::new(move || beats.load(Ordering::Relaxed)) as Beats, within)
+        });
+        let watched = guard.watch(WatchSpec {
+            child: started.child,
+            ancestor: own,
+            budget: what.budget,
+            ladder: what.ladder.clone(),
+            heartbeat,
+            freezer: None,
+            starved_after: DurNs::from_secs(5),
+        });
+        if let Err(error) = watched {
+            // A process that ended at once needs no guard.
+            if launch::is_alive(started.child) {
+                tell(&format!("no guard: {error}"));
+            }
+        }
+    }
+    let now = sys::clock::mono_now();
+    Runner {
+        what,
+        child: started.child,
+        oom_kills: evidence::out_of_memory_kills(started.child.pid),
+        since: now,
+        signals,
+        guard,
+        notify: notify.map(|(socket, _)| socket),
+        beats,
+        rules: ThreadRules::new(what.rules.clone()),
+        rules_due: now,
+        stop_due: what.within.map(|within| now + within),
+        time_over: false,
+        incident: None,
+        tell,
+    }
+    .run()
+}
+
+/// A datagram socket in the abstract name space: nothing to clean up.
+fn notify_socket(own: i32) -> sys::Result<(UnixDatagram, String)> {
+    let name = format!("tahti-run-{own}");
+    let failed = |error: std::io::Error| sys::Error {
+        doing: format!("make the notify socket @{name}"),
+        errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO),
+    };
+    let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
+    let socket = UnixDatagram::bind_addr(&address).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    Ok((socket, name))
+}
+
+struct Runner<'a> {
+    what: &'a Foreground,
+    child: ChildId,
+    oom_kills: u64,
+    since: MonoNs,
+    signals: SignalFd,
+    guard: Option<Guard>,
+    notify: Option<UnixDatagram>,
+    beats: Arc<AtomicU64>,
+    rules: ThreadRules,
+    rules_due: MonoNs,
+    /// When SIGTERM, and after that SIGKILL, is due.
+    stop_due: Option<MonoNs>,
+    time_over: bool,
+    incident: Option<(Incident, Option<PathBuf>)>,
+    tell: &'a mut dyn FnMut(&str),
+}
+
+impl Runner<'_> {
+    fn run(mut self) -> Result<Outcome, Failure> {
+        loop {
+            if let Some(end) = self.children()? {
+                return Ok(Outcome { end, time_over: self.time_over });
+            }
+            self.wait();
+            while let Some(arrived) = self.signals.read()? {
+                // What the terminal sends reaches the process by itself: it is in the same group.
+                if arrived.sender != 0 && arrived.signal != SIGCHLD {
+                    // A process that is gone meanwhile needs no signal.
+                    let _ = kill(self.child.pid, arrived.signal);
+                }
+            }
+            self.heartbeats();
+            while let Some(event) = self.guard.as_mut().and_then(Guard::next_event) {
+                self.guarded(&event);
+            }
+            self.due();
+        }
+    }
+
+    fn wait(&self) {
+        let now = sys::clock::mono_now();
+        let rules = (!self.rules.is_empty()).then_some(self.rules_due);
+        let left = self.stop_due.into_iter().chain(rules).min().map(|due| (due - now).max(DurNs::ZERO));
+        let timeout =
+            left.map(|left| rustix::time::Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 });
+        let fds =
+            [Some(self.signals.as_fd()), self.guard.as_ref().map(AsFd::as_fd), self.notify.as_ref().map(AsFd::as_fd)];
+        let mut fds: Vec<PollFd<'_>> =
+            fds.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        // An interrupted wait is a round too early.
+        let _ = poll(&mut fds, timeout.as_ref());
+    }
+
+    /// Reaps; the process's end, if it came.
+    fn children(&mut self) -> Result<Option<End>, Failure> {
+        loop {
+            match look(-1, true)? {
+                Waited::Ended(ended) if ended.pid == self.child.pid => {
+                    let end = End::of(ended.status);
+                    let used = Used {
+                        user: ended.user,
+                        system: ended.system,
+                        resident_max: ended.resident_max,
+                        major_faults: ended.faults.0,
+                        minor_faults: ended.faults.1,
+                        voluntary_switches: ended.switches.0,
+                        involuntary_switches: ended.switches.1,
+                    };
+                    self.ended(end, used);
+                    return Ok(Some(end));
+                }
+                Waited::Stopped(pid, signal) if pid == self.child.pid && signal != SIGSTOP => {
+                    // Stopped at the terminal: so is the runner, and the shell gets its prompt.
+                    kill(rustix::process::getpid().as_raw_nonzero().get(), SIGSTOP)?;
+                    kill(self.child.pid, SIGCONT)?;
+                }
+                Waited::Nothing | Waited::NoChildren => return Ok(None),
+                Waited::Ended(_) | Waited::Stopped(..) | Waited::Continued(_) => {}
+            }
+        }
+    }
+
+    fn heartbeats(&mut self) {
+        let Some(socket) = &self.notify else { return };
+        let mut bytes = [0u8; 256];
+        while let Ok(got) = socket.recv(&mut bytes) {
+            if bytes[..got].split(|byte| *byte == b'\n').any(|line| line == b"WATCHDOG=1") {
+                self.beats.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn due(&mut self) {
+        let now = sys::clock::mono_now();
+        if !self.rules.is_empty() && now >= self.rules_due {
+            self.rules_due = now + RULES_EVERY;
+            for applied in self.rules.apply(self.child.pid) {
+                for shortfall in applied.shortfalls {
+                    (self.tell)(&format!("thread {:?}: {shortfall}", applied.name));
+                }
+            }
+        }
+        if self.stop_due.is_some_and(|due| now >= due) {
+            // Gone already is what is wanted.
+            let _ = kill(self.child.pid, if self.time_over { SIGKILL } else { SIGTERM });
+            self.time_over = true;
+            self.stop_due = Some(now + END_WITHIN);
+        }
+    }
+
+    fn guarded(&mut self, event: &GuardEvent) {
+        let name = &self.what.launch.name;
+        let kind = match event.what {
+            What::Runaway { .. } => Some(Kind::Runaway),
+            What::Silent { .. } if self.what.budget == Budget::None => Some(Kind::Runaway),
+            What::Silent { .. } => Some(Kind::Hang),
+            What::Starved { .. } => Some(Kind::Starved),
+            // Its end is told by its parent, who knows how it ended.
+            What::Gone { .. } => return,
+            _ => None,
+        };
+        let text = describe(&event.what);
+        (self.tell)(&format!("{name} (process {}, thread {}): {text}", event.pid, event.tid));
+        if let (Some(kind), None) = (kind, &self.incident) {
+            self.incident = Some((Incident::new(kind, name, self.child, event.at, text), None));
+        }
+        if let Some((incident, _)) = &mut self.incident {
+            incident.add(event);
+        }
+        self.keep_evidence();
+    }
+
+    fn keep_evidence(&mut self) {
+        let Some((incident, dir)) = &mut self.incident else { return };
+        match incident.write(&self.what.evidence) {
+            Ok(written) if dir.is_none() => {
+                (self.tell)(&format!("evidence is kept in {}", written.display()));
+                *dir = Some(written);
+            }
+            Ok(_) => {}
+            Err(why) => (self.tell)(&why),
+        }
+    }
+
+    fn ended(&mut self, end: End, used: Used) {
+        let now = sys::clock::mono_now();
+        let kills = evidence::out_of_memory_kills(rustix::process::getpid().as_raw_nonzero().get());
+        let kind = evidence::kind_of_end(end, self.oom_kills, kills).filter(|kind| *kind == Kind::OutOfMemory);
+        let name = &self.what.launch.name;
+        if let (Some(kind), None) = (kind, &self.incident) {
+            (self.tell)(&format!("{name} was killed for lack of memory"));
+            self.incident = Some((Incident::new(kind, name, self.child, now, "out of memory".to_owned()), None));
+        }
+        if let Some((incident, _)) = &mut self.incident {
+            let ended_unix_s =
+                std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            incident.exit =
+                Some(ExitRecord { child: self.child, end, started: self.since, ended: now, ended_unix_s, used });
+            self.keep_evidence();
+        }
+        crate::keeper::kill_left_behind();
+    }
+}
