@@ -413,6 +413,11 @@ impl Db {
         }
     }
 
+    /// How many elements a field can hold: 1 for what is no array.
+    pub(crate) fn element_count(&self, rec: u32, field: u16) -> usize {
+        if self.is_array(rec, field) { self.capacity(rec, field) as usize } else { 1 }
+    }
+
     /// Up to `max` elements of a field as elements of `kind`; `None` where one cannot become that.
     pub(crate) fn read_array(&mut self, rec: u32, field: u16, kind: FieldType, max: usize) -> Option<Array> {
         if self.is_array(rec, field) {
@@ -442,6 +447,10 @@ impl Db {
         let Slot::Link(found) = self.slot(rec, field) else { return String::new() };
         let brief = found.brief();
         let mut text = found.text().to_owned();
+        // An input that is read asynchronously has no use for NPP and PP.
+        let by_notify = link_field == link::LinkField::In
+            && self.device(rec) == crate::dev::Device::SoftAsync
+            && self.def(rec, field).name == "INP";
         match brief.kind {
             LinkKind::Constant | LinkKind::Hardware | LinkKind::Json => {}
             LinkKind::Db => {
@@ -452,7 +461,8 @@ impl Db {
                         text.push_str(&self.def(brief.target, brief.field).name);
                     }
                 }
-                link::write_modifiers(&mut text, brief.flags, link_field);
+                let flags = if by_notify { brief.flags & link::MS_BITS | link::NO_PP } else { brief.flags };
+                link::write_modifiers(&mut text, flags, link_field);
             }
             LinkKind::Remote | LinkKind::Unresolved => link::write_modifiers(&mut text, brief.flags, link_field),
         }
@@ -469,7 +479,7 @@ pub(crate) fn slice(len: usize, first: i32, _step: u32, last: i32) -> Option<(us
 }
 
 /// Every `step`th element from `from` to before `to`.
-fn pick(array: &Array, from: usize, step: usize, to: usize) -> Array {
+pub(crate) fn pick(array: &Array, from: usize, step: usize, to: usize) -> Array {
     macro_rules! arms {
         ($($variant:ident)*) => {
             match array {

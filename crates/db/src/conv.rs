@@ -100,7 +100,7 @@ fn narrow(value: u64, max: u64) -> Option<u64> {
     (value <= max || value > !max).then_some(value)
 }
 
-/// A scalar as a number; text is parsed, and `None` where it is no number.
+/// A scalar as a number; text is read as clients' puts are, and `None` where it is no number.
 #[inline]
 pub(crate) fn number<T: Number>(scalar: Scalar) -> Option<T> {
     Some(match scalar {
@@ -117,7 +117,7 @@ pub(crate) fn number<T: Number>(scalar: Scalar) -> Option<T> {
         Scalar::String(text) => {
             let text = text.to_str();
             // An empty text is zero.
-            if text.is_empty() { T::from_i64(0) } else { T::parse(text)? }
+            if text.is_empty() { T::from_i64(0) } else { crate::put::prefix(text, 10)? }
         }
     })
 }

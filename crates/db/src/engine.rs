@@ -54,6 +54,8 @@ pub(crate) enum Outcome {
     Pending,
     /// Given up: the record stays active for good, as EPICS leaves a record without support.
     Broken,
+    /// Finished, forward link and all, but a link whose PP brought it here is told that it failed.
+    Failed,
     /// Finished, but the forward link is not followed.
     NoForward,
 }
@@ -81,6 +83,8 @@ pub struct Db {
     pub(crate) running: bool,
     pub(crate) pending: Vec<crate::load::PendingLink>,
     pub(crate) pending_text: Vec<u8>,
+    /// Whether the record that was processed last says that it failed.
+    pub(crate) failed: bool,
     depth: u32,
 }
 
@@ -116,6 +120,7 @@ impl Db {
             running: false,
             pending: Vec::new(),
             pending_text: Vec::new(),
+            failed: false,
             depth: 0,
         };
         db.make_firsts();
@@ -149,18 +154,19 @@ impl Db {
         std::str::from_utf8(self.names.name(self.common[rec as usize].name)).unwrap_or_default()
     }
 
-    /// Processes a record and what its links lead to (dbProcess).
-    pub(crate) fn run(&mut self, rec: u32) {
+    /// Processes a record and what its links lead to (dbProcess); whether it says that it failed.
+    pub(crate) fn run(&mut self, rec: u32) -> bool {
         if self.depth >= DEPTH_LIMIT {
             self.counters.too_deep += 1;
             self.common[rec as usize].raise(Status::Link, 3);
-            return;
+            return true;
         }
         self.depth += 1;
         let base = self.active.len();
-        let mut current = rec;
-        while let Some(next) = self.process_one(current) {
-            current = next;
+        let mut next = self.process_one(rec);
+        let failed = self.failed;
+        while let Some(current) = next {
+            next = self.process_one(current);
         }
         while self.active.len() > base {
             if let Some(done) = self.active.pop() {
@@ -168,6 +174,7 @@ impl Db {
             }
         }
         self.depth -= 1;
+        failed
     }
 
     /// A callback's second half: the record is active and goes on where it stopped.
@@ -190,6 +197,7 @@ impl Db {
     /// One record up to its forward link; the record that is to be processed next, if any.
     #[inline]
     fn process_one(&mut self, rec: u32) -> Option<u32> {
+        self.failed = false;
         let common = &mut self.common[rec as usize];
         if common.pact != 0 {
             self.already_active(rec);
@@ -214,8 +222,9 @@ impl Db {
     fn body(&mut self, rec: u32, resumed: bool) -> Option<u32> {
         self.counters.processed += 1;
         let outcome = self.dispatch(rec, resumed);
+        self.failed = matches!(outcome, Outcome::Failed | Outcome::Broken);
         match outcome {
-            Outcome::Done => {}
+            Outcome::Done | Outcome::Failed => {}
             Outcome::Pending | Outcome::Broken => {
                 self.common[rec as usize].on_stack = false;
                 return None;
@@ -234,7 +243,11 @@ impl Db {
         }
         if common.flnk.kind == LinkKind::Db {
             let target = common.flnk.target;
-            return (self.common[target as usize].scan == 0 && self.hand_over(rec, target)).then_some(target);
+            if self.common[target as usize].scan != 0 {
+                return None;
+            }
+            self.hand_over(rec, target);
+            return Some(target);
         }
         self.forward_elsewhere(rec);
         None
@@ -263,9 +276,9 @@ impl Db {
         }
     }
 
-    /// Passes what a put started from the source to the target (processTarget); whether the target may be processed.
+    /// Passes what a put started from the source to the target (processTarget, its first half).
     #[inline]
-    pub(crate) fn hand_over(&mut self, source: u32, target: u32) -> bool {
+    pub(crate) fn hand_over(&mut self, source: u32, target: u32) {
         let from = &self.common[source as usize];
         let (putf, notify) = (from.putf, from.notify);
         if notify != 0 {
@@ -278,24 +291,21 @@ impl Db {
             to.putf = 0;
             to.rpro = 1;
         }
-        true
     }
 
-    /// Processes the target of a link (processTarget).
-    pub(crate) fn process_target(&mut self, source: u32, target: u32) {
-        if self.hand_over(source, target) {
-            let pact = self.common[source as usize].pact;
-            self.common[source as usize].pact = 1;
-            self.run(target);
-            self.common[source as usize].pact = pact;
-        }
+    /// Processes the target of a link (processTarget); whether it failed.
+    pub(crate) fn process_target(&mut self, source: u32, target: u32) -> bool {
+        self.hand_over(source, target);
+        let pact = self.common[source as usize].pact;
+        self.common[source as usize].pact = 1;
+        let failed = self.run(target);
+        self.common[source as usize].pact = pact;
+        failed
     }
 
-    /// Processes the target of a link where it is passive (dbScanPassive).
-    pub(crate) fn process_passive(&mut self, source: u32, target: u32) {
-        if self.common[target as usize].scan == 0 {
-            self.process_target(source, target);
-        }
+    /// Processes the target of a link where it is passive (dbScanPassive); whether it failed.
+    pub(crate) fn process_passive(&mut self, source: u32, target: u32) -> bool {
+        self.common[target as usize].scan == 0 && self.process_target(source, target)
     }
 
     #[cold]
@@ -350,7 +360,9 @@ impl Db {
     /// Follows a forward link of a record that is being processed (fanout's LNKn, …).
     pub(crate) fn forward(&mut self, rec: u32, link: crate::links::Brief) {
         match link.kind {
-            LinkKind::Db => self.process_passive(rec, link.target),
+            LinkKind::Db => {
+                self.process_passive(rec, link.target);
+            }
             LinkKind::Remote => self.remote_forward(link.target),
             LinkKind::Constant | LinkKind::Hardware | LinkKind::Json | LinkKind::Unresolved => {}
         }

@@ -161,7 +161,7 @@ impl<'a> Lexer<'a> {
                 let place = self.place();
                 let start = self.at;
                 self.balanced(place)?;
-                return Ok((Cow::Borrowed(&self.text[start..self.at]), false, place));
+                return Ok((compact(&self.text[start..self.at]), false, place));
             }
         }
         match self.next()? {
@@ -200,6 +200,29 @@ impl<'a> Lexer<'a> {
         }
         Err(self.error(place, "this JSON value is not closed, expected its } or ]"))
     }
+}
+
+/// JSON without the blanks between its words, as EPICS keeps it.
+fn compact(json: &str) -> Cow<'_, str> {
+    if !json.bytes().any(|byte| byte.is_ascii_whitespace()) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len());
+    let mut quote = None;
+    let mut escaped = false;
+    for c in json.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quote.is_some() => escaped = true,
+            '"' | '\'' if quote.is_none() => quote = Some(c),
+            _ if quote == Some(c) => quote = None,
+            _ => {}
+        }
+        if quote.is_some() || !c.is_whitespace() {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
 }
 
 fn show(token: &Token<'_>) -> String {

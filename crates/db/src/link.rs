@@ -20,6 +20,8 @@ pub(crate) const MS: u8 = 0x10;
 pub(crate) const MSI: u8 = 0x20;
 /// Severity, status and message are passed on.
 pub(crate) const MSS: u8 = 0x30;
+/// Only for printing: no word for how the source is processed.
+pub(crate) const NO_PP: u8 = 0x80;
 /// A TSEL link to `.TIME`.
 pub(crate) const IS_TIME: u8 = 0x40;
 
@@ -201,7 +203,10 @@ pub(crate) fn write_modifiers(out: &mut String, flags: u8, field: LinkField) {
         MSS => "MSS",
         _ => "NMS",
     };
-    let _ = write!(out, " {word} {severity}");
+    if flags & NO_PP == 0 {
+        let _ = write!(out, " {word}");
+    }
+    let _ = write!(out, " {severity}");
 }
 
 #[cfg(test)]

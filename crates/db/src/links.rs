@@ -112,8 +112,8 @@ impl Db {
 
     #[inline]
     fn get_db<T: Number>(&mut self, rec: u32, link: Brief) -> Option<T> {
-        if Self::is_pp(link.flags) {
-            self.process_passive(rec, link.target);
+        if Self::is_pp(link.flags) && self.process_passive(rec, link.target) {
+            return None;
         }
         let value = self.read_number::<T>(link.target, link.field)?;
         if link.flags & MS_BITS != 0 && rec != link.target {
@@ -159,8 +159,8 @@ impl Db {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
-                if Self::is_pp(link.flags) {
-                    self.process_passive(rec, link.target);
+                if Self::is_pp(link.flags) && self.process_passive(rec, link.target) {
+                    return Err(self.link_alarm(rec, link));
                 }
                 let text = self.read_text(link.target, link.field);
                 self.inherit_from(rec, link);
@@ -190,8 +190,8 @@ impl Db {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
-                if Self::is_pp(link.flags) {
-                    self.process_passive(rec, link.target);
+                if Self::is_pp(link.flags) && self.process_passive(rec, link.target) {
+                    return Err(self.link_alarm(rec, link));
                 }
                 let array = self.read_array(link.target, link.field, kind, max);
                 self.inherit_from(rec, link);
@@ -235,6 +235,20 @@ impl Db {
         }
     }
 
+    /// Writes a text of any length through an output link (dbPutLinkLS).
+    pub(crate) fn put_link_long(&mut self, rec: u32, link: Brief, value: &Array) -> Result<(), LinkError> {
+        let chars = matches!(self.link_type(link), Some(FieldType::I8 | FieldType::U8));
+        let long = link.kind == LinkKind::Db && self.is_long_text(link.target, link.field);
+        if chars || long {
+            return self.put_link_array(rec, link, value);
+        }
+        let bytes = match value {
+            Array::U8(bytes) => crate::rec::lsi::text(bytes),
+            _ => b"",
+        };
+        self.put_link(rec, link, Scalar::String(Str40::new(bytes)))
+    }
+
     /// Severity and processing of a target that was written.
     fn after_put(&mut self, rec: u32, link: Brief, done: bool) -> Result<(), LinkError> {
         if link.flags & MS_BITS != 0 {
@@ -245,8 +259,9 @@ impl Db {
             return Err(self.link_alarm(rec, link));
         }
         let proc = usize::from(link.field) == crate::access::PROC_FIELD;
-        if proc || (Self::is_pp(link.flags) && self.common[link.target as usize].scan == 0) {
-            self.process_target(rec, link.target);
+        let passive = Self::is_pp(link.flags) && self.common[link.target as usize].scan == 0;
+        if (proc || passive) && self.process_target(rec, link.target) {
+            return Err(self.link_alarm(rec, link));
         }
         Ok(())
     }

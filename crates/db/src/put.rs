@@ -363,11 +363,7 @@ fn whole_number(text: &str) -> bool {
 
 /// A value for a number field; text is read as clients' puts are: decimal, what follows the number is ignored.
 pub(crate) fn put_number<T: Number>(value: Scalar) -> Option<T> {
-    match value {
-        Scalar::String(text) if text.bytes().is_empty() => Some(T::from_i64(0)),
-        Scalar::String(text) => prefix(text.to_str(), 10),
-        other => conv::number(other),
-    }
+    conv::number(value)
 }
 
 /// The number at the start of a text; `base` 0 reads C's prefixes.

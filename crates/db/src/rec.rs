@@ -5,6 +5,7 @@ pub(crate) mod aai;
 pub(crate) mod aao;
 pub(crate) mod ai;
 pub(crate) mod ao;
+mod arrays;
 pub(crate) mod bi;
 pub(crate) mod bo;
 mod breaks;
@@ -220,6 +221,7 @@ pub(crate) enum Drive {
 /// What IVOA says for the alarm that a record has raised.
 #[inline]
 pub(crate) fn drive(db: &mut Db, rec: u32, ivoa: u16) -> Drive {
+    db.failed = false;
     if db.common[rec as usize].nsev < 3 {
         return Drive::Normally;
     }
@@ -289,6 +291,14 @@ pub(crate) fn init(db: &mut Db, rec: u32) {
         Kind::Int64Out => int64out::init(db, rec, body),
         Kind::LongIn => longin::init(db, rec, body),
         Kind::LongOut => longout::init(db, rec, body),
+        Kind::Aai => aai::init(db, rec, body),
+        Kind::Aao => aao::init(db, rec, body),
+        Kind::Compress => compress::init(db, rec, body),
+        Kind::Histogram => histogram::init(db, rec, body),
+        Kind::Lsi => lsi::init(db, rec, body),
+        Kind::Lso => lso::init(db, rec, body),
+        Kind::SubArray => sub_array::init(db, rec, body),
+        Kind::Waveform => waveform::init(db, rec, body),
         Kind::CalcOut => calcout::init(db, rec, body),
         Kind::DFanout => dfanout::init(db, rec, body),
         Kind::Event => event::init(db, rec, body),
@@ -330,6 +340,7 @@ pub(crate) fn own_callback(db: &mut Db, rec: u32, _: u8) {
     let body = db.common[rec as usize].body as usize;
     match db.common[rec as usize].kind() {
         Kind::Bo => bo::own_callback(db, rec, body),
+        Kind::Histogram => histogram::own_callback(db, rec, body),
         Kind::Seq => seq::own_callback(db, rec, body),
         _ => {}
     }
@@ -380,6 +391,8 @@ pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<
         Kind::Ao => ao::special(db, rec, body, special),
         Kind::Calc => return calc::special(db, body),
         Kind::CalcOut => calcout::special(db, rec, body, &name),
+        Kind::Compress => compress::special(db, body),
+        Kind::Histogram => histogram::special(db, rec, body, special, &name),
         Kind::Mbbi => return mbbi::special(db, rec, body, &name),
         Kind::Mbbo => return mbbo::special(db, rec, body, &name),
         _ => {}
@@ -448,24 +461,76 @@ pub(crate) fn state_number(db: &Db, rec: u32, text: &str) -> Option<u16> {
 }
 
 /// How many elements an array field can hold; bytes, for a long text.
-pub(crate) fn capacity(_: &Db, _: u32, _: u16) -> u32 {
-    0
+pub(crate) fn capacity(db: &Db, rec: u32, _: u16) -> u32 {
+    let common = &db.common[rec as usize];
+    let body = common.body as usize;
+    match common.kind() {
+        Kind::Aai => db.bodies.aai[body].nelm,
+        Kind::Aao => db.bodies.aao[body].nelm,
+        Kind::Compress => db.bodies.compress[body].nsam,
+        Kind::Histogram => u32::from(db.bodies.histogram[body].nelm),
+        Kind::Lsi => u32::from(db.bodies.lsi[body].sizv),
+        Kind::Lso => u32::from(db.bodies.lso[body].sizv),
+        Kind::SubArray => db.bodies.sub_array[body].malm,
+        Kind::Waveform => db.bodies.waveform[body].nelm,
+        _ => 0,
+    }
 }
 
 /// Type of an array field's elements.
-pub(crate) fn element_type(_: &Db, _: u32, _: u16) -> FieldType {
-    FieldType::F64
+pub(crate) fn element_type(db: &Db, rec: u32, _: u16) -> FieldType {
+    let common = &db.common[rec as usize];
+    let body = common.body as usize;
+    match common.kind() {
+        Kind::Aai => arrays::kind_of(db.bodies.aai[body].ftvl),
+        Kind::Aao => arrays::kind_of(db.bodies.aao[body].ftvl),
+        Kind::Histogram => FieldType::U32,
+        Kind::SubArray => arrays::kind_of(db.bodies.sub_array[body].ftvl),
+        Kind::Waveform => arrays::kind_of(db.bodies.waveform[body].ftvl),
+        _ => FieldType::F64,
+    }
 }
 
 /// Stores an array that is converted already.
-pub(crate) fn store_array(db: &mut Db, rec: u32, field: u16, values: Array) -> Result<(), PutError> {
-    match db.slot(rec, field) {
-        Slot::Array(array) => {
-            *array = values;
-            Ok(())
-        }
-        _ => Err(PutError::NoModify),
+pub(crate) fn store_array(db: &mut Db, rec: u32, _: u16, values: Array) -> Result<(), PutError> {
+    let body = db.common[rec as usize].body as usize;
+    let len = values.len() as u32;
+    macro_rules! store {
+        ($block:ident, $room:ident, $nord:ty) => {{
+            let r = &mut db.bodies.$block[body];
+            let room = r.$room;
+            arrays::set(&mut r.val, values, room);
+            let changed = r.nord != len as $nord;
+            r.nord = len as $nord;
+            changed
+        }};
     }
+    let changed = match db.common[rec as usize].kind() {
+        Kind::Aai => store!(aai, nelm, u32),
+        Kind::Aao => store!(aao, nelm, u32),
+        Kind::Waveform => store!(waveform, nelm, u32),
+        Kind::SubArray => store!(sub_array, malm, i32),
+        Kind::Compress => {
+            if db.bodies.compress[body].balg == 1 {
+                return Err(PutError::NoModify);
+            }
+            compress::store(db, rec, &values);
+            false
+        }
+        Kind::Histogram => {
+            let r = &mut db.bodies.histogram[body];
+            if let (Array::U32(bins), Array::U32(values)) = (&mut r.val, values) {
+                let count = bins.len().min(values.len());
+                bins[..count].copy_from_slice(&values[..count]);
+            }
+            false
+        }
+        _ => return Err(PutError::NoModify),
+    };
+    if changed {
+        db.post_named(rec, "NORD", base::EventMask::VALUE | base::EventMask::LOG);
+    }
+    Ok(())
 }
 
 /// Whether a link is set at all (a constant with no text is not).
@@ -481,20 +546,7 @@ pub(crate) fn is_plain_number(db: &Db, rec: u32) -> bool {
 
 /// Whether a type's processing is there.
 pub(crate) const fn is_there(kind: Kind) -> bool {
-    !matches!(
-        kind,
-        Kind::ASub
-            | Kind::Aai
-            | Kind::Aao
-            | Kind::Compress
-            | Kind::Histogram
-            | Kind::Lsi
-            | Kind::Lso
-            | Kind::Printf
-            | Kind::Sub
-            | Kind::SubArray
-            | Kind::Waveform
-    )
+    !matches!(kind, Kind::ASub | Kind::Printf | Kind::Sub)
 }
 
 /// Number of VAL where it is the first field of the type.

@@ -327,7 +327,9 @@ impl Db {
         match callback {
             Callback::Resume if self.common[rec as usize].pact != 0 => self.resume(rec),
             Callback::Resume => {}
-            Callback::Process => self.run(rec),
+            Callback::Process => {
+                self.run(rec);
+            }
             Callback::Own(number) => crate::rec::own_callback(self, rec, number),
         }
     }

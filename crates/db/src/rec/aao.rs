@@ -1,7 +1,11 @@
 //! aao record.
 
+use super::arrays::{ELEMENTS_LIMIT, array_monitor, constant, hash_of, kind_of, mask, room, set};
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::rec::{Mode, Sim, init_sim, mode, no_device};
+use crate::record::Bodies;
 use crate::slot::{Text, record};
 use base::Array;
 
@@ -26,7 +30,77 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.aao[body].sim
 }
+
+/// At start: memory, a constant DOL in closed loop.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    if db.device(rec) == Device::Missing {
+        return;
+    }
+    let r = &mut db.bodies.aao[body];
+    r.nelm = r.nelm.clamp(1, ELEMENTS_LIMIT as u32);
+    if r.ftvl > 11 {
+        r.ftvl = 2;
+    }
+    let kind = kind_of(r.ftvl);
+    r.val = room(kind, r.nelm);
+    if r.nelm == 1 && !r.out.is_constant() {
+        r.val = Array::zeros(kind, 1);
+    }
+    r.nord = r.val.len() as u32;
+    init_sim(db, rec, body, sim);
+    let r = &mut db.bodies.aao[body];
+    if r.omsl == 1
+        && let Some(values) = constant(&r.dol, kind, r.nelm as usize)
+    {
+        r.nord = values.len() as u32;
+        set(&mut r.val, values, r.nelm);
+        db.common[rec as usize].udf = 0;
+    }
+}
+
+/// Fetches, writes, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    if db.device(rec) == Device::Missing {
+        return no_device(db, rec);
+    }
+    if !resumed {
+        db.common[rec as usize].udf = 0;
+        let r = &db.bodies.aao[body];
+        if r.omsl == 1 && !r.dol.is_constant() {
+            let (dol, kind, nelm) = (r.dol.brief(), kind_of(r.ftvl), r.nelm);
+            match db.get_link_array(rec, dol, kind, nelm as usize) {
+                Ok(Some(values)) => {
+                    let r = &mut db.bodies.aao[body];
+                    r.nord = values.len() as u32;
+                    set(&mut r.val, values, nelm);
+                }
+                Ok(None) => {}
+                Err(_) => return Outcome::NoForward,
+            }
+        }
+        let simm = db.bodies.aao[body].sim.simm;
+        db.stamp_simulated(rec, simm, None);
+    }
+    let link = match mode(db, rec, body, resumed, false, sim) {
+        Mode::Real => Some(db.bodies.aao[body].out.brief()),
+        Mode::Simulated(_) => Some(db.bodies.aao[body].sim.siol.brief()),
+        Mode::Delayed => return Outcome::Pending,
+        Mode::Bad => None,
+    };
+    if let Some(link) = link.filter(|link| link.kind != crate::link::LinkKind::Constant) {
+        let values = db.bodies.aao[body].val.clone();
+        // A failed write has raised its alarm.
+        let _ = db.put_link_array(rec, link, &values);
+    }
+    if resumed {
+        let simm = db.bodies.aao[body].sim.simm;
+        db.stamp_simulated(rec, simm, None);
+    }
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+array_monitor!(aao);

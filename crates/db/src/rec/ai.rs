@@ -126,7 +126,10 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     check_limits_filtered!(db, rec, r, before);
     monitor(db, rec, body);
     db.bodies.ai[body].init = 0;
-    if db.common[rec as usize].broken { no_device(db, rec) } else { Outcome::Done }
+    if read == Read::Failed {
+        return if db.common[rec as usize].broken { no_device(db, rec) } else { Outcome::Failed };
+    }
+    Outcome::Done
 }
 
 #[inline]

@@ -118,9 +118,10 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         let simm = db.bodies.ao[body].sim.simm;
         db.stamp_simulated(rec, simm, None);
     }
+    let failed = db.failed;
     monitor(db, rec, body);
     db.bodies.ao[body].init = 0;
-    Outcome::Done
+    if failed { Outcome::Failed } else { Outcome::Done }
 }
 
 /// The wanted value: DOL in closed loop, else VAL.
@@ -207,7 +208,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     let raw = if simm == 0 { db.device(rec) == Device::SoftRaw } else { simm == 2 };
     let value = if raw { Scalar::I32(r.rval) } else { Scalar::F64(r.oval) };
     // A failed write has raised its alarm.
-    let _ = db.put_link(rec, link, value);
+    db.failed = db.put_link(rec, link, value).is_err();
     false
 }
 

@@ -122,8 +122,9 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         db.cancel_delay(rec, Callback::Own(END_OF_HIGH));
         db.call_back_after(rec, Callback::Own(END_OF_HIGH), high);
     }
+    let failed = db.failed;
     monitor(db, rec, body);
-    Outcome::Done
+    if failed { Outcome::Failed } else { Outcome::Done }
 }
 
 /// HIGH has passed: back to zero.
@@ -158,7 +159,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     let raw = if simm == 0 { device == Device::SoftRaw } else { simm == 2 };
     let value = if raw { Scalar::I32(r.rval as i32) } else { Scalar::U16(r.val) };
     // A failed write has raised its alarm.
-    let _ = db.put_link(rec, link, value);
+    db.failed = db.put_link(rec, link, value).is_err();
     false
 }
 

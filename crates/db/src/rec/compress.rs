@@ -1,8 +1,10 @@
 //! compress record.
 
-use crate::link::Link;
+use super::arrays::ELEMENTS_LIMIT;
+use crate::engine::{Db, Outcome};
+use crate::link::{Link, LinkKind};
 use crate::slot::{Text, record};
-use base::Array;
+use base::{Array, EventMask, FieldType, Status};
 
 record! {
     /// The fields of a compress record.
@@ -27,17 +29,214 @@ record! {
         inpn: i32 [INPN],
         cvb: f64 [CVB],
         inx: u32 [INX],
+    } private {
+        sum: Vec<f64>,
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+/// Algorithms (ALG).
+const LOW: u16 = 0;
+const HIGH: u16 = 1;
+const AVERAGE: u16 = 2;
+const ARRAY_AVERAGE: u16 = 3;
+const CIRCULAR: u16 = 4;
+const MEDIAN: u16 = 5;
+
+/// At start: memory.
+pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
+    let r = &mut db.bodies.compress[body];
+    r.nsam = r.nsam.clamp(1, ELEMENTS_LIMIT as u32);
+    reset(r);
 }
 
-pub(crate) fn ordered(db: &mut crate::engine::Db, rec: u32, max: usize) -> Array {
+fn reset(r: &mut Compress) {
+    r.nuse = 0;
+    r.off = 0;
+    r.inx = 0;
+    r.cvb = 0.0;
+    r.res = 0;
+    r.val = Array::F64(vec![0.0; r.nsam as usize]);
+    r.sum.clear();
+}
+
+/// RES, ALG, … were written: all starts anew.
+pub(crate) fn special(db: &mut Db, body: usize) {
+    reset(&mut db.bodies.compress[body]);
+}
+
+impl Compress {
+    fn put(&mut self, values: &[f64]) {
+        let fifo = self.balg == 0;
+        let nsam = self.nsam;
+        let Array::F64(ring) = &mut self.val else { return };
+        let mut at = self.off;
+        for value in values {
+            if !fifo {
+                at = (at + nsam - 1) % nsam;
+            }
+            ring[at as usize] = *value;
+            if fifo {
+                at = (at + 1) % nsam;
+            }
+        }
+        self.off = at;
+        self.nuse = self.nuse.saturating_add(values.len() as u32).min(nsam);
+    }
+}
+
+/// The samples, oldest first (newest first with LIFO), at most `max`.
+pub(crate) fn ordered(db: &mut Db, rec: u32, max: usize) -> Array {
+    let r = &db.bodies.compress[db.common[rec as usize].body as usize];
+    let Array::F64(ring) = &r.val else { return Array::F64(Vec::new()) };
+    let nsam = r.nsam as usize;
+    let first = if r.balg == 0 { (r.off as usize + nsam - r.nuse as usize) % nsam } else { r.off as usize };
+    Array::F64((0..(r.nuse as usize).min(max)).map(|at| ring[(first + at) % nsam]).collect())
+}
+
+/// A client's samples go behind the others.
+pub(crate) fn store(db: &mut Db, rec: u32, values: &Array) {
     let body = db.common[rec as usize].body as usize;
-    let mut all = db.bodies.compress[body].val.clone();
-    all.truncate(max);
-    all
+    let Array::F64(values) = values else { return };
+    let before = db.bodies.compress[body].nuse;
+    db.bodies.compress[body].put(values);
+    if db.bodies.compress[body].nuse != before {
+        db.post_named(rec, "NUSE", EventMask::VALUE | EventMask::LOG);
+    }
+}
+
+/// Reads, compresses, tells when there is a new sample.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    let r = &db.bodies.compress[body];
+    let (link, alg) = (r.inp.brief(), r.alg);
+    let count = match link.kind {
+        LinkKind::Db => db.element_count(link.target, link.field),
+        LinkKind::Remote => db.remotes.value(link.target).map_or(0, base::Value::len),
+        _ => 0,
+    };
+    let mut waits = false;
+    if count == 0 {
+        db.common[rec as usize].raise(Status::Link, 3);
+    } else {
+        let r = &mut db.bodies.compress[body];
+        if r.inpn != count as i32 {
+            if r.inpn != 0 {
+                reset(r);
+            }
+            r.inpn = count as i32;
+        }
+        match db.get_link_array(rec, link, FieldType::F64, count) {
+            Ok(Some(Array::F64(values))) if !values.is_empty() => {
+                let r = &mut db.bodies.compress[body];
+                waits = match alg {
+                    ARRAY_AVERAGE => average(r, &values),
+                    CIRCULAR => {
+                        r.put(&values);
+                        false
+                    }
+                    _ if values.len() > 1 => compress_array(r, values),
+                    _ => compress_scalar(r, values[0]),
+                };
+            }
+            _ => {
+                db.common[rec as usize].raise(Status::Link, 3);
+            }
+        }
+    }
+    if waits {
+        return Outcome::NoForward;
+    }
+    db.common[rec as usize].udf = 0;
+    db.stamp_now(rec);
+    let alarm = db.reset_alarms(rec);
+    let mask = alarm | EventMask::VALUE | EventMask::LOG;
+    let r = &mut db.bodies.compress[body];
+    let used = r.nuse != r.ouse;
+    if used || !alarm.is_empty() {
+        r.ouse = r.nuse;
+        db.post_named(rec, "NUSE", mask);
+    }
+    db.post_value(rec, mask);
+    Outcome::Done
+}
+
+/// N values of an array to one; whether none came out.
+fn compress_array(r: &mut Compress, values: Vec<f64>) -> bool {
+    let mut values = values.as_slice();
+    if r.ilil < r.ihil {
+        while let Some((first, rest)) = values.split_first() {
+            if *first >= r.ilil && *first <= r.ihil {
+                break;
+            }
+            values = rest;
+        }
+    }
+    if r.n == 0 {
+        r.n = 1;
+    }
+    let n = r.n as usize;
+    let limit = values.len().min((r.nsam as usize).saturating_mul(n));
+    let mut written = 0;
+    for group in values[..limit].chunks(n) {
+        if group.len() < n && r.pbuf == 0 {
+            break;
+        }
+        let value = match r.alg {
+            LOW => group.iter().copied().fold(group[0], |low, value| if low > value { value } else { low }),
+            HIGH => group.iter().copied().fold(group[0], |high, value| if high < value { value } else { high }),
+            AVERAGE => group.iter().sum::<f64>() / group.len() as f64,
+            MEDIAN => {
+                let mut sorted = group.to_vec();
+                sorted.sort_by(f64::total_cmp);
+                sorted[group.len() / 2]
+            }
+            _ => 0.0,
+        };
+        r.put(&[value]);
+        written += 1;
+    }
+    written == 0
+}
+
+/// N arrays to one, element by element; whether more are awaited.
+fn average(r: &mut Compress, values: &[f64]) -> bool {
+    let used = (r.nsam as usize).min(values.len());
+    if r.inx == 0 {
+        r.sum = values[..used].to_vec();
+    } else {
+        for (sum, value) in r.sum.iter_mut().zip(values) {
+            *sum += value;
+        }
+    }
+    r.inx += 1;
+    if r.n == 0 {
+        r.n = 1;
+    }
+    if r.inx < r.n {
+        return true;
+    }
+    let factor = 1.0 / f64::from(r.n);
+    let means: Vec<f64> = if r.n > 1 { r.sum.iter().map(|sum| sum * factor).collect() } else { r.sum.clone() };
+    r.put(&means);
+    r.inx = 0;
+    false
+}
+
+/// N scalars to one; whether more are awaited.
+fn compress_scalar(r: &mut Compress, value: f64) -> bool {
+    match r.alg {
+        LOW if value < r.cvb || r.inx == 0 => r.cvb = value,
+        HIGH if value > r.cvb || r.inx == 0 => r.cvb = value,
+        AVERAGE | MEDIAN => r.cvb = (f64::from(r.inx) * r.cvb + value) / (f64::from(r.inx) + 1.0),
+        _ => {}
+    }
+    r.inx += 1;
+    if r.inx >= r.n || r.pbuf == 1 {
+        let value = r.cvb;
+        r.put(&[value]);
+        if r.inx >= r.n {
+            r.inx = 0;
+        }
+        return false;
+    }
+    true
 }

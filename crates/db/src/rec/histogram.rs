@@ -1,9 +1,14 @@
 //! histogram record.
 
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::rec::{Mode, Sim, init_sim, mode, no_device};
+use crate::record::Bodies;
+use crate::scan::Callback;
+use crate::schema::Special;
 use crate::slot::record;
-use base::Array;
+use base::{Array, EventMask, Status};
 
 record! {
     /// The fields of a histogram record.
@@ -28,7 +33,146 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.histogram[body].sim
+}
+
+/// The callback that posts counts every SDEL seconds.
+const WATCHDOG: u8 = 0;
+
+/// At start: memory, width, constants.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.histogram[body];
+    r.nelm = r.nelm.max(1);
+    r.val = Array::U32(vec![0; usize::from(r.nelm)]);
+    r.wdth = (r.ulim - r.llim) / f64::from(r.nelm);
+    start_watchdog(db, rec, body);
+    init_sim(db, rec, body, sim);
+    let device = db.device(rec);
+    let r = &mut db.bodies.histogram[body];
+    if let Some(sval) = Db::constant(&r.sim.siol) {
+        r.sval = sval;
+    }
+    if device != Device::Missing
+        && let Some(sgnl) = Db::constant(&r.svl)
+    {
+        r.sgnl = sgnl;
+        db.common[rec as usize].udf = 0;
+    }
+}
+
+fn start_watchdog(db: &mut Db, rec: u32, body: usize) {
+    let sdel = db.bodies.histogram[body].sdel;
+    if sdel > 0.0 {
+        db.cancel_delay(rec, Callback::Own(WATCHDOG));
+        db.call_back_after(rec, Callback::Own(WATCHDOG), sdel);
+    }
+}
+
+/// SDEL has passed: counts that nobody was told of are posted.
+pub(crate) fn own_callback(db: &mut Db, rec: u32, body: usize) {
+    if db.bodies.histogram[body].mcnt > 0 {
+        db.stamp_now(rec);
+        db.post_value(rec, EventMask::VALUE | EventMask::LOG);
+        db.bodies.histogram[body].mcnt = 0;
+    }
+    start_watchdog(db, rec, body);
+}
+
+/// Reads, counts, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    if db.device(rec) != Device::Soft {
+        return no_device(db, rec);
+    }
+    let link = match mode(db, rec, body, resumed, false, sim) {
+        Mode::Real => Some((db.bodies.histogram[body].svl.brief(), false)),
+        Mode::Simulated(_) => Some((db.bodies.histogram[body].sim.siol.brief(), true)),
+        Mode::Delayed => return Outcome::Pending,
+        Mode::Bad => None,
+    };
+    let read = link.map(|(link, simulated)| (db.get_link::<f64>(rec, link), simulated));
+    let done = match read {
+        Some((Ok(value), simulated)) => {
+            let r = &mut db.bodies.histogram[body];
+            if simulated {
+                r.sval = value.unwrap_or(r.sval);
+                r.sgnl = r.sval;
+                db.common[rec as usize].udf = 0;
+            } else if let Some(value) = value {
+                r.sgnl = value;
+            }
+            true
+        }
+        _ => false,
+    };
+    let (simm, siol) = (db.bodies.histogram[body].sim.simm, db.bodies.histogram[body].sim.siol.brief());
+    db.stamp_simulated(rec, simm, Some(siol));
+    if done {
+        add_count(db, rec, body);
+    }
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.histogram[body];
+    if r.mcnt > r.mdel {
+        mask |= EventMask::VALUE | EventMask::LOG;
+        r.mcnt = 0;
+    }
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    if done { Outcome::Done } else { Outcome::Failed }
+}
+
+/// One more in the bin of SGNL.
+fn add_count(db: &mut Db, rec: u32, body: usize) {
+    let common = &mut db.common[rec as usize];
+    let r = &mut db.bodies.histogram[body];
+    if r.csta == 0 {
+        return;
+    }
+    if r.llim >= r.ulim && common.nsev < 3 {
+        common.stat = Status::Soft as u16;
+        common.sevr = 3;
+        return;
+    }
+    if r.sgnl < r.llim || r.sgnl >= r.ulim {
+        return;
+    }
+    let above = r.sgnl - r.llim;
+    let bin = (1..=r.nelm).find(|bin| above <= f64::from(*bin) * r.wdth).map_or(r.nelm, |bin| bin - 1);
+    if let Array::U32(bins) = &mut r.val
+        && let Some(count) = bins.get_mut(usize::from(bin))
+    {
+        *count = count.wrapping_add(1).max(1);
+        r.mcnt = r.mcnt.wrapping_add(1);
+    }
+}
+
+fn clear(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.histogram[body];
+    r.val = Array::U32(vec![0; usize::from(r.nelm)]);
+    r.mcnt = r.mdel.wrapping_add(1);
+    db.common[rec as usize].udf = 0;
+}
+
+/// Commands, signals and limits that are written.
+pub(crate) fn special(db: &mut Db, rec: u32, body: usize, special: Special, name: &str) {
+    match special {
+        Special::Calc => {
+            match db.bodies.histogram[body].cmd {
+                0 | 1 => clear(db, rec, body),
+                2 => db.bodies.histogram[body].csta = 1,
+                3 => db.bodies.histogram[body].csta = 0,
+                _ => return,
+            }
+            db.bodies.histogram[body].cmd = 0;
+        }
+        Special::Mod => add_count(db, rec, body),
+        Special::Reset if name == "SDEL" => start_watchdog(db, rec, body),
+        Special::Reset => {
+            let r = &mut db.bodies.histogram[body];
+            r.wdth = (r.ulim - r.llim) / f64::from(r.nelm);
+            clear(db, rec, body);
+        }
+        _ => {}
+    }
 }

@@ -1,9 +1,14 @@
 //! lsi record.
 
-use crate::link::Link;
-use crate::rec::Sim;
+use super::stringin::ALWAYS;
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::{Link, LinkKind};
+use crate::links::{Brief, LinkError};
+use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
+use crate::record::{Bodies, Kind};
 use crate::slot::record;
-use base::Array;
+use base::{Array, EventMask, FieldType, Status};
 
 record! {
     /// The fields of a lsi record.
@@ -20,13 +25,162 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.lsi[body].sim
 }
 
+/// The text up to its NUL.
 pub(crate) fn text(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())]
 }
 
-pub(crate) fn set_len(_: &mut crate::engine::Db, _: u32) {}
+/// After VAL was written: LEN counts the NUL.
+pub(crate) fn set_len(db: &mut Db, rec: u32) {
+    let body = db.common[rec as usize].body as usize;
+    let len = |val: &Array| val.len() as u32;
+    match db.common[rec as usize].kind() {
+        Kind::Lsi => db.bodies.lsi[body].len = len(&db.bodies.lsi[body].val),
+        Kind::Lso => db.bodies.lso[body].len = len(&db.bodies.lso[body].val),
+        _ => {}
+    }
+}
+
+/// A text with its NUL, in an array.
+pub(crate) fn with_nul(text: &[u8], size: u16) -> Array {
+    let mut bytes = text[..text.len().min(usize::from(size).saturating_sub(1))].to_vec();
+    bytes.push(0);
+    Array::U8(bytes)
+}
+
+/// Reads a text of any length through a link (dbGetLinkLS).
+pub(crate) fn get_link_long(db: &mut Db, rec: u32, link: Brief, size: u16) -> Result<Option<Array>, LinkError> {
+    if link.kind == LinkKind::Constant {
+        return Ok(None);
+    }
+    let chars = matches!(db.link_type(link), Some(FieldType::I8 | FieldType::U8));
+    let long = link.kind == LinkKind::Db && db.is_long_text(link.target, link.field);
+    if chars || long {
+        return Ok(db.get_link_array(rec, link, FieldType::U8, usize::from(size))?.map(|array| match array {
+            Array::U8(bytes) => with_nul(text(&bytes), size),
+            other => other,
+        }));
+    }
+    Ok(db.get_link_text(rec, link)?.map(|found| with_nul(found.bytes(), size)))
+}
+
+/// Events of lsi and lso.
+macro_rules! long_text_monitor {
+    ($block:ident) => {
+        fn monitor(db: &mut Db, rec: u32, body: usize) {
+            let mut mask = db.reset_alarms(rec);
+            let r = &mut db.bodies.$block[body];
+            if r.len != r.olen || r.val != r.oval {
+                mask |= EventMask::VALUE | EventMask::LOG;
+                r.oval.clone_from(&r.val);
+            }
+            let longer = r.len != r.olen;
+            r.olen = r.len;
+            if r.mpst == ALWAYS {
+                mask |= EventMask::VALUE;
+            }
+            if r.apst == ALWAYS {
+                mask |= EventMask::LOG;
+            }
+            if longer {
+                db.post_named(rec, "LEN", EventMask::VALUE | EventMask::LOG);
+            }
+            if !mask.is_empty() {
+                db.post_value(rec, mask);
+            }
+        }
+    };
+}
+pub(crate) use long_text_monitor;
+
+/// At start: memory, constants.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let device = db.device(rec);
+    let r = &mut db.bodies.lsi[body];
+    r.sizv = r.sizv.clamp(16, 0x7fff);
+    r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+    r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+    init_sim(db, rec, body, sim);
+    let r = &mut db.bodies.lsi[body];
+    if device == Device::Soft
+        && let Some(text) = constant_long(&r.inp)
+    {
+        r.val = with_nul(text.as_bytes(), r.sizv);
+        r.len = r.val.len() as u32;
+        r.oval.clone_from(&r.val);
+        r.olen = r.len;
+        db.common[rec as usize].udf = 0;
+    }
+}
+
+/// The text of a constant link: a number, or the first text of a list.
+pub(crate) fn constant_long(link: &Link) -> Option<String> {
+    let text = link.constant().filter(|text| !text.is_empty())?;
+    match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(list) => Some(list.split(',').next()?.trim().trim_matches('"').to_owned()),
+        None => Some(text.to_owned()),
+    }
+}
+
+/// Reads, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    let device = db.device(rec);
+    let size = db.bodies.lsi[body].sizv;
+    let read = match mode(db, rec, body, resumed, false, sim) {
+        Mode::Real if device == Device::Soft => {
+            let link = db.bodies.lsi[body].inp.brief();
+            let read = get_link_long(db, rec, link, size);
+            if read.is_ok() {
+                take_stamp(db, rec, link);
+            }
+            read
+        }
+        Mode::Real if device == Device::Getenv => Ok(Some(environment(db, rec, body))),
+        Mode::Real => return no_device(db, rec),
+        Mode::Simulated(_) => {
+            let link = db.bodies.lsi[body].sim.siol.brief();
+            let read = get_link_long(db, rec, link, size);
+            if read.is_ok() {
+                db.common[rec as usize].udf = 0;
+            }
+            read
+        }
+        Mode::Delayed => return Outcome::Pending,
+        Mode::Bad => Err(LinkError),
+    };
+    let failed = read.is_err();
+    if let Ok(Some(val)) = read {
+        let r = &mut db.bodies.lsi[body];
+        r.len = val.len() as u32;
+        r.val = val;
+    }
+    let (simm, siol) = (db.bodies.lsi[body].sim.simm, db.bodies.lsi[body].sim.siol.brief());
+    db.stamp_simulated(rec, simm, Some(siol));
+    monitor(db, rec, body);
+    if failed { Outcome::Failed } else { Outcome::Done }
+}
+
+fn environment(db: &mut Db, rec: u32, body: usize) -> Array {
+    let r = &db.bodies.lsi[body];
+    let name = r.inp.text().trim_start_matches('@').trim();
+    let value = db.environment.get(name).map(|value| with_nul(value.as_bytes(), r.sizv));
+    let common = &mut db.common[rec as usize];
+    match value {
+        Some(value) => {
+            common.udf = 0;
+            value
+        }
+        None => {
+            common.udf = 1;
+            let udfs = common.udfs;
+            common.raise_with(Status::Udf, udfs, "No such ENV");
+            Array::U8(vec![0])
+        }
+    }
+}
+
+long_text_monitor!(lsi);

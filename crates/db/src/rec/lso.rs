@@ -1,9 +1,14 @@
 //! lso record.
 
+use super::lsi::{constant_long, get_link_long, long_text_monitor, text, with_nul};
+use super::stringin::ALWAYS;
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
+use crate::record::Bodies;
 use crate::slot::{Text, record};
-use base::Array;
+use base::{Array, EventMask, Status};
 
 record! {
     /// The fields of a lso record.
@@ -24,7 +29,93 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+    &mut bodies.lso[body].sim
 }
+
+/// At start: memory, a constant DOL.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let device = db.device(rec);
+    let r = &mut db.bodies.lso[body];
+    r.sizv = r.sizv.clamp(16, 0x7fff);
+    r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+    r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+    init_sim(db, rec, body, sim);
+    let r = &mut db.bodies.lso[body];
+    if device != Device::Missing
+        && let Some(text) = constant_long(&r.dol)
+    {
+        r.val = with_nul(text.as_bytes(), r.sizv);
+        r.len = r.val.len() as u32;
+        r.oval.clone_from(&r.val);
+        r.olen = r.len;
+        db.common[rec as usize].udf = 0;
+    }
+}
+
+/// Fetches, writes, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    if db.device(rec) == Device::Missing {
+        return no_device(db, rec);
+    }
+    if !resumed && db.bodies.lso[body].omsl == 1 {
+        let (dol, size) = (db.bodies.lso[body].dol.brief(), db.bodies.lso[body].sizv);
+        if let Ok(found) = get_link_long(db, rec, dol, size) {
+            if let Some(val) = found {
+                let r = &mut db.bodies.lso[body];
+                r.len = val.len() as u32;
+                r.val = val;
+            }
+            db.common[rec as usize].udf = 0;
+        }
+    }
+    if db.common[rec as usize].udf != 0 {
+        db.common[rec as usize].raise(Status::Udf, 3);
+    }
+    let ivoa = db.bodies.lso[body].ivoa;
+    let pending = match drive(db, rec, ivoa) {
+        Drive::Normally => write(db, rec, body, resumed),
+        Drive::Not => false,
+        Drive::Ivov => {
+            if !resumed {
+                let r = &mut db.bodies.lso[body];
+                r.val = with_nul(r.ivov.bytes(), r.sizv);
+                r.len = r.val.len() as u32;
+            }
+            write(db, rec, body, resumed)
+        }
+    };
+    if pending {
+        return Outcome::Pending;
+    }
+    let failed = db.failed;
+    let simm = db.bodies.lso[body].sim.simm;
+    db.stamp_simulated(rec, simm, None);
+    monitor(db, rec, body);
+    if failed { Outcome::Failed } else { Outcome::Done }
+}
+
+fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
+    let simulated = match mode(db, rec, body, resumed, false, sim) {
+        Mode::Real => false,
+        Mode::Simulated(_) => true,
+        Mode::Delayed => return true,
+        Mode::Bad => return false,
+    };
+    let r = &db.bodies.lso[body];
+    if !simulated && db.device(rec) == Device::Stdio {
+        let bytes = match &r.val {
+            Array::U8(bytes) => text(bytes),
+            _ => b"",
+        };
+        let (stream, text) = (super::stringout::stream(r.out.text()), String::from_utf8_lossy(bytes).into_owned());
+        db.output.push((stream, text));
+        return false;
+    }
+    let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
+    let value = r.val.clone();
+    db.failed = db.put_link_long(rec, link, &value).is_err();
+    false
+}
+
+long_text_monitor!(lso);

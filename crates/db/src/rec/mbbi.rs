@@ -144,7 +144,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     }
     check_alarms(db, rec, body, before);
     monitor(db, rec, body);
-    Outcome::Done
+    if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
 }
 
 fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {

@@ -164,8 +164,9 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         let simm = db.bodies.mbbo[body].sim.simm;
         db.stamp_simulated(rec, simm, None);
     }
+    let failed = db.failed;
     monitor(db, rec, body);
-    Outcome::Done
+    if failed { Outcome::Failed } else { Outcome::Done }
 }
 
 /// The wanted value; whether there is one.
@@ -202,7 +203,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         _ => Scalar::U32(r.rval),
     };
     // A failed write has raised its alarm.
-    let _ = db.put_link(rec, link, value);
+    db.failed = db.put_link(rec, link, value).is_err();
     false
 }
 

@@ -134,8 +134,9 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     }
     let r = &mut db.bodies.mbbo_direct[body];
     refresh(&mut r.b, r.val);
+    let failed = db.failed;
     monitor(db, rec, body);
-    Outcome::Done
+    if failed { Outcome::Failed } else { Outcome::Done }
 }
 
 /// The wanted value; whether there is one.
@@ -172,7 +173,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         _ => Scalar::U32(r.rval),
     };
     // A failed write has raised its alarm.
-    let _ = db.put_link(rec, link, value);
+    db.failed = db.put_link(rec, link, value).is_err();
     false
 }
 

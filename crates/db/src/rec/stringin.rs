@@ -66,7 +66,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     let (simm, siol) = (db.bodies.stringin[body].sim.simm, db.bodies.stringin[body].sim.siol.brief());
     db.stamp_simulated(rec, simm, Some(siol));
     monitor(db, rec, body);
-    Outcome::Done
+    if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
 }
 
 fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {

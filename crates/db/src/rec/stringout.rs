@@ -80,8 +80,9 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     if pending {
         return Outcome::Pending;
     }
+    let failed = db.failed;
     monitor(db, rec, body);
-    Outcome::Done
+    if failed { Outcome::Failed } else { Outcome::Done }
 }
 
 fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
@@ -100,7 +101,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
     let value = Scalar::String(r.val);
     // A failed write has raised its alarm.
-    let _ = db.put_link(rec, link, value);
+    db.failed = db.put_link(rec, link, value).is_err();
     false
 }
 

@@ -1,8 +1,12 @@
 //! subArray record.
 
+use super::arrays::{ELEMENTS_LIMIT, constant, kind_of, room, set};
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
+use crate::rec::{no_device, take_stamp};
 use crate::slot::{Text, record};
-use base::Array;
+use base::{Array, EventMask, Status};
 
 record! {
     /// The fields of a subArray record.
@@ -22,7 +26,80 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+/// At start: memory, constants.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let device = db.device(rec);
+    let r = &mut db.bodies.sub_array[body];
+    r.malm = r.malm.clamp(1, ELEMENTS_LIMIT as u32);
+    if r.ftvl > 11 {
+        r.ftvl = 2;
+    }
+    r.val = room(kind_of(r.ftvl), r.malm);
+    r.nord = 0;
+    r.nelm = r.nelm.min(r.malm);
+    if device == Device::Missing {
+        return;
+    }
+    if let Some(values) = constant(&r.inp, kind_of(r.ftvl), wanted(r)) {
+        take_part(db, rec, body, values);
+    }
+}
+
+/// How many elements must be read.
+fn wanted(r: &SubArray) -> usize {
+    r.indx.saturating_add(r.nelm).min(r.malm) as usize
+}
+
+/// Keeps NELM elements from INDX on.
+fn take_part(db: &mut Db, rec: u32, body: usize, values: Array) {
+    let r = &mut db.bodies.sub_array[body];
+    let (first, room) = (r.indx as usize, r.malm);
+    let count = values.len().saturating_sub(first).min(r.nelm as usize);
+    let part = crate::access::pick(&values, first.min(values.len()), 1, (first + count).min(values.len()));
+    r.nord = count as i32;
+    set(&mut r.val, part, room);
+    db.common[rec as usize].udf = 0;
+}
+
+/// Reads, cuts, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    if db.device(rec) != Device::Soft {
+        return no_device(db, rec);
+    }
+    let r = &mut db.bodies.sub_array[body];
+    r.nelm = r.nelm.min(r.malm);
+    r.indx = r.indx.min(r.malm - 1);
+    let before = r.nord;
+    let (link, kind, count) = (r.inp.brief(), kind_of(r.ftvl), wanted(r));
+    let read = if r.inp.is_constant() {
+        match constant(&r.inp, kind, count) {
+            Some(values) => Some(values),
+            // An empty link: what is there is cut again.
+            None => Some(r.val.clone()),
+        }
+    } else {
+        let got = db.get_link_array(rec, link, kind, count).ok().flatten();
+        if got.is_some() {
+            take_stamp(db, rec, link);
+        }
+        got
+    };
+    let mut failed = read.is_none();
+    if let Some(values) = read {
+        take_part(db, rec, body, values);
+        if db.bodies.sub_array[body].nord != before {
+            db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
+        }
+    }
+    failed |= db.bodies.sub_array[body].nord <= 0;
+    db.stamp_now(rec);
+    let common = &mut db.common[rec as usize];
+    common.udf = u8::from(failed);
+    if failed {
+        let udfs = common.udfs;
+        common.raise(Status::Udf, udfs);
+    }
+    let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
+    db.post_value(rec, mask);
+    Outcome::Done
 }

@@ -1,9 +1,13 @@
 //! waveform record.
 
+use super::arrays::{ELEMENTS_LIMIT, array_input, array_monitor, constant, hash_of, kind_of, mask, room, set};
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::Sim;
+use crate::rec::{Mode, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp};
+use crate::record::Bodies;
 use crate::slot::{Text, record};
-use base::Array;
+use base::{Array, EventMask};
 
 record! {
     /// The fields of a waveform record.
@@ -26,7 +30,10 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+array_input!(waveform);
+
+/// Without a constant nothing is valid.
+fn start_empty(r: &mut Waveform) {
+    r.nord = 0;
+    r.val.truncate(0);
 }

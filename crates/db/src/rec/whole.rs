@@ -50,7 +50,7 @@ macro_rules! whole_input {
             let r = &mut db.bodies.$block[body];
             check_limits_filtered!(db, rec, r, before);
             monitor(db, rec, body);
-            Outcome::Done
+            if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
         }
 
         fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
@@ -195,8 +195,9 @@ macro_rules! whole_output {
                 let simm = db.bodies.$block[body].sim.simm;
                 db.stamp_simulated(rec, simm, None);
             }
+            let failed = db.failed;
             monitor(db, rec, body);
-            Outcome::Done
+            if failed { Outcome::Failed } else { Outcome::Done }
         }
 
         /// Writes the output or its simulation; whether a callback is pending.
@@ -212,7 +213,7 @@ macro_rules! whole_output {
             let value = Scalar::$scalar(r.val);
             if simulated || $due(r) {
                 // A failed write has raised its alarm.
-                let _ = db.put_link(rec, link, value);
+                db.failed = db.put_link(rec, link, value).is_err();
             }
             if !simulated {
                 $written(&mut db.bodies.$block[body]);

@@ -1,0 +1,256 @@
+//! What the array record types have in common.
+
+use crate::engine::Db;
+use crate::link::Link;
+use base::{Array, EventMask, FieldType};
+
+/// Element type of a number of menuFtype; beyond it bytes, as EPICS has it.
+pub(crate) const fn kind_of(ftvl: u16) -> FieldType {
+    match ftvl {
+        0 => FieldType::String,
+        1 => FieldType::I8,
+        3 => FieldType::I16,
+        4 => FieldType::U16,
+        5 => FieldType::I32,
+        6 => FieldType::U32,
+        7 => FieldType::I64,
+        8 => FieldType::U64,
+        9 => FieldType::F32,
+        10 => FieldType::F64,
+        11 => FieldType::Enum,
+        _ => FieldType::U8,
+    }
+}
+
+/// Room for `count` elements, of which none is valid; a file cannot ask for more than the limit.
+pub(crate) fn room(kind: FieldType, count: u32) -> Array {
+    let mut array = Array::zeros(kind, (count as usize).min(ELEMENTS_LIMIT));
+    array.truncate(0);
+    array
+}
+
+/// How many elements an array may have.
+pub(crate) const ELEMENTS_LIMIT: usize = 100_000_000;
+
+/// The elements of a constant link: a number, a text, or a list; `None` where it is empty or malformed.
+pub(crate) fn constant(link: &Link, kind: FieldType, max: usize) -> Option<Array> {
+    let text = link.constant()?.trim();
+    if text.is_empty() {
+        return None;
+    }
+    let items: Vec<String> = match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(list) if list.trim().is_empty() => Vec::new(),
+        Some(list) => split_list(list),
+        None => vec![text.to_owned()],
+    };
+    let mut array = Array::zeros(kind, items.len().min(max));
+    for (at, item) in items.iter().take(max).enumerate() {
+        if !crate::put::set_element(&mut array, at, base::Scalar::String(item.as_str().into())) {
+            return None;
+        }
+    }
+    Some(array)
+}
+
+/// Items of a JSON list of numbers and texts.
+fn split_list(list: &str) -> Vec<String> {
+    let mut items = vec![String::new()];
+    let mut quote = None;
+    let mut chars = list.chars();
+    while let Some(c) = chars.next() {
+        let last = items.len() - 1;
+        match c {
+            '\\' if quote.is_some() => items[last].extend(chars.next()),
+            '"' | '\'' if quote.is_none() => quote = Some(c),
+            _ if quote == Some(c) => quote = None,
+            ',' if quote.is_none() => items.push(String::new()),
+            c if c.is_whitespace() && quote.is_none() => {}
+            c => items[last].push(c),
+        }
+    }
+    items
+}
+
+/// EPICS' hash of a block of bytes (HASH).
+fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
+    let mut hash = 0u32;
+    for (at, byte) in bytes.enumerate() {
+        let byte = byte as i8 as i32 as u32;
+        hash ^= if at % 2 == 0 { !((hash << 11) ^ byte ^ (hash >> 5)) } else { (hash << 7) ^ byte ^ (hash >> 3) };
+    }
+    hash
+}
+
+/// HASH of an array.
+pub(crate) fn hash_of(array: &Array) -> u32 {
+    macro_rules! of {
+        ($values:expr) => {
+            hash($values.iter().flat_map(|value| value.to_ne_bytes()))
+        };
+    }
+    match array {
+        Array::String(texts) => hash(texts.iter().flat_map(|text| *text.padded())),
+        Array::I8(values) => of!(values),
+        Array::U8(values) => of!(values),
+        Array::I16(values) => of!(values),
+        Array::U16(values) | Array::Enum(values) => of!(values),
+        Array::I32(values) => of!(values),
+        Array::U32(values) => of!(values),
+        Array::I64(values) => of!(values),
+        Array::U64(values) => of!(values),
+        Array::F32(values) => of!(values),
+        Array::F64(values) => of!(values),
+    }
+}
+
+/// Events of an array record: MPST and APST say Always (0) or On Change (1).
+pub(crate) fn mask(
+    db: &mut Db,
+    rec: u32,
+    mpst: u16,
+    apst: u16,
+    hash: impl FnOnce(&mut Db) -> Option<u32>,
+) -> EventMask {
+    let mut mask = db.reset_alarms(rec);
+    if mpst == 0 {
+        mask |= EventMask::VALUE;
+    }
+    if apst == 0 {
+        mask |= EventMask::LOG;
+    }
+    if (mpst == 1 || apst == 1) && hash(db).is_some() {
+        if mpst == 1 {
+            mask |= EventMask::VALUE;
+        }
+        if apst == 1 {
+            mask |= EventMask::LOG;
+        }
+        db.post_named(rec, "HASH", EventMask::VALUE);
+    }
+    mask
+}
+
+/// Start and processing of waveform and aai.
+macro_rules! array_input {
+    ($block:ident) => {
+        fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+            &mut bodies.$block[body].sim
+        }
+
+        /// At start: memory, constants.
+        pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+            let device = db.device(rec);
+            let r = &mut db.bodies.$block[body];
+            r.nelm = r.nelm.clamp(1, ELEMENTS_LIMIT as u32);
+            if r.ftvl > 11 {
+                r.ftvl = 2;
+            }
+            let kind = kind_of(r.ftvl);
+            r.val = room(kind, r.nelm);
+            r.nord = u32::from(r.nelm == 1);
+            if r.nelm == 1 {
+                r.val = Array::zeros(kind, 1);
+            }
+            init_sim(db, rec, body, sim);
+            if device == Device::Missing {
+                return;
+            }
+            let r = &mut db.bodies.$block[body];
+            match constant(&r.inp, kind, r.nelm as usize) {
+                Some(values) => {
+                    r.nord = values.len() as u32;
+                    set(&mut r.val, values, r.nelm);
+                    db.common[rec as usize].udf = 0;
+                }
+                None => start_empty(r),
+            }
+        }
+
+        /// Reads, tells.
+        pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+            if db.device(rec) != Device::Soft {
+                return no_device(db, rec);
+            }
+            let before = db.bodies.$block[body].nord;
+            let link = match mode(db, rec, body, resumed, false, sim) {
+                Mode::Real => Some(db.bodies.$block[body].inp.brief()),
+                Mode::Simulated(_) => Some(db.bodies.$block[body].sim.siol.brief()),
+                Mode::Delayed => return Outcome::Pending,
+                Mode::Bad => None,
+            };
+            let mut failed = link.is_none();
+            if let Some(link) = link {
+                let r = &db.bodies.$block[body];
+                let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
+                match db.get_link_array(rec, link, kind, nelm as usize) {
+                    Ok(Some(values)) => {
+                        let r = &mut db.bodies.$block[body];
+                        r.nord = values.len() as u32;
+                        set(&mut r.val, values, nelm);
+                        if stamp_by_device(db, rec) {
+                            take_stamp(db, rec, link);
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(_) => failed = true,
+                }
+            }
+            db.common[rec as usize].udf = 0;
+            let (simm, siol) = (db.bodies.$block[body].sim.simm, db.bodies.$block[body].sim.siol.brief());
+            db.stamp_simulated(rec, simm, Some(siol));
+            if db.bodies.$block[body].nord != before {
+                db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
+            }
+            monitor(db, rec, body);
+            if failed { Outcome::Failed } else { Outcome::Done }
+        }
+
+        array_monitor!($block);
+    };
+}
+pub(crate) use array_input;
+
+/// Events of waveform, aai, aao.
+macro_rules! array_monitor {
+    ($block:ident) => {
+        fn monitor(db: &mut Db, rec: u32, body: usize) {
+            let r = &db.bodies.$block[body];
+            let (mpst, apst) = (r.mpst, r.apst);
+            let mask = mask(db, rec, mpst, apst, |db| {
+                let r = &mut db.bodies.$block[body];
+                let hash = hash_of(&r.val);
+                (hash != std::mem::replace(&mut r.hash, hash)).then_some(hash)
+            });
+            if !mask.is_empty() {
+                db.post_value(rec, mask);
+            }
+        }
+    };
+}
+pub(crate) use array_monitor;
+
+/// Takes new elements into the record's own memory.
+pub(crate) fn set(place: &mut Array, values: Array, _room: u32) {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match (place, values) {
+                $((Array::$variant(place), Array::$variant(values)) => {
+                    place.clear();
+                    place.extend_from_slice(&values);
+                })*
+                (place, values) => *place = values,
+            }
+        };
+    }
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_split_at_commas_outside_of_texts() {
+        assert_eq!(split_list("1, 2.5 ,\"a,b\""), ["1", "2.5", "a,b"]);
+    }
+}
