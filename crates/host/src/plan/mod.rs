@@ -1,8 +1,8 @@
 //! Shielding CPUs as a value: what would be written, from what to what, and why.
 //!
 //! [`plan`] looks at a snapshot and says every write; nothing here writes. The plan leaves no choice to
-//! whoever executes it. [`model`] says what the machine becomes, [`revert`] the way back, [`verify`] what
-//! is not as planned, [`release`] the way back from what is there now.
+//! whoever executes it. [`model`] says what the machine becomes, [`revert`] the way back, [`verify()`] what
+//! is not as planned, [`release()`] the way back from what is there now.
 //!
 //! Where tasks are kept is a [`Backend`]: one file each (`cpuset_v1`, `affinity`). To add one, implement the
 //! trait in a file of its own and name it in [`backend`]; everything else (interrupts, knobs, order,

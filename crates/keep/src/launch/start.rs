@@ -46,9 +46,9 @@ pub struct Started {
     pub child: ChildId,
     /// What it wanted and could not have; empty where the spec requires everything.
     pub shortfalls: Vec<Shortfall>,
-    /// The other end of its terminal, for [`Terminal::Pty`].
+    /// The other end of its terminal, for [`Terminal::Pty`](super::Terminal::Pty).
     pub pty: Option<OwnedFd>,
-    /// The reading ends of its output and error, for [`Terminal::Pipes`].
+    /// The reading ends of its output and error, for [`Terminal::Pipes`](super::Terminal::Pipes).
     pub pipes: Option<[OwnedFd; 2]>,
 }
 
