@@ -347,6 +347,16 @@ fn a_shield_that_stands_is_not_made_over() {
 }
 
 #[test]
+fn a_shield_of_another_run_directory_is_left_alone() {
+    let (machine, dir, other) = (boot("6.12.1", V1), Dir::new(), Dir::new());
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    let calls = machine.0.borrow().calls();
+    let error = apply(&machine, &want("2"), &other.0).unwrap_err();
+    assert!(error.to_string().starts_with("/cg/tahti.housekeeping is there, but no journal of it"), "{error}");
+    assert_eq!(machine.0.borrow().calls(), calls);
+}
+
+#[test]
 fn without_room_for_the_journal_nothing_is_written() {
     let machine = boot("6.12.1", V1);
     let file = std::env::temp_dir().join(format!("tahti-no-dir-{}", std::process::id()));

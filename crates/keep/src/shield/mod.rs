@@ -142,6 +142,15 @@ pub enum Error {
     /// Another shield stands.
     #[error("a shield on CPUs {0} (profile {1}) stands already: release it first (tahti shield release)")]
     Other(Box<base::CpuSet>, Profile),
+    /// Another tahti's shield stands, one that this one has no journal of.
+    #[error(
+        "{dir} is there, but no journal of it: release it where it was made (TAHTI_RUN names its journal's \
+             directory), or move its tasks out and remove it; nothing was changed"
+    )]
+    Foreign {
+        /// Its cpuset.
+        dir: String,
+    },
     /// A value changed between plan and write; what had been done was put back.
     #[error(
         "{label} changed while the shield was applied: expected {expected}, found {found}; everything was put back"
@@ -227,6 +236,9 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
         },
     };
     journal.want = want.clone();
+    if journal.rounds.is_empty() {
+        check_unowned(&snapshot)?;
+    }
     let (mut rounds, mut writes) = (0, 0);
     loop {
         let plan = match plan::plan(&snapshot, want) {
@@ -304,6 +316,7 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
     journal.state = State::Releasing;
     journal.save(dir)?;
     let steps = journal.steps();
+    retell_irqbalance(machine, &steps);
     let mut released = Released { want: Some(journal.want.clone()), ..Released::default() };
     let mut idle = 0;
     for _ in 0..ROUNDS_MAX {
@@ -351,6 +364,25 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
     journal.refused.clone_from(&released.refused);
     journal.save(dir)?;
     Ok(released)
+}
+
+/// irqbalance obeys late: what looks as before may be about to become ours. So it is told in any case; whether
+/// it obeyed is seen by looking, as with everything else.
+fn retell_irqbalance(machine: &mut dyn Machine, steps: &[Step]) {
+    if let Some(step) = steps.iter().find(|step| step.target == Target::Irqbalance) {
+        let back = Step { from: step.to.clone(), to: step.from.clone(), ..step.clone() };
+        // A failure here shows as a value that did not go back.
+        let _ = machine.write(&back);
+    }
+}
+
+/// Without a journal, our cpusets are somebody else's: another tahti's with another run directory.
+fn check_unowned(snapshot: &Snapshot) -> Result<(), Error> {
+    let mut dirs = plan::backend(snapshot).own_dirs(snapshot).into_iter();
+    match dirs.find(|dir| snapshot.dirs.contains(dir)) {
+        Some(dir) => Err(Error::Foreign { dir }),
+        None => Ok(()),
+    }
 }
 
 fn fresh(snapshot: &Snapshot, want: &Want) -> Journal {
