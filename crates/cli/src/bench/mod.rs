@@ -1,6 +1,7 @@
 //! `tahti bench`: measurements, one file each.
 
 mod runaway;
+mod shield;
 
 use std::process::ExitCode;
 
@@ -14,10 +15,12 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     Runaway(runaway::Args),
+    Shield(shield::Args),
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     match args.what {
         What::Runaway(args) => runaway::run(args),
+        What::Shield(args) => shield::run(&args),
     }
 }

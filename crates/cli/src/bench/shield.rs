@@ -1,0 +1,187 @@
+//! `tahti bench shield`: applying and releasing a shield, beside a bare C loop that makes the same writes.
+
+use base::CpuSet;
+use host::plan::{self, Plan, Step, Want};
+use host::snapshot::{Cgroup, Snapshot, Target, Value};
+use keep::shield::machine::{Machine, RealMachine};
+use keep::{RunDir, shield};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+use sys::root::RootDir;
+
+/// The loop, compiled here.
+const SOURCE: &str = include_str!("shield_loop.c");
+
+/// Apply and release a shield, beside a bare C loop that makes the same writes
+///
+/// Changes the machine and gives it back each time. Processes to spare: --spare or TAHTI_SPARE.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The CPUs to shield
+    #[arg(long, value_name = "LIST")]
+    cpus: CpuSet,
+    /// How often each is measured; the medians are compared
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Processes that must not be touched, nor their descendants
+    #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
+    spare: Vec<i32>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured, in microseconds.
+#[derive(Serialize)]
+struct Report {
+    writes: usize,
+    rounds: usize,
+    apply_us: f64,
+    apply_loop_us: f64,
+    release_us: f64,
+    release_loop_us: f64,
+    ratio: f64,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match measure(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tahti: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &Args) -> Result<(), String> {
+    let (root, scratch) = (RootDir::machine(), Scratch::new()?);
+    let program = compile(&scratch.0)?;
+    let dir = RunDir::at(scratch.0.join("run"));
+    let want = Want { cpus: args.cpus, spare: args.spare.clone(), own: shield::own_processes(), ..Want::default() };
+    let (mut ours, mut bare) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    let mut writes = 0;
+    for _ in 0..args.rounds.max(1) {
+        let snapshot = RealMachine::new(root.clone()).snapshot(&want.cpus).map_err(|error| error.to_string())?;
+        let plan = plan::plan(&snapshot, &want).map_err(|error| error.to_string())?;
+        let (script, steps) = script(&snapshot, &plan);
+        writes = steps;
+        let [there, back] = bare_loop(&program, &script)?;
+        bare[0].push(there);
+        bare[1].push(back);
+        let start = Instant::now();
+        shield::apply(&root, &want, &dir).map_err(|error| error.to_string())?;
+        ours[0].push(start.elapsed().as_nanos() as f64 / 1e3);
+        let start = Instant::now();
+        let released = shield::release(&root, &dir, true).map_err(|error| error.to_string())?;
+        ours[1].push(start.elapsed().as_nanos() as f64 / 1e3);
+        if !released.is_whole() {
+            return Err("not everything went back: see tahti shield release".to_owned());
+        }
+    }
+    let [apply_us, release_us] = ours.map(median);
+    let [apply_loop_us, release_loop_us] = bare.map(median);
+    let ratio = (apply_us + release_us) / (apply_loop_us + release_loop_us);
+    let report = Report { writes, rounds: args.rounds, apply_us, apply_loop_us, release_us, release_loop_us, ratio };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?);
+        return Ok(());
+    }
+    println!("Shield of CPUs {}: {} writes, medians of {} rounds", args.cpus, writes, args.rounds);
+    println!("{:<9} {:>12} {:>12} {:>8}", "", "tahti us", "C loop us", "ratio");
+    for (name, ours, bare) in [("apply", apply_us, apply_loop_us), ("release", release_us, release_loop_us)] {
+        println!("{name:<9} {ours:>12.0} {bare:>12.0} {:>8.2}", ours / bare);
+    }
+    println!("{:<9} {:>12.0} {:>12.0} {ratio:>8.2}", "both", apply_us + release_us, apply_loop_us + release_loop_us);
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A directory that goes when the measurement ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("tahti-bench-shield-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn compile(scratch: &Path) -> Result<PathBuf, String> {
+    let (source, program) = (scratch.join("loop.c"), scratch.join("loop"));
+    std::fs::write(&source, SOURCE).map_err(|error| format!("{}: {error}", source.display()))?;
+    let status = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(&source).status();
+    match status {
+        Ok(status) if status.success() => Ok(program),
+        Ok(status) => Err(format!("cc ended with {status}")),
+        Err(error) => Err(format!("this measurement needs a C compiler (cc): {error}")),
+    }
+}
+
+/// The writes of a plan and of its way back, a line each, and how many there are one way.
+fn script(snapshot: &Snapshot, plan: &Plan) -> (String, usize) {
+    let (mut script, mut count) = (String::new(), 0);
+    for step in &plan.steps {
+        count += usize::from(line(snapshot, step, &mut script));
+    }
+    script.push_str("-\n");
+    for step in &plan::revert(plan).steps {
+        line(snapshot, step, &mut script);
+    }
+    (script, count)
+}
+
+/// Adds the step's line; says whether it has one.
+fn line(snapshot: &Snapshot, step: &Step, script: &mut String) -> bool {
+    let written = match (&step.target, &step.to) {
+        (Target::Dir { path }, Value::Present) => writeln!(script, "m {path}"),
+        (Target::Dir { path }, _) => writeln!(script, "r {path}"),
+        (Target::File { path, form }, to) => match form.write(to) {
+            Some(text) => writeln!(script, "w {path}\t{}", text.trim_end()),
+            None => return false,
+        },
+        (Target::Irq { key }, Value::Cpus(cpus)) => {
+            writeln!(script, "w /proc/irq/{}/smp_affinity_list\t{cpus}", snapshot.irqs[key].number)
+        }
+        (Target::Task { key }, Value::Place(place)) => match (&snapshot.cgroup, &place.cpuset) {
+            (Cgroup::V1 { mount }, Some(cpuset)) => {
+                let cpuset = if cpuset == "/" { "" } else { cpuset };
+                writeln!(script, "w {mount}{cpuset}/tasks\t{}", key.tid)
+            }
+            _ => return false,
+        },
+        _ => return false,
+    };
+    written.is_ok()
+}
+
+/// Microseconds there and back.
+fn bare_loop(program: &Path, script: &str) -> Result<[f64; 2], String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", program.display());
+    let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(script.as_bytes()).map_err(failed)?;
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut times = text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+    match (times.next(), times.next()) {
+        (Some(there), Some(back)) => Ok([there / 1e3, back / 1e3]),
+        _ => Err(format!("{} printed {text:?}", program.display())),
+    }
+}
