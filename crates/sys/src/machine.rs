@@ -181,7 +181,12 @@ fn read_tasks(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {
             } else {
                 root.read(&format!("{folder}/stat")).ok().and_then(|text| Stat::parse(&text))
             };
-            let status = root.read(&format!("{folder}/status")).ok().and_then(|text| status::cpus_allowed(&text).ok());
+            // One call instead of a file that takes the kernel longer to write than all the rest.
+            let status = if root.is_machine() {
+                root.affinity(tid).ok()
+            } else {
+                root.read(&format!("{folder}/status")).ok().and_then(|text| status::cpus_allowed(&text).ok())
+            };
             let (Some(stat), Some(allowed)) = (stat, status) else { continue };
             if stat.is_dead() {
                 continue;

@@ -48,10 +48,8 @@ pub struct Journal {
 pub enum State {
     /// Being made; if nobody is making it, it was interrupted.
     Applying,
-    /// It stands.
+    /// It stands, or is being given up: then it stands in part, and applying or releasing goes on from there.
     Applied,
-    /// Being given up.
-    Releasing,
     /// Given up, but for values that somebody else had changed, or that would not go back.
     Left,
 }

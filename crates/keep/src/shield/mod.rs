@@ -15,7 +15,7 @@ pub mod watch;
 use crate::RunDir;
 use executor::{Stopped, execute};
 use host::plan::{self, Drift, Kept, Note, PlanErrors, Profile, Step, Want};
-use host::snapshot::{Cgroup, Snapshot, Target};
+use host::snapshot::{Cgroup, Snapshot, Target, Value};
 use journal::{Found, Journal, Refused, State};
 use machine::{Machine, RealMachine};
 use serde::{Deserialize, Serialize};
@@ -224,7 +224,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
             State::Applied if journal.want.cpus == want.cpus && journal.want.profile == want.profile => *journal,
             State::Applied => return Err(Error::Other(Box::new(journal.want.cpus), journal.want.profile)),
             State::Left => Journal { rounds: journal.rounds, ..fresh(&snapshot, want) },
-            State::Applying | State::Releasing => {
+            State::Applying => {
                 found = Some("an interrupted shield was found and put back first".to_owned());
                 give_back(machine, dir, *journal, false)?;
                 snapshot = machine.snapshot(&want.cpus)?;
@@ -313,8 +313,6 @@ pub fn release_on(machine: &mut dyn Machine, dir: &RunDir, force: bool) -> Resul
 
 /// Puts everything back that the journal says, as far as it is ours; what is left stays in the journal.
 fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, force: bool) -> Result<Released, Error> {
-    journal.state = State::Releasing;
-    journal.save(dir)?;
     let steps = journal.steps();
     retell_irqbalance(machine, &steps);
     let mut released = Released { want: Some(journal.want.clone()), ..Released::default() };
@@ -329,17 +327,26 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
         }
         // On the way back nothing stops: what will not go now is tried again, and reported in the end.
         let mut refused = Vec::new();
-        let mut writes = 0;
+        let (mut writes, mut settled) = (0, true);
         for step in &way.plan.steps {
             let outcome = execute(machine, std::slice::from_ref(step));
             writes += outcome.writes;
             refused.extend(outcome.refused);
+            settled &= outcome.stopped.is_none();
             if let Some(Stopped::Refused(why)) = outcome.stopped {
                 refused.push(why);
             }
         }
         released.writes += writes;
         released.refused = refused;
+        // Cpusets that could be removed held nobody any more, so looking at what was written is enough.
+        // Unless somebody else's cpuset grew again, which before Linux 6.2 changes the masks of its tasks.
+        let grew = |step: &Step| matches!(&step.target, Target::File { path, .. } if path.ends_with("/cpuset.cpus"));
+        let steps = &way.plan.steps;
+        settled &= released.refused.is_empty() && !steps.iter().any(grew);
+        if settled && steps.iter().all(|step| stands(machine, step)) {
+            break;
+        }
         idle = if writes == 0 { idle + 1 } else { 0 };
         if idle == 3 {
             break;
@@ -364,6 +371,11 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
     journal.refused.clone_from(&released.refused);
     journal.save(dir)?;
     Ok(released)
+}
+
+/// Whether a step's value stands, or its target has gone.
+fn stands(machine: &mut dyn Machine, step: &Step) -> bool {
+    machine.read(&step.target).is_ok_and(|found| found.agrees(&step.to) || found == Value::Absent)
 }
 
 /// irqbalance obeys late: what looks as before may be about to become ours. So it is told in any case; whether
