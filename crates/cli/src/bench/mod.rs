@@ -1,26 +1,49 @@
-//! `tahti bench`: measurements, one file each.
+//! `tahti bench`: every measurement, one file each; a line in [`What`] and one in `run` make it known.
 
+mod classes;
+mod cyclictest;
+mod fingerprint;
+mod measure;
 mod runaway;
 mod shield;
+mod vxworks;
+mod wakeup;
 
+use clap::Subcommand;
 use std::process::ExitCode;
 
-/// Measure this machine
+/// Measure this machine, beside the published figures of others
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
 }
 
-#[derive(clap::Subcommand)]
+#[derive(Subcommand)]
 enum What {
+    Classes(classes::Args),
     Runaway(runaway::Args),
     Shield(shield::Args),
+    Wakeup(wakeup::Args),
+    /// The loop that `wakeup` measures, in a process of its own
+    #[command(hide = true)]
+    Loop(measure::LoopArgs),
+    /// The endless loops of `classes`
+    #[command(hide = true)]
+    Spin(classes::SpinArgs),
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    match args.what {
-        What::Runaway(args) => runaway::run(args),
-        What::Shield(args) => shield::run(&args),
+    let result = match args.what {
+        What::Classes(args) => classes::run(&args),
+        What::Runaway(args) => return runaway::run(args),
+        What::Shield(args) => return shield::run(&args),
+        What::Wakeup(args) => wakeup::run(&args),
+        What::Loop(args) => measure::run_loop(&args),
+        What::Spin(args) => classes::spin(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
     }
 }

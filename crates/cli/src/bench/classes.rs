@@ -1,0 +1,334 @@
+//! `tahti bench classes`: what time-sharing and real-time loops get of the machine (S1.1 to S1.3), scaled from the
+//! published four processors to this machine's number.
+
+use super::fingerprint::Fingerprint;
+use crate::looprun::END_SIGNALS;
+use base::{CpuId, CpuSet, DurNs, Policy, Priority};
+use serde_json::json;
+use std::process::{Child, Command, Stdio};
+use sys::clock::{mono_now, sleep_until};
+use sys::root::RootDir;
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+use sys::signal::SignalFd;
+
+/// Shares of the machine that endless loops get, by class and binding
+///
+/// Each loop is a process (or a thread) that never gives its CPU up. Real-time loops run for less than a second,
+/// with real-time throttling as it is. Real-time loops on every CPU stop everything else meanwhile: they are left
+/// out unless --every-cpu is given.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How long each time-sharing row is measured
+    #[arg(long = "for", value_name = "TIME", default_value = "2s")]
+    for_: DurNs,
+    /// Also run real-time loops on every CPU, for half a second
+    #[arg(long)]
+    every_cpu: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One endless loop: what the others are started as.
+#[derive(clap::Args)]
+pub(crate) struct SpinArgs {
+    #[arg(long)]
+    threads: usize,
+    #[arg(long)]
+    cpus: CpuSet,
+    #[arg(long)]
+    class: Policy,
+    #[arg(long = "for")]
+    for_: DurNs,
+}
+
+/// Real-time loops of a row run for so long: less than the second over which the kernel throttles.
+const RT_SPAN: DurNs = DurNs::from_ms(700);
+const RT_EVERY_CPU_SPAN: DurNs = DurNs::from_ms(500);
+/// From starting the loops to the first look at what they used.
+const SETTLE: DurNs = DurNs::from_ms(150);
+const FIFO: Policy = Policy::Fifo(Priority(10));
+
+/// Processes alike.
+struct Group {
+    name: &'static str,
+    processes: usize,
+    threads: usize,
+    cpus: CpuSet,
+    class: Policy,
+}
+
+struct Row {
+    seed: &'static str,
+    what: String,
+    groups: Vec<Group>,
+    published: &'static str,
+    span: DurNs,
+}
+
+/// What a row's groups got, in percent of the machine.
+struct Found {
+    shares: Vec<(&'static str, Vec<f64>)>,
+    /// What everybody else used meanwhile.
+    others: f64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    if args.for_ < DurNs::from_ms(500) || args.for_ > DurNs::from_secs(60) {
+        return Err(format!("--for {}: expected 500ms to 60s", args.for_));
+    }
+    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    if online.count() < 2 {
+        return Err("this needs two CPUs at least".into());
+    }
+    let (rows, left_out) = rows(&online, args);
+    let mut results = Vec::new();
+    for row in rows {
+        let found = measure(&row, &online)?;
+        results.push((row, found));
+        if signals.read().map_err(|error| error.to_string())?.is_some() {
+            return Err("interrupted".into());
+        }
+    }
+    let fingerprint = Fingerprint::take();
+    if args.json {
+        let rows: Vec<_> = results.iter().map(|(row, found)| as_json(row, found)).collect();
+        let report = json!({ "measurement": "classes", "machine": fingerprint, "rows": rows, "left_out": left_out });
+        println!("{}", serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?);
+        return Ok(());
+    }
+    fingerprint.lines().iter().for_each(|line| println!("{line}"));
+    println!("shares in percent of the machine ({} CPUs); published: Solaris 10, 4 processors, 2013\n", online.count());
+    for (row, found) in &results {
+        println!("{} {}", row.seed, row.what);
+        for (name, shares) in &found.shares {
+            let each = shares.iter().map(|share| format!("{share:.1}")).collect::<Vec<_>>().join(" ");
+            println!("     {name:<22} {each}   (sum {:.1})", shares.iter().sum::<f64>());
+        }
+        println!("     {:<22} {:.1}", "everybody else", found.others);
+        println!("     published: {}", row.published);
+    }
+    left_out.iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
+
+/// The seed's experiments with `n` for its four processors.
+fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
+    let n = online.count();
+    let last: CpuId = online.iter().last().unwrap_or_default();
+    let (one, set) = (CpuSet::single(last), online.minus(&CpuSet::single(online.lowest().unwrap_or_default())));
+    let group = |name, processes, threads, cpus: &CpuSet, class| Group { name, processes, threads, cpus: *cpus, class };
+    let free = |processes| group("time sharing", processes, 1, online, Policy::OTHER);
+    let row = |seed, what: String, groups, published| Row { seed, what, groups, published, span: args.for_ };
+    let short = |row: Row, span| Row { span, ..row };
+    let mut left_out = Vec::new();
+    let mut rows = vec![
+        row("S1.1", "1 time-sharing loop".into(), vec![free(1)], "25 % of the machine"),
+        row("S1.1", format!("{n} time-sharing loops"), vec![free(n)], "4 loops: one of them in the run queue"),
+        row(
+            "S1.1",
+            format!("{} time-sharing loops", n + 1),
+            vec![free(n + 1)],
+            "5 loops: 20 % each, two in the run queue",
+        ),
+        short(
+            row(
+                "S1.1",
+                format!("{} real-time loop(s), one CPU left", n - 1),
+                vec![group("real time", n - 1, 1, &set, FIFO)],
+                "3 loops: the machine stays usable",
+            ),
+            RT_SPAN,
+        ),
+    ];
+    let every = row(
+        "S1.1",
+        format!("{n} real-time loops, on every CPU"),
+        vec![group("real time", n, 1, online, FIFO)],
+        "4 loops: the machine hangs",
+    );
+    match args.every_cpu {
+        true => rows.push(short(every, RT_EVERY_CPU_SPAN)),
+        false => left_out.push(format!("left out: {} (would stop everything else meanwhile; --every-cpu)", every.what)),
+    }
+    rows.push(row(
+        "S1.2",
+        format!("{} time-sharing loops and one bound to CPU {last}", n + 1),
+        vec![free(n + 1), group("bound time sharing", 1, 1, &one, Policy::OTHER)],
+        "5 free: about 18 % each, the bound one about 14 %",
+    ));
+    rows.push(short(
+        row(
+            "S1.2",
+            format!("{} time-sharing loops, a time-sharing and a real-time one bound to CPU {last}", n + 1),
+            vec![
+                free(n + 1),
+                group("bound time sharing", 1, 1, &one, Policy::OTHER),
+                group("bound real time", 1, 1, &one, FIFO),
+            ],
+            "real time 25 % (its whole processor), bound time sharing 0 %",
+        ),
+        RT_SPAN,
+    ));
+    for processes in [n - 1, n] {
+        rows.push(row(
+            "S1.3",
+            format!("{processes} process(es) in a set of {} CPU(s)", n - 1),
+            vec![group("in the set", processes, 1, &set, Policy::OTHER)],
+            "3 or 4 processes in a set of 3: 75 % in total",
+        ));
+    }
+    for threads in [n - 1, n] {
+        rows.push(row(
+            "S1.3",
+            format!("1 process of {threads} thread(s) in a set of {} CPU(s)", n - 1),
+            vec![group("in the set", 1, threads, &set, Policy::OTHER)],
+            "3 or 4 threads in a set of 3: 75 % in total, the fourth queued",
+        ));
+    }
+    (rows, left_out)
+}
+
+/// Loops, ended on drop.
+struct Spinners(Vec<Child>);
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It ends by itself, too.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn measure(row: &Row, online: &CpuSet) -> Result<Found, String> {
+    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+    let mut spinners = Spinners(Vec::new());
+    for group in &row.groups {
+        for _ in 0..group.processes {
+            let mut command = Command::new(&program);
+            command.args(["bench", "spin", "--threads", &group.threads.to_string()]);
+            command.args([format!("--cpus={}", group.cpus), format!("--class={}", group.class)]);
+            command.arg(format!("--for={}", DurNs(row.span.0 + SETTLE.0)));
+            let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+            spinners.0.push(child.map_err(|error| format!("endless loop: {error}"))?);
+        }
+    }
+    sleep_until(mono_now() + SETTLE);
+    let used = |child: &Child| process_time(child.id());
+    let look = || -> Result<_, String> {
+        let each = spinners.0.iter().map(used).collect::<Result<Vec<_>, _>>()?;
+        Ok((mono_now(), each, busy(online)?))
+    };
+    let before = look()?;
+    // The last look must come before the loops end.
+    sleep_until(before.0 + DurNs(row.span.0 - SETTLE.0));
+    let after = look()?;
+    let machine = (after.0 - before.0).0 as f64 * online.count() as f64;
+    let percent = |ns: u64| ns as f64 * 100.0 / machine;
+    let mut each = before.1.iter().zip(&after.1).map(|(was, is)| percent(is.saturating_sub(*was)));
+    let shares: Vec<_> =
+        row.groups.iter().map(|group| (group.name, each.by_ref().take(group.processes).collect::<Vec<_>>())).collect();
+    let ours: f64 = shares.iter().flat_map(|(_, shares)| shares).sum();
+    let others = (percent(after.2.saturating_sub(before.2)) - ours).max(0.0);
+    Ok(Found { shares, others })
+}
+
+/// Processor time of all threads of a process, in nanoseconds.
+fn process_time(pid: u32) -> Result<u64, String> {
+    let root = RootDir::machine();
+    let tasks = format!("/proc/{pid}/task");
+    let mut sum = 0;
+    for tid in root.list(&tasks).map_err(|error| error.to_string())? {
+        let file = format!("{tasks}/{tid}/schedstat");
+        let text = root.read(&file).map_err(|error| error.to_string())?;
+        let first = text.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+        sum += first.ok_or_else(|| format!("{file}: expected three numbers, found {text:?}"))?;
+    }
+    Ok(sum)
+}
+
+/// Time that these CPUs were not idle, in nanoseconds; the kernel counts it in ticks of 10 ms.
+fn busy(cpus: &CpuSet) -> Result<u64, String> {
+    let text = RootDir::machine().read("/proc/stat").map_err(|error| error.to_string())?;
+    Ok(busy_ticks(&text, cpus) * 10_000_000)
+}
+
+fn busy_ticks(text: &str, cpus: &CpuSet) -> u64 {
+    let line = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let cpu: CpuId = words.next()?.strip_prefix("cpu")?.parse().ok()?;
+        let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
+        // user nice system idle iowait irq softirq steal
+        (cpus.contains(cpu) && ticks.len() == 8).then(|| ticks.iter().sum::<u64>() - ticks[3] - ticks[4])
+    };
+    text.lines().filter_map(line).sum()
+}
+
+fn as_json(row: &Row, found: &Found) -> serde_json::Value {
+    let shares = found.shares.iter().map(|(name, shares)| json!({ "name": name, "percent": shares }));
+    json!({
+        "seed": row.seed,
+        "what": row.what,
+        "groups": shares.collect::<Vec<_>>(),
+        "everybody_else_percent": found.others,
+        "published": row.published,
+    })
+}
+
+/// The endless loop itself.
+pub(crate) fn spin(args: &SpinArgs) -> Result<(), String> {
+    if args.class.is_real_time() && args.for_ > DurNs::from_secs(1) {
+        return Err(format!("--for {}: expected at most 1s for a real-time loop", args.for_));
+    }
+    let end = mono_now() + args.for_;
+    set_affinity(0, &args.cpus).map_err(|error| error.to_string())?;
+    // Set in each thread: the first one ends the others when it ends.
+    let run = move |class: Policy| -> sys::Result<()> {
+        set_scheduling(0, Scheduling { policy: class, reset_on_fork: false })?;
+        let mut value = 1u64;
+        while mono_now() < end {
+            for _ in 0..10_000 {
+                value = std::hint::black_box(value.wrapping_mul(3).wrapping_add(1));
+            }
+        }
+        Ok(())
+    };
+    let class = args.class;
+    let threads: Vec<_> = (1..args.threads).map(|_| std::thread::spawn(move || run(class))).collect();
+    let mut result = run(class);
+    for thread in threads {
+        result = result.and(thread.join().unwrap_or(Ok(())));
+    }
+    result.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rows_scale_with_the_machine_and_never_fill_it_with_real_time_loops_unasked() {
+        for cpus in [2, 4, 64] {
+            let online = CpuSet::first(cpus);
+            let args = Args { for_: DurNs::from_secs(2), every_cpu: false, json: false };
+            let (rows, left_out) = rows(&online, &args);
+            assert_eq!(left_out.len(), 1);
+            for row in &rows {
+                let real_time = row.groups.iter().filter(|group| group.class.is_real_time());
+                let taken = real_time.clone().fold(CpuSet::EMPTY, |taken, group| taken.or(&group.cpus));
+                assert!(taken != online, "{}: leaves a CPU", row.what);
+                assert!(real_time.count() == 0 || row.span < DurNs::from_secs(1), "{}", row.what);
+            }
+        }
+    }
+
+    #[test]
+    fn busy_time_is_all_but_idle_and_waiting_for_disks() {
+        let text = "cpu 9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 100 100 4 5 6 7 8\ncpu1 10 0 0 5 5 0 0 0 0 0\n";
+        assert_eq!(busy_ticks(text, &CpuSet::first(2)), 31);
+        assert_eq!(busy_ticks(text, &CpuSet::single(1)), 10);
+    }
+}

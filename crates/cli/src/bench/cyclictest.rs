@@ -1,0 +1,88 @@
+//! The real `cyclictest` (rt-tests) on the same CPU, at the same priority: what ours is compared with.
+
+use super::measure::{Gate, Where};
+use base::{DurNs, Histogram, Policy};
+use std::process::Command;
+
+/// Buckets of 1 us; what lies beyond is in its overflow.
+const BUCKETS_US: u32 = 50_000;
+
+/// Says why it cannot be used, if so.
+pub(crate) fn probe() -> Result<(), String> {
+    match Command::new("cyclictest").arg("--help").output() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("cyclictest not run ({error}): install rt-tests for the comparison")),
+    }
+}
+
+/// What `cyclictest` found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    /// In whole microseconds, rounded down by it.
+    pub(crate) hist: Histogram,
+    /// Its own maximum, in microseconds; that of its histogram ends where that ends.
+    pub(crate) max_us: u64,
+}
+
+/// One run of it.
+pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, span: DurNs) -> Result<Found, String> {
+    let (class, priority) = match policy {
+        Policy::Fifo(priority) => ("fifo", priority.0),
+        Policy::Rr(priority) => ("rr", priority.0),
+        _ => ("other", 0),
+    };
+    // Ends by the number of cycles: its -D knows whole seconds only.
+    let cycles = (span.0 / period.0).max(1);
+    let words = [
+        format!("-i{}", period.0 / 1000),
+        format!("-l{cycles}"),
+        format!("-a{}", place.cpu),
+        format!("-h{BUCKETS_US}"),
+        format!("--policy={class}"),
+    ];
+    let mut command = vec!["cyclictest".to_owned(), "-q".into(), "-m".into(), "-t1".into()];
+    command.extend(words);
+    if priority > 0 {
+        command.push(format!("-p{priority}"));
+    }
+    let output = Gate::start(&command, place, None)?.output()?;
+    parse(&output).ok_or_else(|| format!("`{}`: its output is not understood:\n{output}", command.join(" ")))
+}
+
+/// Reads the output of `cyclictest -q -h N`.
+fn parse(output: &str) -> Option<Found> {
+    let mut hist = Histogram::new();
+    let mut max_us = None;
+    let mut overflow = None;
+    for line in output.lines() {
+        let after = |head: &str| line.strip_prefix(head).and_then(|rest| rest.trim().parse::<u64>().ok());
+        max_us = max_us.or(after("# Max Latencies:"));
+        overflow = overflow.or(after("# Histogram Overflows:"));
+        if !line.starts_with('#')
+            && let Some((us, count)) = line.split_once(' ')
+            && let (Ok(us), Ok(count)) = (us.parse::<i64>(), count.trim().parse::<u64>())
+        {
+            (0..count).for_each(|_| hist.record(DurNs::from_us(us)));
+        }
+    }
+    let max_us = max_us?;
+    // Each of these was longer than the last bucket; how long is known of the longest only, so all count as that.
+    (0..overflow?).for_each(|_| hist.record(DurNs::from_us(max_us as i64)));
+    Some(Found { hist, max_us })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_histogram_of_cyclictest_is_read_with_its_overflow() {
+        let output = "# /dev/cpu_dma_latency set to 0us\n# Histogram\n000000 000000\n000004 000003\n000019 000001\n\
+                      # Total: 000000004\n# Min Latencies: 00004\n# Avg Latencies: 00007\n# Max Latencies: 03115\n\
+                      # Histogram Overflows: 00002\n# Histogram Overflow at cycle number:\n# Thread 0: 00000 # 00970 others\n";
+        let found = parse(output).unwrap();
+        assert_eq!((found.hist.count(), found.max_us), (6, 3115));
+        assert_eq!((found.hist.min(), found.hist.max()), (Some(DurNs::from_us(4)), Some(DurNs::from_us(3115))));
+        assert_eq!(parse("WARN: stat /dev/cpu_dma_latency failed\n"), None);
+    }
+}

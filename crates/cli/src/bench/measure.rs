@@ -1,0 +1,188 @@
+//! One loop in a process of its own, so that what is measured is the loop and not the measurer.
+
+use crate::looprun::{self, WaitArg, wait_word};
+use base::{CpuId, DurNs, Histogram, Policy};
+use ring::{Counter, LoopPage, Wait};
+use rt::{Flow, LOOP_FD, LoopSpec, SharedPage};
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::process::{Child, Command, Stdio};
+use sys::root::RootDir;
+
+/// Where something is measured.
+pub(crate) struct Where {
+    pub(crate) cpu: CpuId,
+    /// Where a shield wants its tasks, if one stands.
+    pub(crate) place: Option<keep::shield::Place>,
+}
+
+/// The loop's own command line.
+#[derive(clap::Args)]
+pub(crate) struct LoopArgs {
+    #[arg(long)]
+    period: DurNs,
+    #[arg(long)]
+    wait: WaitArg,
+    #[arg(long)]
+    class: Policy,
+    #[arg(long)]
+    cpu: CpuId,
+    #[arg(long = "for")]
+    for_: DurNs,
+}
+
+/// A program that waits until it has been brought where it belongs, and then runs.
+pub(crate) struct Gate {
+    child: Child,
+    shown: String,
+}
+
+impl Gate {
+    /// Starts `command`; `page` is handed on to it.
+    pub(crate) fn start(command: &[String], place: &Where, page: Option<&SharedPage>) -> Result<Self, String> {
+        let shown = command.join(" ");
+        // The shell reads one line, then becomes the program: it is in its place before its first instruction.
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "read -r go && exec \"$0\" \"$@\""]).args(command);
+        let handed = match page {
+            Some(page) => {
+                let copy = rustix::io::dup(page.fd()).map_err(|error| format!("loop page: {error}"))?;
+                shell.env(LOOP_FD, copy.as_raw_fd().to_string());
+                Some(copy)
+            }
+            None => None,
+        };
+        let failed = |error: std::io::Error| format!("`{shown}` could not be started: {error}");
+        let child =
+            shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().map_err(failed)?;
+        drop(handed);
+        let pid = child.id() as i32;
+        let mut gate = Self { child, shown: shown.clone() };
+        if let Some(place) = &place.place {
+            place.enter(&RootDir::machine(), pid).map_err(|error| error.to_string())?;
+        }
+        let go = gate.child.stdin.take().map(|mut input| input.write_all(b"go\n"));
+        go.unwrap_or(Ok(())).map_err(failed)?;
+        Ok(gate)
+    }
+
+    /// Waits for its end.
+    pub(crate) fn output(mut self) -> Result<String, String> {
+        let failed = |error: std::io::Error| format!("`{}`: {error}", self.shown);
+        let mut text = String::new();
+        if let Some(mut out) = self.child.stdout.take() {
+            std::io::Read::read_to_string(&mut out, &mut text).map_err(failed)?;
+        }
+        let status = self.child.wait().map_err(failed)?;
+        if status.success() { Ok(text) } else { Err(format!("`{}` ended with {status}: {text}", self.shown)) }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // It has ended already unless something went wrong on the way.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What was found on a CPU, summed over several runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured {
+    pub(crate) wake: Histogram,
+    pub(crate) calm: Histogram,
+    pub(crate) compute: Histogram,
+    pub(crate) watched: u64,
+    pub(crate) set_apart: u64,
+    pub(crate) overruns: u64,
+    pub(crate) allocations: u64,
+    pub(crate) faults: u64,
+    pub(crate) involuntary: u64,
+    /// One text for each run with involuntary switches.
+    pub(crate) preempted: Vec<String>,
+    /// What a run could not have.
+    pub(crate) missing: Vec<String>,
+}
+
+impl Measured {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.wake.merge(&other.wake);
+        self.calm.merge(&other.calm);
+        self.compute.merge(&other.compute);
+        self.watched += other.watched;
+        self.set_apart += other.set_apart;
+        self.overruns += other.overruns;
+        self.allocations += other.allocations;
+        self.faults += other.faults;
+        self.involuntary += other.involuntary;
+        self.preempted.extend(other.preempted.iter().cloned());
+        for line in &other.missing {
+            if !self.missing.contains(line) {
+                self.missing.push(line.clone());
+            }
+        }
+    }
+
+    /// Part of the cycles that steal may have touched, in percent.
+    pub(crate) fn apart_percent(&self) -> f64 {
+        self.set_apart as f64 * 100.0 / self.watched.max(1) as f64
+    }
+
+    fn of(page: &LoopPage<'_>, output: &str) -> Self {
+        let count = |counter| page.counter(counter);
+        let involuntary = count(Counter::InvoluntarySwitches);
+        let naming = (count(Counter::Naming) == 0).then_some("tracefs not readable");
+        Self {
+            wake: page.wake(),
+            calm: page.calm(),
+            compute: page.compute(),
+            watched: count(Counter::Watched),
+            set_apart: count(Counter::SetApart),
+            overruns: count(Counter::Overruns),
+            allocations: count(Counter::Allocations) + count(Counter::Frees),
+            faults: count(Counter::MinorFaults) + count(Counter::MajorFaults),
+            involuntary,
+            preempted: (involuntary > 0).then(|| looprun::preemptions(page, naming)).into_iter().collect(),
+            missing: output.lines().map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// Runs one loop that does nothing but be there in time.
+pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, wait: Wait, span: DurNs) -> Result<Measured, String> {
+    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+    let page = SharedPage::own("bench").map_err(|error| error.to_string())?;
+    let words = [
+        program.display().to_string(),
+        "bench".into(),
+        "loop".into(),
+        format!("--period={period}"),
+        format!("--wait={}", wait_word(wait)),
+        format!("--class={policy}"),
+        format!("--cpu={}", place.cpu),
+        format!("--for={span}"),
+    ];
+    let output = Gate::start(&words, place, Some(&page))?.output()?;
+    Ok(Measured::of(&page.read(), &output))
+}
+
+/// The measured process itself.
+pub(crate) fn run_loop(args: &LoopArgs) -> Result<(), String> {
+    let page = SharedPage::from_env_or_own("bench").map_err(|error| error.to_string())?;
+    let spec = LoopSpec {
+        class: Some(args.class),
+        cpu: Some(args.cpu),
+        wait: args.wait.0,
+        ..LoopSpec::new("bench-loop", args.period)
+    };
+    let mut missing = Vec::new();
+    let body = |_: &rt::Pulse| Flow::Continue;
+    let tell = |armed: &rt::Rt<rt::Armed>| missing.extend(armed.missing().map(ToString::to_string));
+    let finished = looprun::run(spec, &page, Some(args.for_), body, tell, |_| {})?;
+    // A bare loop needs no pulse numbers that other machines share.
+    missing.retain(|line| !line.contains("TAI"));
+    missing.extend(finished.unnamed_because.map(|why| format!("preempting tasks not named: {why}")));
+    missing.extend(finished.no_steal_because.map(|why| format!("steal not watched: {why}")));
+    missing.iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
