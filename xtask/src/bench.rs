@@ -1,9 +1,95 @@
-//! `cargo xtask bench`: builds the release binary and runs its measurements.
+//! `cargo xtask bench`: builds the release binary and runs the measurements that docs/benchmarks.md names.
+//!
+//! A section of that page begins with `<!-- bench COMMAND -->` and ends with `<!-- /bench -->`; between them
+//! stands what `tahti bench COMMAND` printed.
 
-use crate::run::{Outcome, cargo, run};
+use crate::run::{Outcome, cargo, output, root, run};
+use std::fs;
+use std::process::Command;
 
-/// Passes everything on to `tahti bench`.
+const PAGE: &str = "docs/benchmarks.md";
+const HEAD: &str = "<!-- bench ";
+const TAIL: &str = "<!-- /bench -->";
+
+/// `[NAME...] [--write]`: the page's measurements, all or those named, printed or written into the page;
+/// `-- COMMAND`: any measurement.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
-    let words = ["run", "--release", "--quiet", "--", "bench"];
-    run(cargo(words).args(args))
+    let mut args = args.into_iter();
+    let page_args: Vec<String> = args.by_ref().take_while(|arg| arg != "--").collect();
+    let direct: Vec<String> = args.collect();
+    run(&mut cargo(["build", "--release", "--quiet", "--package", "cli"]))?;
+    if !direct.is_empty() {
+        return run(tahti().args(direct));
+    }
+    let (flags, names): (Vec<_>, Vec<_>) = page_args.into_iter().partition(|arg| arg.starts_with("--"));
+    let write = match flags.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--write"] => true,
+        _ => return Err(format!("unknown option {}: expected --write", flags.join(" "))),
+    };
+    peers();
+    let path = root().join(PAGE);
+    let mut text = fs::read_to_string(&path).map_err(|error| format!("{PAGE}: {error}"))?;
+    let mut measured = 0;
+    for command in commands(&text) {
+        let name = command.split(' ').next().unwrap_or_default();
+        if !names.is_empty() && !names.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        println!("\n== tahti bench {command}");
+        let printed = output(tahti().args(command.split(' ')))?;
+        print!("{printed}");
+        measured += 1;
+        if write {
+            text = replaced(&text, &command, &printed);
+            fs::write(&path, &text).map_err(|error| format!("{PAGE}: {error}"))?;
+        }
+    }
+    if measured == 0 {
+        let known = commands(&text).join("\n  ");
+        return Err(format!("no measurement of {PAGE} is called {}; it has\n  {known}", names.join(" ")));
+    }
+    Ok(())
+}
+
+fn tahti() -> Command {
+    let mut command = Command::new(root().join("target/release/tahti"));
+    command.arg("bench");
+    command
+}
+
+/// Gets what measurements compare with, where it can be had; they say themselves what is missing.
+fn peers() {
+    let missing = Command::new("cyclictest").arg("--help").output().is_err();
+    if missing && let Err(why) = run(Command::new("apt-get").args(["install", "--yes", "--quiet", "rt-tests"])) {
+        println!("rt-tests could not be installed ({why}): nothing will be compared with cyclictest");
+    }
+}
+
+/// The commands that the page names, in its order.
+fn commands(text: &str) -> Vec<String> {
+    let command = |line: &str| line.strip_prefix(HEAD)?.strip_suffix(" -->").map(str::to_owned);
+    text.lines().filter_map(command).collect()
+}
+
+/// The page with another text in the section of `command`.
+fn replaced(text: &str, command: &str, printed: &str) -> String {
+    let head = format!("{HEAD}{command} -->\n");
+    let Some((before, rest)) = text.split_once(&head) else { return text.to_owned() };
+    let Some((_, after)) = rest.split_once(TAIL) else { return text.to_owned() };
+    format!("{before}{head}```text\n$ tahti bench {command}\n{}\n```\n{TAIL}{after}", printed.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_replaced_and_the_rest_of_the_page_stays() {
+        let page = "# A\n<!-- bench x --a -->\nold\n<!-- /bench -->\nkept\n<!-- bench y -->\n<!-- /bench -->\n";
+        assert_eq!(commands(page), ["x --a", "y"]);
+        let expected = "# A\n<!-- bench x --a -->\n```text\n$ tahti bench x --a\nnew\n```\n<!-- /bench -->\nkept\n<!-- bench y -->\n<!-- /bench -->\n";
+        assert_eq!(replaced(page, "x --a", "new\n"), expected);
+        assert_eq!(replaced(page, "z", "new"), page);
+    }
 }

@@ -16,7 +16,8 @@ const HELP: &str = "usage: cargo xtask <command>
   test-vm [--list] [--only GUEST,...] [--test PART] [--run COMMAND]
                                      the tests that need other kernels, in QEMU guests
   tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies
-  bench [NAME...] [-- OPTIONS]       measures and prints the tables of docs/benchmarks.md
+  bench [NAME...] [--write]          measures what docs/benchmarks.md names; --write puts the figures there
+  bench -- COMMAND                   runs any `tahti bench COMMAND`
   fuzz [TARGET...] [--for SECONDS]   coverage-guided fuzzing (60 s each); needs a nightly toolchain
 ";
 

@@ -68,6 +68,6 @@ mod tests {
         let text = report(&hist);
         assert!(text.contains("1000       15.984        7.992"), "{text}");
         assert_eq!(text.lines().count(), 9 + BINS);
-        assert!(text.contains("    0.000 -     1.000         64   *******\n"), "{text}");
+        assert!(text.contains("    0.000 -     1.000         63   ******\n"), "{text}");
     }
 }
