@@ -101,7 +101,6 @@ fn main() -> ExitCode {
         sys::signal::end_at_closed_pipe();
     }
     match cli.command {
-        Command::Bench(args) => bench::run(args),
         Command::Caget(args) => catools::caget(args),
         Command::Cainfo(args) => catools::cainfo(args),
         Command::Camonitor(args) => catools::camonitor(args),
