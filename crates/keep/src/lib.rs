@@ -14,4 +14,5 @@ mod run_dir;
 pub mod shield;
 pub mod supervisor;
 pub mod threads;
+pub mod watchdog;
 pub use run_dir::RunDir;

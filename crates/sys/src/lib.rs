@@ -25,5 +25,6 @@ pub mod thread;
 pub mod tool;
 pub mod trace;
 pub mod tracefs;
+pub mod watchdog;
 
 pub use error::{Error, Result};
