@@ -33,7 +33,6 @@ pub(crate) fn apt() -> Command {
 }
 
 /// A Python environment of its own with these packages; returns its `bin` folder.
-#[allow(dead_code, reason = "stages that need it come with their crates")]
 pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let venv = folder().join(name);
     let marker = venv.join("tahti-installed");

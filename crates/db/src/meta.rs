@@ -47,6 +47,10 @@ impl Db {
             }
             FieldType::Enum => {
                 meta.labels = crate::rec::states(self, rec);
+                if self.common[rec as usize].kind() == Kind::Bo {
+                    // The one enumeration whose record answers with the range of its type.
+                    meta.control = Range { low: 0.0, high: 65_535.0 };
+                }
                 return meta;
             }
             FieldType::String | FieldType::Link => return meta,

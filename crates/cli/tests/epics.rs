@@ -1,0 +1,259 @@
+//! Our server and our tools beside EPICS' own: the same requests, the same words.
+//!
+//! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`, `usr/bin/caget`, …; `cargo xtask test epics` sets it up.
+//! Everything stays on loopback, each test on ports of its own.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DATABASE: &str = r#"
+record(ai, "$(P)ai") { field(VAL, "1.5") field(PREC, "3") field(EGU, "mm") field(HIHI, "10") field(HHSV, "MAJOR")
+    field(HOPR, "20") field(LOPR, "-20") field(PINI, "YES") field(DESC, "an input") }
+record(ao, "$(P)ao") { field(PREC, "1") field(DRVH, "100") field(DRVL, "-100") field(EGU, "V") }
+record(bo, "$(P)bo") { field(ZNAM, "off") field(ONAM, "on") field(OSV, "MINOR") }
+record(bi, "$(P)bi") { field(ZNAM, "closed") field(ONAM, "open") field(VAL, "1") field(PINI, "YES") }
+record(mbbo, "$(P)mbbo") { field(ZRST, "zero") field(ONST, "one") field(TWST, "two") field(ZRVL, "0")
+    field(ONVL, "1") field(TWVL, "2") }
+record(longout, "$(P)longout") { field(VAL, "42") field(EGU, "n") field(HOPR, "100") }
+record(longin, "$(P)longin") { field(VAL, "-7") field(LOLO, "-5") field(LLSV, "MAJOR") field(PINI, "YES") }
+record(stringout, "$(P)stringout") { field(VAL, "hello \"world\"") }
+record(calc, "$(P)calc") { field(CALC, "A/3") field(INPA, "1") field(PREC, "5") field(PINI, "YES") }
+"#;
+
+const NAMES: &[&str] = &["X:ai", "X:ao", "X:bo", "X:bi", "X:mbbo", "X:longout", "X:longin", "X:stringout", "X:calc"];
+
+fn epics() -> PathBuf {
+    std::env::var("TAHTI_EPICS").expect("TAHTI_EPICS is not set; run `cargo xtask test epics`").into()
+}
+
+/// A program of EPICS or of ours on a port of its own.
+fn program(ours: bool, name: &str, port: u16) -> Command {
+    let mut command = if ours {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+        command.arg(if name == "softIoc" { "ioc" } else { name });
+        command
+    } else {
+        let mut command = Command::new(epics().join("usr/bin").join(name));
+        command.env("LD_LIBRARY_PATH", epics().join("usr/lib"));
+        command
+    };
+    for (variable, value) in [
+        ("EPICS_CA_ADDR_LIST", "127.0.0.1"),
+        ("EPICS_CA_AUTO_ADDR_LIST", "NO"),
+        ("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1"),
+        ("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO"),
+        ("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1"),
+    ] {
+        command.env(variable, value);
+    }
+    command.env("EPICS_CA_SERVER_PORT", port.to_string()).env("EPICS_CA_REPEATER_PORT", (port + 1).to_string());
+    command.stdin(Stdio::null());
+    command
+}
+
+/// An IOC that ends with the test.
+struct Ioc {
+    child: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl Ioc {
+    fn start(ours: bool, port: u16) -> Self {
+        let folder = std::env::temp_dir().join(format!("tahti-epics-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("test.db");
+        std::fs::write(&file, DATABASE).unwrap();
+        let mut command = program(ours, "softIoc", port);
+        command.arg("-D").arg(epics().join("dbd/softIoc.dbd")).args(["-m", "P=X:", "-d"]).arg(&file);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        let ioc = Self { child, port, folder };
+        let patience = Instant::now() + Duration::from_secs(30);
+        while !ioc.run(false, "caget", &["-w", "1", "X:ai"]).contains("X:ai   ") {
+            assert!(Instant::now() < patience, "the IOC on port {port} does not answer");
+        }
+        ioc
+    }
+
+    /// What a tool prints, errors last; times and places replaced.
+    fn run(&self, ours: bool, tool: &str, args: &[&str]) -> String {
+        let output = program(ours, tool, self.port).args(args).output().unwrap();
+        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
+        normal(&text, self.port)
+    }
+}
+
+impl Drop for Ioc {
+    fn drop(&mut self) {
+        // Both end at "exit" on standard input; whoever does not is killed by its own handle.
+        if let Some(mut stdin) = self.child.stdin.take() {
+            let _ = stdin.write_all(b"exit\n");
+        }
+        let patience = Instant::now() + Duration::from_secs(5);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Dates and times become TIME, the port PORT; colours go.
+fn normal(text: &str, port: u16) -> String {
+    let mut out = String::new();
+    let text = text.replace(&format!(":{port}"), ":PORT").replace("\x1b[31;1m", "").replace("\x1b[0m", "");
+    // What EPICS says of any list that names loopback, and the places in its source of its exceptions.
+    let chatter = ["Warning: Duplicate EPICS CA Address", "    Source File: ", "    Current Time: ", "    Context: "];
+    let lines = text.split_inclusive('\n').filter(|line| !chatter.iter().any(|start| line.starts_with(start)));
+    for word in lines.flat_map(|line| line.split_inclusive(char::is_whitespace)) {
+        let body = word.trim_end();
+        let date = body.len() == 10 && body.as_bytes()[4] == b'-' && body.as_bytes()[7] == b'-';
+        let time = body.len() == 15 && body.as_bytes()[2] == b':' && body.as_bytes()[8] == b'.';
+        if date || time {
+            out.push_str("TIME");
+            out.push_str(&word[body.len()..]);
+        } else {
+            out.push_str(word);
+        }
+    }
+    out
+}
+
+fn same(what: &str, theirs: &str, ours: &str) {
+    for (number, (a, b)) in theirs.lines().zip(ours.lines()).enumerate() {
+        assert_eq!(a, b, "{what}, line {}: EPICS left, tahti right", number + 1);
+    }
+    assert_eq!(theirs.lines().count(), ours.lines().count(), "{what}:\n{theirs}\n---\n{ours}");
+}
+
+#[test]
+fn epics_clients_read_the_same_from_both_servers() {
+    let (theirs, ours) = (Ioc::start(false, 18_110), Ioc::start(true, 18_120));
+    let fields: Vec<String> = NAMES
+        .iter()
+        .flat_map(|name| {
+            ["DESC", "SCAN", "STAT", "SEVR", "NAME", "FLNK", "PREC", "RTYP"].map(|field| format!("{name}.{field}"))
+        })
+        .collect();
+    for number in (0..=34).chain([37, 38]) {
+        let number = number.to_string();
+        let args: Vec<&str> = ["-d", &number].into_iter().chain(NAMES.iter().copied()).collect();
+        same(&format!("caget -d {number}"), &theirs.run(false, "caget", &args), &ours.run(false, "caget", &args));
+    }
+    for field in fields.iter().filter(|name| !name.ends_with(".PREC")) {
+        for number in ["0", "3", "31"] {
+            let args = ["-d", number, field];
+            same(&format!("caget {args:?}"), &theirs.run(false, "caget", &args), &ours.run(false, "caget", &args));
+        }
+    }
+    let args: Vec<&str> = NAMES.to_vec();
+    same("cainfo", &theirs.run(false, "cainfo", &args), &ours.run(false, "cainfo", &args));
+}
+
+#[test]
+fn epics_clients_write_the_same_to_both_servers() {
+    let (theirs, ours) = (Ioc::start(false, 18_130), Ioc::start(true, 18_140));
+    for args in [
+        &["-c", "X:ao", "3.25"][..],
+        &["-c", "X:ao", "1000"],
+        &["-c", "X:ao", "volt"],
+        &["X:bo", "on"],
+        &["-c", "X:bo", "off"],
+        &["-n", "X:mbbo", "2"],
+        &["X:mbbo", "one"],
+        &["-c", "X:longout", "7"],
+        &["-c", "X:longout", "1e3"],
+        &["X:stringout", "one two"],
+        &["X:stringout", "0123456789012345678901234567890123456789abcdef"],
+        &["-c", "X:ai.HIHI", "1"],
+        &["-c", "X:ai", "1.25"],
+        &["-l", "X:ai", "0.5"],
+        &["-c", "X:ai.SCAN", "1 second"],
+        &["-c", "X:ai.SCAN", "Passive"],
+        &["-c", "X:ai.NAME", "other"],
+        &["-c", "X:ai.DISP", "1"],
+        &["-c", "X:ai", "3"],
+        &["-c", "X:ai.DISP", "0"],
+        &["-c", "X:calc.A", "6"],
+    ] {
+        same(&format!("caput {args:?}"), &theirs.run(false, "caput", args), &ours.run(false, "caput", args));
+    }
+}
+
+#[test]
+fn our_tools_print_what_epics_tools_print() {
+    let ioc = Ioc::start(false, 18_150);
+    let types: Vec<String> = (0..=34).chain([37, 38]).map(|number| format!("-d{number}")).collect();
+    let formats = [
+        "-a", "-t", "-n", "-s", "-0x", "-0o", "-0b", "-lx", "-lo", "-lb", "-e4", "-f3", "-g10", "-c", "-F,", "-#2",
+        "-at",
+    ];
+    for option in types.iter().map(String::as_str).chain(formats) {
+        // Of a text that is no number EPICS' tool prints a zero that nobody sent; ours says what failed.
+        let textual =
+            !option.starts_with("-d") || ["-d0", "-d7", "-d14", "-d21", "-d28", "-d37", "-d38"].contains(&option);
+        let names = NAMES.iter().copied().filter(|name| textual || *name != "X:stringout");
+        let args: Vec<&str> = [option].into_iter().chain(names).collect();
+        same(&format!("caget {option}"), &ioc.run(false, "caget", &args), &ioc.run(true, "caget", &args));
+    }
+    for args in [
+        &["-w", "0.2", "nobody"][..],
+        &["-w", "0.2", "nobody", "X:ai"],
+        &[],
+        &["-q"],
+        &["-w"],
+        &["-d", "99", "X:ai"],
+        &["-d", "CTRL_DOUBLE", "X:ai"],
+        &["X:ai.DESC"],
+    ] {
+        same(&format!("caget {args:?}"), &ioc.run(false, "caget", args), &ioc.run(true, "caget", args));
+    }
+    same("cainfo", &ioc.run(false, "cainfo", NAMES), &ioc.run(true, "cainfo", NAMES));
+    for args in [
+        &["-c", "X:ao", "5.5"][..],
+        &["X:bo", "on"],
+        &["X:bo", "7"],
+        &["X:bo", "nothing"],
+        &["-n", "X:bo", "on"],
+        &["-s", "X:bo", "1"],
+        &["-l", "X:ai", "4"],
+        &["-t", "X:longout", "-7"],
+        &["X:stringout", "a\\tb"],
+        &["X:ai"],
+    ] {
+        // The second put starts from what the first one wrote: the same in both.
+        ioc.run(false, "caput", args);
+        same(&format!("caput {args:?}"), &ioc.run(false, "caput", args), &ioc.run(true, "caput", args));
+    }
+}
+
+#[test]
+fn our_monitor_follows_either_server_as_epics_does() {
+    for (server, port) in [(false, 18_160), (true, 18_170)] {
+        let ioc = Ioc::start(server, port);
+        let lines = |ours: bool| {
+            let mut monitor =
+                program(ours, "camonitor", port).args(["X:ao", "X:bo"]).stdout(Stdio::piped()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(700));
+            for value in ["1", "2", "3"] {
+                ioc.run(false, "caput", &["-c", "X:ao", value]);
+            }
+            std::thread::sleep(Duration::from_millis(300));
+            monitor.kill().unwrap();
+            let mut text = String::new();
+            monitor.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+            monitor.wait().unwrap();
+            let mut lines: Vec<String> = normal(&text, port).lines().map(str::to_owned).collect();
+            // Which of the two channels connects first is open.
+            lines[..2].sort();
+            lines
+        };
+        lines(false);
+        assert_eq!(lines(false), lines(true), "server {}", if server { "tahti" } else { "softIoc" });
+    }
+}
