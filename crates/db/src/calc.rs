@@ -133,6 +133,8 @@ pub(crate) struct Program {
     pub(crate) inputs: u32,
     /// Inputs that are written.
     pub(crate) stores: u32,
+    /// No more values are pushed than this; what is not run in line is counted too.
+    pushes: u16,
 }
 
 /// What an element of the source is.
@@ -481,7 +483,7 @@ pub(crate) fn compile(source: &[u8]) -> Result<Program, CalcError> {
     if operand_needed || c.depth != 1 {
         return Err(CalcError::Incomplete);
     }
-    let mut program = Program { ops: c.ops.into_boxed_slice(), inputs: 0, stores: 0 };
+    let mut program = Program { ops: c.ops.into_boxed_slice(), inputs: 0, stores: 0, pushes: 0 };
     program.link()?;
     Ok(program)
 }
@@ -493,7 +495,11 @@ impl Program {
             match self.ops[at] {
                 Op::If(_) => self.ops[at] = Op::If(self.partner(at, true)?),
                 Op::Jump(_) => self.ops[at] = Op::Jump(self.partner(at, false)?),
-                Op::Fetch(input) => self.inputs |= (1 << input) & !self.stores,
+                Op::Fetch(input) => {
+                    self.inputs |= (1 << input) & !self.stores;
+                    self.pushes += 1;
+                }
+                Op::Literal(_) | Op::Value | Op::Random => self.pushes += 1,
                 Op::Store(input) => self.stores |= 1 << input,
                 _ => {}
             }
@@ -522,8 +528,18 @@ impl Program {
     ///
     /// # Errors
     /// When more or less than one value is left: the result stays as it was.
+    #[inline]
     pub(crate) fn run(&self, inputs: &mut [f64], result: &mut f64, seed: &mut u16) -> Result<(), ()> {
-        let mut stack = [0.0f64; STACK_LIMIT + 1];
+        // Short expressions get a short stack: clearing a long one would take longer than they do.
+        if self.pushes < 8 {
+            self.run_on::<9>(inputs, result, seed)
+        } else {
+            self.run_on::<{ STACK_LIMIT + 1 }>(inputs, result, seed)
+        }
+    }
+
+    fn run_on<const ROOM: usize>(&self, inputs: &mut [f64], result: &mut f64, seed: &mut u16) -> Result<(), ()> {
+        let mut stack = [0.0f64; ROOM];
         // Index of the top; index 0 is a ground that is never a value.
         let mut top = 0usize;
         let mut at = 0usize;
@@ -647,19 +663,14 @@ impl Program {
 }
 
 #[inline]
-fn push(stack: &mut [f64; STACK_LIMIT + 1], top: &mut usize, value: f64) -> Result<(), ()> {
+fn push(stack: &mut [f64], top: &mut usize, value: f64) -> Result<(), ()> {
     *top += 1;
     *stack.get_mut(*top).ok_or(())? = value;
     Ok(())
 }
 
 /// Folds the topmost `count` values into one, from the top downwards.
-fn fold(
-    stack: &mut [f64; STACK_LIMIT + 1],
-    top: &mut usize,
-    count: u8,
-    join: impl Fn(f64, f64) -> f64,
-) -> Result<(), ()> {
+fn fold(stack: &mut [f64], top: &mut usize, count: u8, join: impl Fn(f64, f64) -> f64) -> Result<(), ()> {
     for _ in 1..count {
         if *top < 2 {
             return Err(());

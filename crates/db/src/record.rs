@@ -120,3 +120,15 @@ macro_rules! types {
 }
 each_type!(types);
 pub(crate) use each_type;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ai_record_is_small() {
+        // With its name (about 30 bytes and a place in the table) and short texts it stays below 500 bytes.
+        let bytes = size_of::<Common>() + Bodies::size(Kind::Ai);
+        assert!(bytes <= 500, "{bytes} bytes: {} common, {} of its own", size_of::<Common>(), Bodies::size(Kind::Ai));
+    }
+}
