@@ -1,5 +1,6 @@
 //! `cargo xtask test`: the stages that CI runs, each a row of one table.
 
+use crate::epics;
 use crate::fuzz;
 use crate::run::{Outcome, cargo, metadata, output, run};
 use crate::{peers, tidy, vm};
@@ -42,6 +43,7 @@ const STAGES: &[Stage] = &[
     },
     Stage { name: "epics", what: "servers, tools and databases beside C EPICS", needs_root: false, run: epics },
     Stage { name: "fuzz", what: "a few seconds of each fuzz target", needs_root: false, run: fuzz::smoke },
+    Stage { name: "epics", what: "the database engine beside C EPICS", needs_root: false, run: epics::main },
     Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
 ];
 

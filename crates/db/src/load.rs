@@ -155,6 +155,7 @@ impl Db {
         let (name, place) = lexer.word("the name of the record")?;
         lexer.punct(b')', "after the name")?;
         let known = self.names.find(name.as_bytes()).map(|(_, entry)| entry.record);
+        let known = known.filter(|rec| !self.common[*rec as usize].removed);
         let rec = match (&*type_name, known) {
             ("#", Some(rec)) => {
                 self.common[rec as usize].removed = true;

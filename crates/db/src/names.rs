@@ -60,8 +60,12 @@ impl Names {
         }
     }
 
-    /// Adds a name that is not there yet (at most 255 bytes); its number.
+    /// Adds a name (at most 255 bytes), or lets one that is there denote another record; its number.
     pub(crate) fn add(&mut self, name: &[u8], record: u32) -> u32 {
+        if let Some((number, _)) = self.find(name) {
+            self.entries[number as usize].record = record;
+            return number;
+        }
         if (self.entries.len() + 1) * 2 > self.table.len() {
             self.grow();
         }

@@ -180,6 +180,20 @@ impl Schema {
         schema
     }
 
+    /// What a `.dbd` defines, with nothing built in.
+    ///
+    /// # Errors
+    /// The first thing in the file that is malformed.
+    pub fn from_dbd(
+        text: &str,
+        file: &str,
+        include: &mut dyn FnMut(&str) -> Option<String>,
+    ) -> Result<Self, FileError> {
+        let mut schema = Self::default();
+        schema.read(text, file, include, true)?;
+        Ok(schema)
+    }
+
     /// The number of a record type.
     #[must_use]
     pub fn type_index(&self, name: &str) -> Option<usize> {

@@ -1,0 +1,224 @@
+//! What clients and the shell see of the engine: subscriptions, completion, scans, records that come and go.
+
+use base::{Alarm, DurNs, EventMask, MonoNs, Severity, Stamp, Status, Value};
+use db::{Channel, Db, Macros, NotifyState, Now, PutError};
+
+fn now(ms: u64) -> Now {
+    Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }.plus_nanos(ms * 1_000_000), mono: MonoNs(ms * 1_000_000) }
+}
+
+fn database(text: &str) -> Db {
+    let mut db = Db::new();
+    db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap_or_else(|error| panic!("{error}"));
+    db.init(now(0));
+    db
+}
+
+fn channel(db: &Db, name: &str) -> Channel {
+    db.find(name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn put(db: &mut Db, name: &str, value: impl Into<Value>) {
+    let channel = channel(db, name);
+    db.put(&channel, &value.into(), now(1)).unwrap();
+}
+
+fn get(db: &mut Db, name: &str) -> Value {
+    let channel = channel(db, name);
+    db.get(&channel, usize::MAX)
+}
+
+#[test]
+fn updates_come_beyond_the_deadband_and_with_alarm_changes() {
+    let mut db = database("record(ao, \"a\") { field(MDEL, 2) field(HIGH, 10) field(HSV, MINOR) field(VAL, 0) }");
+    let queue = db.open_queue(100);
+    let a = channel(&db, "a");
+    db.subscribe(queue, &a, EventMask::VALUE | EventMask::ALARM, 1);
+    for value in [1.0, 3.0, 4.0, 11.0, 11.5] {
+        put(&mut db, "a", value);
+    }
+    let mut seen = Vec::new();
+    db.drain(queue, 100, |_, event| seen.push((event.value, event.alarm.severity)));
+    // The first processing ends the UDF alarm that the record started with.
+    assert_eq!(seen.first().map(|(value, _)| value.clone()), Some(Value::from(1.0)));
+    assert_eq!(seen.last(), Some(&(Value::from(11.0), Severity::Minor)));
+    assert!(!seen.contains(&(Value::from(4.0), Severity::None)));
+}
+
+#[test]
+fn short_of_room_the_newest_update_replaces_the_last_and_is_counted() {
+    let mut db = database("record(longout, \"a\") {}\nrecord(longout, \"b\") {}");
+    let queue = db.open_queue(4);
+    for (token, name) in ["a", "b"].into_iter().enumerate() {
+        let channel = channel(&db, name);
+        db.subscribe(queue, &channel, EventMask::VALUE, token as u64);
+    }
+    for value in 1..=100 {
+        put(&mut db, "a", value);
+    }
+    put(&mut db, "b", 5);
+    assert!(db.waiting(queue) <= 8);
+    let replaced = db.replaced(queue);
+    let mut last = [Value::from(0), Value::from(0)];
+    let taken = db.drain(queue, 1_000, |_, event| last[event.token as usize] = event.value);
+    assert_eq!(last, [Value::from(100), Value::from(5)]);
+    assert_eq!(taken as u64 + replaced, 101);
+}
+
+#[test]
+fn a_stopped_queue_keeps_one_update_for_each_subscription() {
+    let mut db = database("record(longout, \"a\") {}");
+    let queue = db.open_queue(100);
+    let a = channel(&db, "a");
+    db.subscribe(queue, &a, EventMask::VALUE, 0);
+    db.flow_control(queue, true);
+    for value in 1..=10 {
+        put(&mut db, "a", value);
+    }
+    assert_eq!((db.waiting(queue), db.replaced(queue)), (1, 9));
+}
+
+#[test]
+fn a_put_with_completion_ends_when_the_whole_chain_has_ended() {
+    let mut db = database(
+        "record(ao, \"start\") { field(FLNK, \"slow\") }\n\
+         record(calcout, \"slow\") { field(CALC, \"1\") field(ODLY, 0.5) field(FLNK, \"end\") }\n\
+         record(ao, \"end\") {}",
+    );
+    let start = channel(&db, "start");
+    assert_eq!(db.put_notify(&start, &Value::from(1.0), 77, now(10)), Ok(NotifyState::Pending));
+    db.advance(now(100), 100);
+    assert!(db.take_completed().is_empty());
+    assert_eq!(db.next_deadline(), Some(now(10).mono + DurNs::from_ms(500)));
+    db.advance(now(600), 100);
+    let tokens: Vec<u64> = db.take_completed().into_iter().map(|completed| completed.token).collect();
+    assert_eq!(tokens, [77]);
+    let end = channel(&db, "end");
+    assert_eq!(db.put_notify(&end, &Value::from(1.0), 78, now(700)), Ok(NotifyState::Done));
+}
+
+#[test]
+fn a_refused_put_says_why_and_changes_nothing() {
+    let mut db = database("record(bo, \"b\") { field(ZNAM, \"off\") field(ONAM, \"on\") }");
+    let b = channel(&db, "b");
+    assert_eq!(db.put(&b, &Value::from("maybe"), now(1)), Err(PutError::BadChoice { given: "maybe".into() }));
+    let stat = channel(&db, "b.STAT");
+    assert_eq!(db.put(&stat, &Value::from(1i16), now(1)), Err(PutError::NoModify));
+    put(&mut db, "b.DISP", 1i16);
+    assert_eq!(db.put(&b, &Value::from("on"), now(1)), Err(PutError::Disabled));
+    assert_eq!(db.get_text(&b).to_str(), "off");
+}
+
+#[test]
+fn periodic_scans_process_their_records_in_the_order_of_phase() {
+    let mut db = database(
+        "record(calc, \"late\") { field(SCAN, \"1 second\") field(PHAS, 1) field(CALC, \"A\") field(INPA, \"early\") }\n\
+         record(calc, \"early\") { field(SCAN, \"1 second\") field(CALC, \"VAL+1\") }",
+    );
+    let scan = db.scans().into_iter().find(|scan| scan.records > 0).unwrap();
+    assert_eq!((scan.period, scan.records), (DurNs::from_secs(1), 2));
+    db.scan(scan.index, now(1_000));
+    db.scan(scan.index, now(2_000));
+    assert_eq!(get(&mut db, "late"), Value::from(2.0));
+    put(&mut db, "early.SCAN", "Passive");
+    db.scan(scan.index, now(3_000));
+    assert_eq!(get(&mut db, "early"), Value::from(2.0));
+}
+
+#[test]
+fn a_cp_link_processes_its_holder_on_each_change() {
+    let mut db =
+        database("record(ao, \"src\") {}\nrecord(calc, \"holder\") { field(CALC, \"A*2\") field(INPA, \"src CP\") }");
+    db.advance(now(1), 100);
+    put(&mut db, "src", 4.0);
+    db.advance(now(2), 100);
+    assert_eq!(get(&mut db, "holder"), Value::from(8.0));
+}
+
+#[test]
+fn records_can_be_added_and_removed_while_running() {
+    let mut db = database("record(ao, \"a\") {}");
+    db.load_records(
+        "record(ao, \"b\") { field(PINI, YES) field(VAL, 3) field(FLNK, \"a\") }",
+        "more.db",
+        &Macros::default(),
+        &mut |_| None,
+    )
+    .unwrap();
+    db.init(now(5));
+    let b = channel(&db, "b");
+    assert_eq!(db.alarm(b.record), Alarm::NONE);
+    db.remove_record(b.record);
+    assert!(db.find("b").is_err());
+    db.load_records("record(longout, \"b\") { field(VAL, 7) }", "more.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(now(6));
+    assert_eq!(get(&mut db, "b"), Value::from(7));
+}
+
+#[test]
+fn links_that_nest_without_end_are_stopped_and_counted() {
+    let mut text = String::new();
+    for n in 0..400 {
+        text.push_str(&format!("record(ai, \"n{n}\") {{ field(INP, \"n{} PP MS\") }}\n", n + 1));
+    }
+    text.push_str("record(ai, \"n400\") {}");
+    let mut db = database(&text);
+    put(&mut db, "n0.PROC", 1i16);
+    assert_eq!(db.counters().too_deep, 1);
+    let n0 = channel(&db, "n0");
+    assert_eq!(db.alarm(n0.record), Alarm { status: Status::Link, severity: Severity::Invalid });
+}
+
+#[test]
+fn a_long_chain_of_forward_links_needs_no_stack() {
+    let mut text = String::new();
+    for n in 0..100_000 {
+        text.push_str(&format!("record(ao, \"n{n}\") {{ field(FLNK, \"n{}\") }}\n", n + 1));
+    }
+    text.push_str("record(ao, \"n100000\") {}");
+    let mut db = database(&text);
+    put(&mut db, "n0.PROC", 1i16);
+    assert_eq!(db.counters().processed, 100_001);
+}
+
+#[test]
+fn malformed_files_name_the_place_and_what_was_expected() {
+    for (text, expected) in [
+        (
+            "record(ai, \"a\") {\n  field(HIHII, 1)\n}",
+            "t.db:2:9: ai record \"a\" has no field \"HIHII\"; nearest is \"HIHI\"",
+        ),
+        ("record(aii, \"a\") {}", "t.db:1:8: no record type \"aii\"; nearest is \"aai\""),
+        (
+            "record(ai, \"a\") {\n field(PREC, many) }",
+            "t.db:2:14: a.PREC cannot be \"many\": expected a number that fits SHORT",
+        ),
+        ("record(ai, \"a.b\") {}", "t.db:1:12: record name \"a.b\" holds '.', expected letters, digits and _-+:[]<>;"),
+        ("record(ai \"a\")", "t.db:1:11: found \"\\\"a\\\"\", expected \",\" after the record type"),
+        (
+            "recrod(ai, \"a\")",
+            "t.db:1:1: found \"recrod\", expected record, grecord, alias or include; nearest is \"record\"",
+        ),
+    ] {
+        let error = Db::new().load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap_err().to_string();
+        let quoted = expected.replace("\"\\\"a\\\"\"", "\"a\"");
+        assert!(error == expected || error == quoted, "{error}");
+    }
+}
+
+#[test]
+fn values_of_remote_links_come_from_the_shell() {
+    let mut db = database("record(ai, \"a\") { field(INP, \"elsewhere CP MS\") }");
+    let requests = db.take_remote();
+    let [db::RemoteRequest::Connect { id, name, monitor: true }] = &requests[..] else { panic!("{requests:?}") };
+    assert_eq!(name, "elsewhere");
+    let alarm = Alarm { status: Status::High, severity: Severity::Minor };
+    db.remote_update(*id, Value::from(2.5), alarm, Stamp::EPOCH);
+    db.advance(now(2), 10);
+    assert_eq!(get(&mut db, "a"), Value::from(2.5));
+    let a = channel(&db, "a");
+    assert_eq!(db.alarm(a.record), Alarm { status: Status::Link, severity: Severity::Minor });
+    db.remote_disconnect(*id);
+    db.advance(now(3), 10);
+    assert_eq!(db.alarm(a.record).severity, Severity::Invalid);
+}

