@@ -303,6 +303,23 @@ fn a_process_without_a_sign_of_life_hangs_and_is_told_from_one_that_crashed() {
 }
 
 #[test]
+fn a_watchdog_is_petted_only_while_its_critical_process_lives_and_disarmed_in_order() {
+    // A plain file stands for the device: what is written is what counts.
+    let keys = "heartbeat = { within = \"300ms\", critical = true }\nrestart = { policy = \"never\" }";
+    let bench = Bench::new("dog", &(sh("a", "sleep 1000", keys) + "[watchdog]\ndevice = \"dog\"\ntimeout = \"1s\"\n"));
+    let device = bench.dir.join("dog");
+    fs::write(&device, "").unwrap();
+    let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();
+    fs::write(bench.dir.join("plant.toml"), plant.replace("\"dog\"", &format!("{device:?}"))).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("petted", || !fs::read(&device).unwrap().is_empty());
+    bench.until("latched", || bench.process("a")["state"] == "FAULT");
+    bench.until("told", || bench.log().contains("NOT PETTED"));
+    bench.run(&["down"]);
+    assert_eq!(fs::read(&device).unwrap().last(), Some(&b'V'));
+}
+
+#[test]
 fn interrupting_the_foreground_takes_the_plant_down_and_the_time_limit_does_too() {
     let bench = Bench::new("foreground", &sh("a", "sleep 1000", ""));
     let child = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -6,6 +6,7 @@ mod fingerprint;
 mod measure;
 mod runaway;
 mod shield;
+mod supervisor;
 mod vxworks;
 mod wakeup;
 
@@ -24,6 +25,7 @@ enum What {
     Classes(classes::Args),
     Runaway(runaway::Args),
     Shield(shield::Args),
+    Supervisor(supervisor::Args),
     Wakeup(wakeup::Args),
     /// The loop that `wakeup` measures, in a process of its own
     #[command(hide = true)]
@@ -38,6 +40,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Classes(args) => classes::run(&args),
         What::Runaway(args) => return runaway::run(args),
         What::Shield(args) => return shield::run(&args),
+        What::Supervisor(args) => return supervisor::run(args),
         What::Wakeup(args) => wakeup::run(&args),
         What::Loop(args) => measure::run_loop(&args),
         What::Spin(args) => classes::spin(&args),

@@ -141,6 +141,8 @@ pub struct ProcessStatus {
 pub struct LoopStatus {
     /// Cycles since its start.
     pub cycles: u64,
+    /// When its first pulse was due.
+    pub first: MonoNs,
     /// Its period.
     pub period: DurNs,
     /// Wake-up latency.

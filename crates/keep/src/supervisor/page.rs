@@ -74,6 +74,7 @@ impl Page {
         let identity = page.identity()?;
         Some(LoopStatus {
             cycles: page.counter(Counter::Cycles),
+            first: identity.first_due,
             period: identity.period,
             wake: Figures::of(&page.wake()),
             misses: page.counter(Counter::Overruns),

@@ -8,6 +8,7 @@ mod guards;
 mod hears;
 mod incidents;
 mod serves;
+mod watchdog;
 
 use super::compare::Compare;
 use super::control::{Reply, Server};
@@ -95,6 +96,9 @@ pub(crate) struct Engine {
     /// What could not be had, said once.
     pub(crate) shortfalls: Vec<String>,
     guard: Option<Guard>,
+    watchdog: Option<watchdog::Watchdog>,
+    /// Whether it was tried and could not be opened.
+    watchdog_refused: bool,
     pub(crate) compare: Option<Compare>,
     faults: Vec<FaultRun>,
     /// Clients that wait for the end.
@@ -155,6 +159,8 @@ impl Engine {
             until,
             shortfalls: Vec::new(),
             guard: None,
+            watchdog: None,
+            watchdog_refused: false,
             compare: None,
             faults: Vec::new(),
             waiting: Vec::new(),
@@ -195,12 +201,14 @@ impl Engine {
             if self.guard_news() || news {
                 continue;
             }
+            // What begins when the plant is up must not wait for the next event.
+            self.compare(mono_now());
+            self.watchdog(mono_now());
             self.wait();
             let now = mono_now();
             self.signals(now);
             self.look();
             self.rule_threads(now);
-            self.compare(now);
             self.faults(now);
             for (client, request) in self.server.serve() {
                 let reply = match request {
@@ -304,7 +312,8 @@ impl Engine {
     /// Waits for whatever comes first.
     fn wait(&mut self) {
         let now = mono_now();
-        let mut wake = [self.all.next_wake(), self.until, self.next_look(now), self.next_compare()]
+        let dog = self.watchdog.as_ref().map(|dog| dog.next);
+        let mut wake = [self.all.next_wake(), self.until, self.next_look(now), self.next_compare(), dog]
             .into_iter()
             .flatten()
             .min()
@@ -393,6 +402,7 @@ impl Engine {
     /// Everything is down: ends the keepers, gives the machine back, tells how it went; whether all was well.
     pub(crate) fn finish(&mut self) -> Result<bool, RunDirError> {
         self.dismiss();
+        self.disarm_watchdog();
         self.stop_guard();
         let lowered = self.shield.lower();
         for line in &lowered.said {

@@ -1,0 +1,177 @@
+//! `tahti bench supervisor`: what supervising idle processes costs, and how fast a plant comes up.
+
+use base::DurNs;
+use keep::supervisor::control::{Client, Reply, Request, Status};
+use keep::supervisor::rundir::RunDir;
+use keep::supervisor::{plant_file, read_plant, short, threads};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// What the issue asks for: share of one CPU, and memory.
+const CPU_PERCENT_ALLOWED: f64 = 0.2;
+const MEMORY_KIB_ALLOWED: u64 = 15 << 10;
+
+/// More than any start takes.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Processor time and memory of a supervisor with idle processes; time to a plant's first control cycle
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Idle processes
+    #[arg(long, default_value_t = 50)]
+    processes: u32,
+    /// How long the processor time is counted
+    #[arg(long, default_value = "20s", value_name = "TIME")]
+    window: DurNs,
+    /// Measure instead how long this plant takes from `tahti up` to its first control cycle
+    #[arg(long, value_name = "PLANT")]
+    first_cycle: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let measured = match &args.first_cycle {
+        Some(plant) => first_cycle(plant, args.json),
+        None => idle(&args),
+    };
+    match measured {
+        Ok(good) => ExitCode::from(u8::from(!good)),
+        Err(why) => crate::fail(&why),
+    }
+}
+
+/// A plant that this command brought up, and takes down whatever happens.
+struct Up {
+    name: String,
+    child: std::process::Child,
+}
+
+impl Up {
+    fn start(plant: &Path, name: &str) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        command.arg("up").arg(plant).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().map_err(|error| error.to_string())?;
+        Ok(Self { name: name.to_owned(), child })
+    }
+
+    fn status(&self) -> Option<Status> {
+        match Client::connect(&RunDir::of(&self.name).socket()).ok()?.ask(&Request::Status).ok()? {
+            Reply::Status(status) => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// Asks again and again until the answer is as wanted.
+    fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Status) -> bool) -> Result<(), String> {
+        let begin = Instant::now();
+        loop {
+            if self.status().is_some_and(|status| is_so(&status)) {
+                return Ok(());
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("plant {} did not come up: {status}", self.name));
+            }
+            if begin.elapsed() > WATCHDOG {
+                return Err(format!("plant {}: never {what}", self.name));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn cpu(&self) -> DurNs {
+        DurNs(threads(self.child.id() as i32).iter().map(|thread| thread.cpu.0).sum())
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // Asked through its socket, so that it gives everything back; then it ends by itself.
+        if let Ok(mut client) = Client::connect(&RunDir::of(&self.name).socket()) {
+            let _ = client.ask(&Request::Down);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn idle(args: &Args) -> Result<bool, String> {
+    let name = format!("bench-{}", std::process::id());
+    let dir = std::env::temp_dir().join(format!("tahti-{name}"));
+    std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let mut text = format!("[plant]\nname = \"{name}\"\n");
+    for number in 0..args.processes {
+        text += &format!("[[process]]\nname = \"p{number}\"\ncommand = \"sleep 100000\"\n");
+    }
+    let file = dir.join("plant.toml");
+    let measured =
+        std::fs::write(&file, text).map_err(|error| error.to_string()).and_then(|()| measure(args, &file, &name));
+    // Made here, and of no use to anybody: what cannot be removed lies in the folder for such files.
+    let _ = std::fs::remove_dir_all(RunDir::of(&name).path());
+    let _ = std::fs::remove_dir_all(&dir);
+    measured
+}
+
+fn measure(args: &Args, file: &Path, name: &str) -> Result<bool, String> {
+    let begin = Instant::now();
+    let mut up = Up::start(file, name)?;
+    up.wait("up", |status| status.phase == host::supervise::Phase::Up)?;
+    let came_up = begin.elapsed();
+    let (cpu, begin) = (up.cpu(), Instant::now());
+    std::thread::sleep(args.window.to_std());
+    let (used, window) = (DurNs(up.cpu().0 - cpu.0), begin.elapsed());
+    let percent = 100.0 * used.0 as f64 / window.as_nanos() as f64;
+    let memory = kib(up.child.id() as i32, "status", "VmRSS:");
+    let status = up.status().ok_or("the supervisor does not answer")?;
+    let keepers: Vec<i32> = status.processes.iter().filter_map(|process| process.keeper).collect();
+    let keeper = keepers.iter().map(|pid| kib(*pid, "smaps_rollup", "Private_Dirty:")).max().unwrap_or(0);
+    let good = percent < CPU_PERCENT_ALLOWED && memory < MEMORY_KIB_ALLOWED;
+    if args.json {
+        let json = serde_json::json!({
+            "processes": args.processes, "up_ns": came_up.as_nanos() as u64, "window_ns": window.as_nanos() as u64,
+            "cpu_percent": percent, "memory_kib": memory, "keeper_private_kib_max": keeper, "good": good,
+        });
+        println!("{json}");
+        return Ok(good);
+    }
+    println!("supervisor of {} idle processes, over {}", args.processes, short(args.window));
+    println!("  {:<34} {:>12}  {:>12}", "", "measured", "allowed");
+    println!("  {:<34} {:>10.3} %  {:>10} %", "processor time, share of one CPU", percent, CPU_PERCENT_ALLOWED);
+    println!("  {:<34} {:>8} KiB  {:>8} KiB", "resident memory", memory, MEMORY_KIB_ALLOWED);
+    println!("  {:<34} {:>8} KiB  {:>8} KiB", "a keeper's own memory, the largest", keeper, 500);
+    println!("  {:<34} {:>12}", "from start to all running", short(DurNs(came_up.as_nanos() as i64)));
+    Ok(good)
+}
+
+/// A figure in KiB from a file of `/proc/PID`; 0 if it cannot be read.
+fn kib(pid: i32, file: &str, field: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn first_cycle(plant: &Path, json: bool) -> Result<bool, String> {
+    let file = plant_file(plant)?;
+    let name = read_plant(&file)?.0.name;
+    if RunDir::of(&name).socket().exists() {
+        return Err(format!("plant {name:?} is up already: take it down first"));
+    }
+    let begin = sys::clock::mono_now();
+    let mut up = Up::start(&file, &name)?;
+    let mut first = None;
+    up.wait("a control cycle", |status| {
+        let loops = status.processes.iter().filter_map(|process| process.loop_page.as_ref());
+        first = loops.filter(|page| page.cycles > 0).map(|page| page.first).min();
+        first.is_some()
+    })?;
+    let took = first.map_or(DurNs::ZERO, |first| first - begin);
+    let good = took < DurNs::from_secs(1);
+    if json {
+        println!("{}", serde_json::json!({ "first_cycle_ns": took.0, "good": good }));
+    } else {
+        println!("plant {name}: first control cycle {} after `tahti up` (allowed: 1 s)", short(took));
+    }
+    Ok(good)
+}
