@@ -120,11 +120,21 @@ const V1: &str = "\
 /proc/105/model: 105 picky user 55 /box 3 set
 ";
 
+const V2: &str = "\
+/proc/self/mountinfo: 34 31 0:31 / /cg rw,relatime - cgroup2 cgroup2 rw
+/cg/cgroup.controllers: cpuset cpu memory pids
+/cg/cgroup.subtree_control: cpu
+/cg/box/cgroup.subtree_control:
+/cg/box/deep/cgroup.subtree_control:
+/proc/104/model: 104 boxed user 54 /box -
+/proc/105/model: 105 picky user 55 /box/deep 2-3 set
+";
+
 const NO_CGROUP: &str = "/proc/self/mountinfo: 23 1 0:22 / / rw - ext4 /dev/vda rw\n";
 
 fn boot(release: &str, rest: &str) -> Machine {
     let mut text = MACHINE.replace("RELEASE", release) + rest;
-    if release.starts_with('5') {
+    if release.starts_with('5') || release.starts_with("6.1.") {
         // Before 6.2 nothing remembers who set a mask.
         text = text.replace(" set\n", "\n");
     }
@@ -179,8 +189,16 @@ fn assert_restored(machine: &Machine, rest: &str, before: &FakeKernel, when: &st
     assert!(before == after, "{when}: the machine differs: {differs:#?}");
 }
 
-const MACHINES: &[(&str, &str)] =
-    &[("6.12.1", V1), ("6.18.44-fc", V1), ("6.12.1", NO_CGROUP), ("5.10.0", V1), ("5.10.0", NO_CGROUP)];
+const MACHINES: &[(&str, &str)] = &[
+    ("6.12.1", V1),
+    ("6.18.44-fc", V1),
+    ("6.12.1", V2),
+    ("7.0.2", V2),
+    ("6.1.0-rt", V2),
+    ("6.12.1", NO_CGROUP),
+    ("5.10.0", V1),
+    ("5.10.0", NO_CGROUP),
+];
 
 /// What can be told of a machine: a mask that was given back by setting it is remembered by the kernel, which
 /// nobody can read or undo. That is so for kernel threads with CPUs of their own, and where there is no cpuset;
@@ -204,12 +222,13 @@ fn a_shield_is_applied_verified_and_given_back() {
         let before = machine.0.borrow().state();
         let applied = apply(&machine, &want("2"), &dir.0).unwrap();
         assert_eq!(applied.drift, [], "{version}");
+        assert_eq!(applied.backend.contains("v2"), rest == V2, "{}", applied.backend);
         let refused: Vec<&str> = applied.refused.iter().map(|refused| refused.label.as_str()).collect();
         assert_eq!(refused, ["interrupt 25 (PCI-MSI 2-edge nvme0q1)"], "{version} {rest}");
         {
             let kernel = machine.0.borrow();
             for (tid, task) in kernel.tasks().filter(|(tid, _)| ![2, 9].contains(tid)) {
-                let shielded = rest == V1 || tid != 102;
+                let shielded = rest != NO_CGROUP || tid != 102;
                 assert!(!shielded || !task.mask.contains(2), "{version}: {tid} {task:?}");
             }
         }

@@ -122,7 +122,7 @@ fn read_cpusets(root: &impl Kernel, snapshot: &mut Snapshot) {
                 ("cpuset.cpus.isolated", Form::List),
                 ("cpuset.cpus.partition", Form::Text),
                 ("cpuset.mems", Form::Text),
-                ("cgroup.subtree_control", Form::Text),
+                ("cgroup.subtree_control", Form::Controller),
             ],
         ),
     };

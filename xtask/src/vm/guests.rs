@@ -87,6 +87,12 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("testkit", "guest_machine", "plain::"),
             tests("testkit", "guest_model", ""),
             tests("sys", "lib", ""),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "whole::"),
+            tests("keep", "guest_shield", "killed::"),
+            tests("keep", "guest_shield", "v2::"),
+            tests("keep", "guest_shield", "remote::"),
+            tests("keep", "guest_shield", "hotplug::"),
         ],
     },
     Guest {
@@ -102,6 +108,11 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "plain::"),
             tests("testkit", "guest_model", ""),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "killed::"),
+            tests("keep", "guest_shield", "v2::"),
+            tests("keep", "guest_shield", "local::"),
+            tests("keep", "guest_shield", "hotplug::"),
         ],
     },
     Guest {
@@ -113,7 +124,13 @@ pub(crate) const GUESTS: &[Guest] = &[
         nodes: &[],
         thread: Thread::Single,
         init: Init::CgroupV2,
-        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_model", "")],
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_model", ""),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "isolcpus::"),
+            tests("keep", "guest_shield", "remote::"),
+        ],
     },
     Guest {
         name: "numa",
@@ -128,6 +145,9 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "numa::"),
             tests("testkit", "guest_model", ""),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "numa::"),
+            tests("keep", "guest_shield", "hotplug::"),
         ],
     },
     Guest {
@@ -139,7 +159,11 @@ pub(crate) const GUESTS: &[Guest] = &[
         nodes: &[],
         thread: Thread::Single,
         init: Init::CgroupV1,
-        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "v1::")],
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "v1::"),
+            tests("keep", "guest_shield", "everywhere::"),
+        ],
     },
     Guest {
         name: "systemd",
@@ -150,6 +174,11 @@ pub(crate) const GUESTS: &[Guest] = &[
         nodes: &[],
         thread: Thread::Single,
         init: Init::Systemd,
-        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "systemd::")],
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "systemd::"),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "systemd::"),
+        ],
     },
 ];

@@ -35,7 +35,7 @@ impl Verdict {
 }
 
 /// The longest a single test may run, in the guest's time.
-const TEST_SECONDS_MAX: u32 = 90;
+const TEST_SECONDS_MAX: u32 = 120;
 
 /// The longest a guest may live.
 const GUEST_SECONDS_MAX: u32 = 300;

@@ -100,6 +100,13 @@ impl Draft {
         }
     }
 
+    /// Adds a step that writes nothing but remembers the value, so that the release puts it back.
+    pub fn remember(&mut self, context: &Context<'_>, target: Target, label: &str, why: &str) {
+        let value = context.snapshot.get(&target);
+        let (label, why) = (label.to_owned(), why.to_owned());
+        self.steps.push(Step { target, label, from: value.clone(), to: value, why, may_refuse: None });
+    }
+
     /// Adds something to know.
     pub fn note(&mut self, about: &str, text: String) {
         self.notes.push(Note { about: about.to_owned(), text });

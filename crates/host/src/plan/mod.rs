@@ -9,6 +9,7 @@
 //! errors, properties) is shared.
 
 mod affinity;
+mod cgroup_v2;
 mod cpuset_v1;
 mod draft;
 mod error;
@@ -28,7 +29,7 @@ pub use verify::{Drift, verify};
 pub use want::{Profile, Want};
 
 use crate::knob;
-use crate::snapshot::{Cgroup, Snapshot};
+use crate::snapshot::{Cgroup, Snapshot, Task};
 use base::CpuSet;
 use std::fmt::Debug;
 
@@ -50,13 +51,22 @@ pub trait Backend: Debug + Sync {
     fn own_dirs(&self, snapshot: &Snapshot) -> Vec<String>;
 }
 
-/// The back-end for this machine.
+/// The back-end for this machine and shield.
 #[must_use]
-pub fn backend(snapshot: &Snapshot) -> &'static dyn Backend {
+pub fn backend(snapshot: &Snapshot, want: &Want) -> &'static dyn Backend {
     match snapshot.cgroup {
         Cgroup::V1 { .. } => &cpuset_v1::CpusetV1,
+        // A partition takes its CPUs from everybody: nobody can be spared.
+        Cgroup::V2 { .. } if !spared_on_shield(snapshot, want) => &cgroup_v2::CgroupV2,
         Cgroup::None | Cgroup::V2 { .. } => &affinity::Affinity,
     }
+}
+
+/// Whether a task that must not be touched may run on the CPUs that are wanted.
+fn spared_on_shield(snapshot: &Snapshot, want: &Want) -> bool {
+    let spare = Spare::new(snapshot, want);
+    let stands_there = |task: &Task| !task.bound && spare.contains(task) && task.cpus.intersects(&want.cpus);
+    !spare.is_empty() && snapshot.tasks.values().any(stands_there)
 }
 
 /// Plans the shield that is wanted; an empty plan says that it stands.
@@ -64,7 +74,7 @@ pub fn backend(snapshot: &Snapshot) -> &'static dyn Backend {
 /// # Errors
 /// Everything that stands against it, at once.
 pub fn plan(snapshot: &Snapshot, want: &Want) -> Result<Plan, PlanErrors> {
-    let backend = backend(snapshot);
+    let backend = backend(snapshot, want);
     let context = Context::new(snapshot, want, backend);
     let mut errors = Vec::new();
     want.check(&context, &mut errors);

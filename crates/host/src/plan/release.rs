@@ -145,6 +145,16 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
     let by_cpuset = found.cpuset == home || ours().any(|place| place.cpuset == found.cpuset);
     // A mask that is just what the cpuset offers is nobody's choice.
     let offered = found.cpuset.as_deref().map(|cpuset| snapshot.effective(cpuset));
+    if let (true, Some(number)) = (story.first.remembers(), task.handles_irq()) {
+        // It follows its interrupt, unless a partition that was dissolved gave it every CPU.
+        let follows = snapshot.irqs.values().find(|irq| irq.number == number).and_then(|irq| irq.effective);
+        let to = Place { cpus: follows.unwrap_or(before.cpus), own: true, ..found.clone() };
+        if offered == Some(found.cpus) && to.cpus != found.cpus {
+            let step = back(story.first, Value::Place(found), Value::Place(to));
+            out.plan.steps.push(Step { may_refuse: Some("the thread may be ending".into()), ..step });
+        }
+        return;
+    }
     let by_mask =
         found.cpus == before.cpus || offered == Some(found.cpus) || ours().any(|place| place.cpus == found.cpus);
     let plain = before.cpuset == story_cpuset(story);
@@ -229,9 +239,11 @@ fn newcomers(snapshot: &Snapshot, stories: &BTreeMap<&Target, Story<'_>>, made: 
         None
     };
     let remembered = snapshot.version() >= Version::new(6, 2);
+    // Whose mask is only remembered was never moved by us: somebody brought it in.
+    let moved = |key: &TaskKey| stories.get(&Target::Task { key: *key }).is_some_and(|story| !story.first.remembers());
     let mut steps = Vec::new();
     for (key, task) in &snapshot.tasks {
-        let new = task.cpuset.as_deref().is_some_and(in_made) && !stories.contains_key(&Target::Task { key: *key });
+        let new = task.cpuset.as_deref().is_some_and(in_made) && !moved(key);
         if !new {
             continue;
         }

@@ -21,6 +21,14 @@ pub struct Step {
     pub may_refuse: Option<String>,
 }
 
+impl Step {
+    /// Whether it writes nothing: the kernel may change this value along with another, and the release puts it back.
+    #[must_use]
+    pub fn remembers(&self) -> bool {
+        self.from == self.to
+    }
+}
+
 /// Something to know that is not a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {

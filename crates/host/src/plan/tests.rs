@@ -223,7 +223,7 @@ proptest! {
         if let Ok(plan) = plan(&snapshot, &want) {
             let after = model(&snapshot, &plan);
             prop_assert!(!housekeeping(&after, &want.cpus).is_empty());
-            let context = Context::new(&snapshot, &want, backend(&snapshot));
+            let context = Context::new(&snapshot, &want, backend(&snapshot, &want));
             for (key, task) in &after.tasks {
                 let before = &snapshot.tasks[key];
                 prop_assert!(!task.cpus.is_empty());

@@ -3,6 +3,7 @@
 //! `sys::machine` reads one below a root directory in a single pass; tests invent them. Never does a
 //! snapshot act on anything: [`Snapshot::set`] changes the value, as the kernel would change the machine.
 
+mod cgroup_v2;
 mod key;
 mod task;
 mod value;
@@ -212,12 +213,7 @@ impl Snapshot {
                 ("cpuset.cpu_exclusive", Value::Text(String::from("0"))),
                 ("cpuset.sched_load_balance", Value::Text(String::from("1"))),
             ],
-            Cgroup::V2 { .. } => &[
-                ("cpuset.cpus", Value::Cpus(CpuSet::EMPTY)),
-                ("cpuset.cpus.exclusive", Value::Cpus(CpuSet::EMPTY)),
-                ("cpuset.mems", Value::Text(String::new())),
-                ("cpuset.cpus.partition", Value::Text(String::from("member"))),
-            ],
+            Cgroup::V2 { .. } => return self.v2_make_dir(path),
         };
         for (name, value) in fresh {
             self.files.insert(format!("{path}/{name}"), value.clone());
@@ -228,6 +224,9 @@ impl Snapshot {
     fn set_file(&mut self, path: &str, value: &Value) {
         let changed = path.strip_suffix("/cpuset.cpus").and_then(|dir| self.cpuset_of_dir(dir)).map(str::to_owned);
         self.files.insert(path.to_owned(), value.clone());
+        if let (Cgroup::V2 { .. }, Some((dir, name))) = (&self.cgroup, path.rsplit_once('/')) {
+            return self.v2_changed(dir, name);
+        }
         let Some(cpuset) = changed else { return };
         let inside = |task: &Task| {
             task.cpuset.as_deref().is_some_and(|place| {

@@ -78,6 +78,14 @@ impl Task {
         Place { cpuset: self.cpuset.clone(), cpus: self.cpus, own: self.own == Some(self.cpus) }
     }
 
+    /// The interrupt whose handler this kernel thread runs (`irq/25-eth0`): the kernel lets the thread follow the
+    /// interrupt from CPU to CPU.
+    #[must_use]
+    pub fn handles_irq(&self) -> Option<u32> {
+        let rest = self.comm.strip_prefix("irq/").filter(|_| self.kernel)?;
+        rest.split('-').next()?.parse().ok()
+    }
+
     /// Takes the mask that the kernel gives it in a cpuset that offers `effective`: what was set for it as
     /// far as that is offered, else all that is offered.
     pub fn follow(&mut self, effective: &CpuSet) {

@@ -47,6 +47,8 @@ pub enum Form {
     Mask,
     /// Words of which one is chosen (`always [madvise] never`).
     Choice,
+    /// Whether a cgroup hands the `cpuset` controller down: `+cpuset` or `-cpuset`, in a list of controllers.
+    Controller,
 }
 
 /// A target's value.
@@ -74,6 +76,10 @@ impl Form {
             Self::Text => None,
             Self::List => text.parse().ok(),
             Self::Mask => CpuSet::from_mask(text).ok(),
+            Self::Controller => {
+                let on = text.split_whitespace().any(|word| word == "cpuset" || word == "+cpuset");
+                return Value::Text(if on { "+cpuset" } else { "-cpuset" }.to_owned());
+            }
             Self::Choice => {
                 let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
                 return Value::Text(chosen.unwrap_or(text).to_owned());
@@ -166,6 +172,8 @@ mod tests {
             (Form::Mask, "00000000,0000000f\n", "f"),
             (Form::Choice, "always [madvise] never\n", "madvise"),
             (Form::Text, "10\n", "10"),
+            (Form::Controller, "memory cpuset pids\n", "+cpuset"),
+            (Form::Controller, "memory pids\n", "-cpuset"),
         ] {
             assert_eq!(form.read(a), form.read(b), "{form:?}");
         }

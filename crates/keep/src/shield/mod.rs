@@ -398,7 +398,7 @@ fn check_unowned(snapshot: &Snapshot) -> Result<(), Error> {
 }
 
 fn fresh(snapshot: &Snapshot, want: &Want) -> Journal {
-    let backend = plan::backend(snapshot);
+    let backend = plan::backend(snapshot, want);
     let place = match (&snapshot.cgroup, backend.shield_dir(snapshot)) {
         (Cgroup::V1 { .. }, Some(dir)) => Place::CpusetV1 { dir },
         (Cgroup::V2 { .. }, Some(dir)) => Place::CgroupV2 { dir },
