@@ -159,11 +159,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         nodes: &[],
         thread: Thread::Single,
         init: Init::CgroupV1,
-        tests: &[
-            tests("testkit", "guest_machine", "all::"),
-            tests("testkit", "guest_machine", "v1::"),
-            tests("keep", "guest_shield", "everywhere::"),
-        ],
+        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "v1::")],
     },
     Guest {
         name: "systemd",
