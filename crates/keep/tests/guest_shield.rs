@@ -197,8 +197,10 @@ fn assert_empty(shield: &CpuSet, place: Option<&str>) {
     let snapshot = snapshot();
     for (key, task) in &snapshot.tasks {
         let own = place.is_some() && task.cpuset.as_deref() == place;
-        // Under version 1 kthreadd stays, for the sake of the threads that it starts.
-        let stays = task.bound || (key.tid == 2 && matches!(snapshot.cgroup, Cgroup::V1 { .. }));
+        // Under version 1 kthreadd stays, for the sake of the threads that it starts. A handler goes with its interrupt.
+        let stays = task.bound
+            || task.handles_irq().is_some()
+            || (key.tid == 2 && matches!(snapshot.cgroup, Cgroup::V1 { .. }));
         assert!(stays || own || !task.cpus.intersects(shield), "{} ({}) may run on {}", key.tid, task.comm, task.cpus);
     }
 }

@@ -28,7 +28,6 @@ pub(crate) enum Thread {
     Single,
     /// Each on its own thread: needed where CPUs spin at the same time. The emulator loses the kernel's race for
     /// its own code now and then (`Oops: int3`); such a boot is tried once more.
-    #[allow(dead_code, reason = "a guest whose CPUs spin in parallel chooses it")]
     Multi,
 }
 
@@ -159,7 +158,11 @@ pub(crate) const GUESTS: &[Guest] = &[
         nodes: &[],
         thread: Thread::Single,
         init: Init::CgroupV1,
-        tests: &[tests("testkit", "guest_machine", "all::"), tests("testkit", "guest_machine", "v1::")],
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "v1::"),
+            tests("keep", "guest_shield", "everywhere::"),
+        ],
     },
     Guest {
         name: "systemd",
@@ -176,5 +179,16 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "systemd::"),
         ],
+    },
+    Guest {
+        name: "hog",
+        what: "6.12 PREEMPT_RT, CPUs that spin at the same time",
+        kernel: Kernel::Rt6_12,
+        boot: "",
+        cpus: "4",
+        nodes: &[],
+        thread: Thread::Multi,
+        init: Init::CgroupV2,
+        tests: &[tests("keep", "guest_hog", "")],
     },
 ];

@@ -71,7 +71,13 @@ pub fn release(snapshot: &Snapshot, steps: &[Step], force: bool) -> Release {
         }
         let story = &stories[*target];
         match target {
-            Target::Task { key } => task(snapshot, *key, story, force, &mut out),
+            Target::Task { key } => {
+                let brought_in =
+                    snapshot.tasks.get(key).is_some_and(|task| was_brought_in(snapshot, task, story, &made));
+                if !(brought_in && story.first.remembers()) {
+                    task(snapshot, *key, story, force || brought_in, &mut out);
+                }
+            }
             _ => value(snapshot, story, force, &mut out),
         }
     }
@@ -132,6 +138,16 @@ fn value(snapshot: &Snapshot, story: &Story<'_>, force: bool, out: &mut Release)
         return;
     }
     out.plan.steps.push(back(step, found, step.from.clone()));
+}
+
+/// Whether the task is in a directory of the shield into which no step put it: its owner did, and it leaves with the
+/// shield, along with what was set for it there.
+fn was_brought_in(snapshot: &Snapshot, task: &Task, story: &Story<'_>, made: &BTreeSet<&str>) -> bool {
+    let Some(cpuset) = task.cpuset.as_deref() else { return false };
+    let put =
+        story.ours.iter().any(|value| matches!(value, Value::Place(place) if place.cpuset.as_deref() == Some(cpuset)));
+    let inside = made.iter().filter_map(|dir| snapshot.cpuset_of_dir(dir)).any(|dir| dir == cpuset);
+    inside && (story.first.remembers() || !put)
 }
 
 /// The way back for a task: its cpuset, then its mask if it had one of its own.
@@ -250,7 +266,10 @@ fn newcomers(snapshot: &Snapshot, stories: &BTreeMap<&Target, Story<'_>>, made: 
         let (home, inherited) = parent(task).unwrap_or((None, None));
         let home = existing(snapshot, Some(home.as_deref().unwrap_or("/")));
         let offered = home.as_deref().map_or(snapshot.cpus.online, |cpuset| snapshot.effective(cpuset));
+        let own_story = stories.get(&Target::Task { key: *key }).map(|story| &story.first.from);
         let to = match inherited {
+            // It was there before the shield, and its mask is known.
+            _ if let Some(Value::Place(before)) = own_story => Place { cpuset: home, ..before.clone() },
             // Its mask is the one that it was born with: it gets what its parent had before.
             Some((before, ours)) if ours.cpus == task.cpus => {
                 Place { cpus: if before.own { before.cpus } else { offered }, cpuset: home, own: before.own }

@@ -237,7 +237,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
     };
     journal.want = want.clone();
     if journal.rounds.is_empty() {
-        check_unowned(&snapshot)?;
+        check_unowned(&snapshot, want)?;
     }
     let (mut rounds, mut writes) = (0, 0);
     loop {
@@ -340,8 +340,10 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
         released.writes += writes;
         released.refused = refused;
         // Cpusets that could be removed held nobody any more, so looking at what was written is enough.
-        // Unless somebody else's cpuset grew again, which before Linux 6.2 changes the masks of its tasks.
-        let grew = |step: &Step| matches!(&step.target, Target::File { path, .. } if path.ends_with("/cpuset.cpus"));
+        // Unless somebody else's cpuset grew again, which before Linux 6.2 changes the masks of its tasks, or a
+        // partition was dissolved, which before 7.0 changes those of kernel threads.
+        let grows = ["/cpuset.cpus", "/cpuset.cpus.partition"];
+        let grew = |step: &Step| matches!(&step.target, Target::File { path, .. } if grows.iter().any(|end| path.ends_with(end)));
         let steps = &way.plan.steps;
         settled &= released.refused.is_empty() && !steps.iter().any(grew);
         if settled && steps.iter().all(|step| stands(machine, step)) {
@@ -389,8 +391,8 @@ fn retell_irqbalance(machine: &mut dyn Machine, steps: &[Step]) {
 }
 
 /// Without a journal, our cpusets are somebody else's: another tahti's with another run directory.
-fn check_unowned(snapshot: &Snapshot) -> Result<(), Error> {
-    let mut dirs = plan::backend(snapshot).own_dirs(snapshot).into_iter();
+fn check_unowned(snapshot: &Snapshot, want: &Want) -> Result<(), Error> {
+    let mut dirs = plan::backend(snapshot, want).own_dirs(snapshot).into_iter();
     match dirs.find(|dir| snapshot.dirs.contains(dir)) {
         Some(dir) => Err(Error::Foreign { dir }),
         None => Ok(()),
