@@ -228,7 +228,11 @@ fn from_text(basic: Basic, text: &Str40, out: &mut Vec<u8>) -> Result<(), Eca> {
         Basic::Float => out.extend_from_slice(&(real()? as f32).to_be_bytes()),
         Basic::Long => out.extend_from_slice(&(whole(i32::MIN.into(), i32::MAX.into())? as i32).to_be_bytes()),
         Basic::Short => out.extend_from_slice(&(whole(i16::MIN.into(), i16::MAX.into())? as i16).to_be_bytes()),
-        Basic::Enum => out.extend_from_slice(&(whole(0, u16::MAX.into())? as u16).to_be_bytes()),
+        // Unlike the others, no text at all is no number here.
+        Basic::Enum => {
+            let number = text::parse_int(bytes, 0, u16::MAX.into()).ok_or(Eca::GETFAIL)?;
+            out.extend_from_slice(&(number as u16).to_be_bytes());
+        }
         Basic::Char => out.push(whole(i8::MIN.into(), u8::MAX.into())? as u8),
     }
     Ok(())
@@ -352,6 +356,9 @@ mod tests {
         check(Value::from("1.5 V"), Basic::Double, &1.5f64.to_be_bytes());
         check(Value::from(vec![1u8, 2]), Basic::Char, &[1, 2]);
         check(Value::from(vec![65i16, -1]), Basic::Enum, &[0, 65, 255, 255]);
+        check(Value::from(""), Basic::Long, &[0; 4]);
+        let none = Reading { value: Value::from(""), ..Reading::default() };
+        assert_eq!(encode(Dbr::plain(Basic::Enum), 0, &none, &mut Vec::new()), Err(Eca::GETFAIL));
         let mut out = vec![7];
         let text = Reading { value: Value::from("volt"), ..Reading::default() };
         assert_eq!(encode(Dbr::plain(Basic::Double), 0, &text, &mut out), Err(Eca::GETFAIL));
