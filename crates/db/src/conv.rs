@@ -291,32 +291,6 @@ fn fixed(out: &mut impl Write, value: f64, negative: bool, precision: u16, tenth
     let _ = if precision > 0 { write!(out, "{sign}{whole}.{fraction:0width$}") } else { write!(out, "{sign}{whole}") };
 }
 
-/// `printf("%.*g")`.
-pub(crate) fn general_form(value: f64, precision: usize) -> String {
-    let mut out = String::new();
-    let precision = precision.max(1);
-    if value == 0.0 || !value.is_finite() {
-        write_plain(&mut out, value, 0);
-        return out;
-    }
-    let exponent: i32 = format!("{value:.*e}", precision - 1)
-        .split_once('e')
-        .and_then(|(_, exponent)| exponent.parse().ok())
-        .unwrap_or(0);
-    if exponent < -4 || exponent >= precision as i32 {
-        write_exponent(&mut out, value, precision - 1);
-        let (mantissa, exponent) = out.split_once('e').unwrap_or((&out, ""));
-        let mantissa =
-            if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
-        return format!("{mantissa}e{exponent}");
-    }
-    write_plain(&mut out, value, (precision as i32 - 1 - exponent).max(0) as usize);
-    if out.contains('.') {
-        out.truncate(out.trim_end_matches('0').trim_end_matches('.').len());
-    }
-    out
-}
-
 /// A number as text; `precision` counts for floating point.
 pub(crate) fn scalar_to_text(scalar: Scalar, precision: u16) -> Str40 {
     let mut out = Str40Writer::new();
@@ -380,19 +354,6 @@ mod tests {
         assert_eq!(<u8 as Number>::parse("256"), None);
         assert_eq!(<u8 as Number>::parse("-1"), Some(255));
         assert_eq!(number::<f64>(Scalar::String(Str40::EMPTY)), Some(0.0));
-    }
-
-    #[test]
-    fn the_general_form_is_that_of_printf() {
-        for (value, precision, expected) in [
-            (0.0001, 6, "0.0001"),
-            (1e-5, 6, "1e-05"),
-            (123456789.0, 6, "1.23457e+08"),
-            (1.5, 15, "1.5"),
-            (100.0, 6, "100"),
-        ] {
-            assert_eq!(general_form(value, precision), expected);
-        }
     }
 
     proptest! {

@@ -31,16 +31,6 @@ fn odd(last: f64, value: f64, deadband: f64) -> bool {
     delta > deadband
 }
 
-/// As [`check`], for whole numbers.
-#[inline]
-pub(crate) fn check_whole(last: &mut i64, value: i64, deadband: i64, mask: EventMask) -> EventMask {
-    if (i128::from(value) - i128::from(*last)).abs() > i128::from(deadband) {
-        *last = value;
-        return mask;
-    }
-    EventMask::NONE
-}
-
 /// Limits and severities of an analog record; `lalm` remembers the limit that was passed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits<T> {

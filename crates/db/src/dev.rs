@@ -124,23 +124,6 @@ pub(crate) const fn has_interrupt(_: &Db, _: u32) -> bool {
     false
 }
 
-/// Whether a record of this type processes through a device support.
-pub(crate) const fn uses_device(kind: Kind) -> bool {
-    !matches!(
-        kind,
-        Kind::ASub
-            | Kind::Calc
-            | Kind::Compress
-            | Kind::DFanout
-            | Kind::Fanout
-            | Kind::Permissive
-            | Kind::Sel
-            | Kind::Seq
-            | Kind::State
-            | Kind::Sub
-    )
-}
-
 /// Whether a type without a PREC field answers for the precision of its fields all the same.
 pub(crate) const fn has_precision(kind: Kind) -> bool {
     matches!(kind, Kind::Bo)

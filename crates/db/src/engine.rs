@@ -364,7 +364,7 @@ impl Db {
                 self.process_passive(rec, link.target);
             }
             LinkKind::Remote => self.remote_forward(link.target),
-            LinkKind::Constant | LinkKind::Hardware | LinkKind::Json | LinkKind::Unresolved => {}
+            LinkKind::Constant | LinkKind::Hardware | LinkKind::Json => {}
         }
     }
 

@@ -35,7 +35,6 @@
 //! | go on | [`Db::advance`] (delays, callbacks, scan-once) and [`Db::next_deadline`] |
 //! | links to elsewhere | [`Db::take_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "the record types to come use what stands here")]
 
 mod access;
 mod calc;

@@ -40,8 +40,6 @@ pub(crate) enum LinkKind {
     Hardware,
     /// JSON link, number `target` of the table of JSON links.
     Json,
-    /// Not resolved yet.
-    Unresolved,
 }
 
 /// What kind of field holds a link.

@@ -38,10 +38,9 @@ pub(crate) mod sub_array;
 pub(crate) mod waveform;
 mod whole;
 
-use crate::access::VAL_FIELD;
 use crate::engine::{Db, Outcome};
 use crate::error::PutError;
-use crate::link::{Link, LinkKind};
+use crate::link::Link;
 use crate::links::Brief;
 use crate::record::{Bodies, Kind};
 use crate::scan::Callback;
@@ -533,11 +532,6 @@ pub(crate) fn store_array(db: &mut Db, rec: u32, _: u16, values: Array) -> Resul
     Ok(())
 }
 
-/// Whether a link is set at all (a constant with no text is not).
-pub(crate) fn is_set(link: &Link) -> bool {
-    link.kind != LinkKind::Constant || link.extra.is_some()
-}
-
 /// Whether VAL, an enumeration by its type, is a plain number: mbbo without states.
 pub(crate) fn is_plain_number(db: &Db, rec: u32) -> bool {
     let common = &db.common[rec as usize];
@@ -547,9 +541,4 @@ pub(crate) fn is_plain_number(db: &Db, rec: u32) -> bool {
 /// Whether a type's processing is there.
 pub(crate) const fn is_there(kind: Kind) -> bool {
     !matches!(kind, Kind::ASub | Kind::Printf | Kind::Sub)
-}
-
-/// Number of VAL where it is the first field of the type.
-pub(crate) const fn first_field() -> usize {
-    VAL_FIELD
 }

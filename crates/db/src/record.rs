@@ -94,6 +94,7 @@ macro_rules! types {
             }
 
             /// Bytes of a record's own part.
+            #[cfg(test)]
             pub(crate) const fn size(kind: Kind) -> usize {
                 match kind {
                     $(Kind::$variant => size_of::<rec::$module::$variant>(),)*

@@ -24,8 +24,6 @@ pub struct Scan {
 pub(crate) enum Callback {
     /// The second half of an asynchronous processing.
     Resume,
-    /// A plain processing.
-    Process,
     /// Something of the record type's own, by number.
     Own(u8),
 }
@@ -327,9 +325,6 @@ impl Db {
         match callback {
             Callback::Resume if self.common[rec as usize].pact != 0 => self.resume(rec),
             Callback::Resume => {}
-            Callback::Process => {
-                self.run(rec);
-            }
             Callback::Own(number) => crate::rec::own_callback(self, rec, number),
         }
     }

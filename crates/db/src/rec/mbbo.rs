@@ -41,23 +41,12 @@ fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
     &mut bodies.mbbo[body].sim
 }
 
-const STATES: usize = 16;
-
 impl Mbbo {
     /// Notes whether any state is defined (SDEF).
     fn look_for_states(&mut self) {
         let defined =
             self.values.iter().any(|value| *value != 0) || self.names.iter().any(|name| !name.bytes().is_empty());
         self.sdef = i16::from(defined);
-    }
-
-    /// The state of a raw value.
-    fn state_of(&self, raw: u32) -> u16 {
-        let raw = if self.shft > 0 { raw.checked_shr(u32::from(self.shft)).unwrap_or(0) } else { raw };
-        if self.sdef == 0 {
-            return raw as u16;
-        }
-        self.values.iter().position(|value| *value == raw).map_or(u16::MAX, |state| state as u16)
     }
 
     /// The mask that NOBT means where MASK is not given.
