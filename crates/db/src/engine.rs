@@ -296,10 +296,16 @@ impl Db {
     /// Processes the target of a link (processTarget); whether it failed.
     pub(crate) fn process_target(&mut self, source: u32, target: u32) -> bool {
         self.hand_over(source, target);
-        let pact = self.common[source as usize].pact;
-        self.common[source as usize].pact = 1;
+        // A callback (seq) writes while its record is not being processed: chains that lead back to it must see it busy
+        // here, and not ask for another processing.
+        let from = &mut self.common[source as usize];
+        let (pact, on_stack) = (from.pact, from.on_stack);
+        from.pact = 1;
+        from.on_stack = true;
         let failed = self.run(target);
-        self.common[source as usize].pact = pact;
+        let from = &mut self.common[source as usize];
+        from.pact = pact;
+        from.on_stack = on_stack;
         failed
     }
 
