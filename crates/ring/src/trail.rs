@@ -155,3 +155,52 @@ impl Cursor {
         self.next
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::{AtomicU64, Latest};
+    use std::vec::Vec;
+
+    fn words(count: usize) -> Vec<AtomicU64> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn a_slow_reader_loses_the_oldest_items_and_counts_them() {
+        let words = words(Trail::<1>::words_for(4));
+        let trail = Trail::<1>::format(&words).unwrap();
+        let mut cursor = trail.from_oldest();
+        (0..10).for_each(|item| trail.push_overwrite([item]));
+        let seen: Vec<u64> = std::iter::from_fn(|| trail.next(&mut cursor)).map(|[item]| item).collect();
+        assert_eq!((seen, cursor.lost()), (std::vec![6, 7, 8, 9], 6));
+        let trail = Trail::<1>::format(&words).unwrap();
+        trail.push_overwrite([42]);
+        assert_eq!(trail.next(&mut cursor), Some([42]), "a trail that was made anew is read from its start");
+    }
+
+    #[test]
+    fn a_cell_and_a_trail_are_read_whole_while_they_are_written() {
+        let (cells, items) = (words(Latest::<3>::WORDS), words(Trail::<3>::words_for(4)));
+        let (cell, trail) = (Latest::<3>::format(&cells).unwrap(), Trail::<3>::format(&items).unwrap());
+        let rounds = if cfg!(miri) { 50 } else { 50_000 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=rounds {
+                    cell.set_replace([round, round * 2, round * 3]);
+                    trail.push_overwrite([round, round * 2, round * 3]);
+                }
+            });
+            let (mut cursor, mut seen) = (trail.from_oldest(), 0);
+            while seen + cursor.lost() < rounds {
+                for [one, two, three] in
+                    cell.get().map(|(_, item)| item).into_iter().chain(trail.next(&mut cursor).inspect(|_| seen += 1))
+                {
+                    assert_eq!((two, three), (one * 2, one * 3), "torn");
+                }
+                std::thread::yield_now();
+            }
+        });
+    }
+}
