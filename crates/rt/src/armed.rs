@@ -4,6 +4,7 @@ use crate::looping::{self, Flow, LoopSpec, Pulse};
 use crate::obtained::Obtained;
 use crate::page::SharedPage;
 use base::{CpuSet, DurNs, Policy, Schedule, Size};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +26,8 @@ pub struct Armed {
     threads: Vec<Thread>,
     stop: Arc<AtomicBool>,
     aligned_to_tai: bool,
+    /// Keeps idle CPUs awake as long as it is open.
+    _idle: Option<OwnedFd>,
 }
 
 /// The real-time part of a process: [`Building`], then [`Armed`].
@@ -97,6 +100,12 @@ impl Rt<Building> {
     pub fn arm(self) -> Result<Rt<Armed>, ArmError> {
         let Building { loops, heap } = self.state;
         let mut obtained = arm_process(heap);
+        let idle = sys::thread::hold_idle_latency(0);
+        let remedy = "run as root, or let the shield's profile keep idle states shallow";
+        obtained.push(match &idle {
+            Ok(_) => Obtained::yes("idle CPUs stay awake"),
+            Err(error) => Obtained::no("idle CPUs stay awake", error, remedy),
+        });
         let inherited = sys::sched::scheduling(0).map_or(Policy::OTHER, |scheduling| scheduling.policy);
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -121,7 +130,7 @@ impl Rt<Building> {
                 "let chrony or ptp4l set it where several machines share pulses",
             ),
         });
-        Ok(Rt { state: Armed { obtained, threads, stop, aligned_to_tai } })
+        Ok(Rt { state: Armed { obtained, threads, stop, aligned_to_tai, _idle: idle.ok() } })
     }
 }
 

@@ -1,7 +1,9 @@
 //! The calling thread: its name, its accounts, what makes its timing steady.
 
 use crate::error::{Doing, Error, Result};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 
 /// What a thread has cost the kernel since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,19 @@ pub fn no_timer_slack() -> Result<()> {
     // SAFETY: PR_SET_TIMERSLACK takes one number and touches no memory.
     let answer = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
     if answer == 0 { Ok(()) } else { Err(Error::last("set the timer slack to 1 ns")) }
+}
+
+/// Asks the kernel for idle states that are left within `us` microseconds, on every CPU, for as long as the
+/// descriptor is open (`/dev/cpu_dma_latency`). 0 means that idle CPUs poll.
+///
+/// # Errors
+/// The kernel's: no such device, or no privilege.
+pub fn hold_idle_latency(us: i32) -> Result<OwnedFd> {
+    const DEVICE: &str = "/dev/cpu_dma_latency";
+    let doing = || format!("hold {DEVICE} at {us} us");
+    let device = rustix::fs::open(DEVICE, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).doing(doing)?;
+    rustix::io::write(&device, &us.to_ne_bytes()).doing(doing)?;
+    Ok(device)
 }
 
 /// Makes the calling thread's floating-point unit treat denormal numbers as zero: arithmetic with them is up to a
