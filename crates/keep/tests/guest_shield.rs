@@ -214,7 +214,7 @@ mod everywhere {
         // Also run by the test below, which kills it: then the machine is unusual already.
         let alone = std::env::var_os("TAHTI_TEST_RUN").is_none();
         let undo = if alone { make_unusual() } else { Undo(Vec::new()) };
-        let crowd = alone.then(|| Crowd::start(3, "sleep 1000"));
+        let crowd = alone.then(|| Crowd::start(3, "exec sleep 1000"));
         if let Some(crowd) = &crowd {
             pin(crowd.id(1), "1-2");
             pin(crowd.id(2), "3");
@@ -239,7 +239,7 @@ mod everywhere {
     fn a_task_in_the_shield_runs_there_and_is_brought_back() {
         begin();
         let before = snapshot();
-        let crowd = Crowd::start(2, "sleep 1000");
+        let crowd = Crowd::start(2, "exec sleep 1000");
         let applied = apply("2-3");
         applied.place.enter(&root(), crowd.id(0)).expect("the shield takes its own tasks");
         pin(crowd.id(0), "3");
@@ -296,7 +296,7 @@ mod killed {
     fn killed_in_the_middle_the_next_release_restores() {
         begin();
         let undo = make_unusual();
-        let crowd = Crowd::start(2, "sleep 1000");
+        let crowd = Crowd::start(2, "exec sleep 1000");
         pin(crowd.id(0), "1-2");
         let before = snapshot();
         let run = dir();
@@ -333,7 +333,7 @@ mod v2 {
     fn a_task_follows_its_cgroup_after_the_release() {
         begin();
         let group = Neighbour::with_cpus("1-2");
-        let crowd = Crowd::start(1, "sleep 1000");
+        let crowd = Crowd::start(1, "exec sleep 1000");
         group.write("cgroup.procs", &crowd.id(0).to_string());
         apply("2-3");
         assert_eq!(mask(crowd.id(0)), cpus("1"));
@@ -365,7 +365,7 @@ mod v2 {
     #[test]
     fn a_deadline_task_is_named_before_the_first_write() {
         begin();
-        let crowd = Crowd::start(1, "sleep 1000");
+        let crowd = Crowd::start(1, "exec sleep 1000");
         let tid = crowd.id(0).to_string();
         let status = Command::new("chrt")
             .args(["-d", "-T", "1000000", "-D", "10000000", "-P", "10000000", "-p", "0", &tid])
@@ -390,7 +390,7 @@ mod v2 {
     fn a_spared_task_keeps_its_cpus_and_there_is_no_partition() {
         begin();
         let before = snapshot();
-        let crowd = Crowd::start(2, "sleep 1000");
+        let crowd = Crowd::start(2, "exec sleep 1000");
         pin(crowd.id(0), "2");
         let want = Want { spare: vec![crowd.id(0)], ..want("2-3") };
         let applied = shield::apply(&root(), &want, &dir()).expect("the shield can be applied");
@@ -446,7 +446,7 @@ mod local {
     #[test]
     fn a_task_that_comes_to_the_top_is_brought_out_again() {
         begin();
-        let crowd = Crowd::start(1, "sleep 1000");
+        let crowd = Crowd::start(1, "exec sleep 1000");
         let applied = apply("2-3");
         applied.place.enter(&root(), crowd.id(0)).expect("the shield takes its own tasks");
         guest::write(&format!("{TOP}/cgroup.procs"), &crowd.id(0).to_string());
