@@ -233,6 +233,10 @@ fn a_neighbour_that_reaches_in_breaks_a_partition() {
     both.write("s/cpuset.cpus", "1");
     both.write("s/cpuset.cpus.partition", "isolated");
     both.write("o/cpuset.cpus", "0-1");
+    both.write("o/cpuset.cpus", "0");
+    both.write("s/cpuset.cpus.partition", "isolated");
+    both.write("s/cpuset.cpus.partition", "member");
+    both.write("s/cpuset.cpus.partition", "isolated");
 }
 
 #[test]

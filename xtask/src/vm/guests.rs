@@ -84,7 +84,6 @@ pub(crate) const GUESTS: &[Guest] = &[
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "plain::"),
-            tests("testkit", "guest_model", ""),
             tests("sys", "lib", ""),
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "whole::"),
@@ -92,6 +91,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "v2::"),
             tests("keep", "guest_shield", "remote::"),
             tests("keep", "guest_shield", "hotplug::"),
+            tests("testkit", "guest_model", ""),
         ],
     },
     Guest {
@@ -106,12 +106,12 @@ pub(crate) const GUESTS: &[Guest] = &[
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "plain::"),
-            tests("testkit", "guest_model", ""),
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "killed::"),
             tests("keep", "guest_shield", "v2::"),
             tests("keep", "guest_shield", "local::"),
             tests("keep", "guest_shield", "hotplug::"),
+            tests("testkit", "guest_model", ""),
         ],
     },
     Guest {
@@ -125,10 +125,10 @@ pub(crate) const GUESTS: &[Guest] = &[
         init: Init::CgroupV2,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
-            tests("testkit", "guest_model", ""),
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "isolcpus::"),
             tests("keep", "guest_shield", "remote::"),
+            tests("testkit", "guest_model", ""),
         ],
     },
     Guest {
@@ -143,10 +143,10 @@ pub(crate) const GUESTS: &[Guest] = &[
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "numa::"),
-            tests("testkit", "guest_model", ""),
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "numa::"),
             tests("keep", "guest_shield", "hotplug::"),
+            tests("testkit", "guest_model", ""),
         ],
     },
     Guest {

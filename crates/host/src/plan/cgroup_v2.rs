@@ -126,12 +126,14 @@ impl Backend for CgroupV2 {
                 plan.cpus(&dirs.top, "cpuset.cpus", &shield, "the CPUs of the partition");
             }
         }
-        plan.text(
-            dirs.partition(),
-            "cpuset.cpus.partition",
-            (Form::Text, "member", "isolated"),
-            "takes the CPUs from everybody else, and from load balancing",
-        );
+        if !plan.made_anew(dirs.partition()) {
+            plan.text(
+                dirs.partition(),
+                "cpuset.cpus.partition",
+                (Form::Text, "member", "isolated"),
+                "takes the CPUs from everybody else, and from load balancing",
+            );
+        }
         if dirs.layout == Layout::Local {
             plan.controller(&dirs.top, anchor);
             plan.dir(&dirs.tasks, "the shield's own tasks belong here");
@@ -205,6 +207,22 @@ impl InDir<'_, '_> {
 
     fn controller(&mut self, dir: &str, why: &str) {
         self.text(dir, "cgroup.subtree_control", (Form::Controller, "-cpuset", "+cpuset"), why);
+    }
+
+    /// A partition that a neighbour broke stays so, whatever is written, until it has been a plain group again (6.1).
+    /// Says whether that was so.
+    fn made_anew(&mut self, dir: &str) -> bool {
+        let path = format!("{dir}/cpuset.cpus.partition");
+        let target = Target::File { path: path.clone(), form: Form::Text };
+        let found = self.context.snapshot.get(&target);
+        let broken = found.text().is_some_and(|state| state.contains("invalid"));
+        if broken {
+            let member = Value::Text("member".to_owned());
+            self.draft.step_from(target.clone(), found, member.clone(), &path, "the partition is broken");
+            let isolated = Value::Text("isolated".to_owned());
+            self.draft.step_from(target, member, isolated, &path, "makes the partition anew");
+        }
+        broken
     }
 
     fn cpus(&mut self, dir: &str, name: &str, to: &Value, why: &str) {

@@ -223,7 +223,10 @@ impl V2 {
                     let had = self.groups[directory].wanted().and(boot_isolated);
                     self.forgotten = self.forgotten.or(&had.and(&self.taken));
                 }
-                if let Some(group) = self.groups.get_mut(directory) {
+                // Before 6.7 a broken partition is made anew only out of a plain group.
+                let broken =
+                    !self.exclusive && self.groups[directory].invalid.is_some() && self.groups[directory].kind == kind;
+                if let Some(group) = self.groups.get_mut(directory).filter(|_| !broken) {
                     group.kind = kind;
                     group.invalid = None;
                 }
