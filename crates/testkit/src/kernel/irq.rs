@@ -70,7 +70,7 @@ impl FakeKernel {
 
     pub(super) fn write_irq(&mut self, path: &str, value: &str) -> Option<Answer<()>> {
         let (number, name) = split(path)?;
-        let online = self.online;
+        let (online, version) = (self.online, self.version);
         let irq = self.irqs.get_mut(&number)?;
         let wanted = match name {
             "smp_affinity_list" => cpus(value),
@@ -79,7 +79,8 @@ impl FakeKernel {
             _ => return None,
         };
         Some(match wanted {
-            _ if irq.managed => Err(Errno::IO),
+            // Seen so on 6.1 and on 6.12.
+            _ if irq.managed => Err(if version < (6, 12) { Errno::IO } else { Errno::PERM }),
             Ok(wanted) if wanted.intersects(&online) => {
                 irq.affinity = wanted;
                 Ok(())

@@ -1,6 +1,6 @@
 //! A model of the kernel: files and tasks that refuse and normalise as the real ones do.
 //!
-//! A plan that works on a model which takes everything proves nothing. This one answers `EIO` for a managed
+//! A plan that works on a model which takes everything proves nothing. This one answers `EIO` or `EPERM` for a managed
 //! interrupt, `EINVAL` for a kernel thread that is bound to its CPU, `EBUSY` for a cgroup in use; reads `0-2` where
 //! `0,1,2` was written; takes `isolated` and then reads `isolated invalid (…)`; moves an interrupt only when it fires.
 //! `tests/guest_model.rs` holds it against real kernels, operation by operation.
