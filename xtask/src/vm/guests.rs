@@ -91,6 +91,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "v2::"),
             tests("keep", "guest_shield", "remote::"),
             tests("keep", "guest_shield", "hotplug::"),
+            tests("keep", "guest_watchdog", ""),
             tests("testkit", "guest_model", ""),
         ],
     },
