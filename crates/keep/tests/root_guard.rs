@@ -113,10 +113,13 @@ fn a_stubborn_one_is_frozen_aborted_and_gone() {
     let wait = DurNs::from_ms(50);
     let rungs = [RungAction::Demote, RungAction::Freeze, RungAction::Abort, RungAction::Kill];
     guard.watch(running.watch(&rungs.map(|action| Rung { action, wait }))).unwrap();
-    let demoted = expect(&mut guard, "demote", step(RungAction::Demote)).at;
+    // A wait counts from when a step was decided; a step's own time is when it was done.
+    let decided = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. })).at;
+    expect(&mut guard, "demote", step(RungAction::Demote));
     let frozen = expect(&mut guard, "freeze", step(RungAction::Freeze)).at;
     let aborted = expect(&mut guard, "abort", step(RungAction::Abort)).at;
-    assert!(frozen - demoted >= wait && aborted - frozen >= wait);
+    assert!(frozen - decided >= wait, "frozen {} after the demotion was decided", frozen - decided);
+    assert!(aborted - decided >= DurNs(2 * wait.0), "aborted {} after it", aborted - decided);
     expect(&mut guard, "the end", |what| *what == What::Gone { by_ladder: true });
     assert_eq!(running.ended_by(), 6);
 }
