@@ -129,8 +129,20 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "isolcpus::"),
             tests("keep", "guest_shield", "remote::"),
-            tests("testkit", "guest_model", ""),
         ],
+    },
+    Guest {
+        // 6.12 forgets for good what the boot isolated once a remote partition is dissolved: the model is held
+        // against a kernel that has not lived through the shield's tests.
+        name: "isolcpus-model",
+        what: "as isolcpus, freshly booted, beside the model of the kernel",
+        kernel: Kernel::Rt6_12,
+        boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
+        init: Init::CgroupV2,
+        tests: &[tests("testkit", "guest_model", "")],
     },
     Guest {
         name: "numa",
