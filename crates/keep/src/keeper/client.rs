@@ -121,8 +121,12 @@ impl Keeper {
     pub fn adopt(dir: &Path) -> Result<Option<(Self, Status)>, KeeperError> {
         let Ok(stream) = UnixStream::connect(dir.join(SOCKET_NAME)) else { return Ok(None) };
         let mut keeper = Self::over(dir.to_owned(), stream)?;
-        let status = keeper.follow()?;
-        Ok(Some((keeper, status)))
+        match keeper.follow() {
+            Ok(status) => Ok(Some((keeper, status))),
+            // It was about to end when it was found: its socket still stood.
+            Err(_) if keeper.lost => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn over(dir: PathBuf, stream: UnixStream) -> Result<Self, KeeperError> {
@@ -200,8 +204,11 @@ impl Keeper {
 
     /// One request and its answer; events that come between are kept for [`Keeper::next_event`].
     fn ask(&mut self, request: &Request) -> Result<Reply, KeeperError> {
-        let sent = (&self.stream).write_all(&line(request));
-        sent.map_err(|error| self.failed(format!("it cannot be reached: {error}")))?;
+        if let Err(error) = (&self.stream).write_all(&line(request)) {
+            use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+            self.lost |= matches!(error.kind(), BrokenPipe | ConnectionReset);
+            return Err(self.failed(format!("it cannot be reached: {error}")));
+        }
         loop {
             match self.next_reply(true)? {
                 Some(Reply::Event(event)) => self.events.push_back(event),
