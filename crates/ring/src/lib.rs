@@ -31,8 +31,8 @@ pub use culprits::{CULPRITS_MAX, Culprit};
 pub use header::LayoutError;
 pub use latest::Latest;
 pub use page::{
-    Counter, Cycle, Heartbeat, Identity, LOOP_PAGE_WORDS, LoopPage, LoopWatcher, LoopWriter, PageState, TRAIL_CYCLES,
-    Wait, flags,
+    Counter, Cycle, Heartbeat, Identity, LOOP_FD, LOOP_PAGE_WORDS, LoopPage, LoopWatcher, LoopWriter, PageState,
+    TRAIL_CYCLES, Wait, flags,
 };
 pub use queue::{Consumer, Producer, Queue};
 pub use shared_hist::SharedHistogram;

@@ -36,6 +36,9 @@ const CALM: usize = COMPUTE + SharedHistogram::WORDS;
 const CULPRITS: usize = CALM + SharedHistogram::WORDS;
 const TRAIL: usize = CULPRITS + Culprits::WORDS;
 
+/// Environment variable with the number of the descriptor of the loop page that a process's first loop fills.
+pub const LOOP_FD: &str = "TAHTI_LOOP_FD";
+
 /// Cycles that the page keeps as evidence.
 pub const TRAIL_CYCLES: usize = 1024;
 const CYCLE_WORDS: usize = 5;

@@ -1,13 +1,10 @@
 //! A loop page in shared memory: handed over by who started the process, or its own.
 
-use ring::{LOOP_PAGE_WORDS, LayoutError, LoopPage};
+use ring::{LOOP_FD, LOOP_PAGE_WORDS, LayoutError, LoopPage};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use sys::shm::SharedWords;
-
-/// Environment variable with the number of the descriptor of the loop page that the process's first loop fills.
-pub const LOOP_FD: &str = "TAHTI_LOOP_FD";
 
 /// A mapped loop page. Clones share the mapping.
 #[derive(Clone, Debug)]

@@ -8,9 +8,6 @@ use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use sys::shm::SharedWords;
 
-/// The variable that tells a process the number of its loop page's descriptor.
-pub(crate) const VARIABLE: &str = "TAHTI_LOOP_FD";
-
 /// The name of the memfd, by which the next supervisor finds it in a keeper's table of descriptors.
 const NAME: &str = "tahti-loop";
 

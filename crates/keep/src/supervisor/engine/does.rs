@@ -4,7 +4,7 @@ use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun};
 use crate::keeper::Keeper;
 use crate::keeper::protocol::{self, KeeperSpec, SOCKET_NAME, Target};
 use crate::launch::InheritedFd;
-use crate::supervisor::page::{Page, VARIABLE};
+use crate::supervisor::page::Page;
 use crate::supervisor::tell::short;
 use base::{DurNs, MonoNs};
 use host::plant::Signal;
@@ -36,7 +36,7 @@ impl Engine {
                     Page::create()?
                 }
             };
-            spec.launch.inherit = vec![InheritedFd { variable: VARIABLE.to_owned(), fd: page.fd() }];
+            spec.launch.inherit = vec![InheritedFd { variable: ring::LOOP_FD.to_owned(), fd: page.fd() }];
             self.kids[id].page = Some(page);
         }
         Ok(spec)
