@@ -18,16 +18,19 @@ extern crate std;
 
 mod alarm;
 mod cpuset;
+mod directive;
 mod hist;
 mod meta;
 mod sched;
 mod schedule;
 mod stamp;
+pub mod text;
 mod unit;
 mod value;
 
 pub use alarm::{Alarm, EventMask, Severity, Status};
 pub use cpuset::{CPUS_MAX, CpuId, CpuSet, CpuSetIter, ParseCpuSetError};
+pub use directive::{Directive, WIDTH_MAX};
 pub use hist::{Histogram, Outside, Quantile};
 pub use meta::{AlarmLimits, Meta, Range};
 pub use sched::{Deadline, ParsePolicyError, Policy, Priority, RtLevel};

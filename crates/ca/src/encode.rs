@@ -2,7 +2,6 @@
 
 use crate::dbr::{Basic, Class, Dbr};
 use crate::eca::Eca;
-use crate::text;
 use base::{Alarm, Array, Meta, Scalar, Severity, Stamp, Str40, Value};
 
 /// A field as the wire can ask for it.
@@ -196,7 +195,7 @@ fn element(basic: Basic, scalar: Scalar, meta: &Meta, out: &mut Vec<u8>) -> Resu
         Basic::String => {
             let text = match scalar {
                 Scalar::Enum(index) => label(meta, index),
-                _ => text::scalar(scalar, meta.precision),
+                _ => base::text::scalar(scalar, meta.precision as u16),
             };
             out.extend_from_slice(text.padded());
         }
@@ -217,10 +216,14 @@ pub fn label(meta: &Meta, index: u16) -> Str40 {
 fn from_text(basic: Basic, text: &Str40, out: &mut Vec<u8>) -> Result<(), Eca> {
     let bytes = text.bytes();
     let whole = |low: i128, high: i128| {
-        if bytes.is_empty() { Ok(0) } else { text::parse_int(bytes, low, high).ok_or(Eca::GETFAIL) }
+        if bytes.is_empty() { Ok(0) } else { base::text::parse_int(bytes, low, high).ok_or(Eca::GETFAIL) }
     };
     let real = || {
-        if bytes.is_empty() { Ok(0.0) } else { text::parse_double(bytes).map(|(value, _)| value).ok_or(Eca::GETFAIL) }
+        if bytes.is_empty() {
+            Ok(0.0)
+        } else {
+            base::text::parse_double(bytes).map(|(value, _)| value).ok_or(Eca::GETFAIL)
+        }
     };
     match basic {
         Basic::String => out.extend_from_slice(text.padded()),
@@ -230,7 +233,7 @@ fn from_text(basic: Basic, text: &Str40, out: &mut Vec<u8>) -> Result<(), Eca> {
         Basic::Short => out.extend_from_slice(&(whole(i16::MIN.into(), i16::MAX.into())? as i16).to_be_bytes()),
         // Unlike the others, no text at all is no number here.
         Basic::Enum => {
-            let number = text::parse_int(bytes, 0, u16::MAX.into()).ok_or(Eca::GETFAIL)?;
+            let number = base::text::parse_int(bytes, 0, u16::MAX.into()).ok_or(Eca::GETFAIL)?;
             out.extend_from_slice(&(number as u16).to_be_bytes());
         }
         Basic::Char => out.push(whole(i8::MIN.into(), u8::MAX.into())? as u8),

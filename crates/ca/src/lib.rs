@@ -17,7 +17,6 @@ pub mod repeater;
 pub mod search;
 pub mod server;
 mod slab;
-pub mod text;
 pub mod wire;
 
 pub use dbr::{Basic, Class, Dbr};

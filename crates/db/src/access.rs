@@ -1,6 +1,5 @@
 //! Finding fields by name and reading them.
 
-use crate::conv;
 use crate::engine::Db;
 use crate::error::FindError;
 use crate::link::{self, LinkKind};
@@ -380,8 +379,8 @@ impl Db {
         let scalar = self.read_scalar(rec, field)?;
         Some(match scalar {
             Scalar::Enum(index) => self.enum_text(rec, field, index),
-            Scalar::F64(_) | Scalar::F32(_) => conv::scalar_to_text(scalar, self.precision_of(rec, field)),
-            _ => conv::scalar_to_text(scalar, 0),
+            Scalar::F64(_) | Scalar::F32(_) => base::text::scalar(scalar, self.precision_of(rec, field)),
+            _ => base::text::scalar(scalar, 0),
         })
     }
 
@@ -392,7 +391,7 @@ impl Db {
             Some(FieldType::Menu) => {
                 let menu = def.menu_index.map(|menu| &self.schema.menus[usize::from(menu)]);
                 menu.and_then(|menu| menu.choices.get(usize::from(index)))
-                    .map_or_else(|| conv::scalar_to_text(Scalar::U16(index), 0), |choice| Str40::from(choice.as_str()))
+                    .map_or_else(|| base::text::scalar(Scalar::U16(index), 0), |choice| Str40::from(choice.as_str()))
             }
             Some(FieldType::Device) => {
                 let devices = &self.type_of(rec).devices;

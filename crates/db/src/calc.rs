@@ -365,7 +365,7 @@ impl Compiler<'_> {
             let number = u32::from_str_radix(text, 16).map_err(|_| CalcError::BadLiteral)?;
             (f64::from(number as i32), 2 + digits)
         } else {
-            conv::strtod(rest).ok_or(CalcError::BadLiteral)?
+            base::text::parse_double(rest).ok_or(CalcError::BadLiteral)?
         };
         self.ops.push(Op::Literal(value));
         self.at = start + len;
@@ -609,9 +609,9 @@ impl Program {
                     Code::Sub => binary!(|a, b| a - b),
                     Code::Mul => binary!(|a, b| a * b),
                     Code::Div => binary!(|a, b| a / b),
-                    Code::Modulo => binary!(|a, b| match conv::to_i32(b) {
+                    Code::Modulo => binary!(|a, b| match base::text::to_i32(b) {
                         0 => f64::NAN,
-                        divisor => f64::from(conv::to_i32(a).wrapping_rem(divisor)),
+                        divisor => f64::from(base::text::to_i32(a).wrapping_rem(divisor)),
                     }),
                     Code::Power => binary!(f64::powf),
                     Code::Abs => unary!(f64::abs),
@@ -634,7 +634,9 @@ impl Program {
                     Code::Floor => unary!(f64::floor),
                     Code::Fmod => binary!(|a: f64, b: f64| a % b),
                     Code::IsInf => unary!(|v: f64| if v.is_infinite() { v.signum() } else { 0.0 }),
-                    Code::Nint => unary!(|v: f64| f64::from(conv::to_i32(if v >= 0.0 { v + 0.5 } else { v - 0.5 }))),
+                    Code::Nint => {
+                        unary!(|v: f64| f64::from(base::text::to_i32(if v >= 0.0 { v + 0.5 } else { v - 0.5 })))
+                    }
                     Code::Or => binary!(|a, b| truth(a != 0.0 || b != 0.0)),
                     Code::And => binary!(|a, b| truth(a != 0.0 && b != 0.0)),
                     Code::Not => unary!(|v| truth(v == 0.0)),
@@ -687,7 +689,7 @@ const fn truth(yes: bool) -> f64 {
 
 /// A number as 32 bits: negative ones as signed, others as unsigned.
 fn bits(value: f64) -> i32 {
-    if value < 0.0 { conv::to_i32(value) } else { conv::to_u32(value) as i32 }
+    if value < 0.0 { base::text::to_i32(value) } else { conv::to_u32(value) as i32 }
 }
 
 /// The next of EPICS' random numbers, 0 to 1.

@@ -180,7 +180,7 @@ pub(crate) fn filter(zone: Zone, aftc: f64, afvl: &mut f64, now: Stamp, before: 
         value = -value;
     }
     *afvl = value;
-    Zone::from_number(crate::conv::to_i32(value.floor()).wrapping_abs())
+    Zone::from_number(base::text::to_i32(value.floor()).wrapping_abs())
 }
 
 /// One step of the alarm filter on a severity itself (mbbi).
@@ -196,7 +196,7 @@ pub(crate) fn filter_level(severity: u16, aftc: f64, afvl: &mut f64, now: Stamp,
         value = -value;
     }
     *afvl = value;
-    crate::conv::to_i32(value.floor()).unsigned_abs() as u16
+    base::text::to_i32(value.floor()).unsigned_abs() as u16
 }
 
 /// What an alarm check found: status and severity to raise, and the limit to remember when it was raised.

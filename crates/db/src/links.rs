@@ -170,7 +170,7 @@ impl Db {
                 }
             }
             LinkKind::Remote => match self.remote_scalar(rec, link) {
-                Some(scalar) => Ok(Some(conv::scalar_to_text(scalar, 6))),
+                Some(scalar) => Ok(Some(base::text::scalar(scalar, 6))),
                 None => Err(self.link_alarm(rec, link)),
             },
             _ => Err(LinkError),

@@ -77,9 +77,9 @@ impl Db {
             let bytes = match value {
                 Value::Array(Array::I8(bytes)) => bytes.iter().map(|byte| *byte as u8).collect(),
                 Value::Array(Array::U8(bytes)) => bytes.clone(),
-                Value::Scalar(scalar) => conv::scalar_to_text(*scalar, 6).bytes().to_vec(),
+                Value::Scalar(scalar) => base::text::scalar(*scalar, 6).bytes().to_vec(),
                 Value::Array(array) => {
-                    array.get(0).map(|scalar| conv::scalar_to_text(scalar, 6).bytes().to_vec()).unwrap_or_default()
+                    array.get(0).map(|scalar| base::text::scalar(scalar, 6).bytes().to_vec()).unwrap_or_default()
                 }
             };
             return self.put_long_text(rec, field, &bytes);
@@ -121,7 +121,7 @@ impl Db {
             return self.put_array(rec, field, &one);
         }
         if self.is_long_text(rec, field) {
-            let text = conv::scalar_to_text(value, 6);
+            let text = base::text::scalar(value, 6);
             return self.put_long_text(rec, field, text.bytes());
         }
         let special = self.before(rec, field)?;
@@ -167,7 +167,7 @@ impl Db {
                     _ => self.put_long_text(
                         rec,
                         field,
-                        conv::scalar_to_text(values.get(0).unwrap_or(Scalar::U8(0)), 6).bytes(),
+                        base::text::scalar(values.get(0).unwrap_or(Scalar::U8(0)), 6).bytes(),
                     ),
                 },
                 None => {
@@ -247,7 +247,7 @@ impl Db {
             Some(FieldType::String) => {
                 let precision =
                     if matches!(value, Scalar::F64(_) | Scalar::F32(_)) { self.own_precision(rec) } else { 0 };
-                let text = conv::scalar_to_text(value, precision);
+                let text = base::text::scalar(value, precision);
                 let bytes = text.bytes();
                 let bytes = &bytes[..bytes.len().min(size.max(1) - 1)];
                 match self.slot(rec, field) {
@@ -275,8 +275,8 @@ impl Db {
             Slot::U32(slot) => set!(slot),
             Slot::I64(slot) => set!(slot),
             Slot::U64(slot) => set!(slot),
-            Slot::Str(slot) => *slot = conv::scalar_to_text(value, 6),
-            Slot::Text(slot) => slot.set(conv::scalar_to_text(value, 6).bytes()),
+            Slot::Str(slot) => *slot = base::text::scalar(value, 6),
+            Slot::Text(slot) => slot.set(base::text::scalar(value, 6).bytes()),
             Slot::None | Slot::Link(_) | Slot::Array(_) => return Err(PutError::NoModify),
         }
         Ok(())
@@ -353,7 +353,7 @@ impl Db {
 }
 
 fn bad_number(value: Scalar) -> PutError {
-    let given = conv::scalar_to_text(value, 6);
+    let given = base::text::scalar(value, 6);
     PutError::BadValue { what: format!("found \"{}\", expected a number that fits the field", given.to_str()) }
 }
 
@@ -383,7 +383,7 @@ pub(crate) fn prefix<T: Number>(text: &str, base: u32) -> Option<T> {
     let rest = &body[digits..];
     if digits == 0 || (T::WIDE_UNSIGNED && rest.starts_with(['.', 'e', 'E'])) {
         // EPICS reads unsigned fields by way of a double where they are written like one.
-        let (value, _) = conv::strtod(text.as_bytes()).filter(|_| T::WIDE_UNSIGNED)?;
+        let (value, _) = base::text::parse_double(text.as_bytes()).filter(|_| T::WIDE_UNSIGNED)?;
         return (value >= 0.0 && value <= T::MAX_F64).then(|| T::from_f64(value));
     }
     if base == 0 {
@@ -404,7 +404,7 @@ pub(crate) fn set_element(array: &mut Array, at: usize, value: Scalar) -> bool {
                     _ => return false,
                 },)*
                 Array::String(elements) => match elements.get_mut(at) {
-                    Some(place) => *place = conv::scalar_to_text(value, 6),
+                    Some(place) => *place = base::text::scalar(value, 6),
                     None => return false,
                 },
                 Array::Enum(elements) => match (elements.get_mut(at), put_number(value)) {
@@ -430,7 +430,7 @@ pub(crate) fn convert_array(from: &Array, kind: FieldType, max: usize, precision
     for at in 0..len {
         let scalar = from.get(at)?;
         if let Array::String(texts) = &mut out {
-            texts[at] = conv::scalar_to_text(scalar, precision);
+            texts[at] = base::text::scalar(scalar, precision);
         } else if !set_element(&mut out, at, scalar) {
             return None;
         }

@@ -415,7 +415,7 @@ pub(crate) fn state_text(db: &Db, rec: u32, index: u16) -> Str40 {
         Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
         Kind::Mbbi => many(&db.bodies.mbbi[body].names),
         Kind::Mbbo => many(&db.bodies.mbbo[body].names),
-        _ => crate::conv::scalar_to_text(base::Scalar::U16(index), 0),
+        _ => base::text::scalar(base::Scalar::U16(index), 0),
     }
 }
 

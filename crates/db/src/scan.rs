@@ -69,7 +69,7 @@ pub(crate) fn event_name(text: &[u8]) -> Option<Vec<u8>> {
     if name.is_empty() {
         return None;
     }
-    if let Some((number, len)) = crate::conv::strtod(name)
+    if let Some((number, len)) = base::text::parse_double(name)
         && len == name.len()
         && (0.0..256.0).contains(&number)
     {
@@ -81,7 +81,7 @@ pub(crate) fn event_name(text: &[u8]) -> Option<Vec<u8>> {
 
 /// Period of a choice of menuScan, such as `.1 second`, `5 Hz`, `2 minutes`.
 pub(crate) fn period(choice: &str) -> Option<DurNs> {
-    let (number, len) = crate::conv::strtod(choice.trim().as_bytes())?;
+    let (number, len) = base::text::parse_double(choice.trim().as_bytes())?;
     let unit = choice.trim()[len..].trim().to_ascii_lowercase();
     let seconds = match unit.as_str() {
         "second" | "seconds" => number,

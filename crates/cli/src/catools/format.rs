@@ -1,9 +1,9 @@
 //! Values, alarms and properties as EPICS' tools print them.
 
 use super::options::Options;
+use base::text::{exponent, general};
 use base::{Scalar, Stamp, Value};
 use ca::encode::Reading;
-use ca::text::{c_exponent, c_general};
 use ca::{Basic, Class, Dbr};
 use std::fmt::Write as _;
 
@@ -42,7 +42,7 @@ pub(super) fn element(options: &Options, dbr: Dbr, reading: &Reading, index: usi
             }
         }
         Scalar::Enum(value) => value.to_string(),
-        other => ca::text::scalar(other, 0).to_string(),
+        other => base::text::scalar(other, 0).to_string(),
     }
 }
 
@@ -51,10 +51,10 @@ fn real(options: &Options, value: f64) -> String {
         return integer((if value > 0.0 { value + 0.5 } else { value - 0.5 }) as i32, format);
     }
     match options.reals {
-        Reals::General(digits) => c_general(value, digits),
-        Reals::Exponent(digits) => c_exponent(value, digits),
+        Reals::General(digits) => general(value, digits),
+        Reals::Exponent(digits) => exponent(value, digits),
         Reals::Fixed(digits) if value.is_finite() => format!("{value:.digits$}"),
-        Reals::Fixed(_) => c_general(value, 6),
+        Reals::Fixed(_) => general(value, 6),
     }
 }
 
@@ -226,7 +226,7 @@ pub(super) fn details(dbr: Dbr, reading: &Reading) -> String {
         let _ = write!(out, "\n    Precision:        {}", meta.precision);
     }
     let limit = |value: f64| match basic {
-        Basic::Float | Basic::Double => c_general(value, 6),
+        Basic::Float | Basic::Double => general(value, 6),
         Basic::Char => format!("{:8}", value as u8 as i8),
         _ => format!("{:8}", value as i64),
     };

@@ -137,7 +137,7 @@ fn value(tool: &mut Tool, options: &Options, native: Basic, texts: &[String]) ->
         if !options.enums_as_numbers && labels.contains(text) {
             continue;
         }
-        let number = ca::text::parse_double(text.bytes()).map(|(number, _)| number);
+        let number = base::text::parse_double(text.bytes()).map(|(number, _)| number);
         let number = match number {
             Some(number) if !options.enums_as_text => number,
             None if options.enums_as_numbers => return Err(format!("Enum index value '{given}' is not a number.")),

@@ -1,7 +1,6 @@
 //! ao record.
 
 use super::breaks;
-use crate::conv;
 use crate::deadband::{self, Limits};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
@@ -191,7 +190,7 @@ fn convert(db: &mut Db, rec: u32, body: usize, value: f64) {
     } else if value > -2_147_483_647.5 {
         (value - 0.5) as i32
     } else {
-        conv::to_i32(f64::NAN)
+        base::text::to_i32(f64::NAN)
     };
 }
 

@@ -1,7 +1,7 @@
 //! What the commands print about the database, in EPICS' columns.
 
+use base::text::general;
 use base::{FieldType, Scalar, Value};
-use ca::text::c_general;
 use db::{Db, RecId};
 use std::fmt::Write as _;
 
@@ -161,8 +161,8 @@ const fn dbf(kind: FieldType) -> &'static str {
 fn element(scalar: Scalar) -> String {
     match scalar {
         Scalar::String(text) => format!("\"{}\"", text.bytes().escape_ascii()),
-        Scalar::F64(value) => c_general(value, 12),
-        Scalar::F32(value) => c_general(value.into(), 6),
+        Scalar::F64(value) => general(value, 12),
+        Scalar::F32(value) => general(value.into(), 6),
         Scalar::I8(value) => format!("{value} = {value:#x}"),
         Scalar::U8(value) => format!("{value} = {value:#x}"),
         Scalar::I16(value) => format!("{value} = {value:#x}"),
@@ -218,7 +218,9 @@ fn link(db: &Db, value: &Value) -> String {
         None => return "CONSTANT".into(),
         Some(b'{') => "JSON_LINK",
         Some(b'@') => "INST_IO",
-        _ if ca::text::parse_double(text.as_bytes()).is_some_and(|(_, len)| len == text.trim_end().len()) => "CONSTANT",
+        _ if base::text::parse_double(text.as_bytes()).is_some_and(|(_, len)| len == text.trim_end().len()) => {
+            "CONSTANT"
+        }
         _ if db.find(target).is_ok() => "DB_LINK",
         _ => "CA_LINK",
     };
@@ -228,9 +230,9 @@ fn link(db: &Db, value: &Value) -> String {
 /// A value as a `.db` file would hold it.
 fn plain(scalar: Scalar) -> String {
     match scalar {
-        Scalar::F64(value) => c_general(value, 15),
-        Scalar::F32(value) => c_general(value.into(), 7),
-        other => ca::text::scalar(other, 0).to_string(),
+        Scalar::F64(value) => general(value, 15),
+        Scalar::F32(value) => general(value.into(), 7),
+        other => base::text::scalar(other, 0).to_string(),
     }
 }
 
