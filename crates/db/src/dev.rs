@@ -119,11 +119,6 @@ impl Db {
     }
 }
 
-/// Whether a record's device support has interrupts (I/O Intr).
-pub(crate) const fn has_interrupt(_: &Db, _: u32) -> bool {
-    false
-}
-
 /// Whether a type without a PREC field answers for the precision of its fields all the same.
 pub(crate) const fn has_precision(kind: Kind) -> bool {
     matches!(kind, Kind::Bo)

@@ -32,12 +32,14 @@
 //! | write | [`Db::put`] (as dbPutField), [`Db::put_notify`] (completion by [`Db::take_completed`]), [`Db::put_ackt`], [`Db::put_acks`] |
 //! | watch | [`Db::open_queue`], [`Db::subscribe`], [`Db::drain`], [`Db::flow_control`] |
 //! | scan | [`Db::scans`], [`Db::scan`], [`Db::post_event`], [`Db::process`] |
+//! | devices | [`Db::source`], [`Db::listen`], [`Db::feed`] or [`Db::interrupt`] (I/O Intr) |
 //! | go on | [`Db::advance`] (delays, callbacks, scan-once) and [`Db::next_deadline`] |
 //! | links to elsewhere | [`Db::take_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
 #![forbid(unsafe_code)]
 
 mod access;
 mod calc;
+mod callback;
 mod common;
 mod conv;
 mod deadband;
@@ -71,5 +73,5 @@ pub use events::{Event, QueueId, SubId};
 pub use macros::Macros;
 pub use notify::{Completed, NotifyState};
 pub use remote::{RemoteId, RemoteRequest};
-pub use scan::Scan;
+pub use scan::{Fed, Scan, SourceId};
 pub use schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};

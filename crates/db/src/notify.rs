@@ -137,7 +137,7 @@ impl Db {
                 let (token, holder) = (waiting.token, waiting.holder);
                 self.notifies.waiting.remove(&id);
                 match holder {
-                    Some(holder) => self.call_back(holder, crate::scan::Callback::Resume),
+                    Some(holder) => self.call_back(holder, crate::callback::Callback::Resume),
                     None => self.notifies.completed.push(Completed { token, error: None }),
                 }
             }
@@ -245,11 +245,11 @@ impl Db {
                 Some(waiting) if waiting.records > 0 => waiting.starting = false,
                 _ => {
                     self.notifies.waiting.remove(&id);
-                    self.call_back(rec, crate::scan::Callback::Resume);
+                    self.call_back(rec, crate::callback::Callback::Resume);
                 }
             }
         } else {
-            self.call_back(rec, crate::scan::Callback::Resume);
+            self.call_back(rec, crate::callback::Callback::Resume);
         }
         Got::Pending
     }

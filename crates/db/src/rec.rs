@@ -38,12 +38,12 @@ pub(crate) mod sub_array;
 pub(crate) mod waveform;
 mod whole;
 
+use crate::callback::Callback;
 use crate::engine::{Db, Outcome};
 use crate::error::PutError;
 use crate::link::Link;
 use crate::links::Brief;
 use crate::record::{Bodies, Kind};
-use crate::scan::Callback;
 use crate::slot::{Fields, Slot, Text, Zero};
 use base::{Array, FieldType, Status, Str40};
 

@@ -1,10 +1,10 @@
-//! Scan lists, delays, callbacks, events.
+//! Scan lists: periodic, by event, by interrupt source. What they queue is processed by [`Db::advance`].
 
 use crate::access::RecId;
+use crate::callback::Callbacks;
 use crate::engine::{Db, Now};
-use base::{DurNs, MonoNs, Stamp};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use base::{Alarm, DurNs, Stamp, Value};
+use std::collections::HashMap;
 
 /// A periodic scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,40 +19,44 @@ pub struct Scan {
     pub records: usize,
 }
 
-/// What a record waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Callback {
-    /// The second half of an asynchronous processing.
-    Resume,
-    /// Something of the record type's own, by number.
-    Own(u8),
+/// An interrupt source that device supports post to, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub u32);
+
+/// What an interrupt source delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fed {
+    /// The value.
+    pub value: Value,
+    /// Its alarm.
+    pub alarm: Alarm,
+    /// When it was taken.
+    pub stamp: Stamp,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Timer {
-    at: MonoNs,
-    serial: u64,
-    rec: u32,
-    callback: Callback,
-}
+/// PRIO: low, medium, high.
+pub(crate) const PRIORITIES: usize = 3;
 
-/// How many scan-once requests and callbacks may wait.
-const ONCE_LIMIT: usize = 10_000;
-const CALLBACK_LIMIT: usize = 10_000;
-const TIMER_ROOM: usize = 1_024;
+/// Records that are processed when one thing happens: by PRIO, each list ordered by phase.
+pub(crate) type Group = [Vec<u32>; PRIORITIES];
 
 /// Lists of what is processed when.
 #[derive(Default)]
 pub(crate) struct Scans {
     /// By number in menuScan, ordered by phase.
     lists: Vec<Vec<u32>>,
-    /// By name of event, ordered by phase.
-    events: HashMap<Vec<u8>, Vec<u32>>,
-    once: VecDeque<u32>,
-    callbacks: VecDeque<(u32, Callback)>,
-    timers: BinaryHeap<Reverse<Timer>>,
-    posted: Vec<Vec<u8>>,
-    serial: u64,
+    /// Event and I/O Intr lists, by number.
+    pub(crate) groups: Vec<Group>,
+    events: HashMap<Vec<u8>, u32>,
+    sources: HashMap<Vec<u8>, u32>,
+    /// The source that a record's device support listens to.
+    listens: HashMap<u32, u32>,
+    /// What the sources delivered last, by number of their group.
+    fed: Vec<Option<Fed>>,
+    /// Whether a group is being walked, and the records that left theirs meanwhile.
+    pub(crate) walking: bool,
+    pub(crate) left: Vec<u32>,
+    pub(crate) callbacks: Callbacks,
     event_stamps: HashMap<i16, Stamp>,
 }
 
@@ -60,6 +64,12 @@ impl Scans {
     /// The stamp of a time event, where the shell has set one.
     pub(crate) fn event_stamp(&self, event: i16) -> Option<Stamp> {
         self.event_stamps.get(&event).copied()
+    }
+
+    fn new_group(&mut self) -> u32 {
+        self.groups.push(Group::default());
+        self.fed.push(None);
+        self.groups.len() as u32 - 1
     }
 }
 
@@ -122,10 +132,20 @@ impl Db {
             .map_or_else(Vec::new, |list| list.iter().map(|rec| RecId(*rec)).collect())
     }
 
-    /// Names of events and the records that wait for them.
+    /// Names of events and the records that wait for them, those of higher PRIO first.
     pub fn event_lists(&self) -> impl Iterator<Item = (&str, Vec<RecId>)> + '_ {
-        self.scans.events.iter().map(|(name, list)| {
-            (std::str::from_utf8(name).unwrap_or_default(), list.iter().map(|rec| RecId(*rec)).collect())
+        self.groups_of(&self.scans.events)
+    }
+
+    /// Names of interrupt sources and their I/O Intr records, those of higher PRIO first.
+    pub fn source_lists(&self) -> impl Iterator<Item = (&str, Vec<RecId>)> + '_ {
+        self.groups_of(&self.scans.sources)
+    }
+
+    fn groups_of<'a>(&'a self, names: &'a HashMap<Vec<u8>, u32>) -> impl Iterator<Item = (&'a str, Vec<RecId>)> + 'a {
+        names.iter().map(|(name, group)| {
+            let lists = self.scans.groups[*group as usize].iter().rev();
+            (std::str::from_utf8(name).unwrap_or_default(), lists.flatten().map(|rec| RecId(*rec)).collect())
         })
     }
 
@@ -167,20 +187,26 @@ impl Db {
             PASSIVE => {}
             EVENT => {
                 let Some(name) = event_name(common.evnt.bytes()) else { return };
-                let phase = common.phas;
-                let list = self.scans.events.entry(name).or_default();
-                let at = list.partition_point(|other| self.common[*other as usize].phas <= phase);
-                list.insert(at, rec);
+                let group = match self.scans.events.get(&name) {
+                    Some(group) => *group,
+                    None => {
+                        let group = self.scans.new_group();
+                        self.scans.events.insert(name, group);
+                        group
+                    }
+                };
+                self.join_group(group, rec);
             }
-            IO_INTR => {
-                if !crate::dev::has_interrupt(self, rec) {
+            IO_INTR => match self.scans.listens.get(&rec) {
+                Some(group) => self.join_group(*group, rec),
+                None => {
                     let name = self.record_name(rec).to_owned();
                     self.notice(format!(
                         "{name}: SCAN is \"I/O Intr\", but the device support has no interrupts; SCAN set to Passive"
                     ));
                     self.common[rec as usize].scan = PASSIVE;
                 }
-            }
+            },
             index => {
                 let index = usize::from(index);
                 if self.scans.lists.len() <= index {
@@ -191,13 +217,26 @@ impl Db {
         }
     }
 
+    pub(crate) fn join_group(&mut self, group: u32, rec: u32) {
+        let common = &self.common;
+        let (phase, prio) = (common[rec as usize].phas, priority(common[rec as usize].prio));
+        let list = &mut self.scans.groups[group as usize][prio];
+        let at = list.partition_point(|other| common[*other as usize].phas <= phase);
+        list.insert(at, rec);
+    }
+
+    fn leave_group(&mut self, group: u32, rec: u32) {
+        if self.scans.walking {
+            self.scans.left.push(rec);
+        }
+        self.scans.groups[group as usize].iter_mut().for_each(|list| list.retain(|other| *other != rec));
+    }
+
     /// Fills all lists at start: sorted once instead of inserted one by one.
     pub(crate) fn fill_scans(&mut self) {
         let choices = self.schema.menu_index("menuScan").map_or(0, |menu| self.schema.menus[menu].choices.len());
         self.scans.lists = vec![Vec::new(); choices.max(3)];
-        self.scans.once.reserve(ONCE_LIMIT);
-        self.scans.callbacks.reserve(CALLBACK_LIMIT);
-        self.scans.timers.reserve(TIMER_ROOM);
+        self.scans.callbacks.reserve();
         for rec in 0..self.common.len() as u32 {
             let scan = usize::from(self.common[rec as usize].scan);
             if scan > 2 && scan < self.scans.lists.len() {
@@ -215,10 +254,16 @@ impl Db {
     pub(crate) fn scan_delete(&mut self, rec: u32) {
         let common = &self.common[rec as usize];
         match common.scan {
-            PASSIVE | IO_INTR => {}
+            PASSIVE => {}
             EVENT => {
-                if let Some(list) = event_name(common.evnt.bytes()).and_then(|name| self.scans.events.get_mut(&name)) {
-                    list.retain(|other| *other != rec);
+                let group = event_name(common.evnt.bytes()).and_then(|name| self.scans.events.get(&name).copied());
+                if let Some(group) = group {
+                    self.leave_group(group, rec);
+                }
+            }
+            IO_INTR => {
+                if let Some(group) = self.scans.listens.get(&rec).copied() {
+                    self.leave_group(group, rec);
                 }
             }
             index => {
@@ -229,48 +274,73 @@ impl Db {
         }
     }
 
-    /// Asks for one processing soon (scanOnce).
-    pub(crate) fn scan_once(&mut self, rec: u32) {
-        if self.scans.once.len() >= ONCE_LIMIT {
-            self.counters.once_lost += 1;
-            return;
+    /// The interrupt source of this name; it is made when it is not there. Names are the device support's own.
+    pub fn source(&mut self, name: &str) -> SourceId {
+        let group = match self.scans.sources.get(name.as_bytes()) {
+            Some(group) => *group,
+            None => {
+                let group = self.scans.new_group();
+                self.scans.sources.insert(name.as_bytes().to_vec(), group);
+                group
+            }
+        };
+        SourceId(group)
+    }
+
+    /// A record's device support listens to a source (`get_ioint_info`): SCAN may then be "I/O Intr". Without a source
+    /// it listens to none. To be called when the record starts and when its link changes.
+    pub fn listen(&mut self, record: RecId, source: Option<SourceId>) {
+        let rec = record.0;
+        let waits = self.running && self.common[rec as usize].scan == IO_INTR;
+        if waits {
+            self.scan_delete(rec);
         }
-        self.scans.once.push_back(rec);
-    }
-
-    /// Asks for the second half of an asynchronous processing soon.
-    pub(crate) fn call_back(&mut self, rec: u32, callback: Callback) {
-        if self.scans.callbacks.len() >= CALLBACK_LIMIT {
-            self.counters.callback_lost += 1;
-            return;
+        match source {
+            Some(source) => self.scans.listens.insert(rec, source.0),
+            None => self.scans.listens.remove(&rec),
+        };
+        if waits {
+            self.scan_add(rec);
         }
-        self.scans.callbacks.push_back((rec, callback));
     }
 
-    /// As [`call_back`](Self::call_back), after a delay.
-    pub(crate) fn call_back_after(&mut self, rec: u32, callback: Callback, seconds: f64) {
-        let delay = DurNs((seconds.clamp(0.0, 9e9) * 1e9) as i64);
-        self.scans.serial += 1;
-        let timer = Timer { at: self.now.mono + delay, serial: self.scans.serial, rec, callback };
-        self.scans.timers.push(Reverse(timer));
+    /// A source has a new value: it is kept as the source's newest, and the source [interrupts](Self::interrupt).
+    /// The value before comes back, so that its memory can be used again, and is not freed on a real-time thread.
+    ///
+    /// Real-time: neither allocates nor blocks.
+    pub fn feed(&mut self, source: SourceId, fed: Fed) -> Option<Fed> {
+        let before = self.scans.fed.get_mut(source.0 as usize)?.replace(fed);
+        self.interrupt(source);
+        before
     }
 
-    /// Gives up a record's delays of one kind.
-    pub(crate) fn cancel_delay(&mut self, rec: u32, callback: Callback) {
-        self.scans.timers.retain(|Reverse(timer)| timer.rec != rec || timer.callback != callback);
+    /// What the source that a record listens to delivered last.
+    #[must_use]
+    pub fn fed(&self, record: RecId) -> Option<&Fed> {
+        let group = self.scans.listens.get(&record.0)?;
+        self.scans.fed.get(*group as usize)?.as_ref()
     }
 
-    /// Posts an event by name or number: records that wait for it are processed by [`advance`](Self::advance).
+    /// Something happened at a source: its I/O Intr records are queued, each list by its PRIO (`scanIoRequest`);
+    /// [`Db::advance`] processes them. Requests beyond the queue's bound are lost and counted.
+    ///
+    /// Real-time: neither allocates nor blocks.
+    pub fn interrupt(&mut self, source: SourceId) {
+        if (source.0 as usize) < self.scans.groups.len() {
+            self.queue_group(source.0);
+        }
+    }
+
+    /// Posts an event by name or number: records that wait for it are processed by [`advance`](Self::advance), each
+    /// list by its PRIO.
     pub fn post_event(&mut self, name: &str) {
-        if let Some(name) = event_name(name.as_bytes()) {
-            self.scans.posted.push(name);
-        }
+        self.post_event_bytes(name.as_bytes());
     }
 
     /// Posts an event from a record (event, calcout).
     pub(crate) fn post_event_bytes(&mut self, name: &[u8]) {
-        if let Some(name) = event_name(name).filter(|name| self.scans.events.contains_key(name)) {
-            self.scans.posted.push(name);
+        if let Some(group) = event_name(name).and_then(|name| self.scans.events.get(&name).copied()) {
+            self.queue_group(group);
         }
     }
 
@@ -278,65 +348,11 @@ impl Db {
     pub fn set_event_stamp(&mut self, event: i16, stamp: Stamp) {
         self.scans.event_stamps.insert(event, stamp);
     }
+}
 
-    /// Does what is due: posted events, scan-once, callbacks and delays, at most `limit` processings; how many it did.
-    pub fn advance(&mut self, now: Now, limit: usize) -> usize {
-        self.now = now;
-        let mut done = 0;
-        while done < limit {
-            if let Some(name) = self.scans.posted.pop() {
-                let list = self.scans.events.get(&name).cloned().unwrap_or_default();
-                for rec in list {
-                    if self.common[rec as usize].scan == EVENT {
-                        self.run(rec);
-                        done += 1;
-                    }
-                }
-                continue;
-            }
-            if let Some(rec) = self.scans.once.pop_front() {
-                self.run(rec);
-                done += 1;
-                continue;
-            }
-            if let Some((rec, callback)) = self.scans.callbacks.pop_front() {
-                self.called(rec, callback);
-                done += 1;
-                continue;
-            }
-            match self.scans.timers.peek() {
-                Some(Reverse(timer)) if timer.at <= now.mono => {
-                    if let Some(Reverse(timer)) = self.scans.timers.pop() {
-                        self.called(timer.rec, timer.callback);
-                        done += 1;
-                    }
-                }
-                _ => break,
-            }
-        }
-        self.restart_notifies(now);
-        done
-    }
-
-    fn called(&mut self, rec: u32, callback: Callback) {
-        if self.common[rec as usize].removed {
-            return;
-        }
-        match callback {
-            Callback::Resume if self.common[rec as usize].pact != 0 => self.resume(rec),
-            Callback::Resume => {}
-            Callback::Own(number) => crate::rec::own_callback(self, rec, number),
-        }
-    }
-
-    /// When [`advance`](Self::advance) has something to do next: at once, at an instant, or never.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<MonoNs> {
-        if !self.scans.once.is_empty() || !self.scans.callbacks.is_empty() || !self.scans.posted.is_empty() {
-            return Some(MonoNs(0));
-        }
-        self.scans.timers.peek().map(|Reverse(timer)| timer.at)
-    }
+/// The queue of a PRIO.
+pub(crate) fn priority(prio: u16) -> usize {
+    usize::from(prio).min(PRIORITIES - 1)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The engine thread: scans at their absolute times, network work in bounded bursts between them.
 
 use crate::config::ServerConfig;
+use crate::feed::{self, Feed, Feeder};
 use crate::net::{Net, Ready, Sent, Waker};
 use crate::store::Store;
 use base::{DurNs, Histogram, MonoNs, Stamp};
@@ -77,6 +78,7 @@ pub struct Engine {
     config: Option<ServerConfig>,
     beacon: Option<Beacon>,
     mail: Receiver<Mail>,
+    feeds: Vec<Feed>,
     ready: Vec<Ready>,
     again: Vec<CircuitId>,
     stop: bool,
@@ -120,6 +122,7 @@ impl Engine {
             config,
             beacon,
             mail,
+            feeds: Vec::new(),
             ready: Vec::new(),
             again: Vec::new(),
             stop: false,
@@ -160,6 +163,26 @@ impl Engine {
         self.store.db.remove_record(record);
         self.plan_scans();
         Ok(())
+    }
+
+    /// A ring for at most `bound` deliveries of a device's thread to the records; give it up by dropping it.
+    pub fn feeder(&mut self, bound: usize) -> Feeder {
+        let waker = self.net.waker();
+        let (feeder, feed) = feed::ring(bound, move || waker.wake());
+        self.feeds.push(feed);
+        feeder
+    }
+
+    /// Takes what devices have delivered, each feeder's a bounded number.
+    fn take_feeds(&mut self) {
+        let mut more = false;
+        for feed in &mut self.feeds {
+            more |= feed.take(&mut self.store.db);
+        }
+        self.feeds.retain(|feed| !feed.is_over());
+        if more {
+            self.net.waker().wake();
+        }
     }
 
     /// Ends [`run`](Self::run).
@@ -277,6 +300,7 @@ impl Engine {
         match ready {
             Ready::Timer => {}
             Ready::Mail => {
+                self.take_feeds();
                 while let Ok(work) = self.mail.try_recv() {
                     self.store.now = now();
                     work(self);

@@ -8,6 +8,7 @@
 
 pub mod config;
 pub mod engine;
+pub mod feed;
 pub mod net;
 pub mod session;
 pub mod shell;

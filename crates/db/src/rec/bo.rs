@@ -1,11 +1,11 @@
 //! bo record.
 
+use crate::callback::Callback;
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::scan::Callback;
 use crate::slot::{Text, record};
 use base::{EventMask, Scalar, Status};
 

@@ -2,12 +2,12 @@
 
 use super::calc::{changed_inputs, live_links, post_inputs};
 use crate::calc::{self, INPUTS, Program};
+use crate::callback::Callback;
 use crate::deadband::{self, Limits};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::{Link, LinkKind};
 use crate::rec::{Drive, check_limits, drive, no_device};
-use crate::scan::Callback;
 use crate::slot::{Text, record};
 use base::{EventMask, Scalar, Status};
 

@@ -1,11 +1,11 @@
 //! histogram record.
 
+use crate::callback::Callback;
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::scan::Callback;
 use crate::schema::Special;
 use crate::slot::record;
 use base::{Array, EventMask, Status};

@@ -1,8 +1,8 @@
 //! seq record.
 
+use crate::callback::Callback;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::scan::Callback;
 use crate::slot::record;
 use base::{EventMask, Scalar, Status};
 

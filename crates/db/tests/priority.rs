@@ -1,0 +1,124 @@
+//! What is processed first: PRIO, phases, events, interrupts of device supports.
+
+use base::{Alarm, MonoNs, Stamp, Value};
+use db::{Db, Fed, Macros, Now};
+
+fn now(ms: u64) -> Now {
+    Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }.plus_nanos(ms * 1_000_000), mono: MonoNs(ms * 1_000_000) }
+}
+
+/// Records that write their number to the end of `log` when they are processed; each has the given fields.
+fn database(records: &[&str]) -> Db {
+    let mut text = String::from("record(compress, \"log\") { field(ALG, \"Circular Buffer\") field(NSAM, \"20\") }\n");
+    for (number, fields) in records.iter().enumerate() {
+        text += &format!("record(ao, \"r{number}\") {{ field(VAL, \"{number}\") field(OUT, \"log\") {fields} }}\n");
+    }
+    let mut db = Db::new();
+    db.load_records(&text, "test.db", &Macros::default(), &mut |_| None).unwrap_or_else(|error| panic!("{error}"));
+    db.init(now(0));
+    db
+}
+
+fn log(db: &mut Db) -> Vec<f64> {
+    let log = db.find("log").unwrap();
+    match db.get(&log, usize::MAX) {
+        Value::Array(array) => (0..array.len()).map(|at| db_number(array.get(at))).collect(),
+        Value::Scalar(_) => Vec::new(),
+    }
+}
+
+fn db_number(scalar: Option<base::Scalar>) -> f64 {
+    match scalar {
+        Some(base::Scalar::F64(number)) => number,
+        other => panic!("expected a double, found {other:?}"),
+    }
+}
+
+fn put(db: &mut Db, name: &str, value: impl Into<Value>) {
+    let channel = db.find(name).unwrap();
+    db.put(&channel, &value.into(), now(1)).unwrap();
+}
+
+#[test]
+fn an_event_processes_high_priority_first_then_by_phase() {
+    let event = |prio, phase| format!("field(SCAN, Event) field(EVNT, go) field(PRIO, {prio}) field(PHAS, {phase})");
+    let fields = [event("LOW", 0), event("HIGH", 2), event("MEDIUM", 0), event("HIGH", 1)];
+    let mut db = database(&fields.iter().map(String::as_str).collect::<Vec<_>>());
+    db.post_event("go");
+    assert_eq!(db.advance(now(2), 100), 4);
+    assert_eq!(log(&mut db), [3.0, 1.0, 2.0, 0.0]);
+}
+
+#[test]
+fn scan_once_goes_between_high_and_medium_callbacks() {
+    let event = |prio| format!("field(SCAN, Event) field(EVNT, go) field(PRIO, {prio})");
+    let fields = [event("HIGH"), event("MEDIUM"), "field(SDIS, \"source CP\")".to_owned()];
+    let mut db = database(&fields.iter().map(String::as_str).collect::<Vec<_>>());
+    db.load_records("record(ao, \"source\") {}", "more.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(now(1));
+    put(&mut db, "r2.SDIS", "source CP");
+    db.advance(now(1), 100);
+    let before = log(&mut db).len();
+    db.post_event("go");
+    put(&mut db, "source", 5.0);
+    db.advance(now(2), 100);
+    assert_eq!(log(&mut db)[before..], [0.0, 2.0, 1.0]);
+}
+
+#[test]
+fn an_interrupt_processes_the_records_that_listen_and_no_other() {
+    let mut db = database(&["field(PRIO, LOW)", "field(PRIO, HIGH)", ""]);
+    let (source, other) = (db.source("card 0"), db.source("card 1"));
+    assert_eq!(db.source("card 0"), source);
+    for (name, source) in [("r0", source), ("r1", source), ("r2", other)] {
+        let record = db.find(name).unwrap().record;
+        db.listen(record, Some(source));
+        put(&mut db, &format!("{name}.SCAN"), "I/O Intr");
+    }
+    db.interrupt(source);
+    db.advance(now(2), 100);
+    assert_eq!(log(&mut db), [1.0, 0.0]);
+    // Who does not listen any more is not processed.
+    let record = db.find("r1").unwrap().record;
+    db.listen(record, Some(other));
+    db.interrupt(source);
+    db.interrupt(other);
+    db.advance(now(3), 100);
+    assert_eq!(log(&mut db)[2..], [1.0, 0.0, 2.0], "the other source's high priority goes first");
+    assert_eq!(db.source_lists().map(|(_, records)| records.len()).sum::<usize>(), 3);
+}
+
+#[test]
+fn a_source_keeps_its_newest_value_and_hands_back_the_one_before() {
+    let mut db = database(&[""]);
+    let source = db.source("card 0");
+    let record = db.find("r0").unwrap().record;
+    db.listen(record, Some(source));
+    let fed = |value: f64| Fed { value: Value::from(value), alarm: Alarm::NONE, stamp: Stamp::EPOCH };
+    assert_eq!(db.feed(source, fed(1.0)), None);
+    assert_eq!(db.feed(source, fed(2.0)), Some(fed(1.0)));
+    assert_eq!(db.fed(record), Some(&fed(2.0)));
+}
+
+#[test]
+fn without_a_source_interrupts_are_refused_and_said() {
+    let mut db = database(&["field(SCAN, \"I/O Intr\")"]);
+    let scan = db.find("r0.SCAN").unwrap();
+    assert_eq!(db.get(&scan, 1), Value::Scalar(base::Scalar::Enum(0)));
+    assert!(db.take_notices().iter().any(|notice| notice.0.contains("I/O Intr")));
+}
+
+#[test]
+fn a_record_that_leaves_its_list_while_the_list_is_walked_is_not_processed() {
+    let fields = [
+        "field(SCAN, Event) field(EVNT, go) field(OUT, \"r1.EVNT\") field(VAL, 7)",
+        "field(SCAN, Event) field(EVNT, go) field(PHAS, 1)",
+    ];
+    let mut db = database(&fields);
+    db.post_event("go");
+    db.advance(now(2), 100);
+    assert_eq!(log(&mut db), [] as [f64; 0]);
+    db.post_event("7");
+    db.advance(now(3), 100);
+    assert_eq!(log(&mut db), [1.0]);
+}

@@ -1,0 +1,160 @@
+//! What devices' own threads hand to records: values and interrupts through bounded rings.
+//!
+//! A device support that waits for something (a socket, a serial line, another loop) does so on a thread of its own,
+//! which holds a [`Feeder`]. Its records listen to a source ([`db::Db::listen`]) and are processed by the thread that
+//! owns them. See `docs/how-to/feed-records-from-a-thread.md`.
+
+use db::{Db, Fed, SourceId};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+/// Deliveries of one feeder that are taken in a row, before scans have their turn.
+const TAKE_MAX: usize = 256;
+
+/// What a feeder hands over.
+#[derive(Clone, Debug, PartialEq)]
+enum Delivery {
+    Value(SourceId, Fed),
+    Interrupt(SourceId),
+}
+
+/// The end of a ring that a device's thread holds.
+///
+/// Overflow rule: a full ring refuses, which is counted; nothing is overwritten.
+pub struct Feeder {
+    deliveries: Producer<Delivery>,
+    spent: Consumer<Fed>,
+    wake: Box<dyn Fn() + Send>,
+    /// Deliveries refused because the owner of the records did not keep up.
+    pub refused: u64,
+}
+
+/// The other end, with the owner of the records.
+pub(crate) struct Feed {
+    deliveries: Consumer<Delivery>,
+    spent: Producer<Fed>,
+}
+
+/// A ring for at most `bound` deliveries; `wake` makes the owner look into it.
+pub(crate) fn ring(bound: usize, wake: impl Fn() + Send + 'static) -> (Feeder, Feed) {
+    let (deliveries, taken) = RingBuffer::new(bound);
+    // As large, so that the owner always has room for what it hands back: a value at most for each delivery.
+    let (back, spent) = RingBuffer::new(bound + 1);
+    (Feeder { deliveries, spent, wake: Box::new(wake), refused: 0 }, Feed { deliveries: taken, spent: back })
+}
+
+impl Feeder {
+    /// A new value of a source: its I/O Intr records are processed soon. Whether the ring took it.
+    ///
+    /// Neither blocks nor allocates beyond the value; values that the records are done with are freed here.
+    pub fn feed_or_refuse(&mut self, source: SourceId, fed: Fed) -> bool {
+        self.push(Delivery::Value(source, fed))
+    }
+
+    /// Something happened at a source, without a value. Whether the ring took it.
+    pub fn interrupt_or_refuse(&mut self, source: SourceId) -> bool {
+        self.push(Delivery::Interrupt(source))
+    }
+
+    /// A value that the records are done with, to be filled again.
+    pub fn spent(&mut self) -> Option<Fed> {
+        self.spent.pop().ok()
+    }
+
+    fn push(&mut self, delivery: Delivery) -> bool {
+        // Values that nobody fetched are freed on this thread.
+        while self.spent.slots() > self.spent.buffer().capacity() / 2 {
+            drop(self.spent.pop());
+        }
+        let taken = self.deliveries.push(delivery).is_ok();
+        self.refused += u64::from(!taken);
+        if taken {
+            (self.wake)();
+        }
+        taken
+    }
+}
+
+impl Feed {
+    /// Hands what has come to the records, a bounded number; whether there is more. A value without room for the way
+    /// back stays in the ring.
+    ///
+    /// Real-time: neither blocks nor allocates nor frees.
+    pub(crate) fn take(&mut self, db: &mut Db) -> bool {
+        for _ in 0..TAKE_MAX {
+            if self.spent.is_full() {
+                return false;
+            }
+            match self.deliveries.pop() {
+                Err(_) => return false,
+                Ok(Delivery::Interrupt(source)) => db.interrupt(source),
+                Ok(Delivery::Value(source, fed)) => {
+                    if let Some(before) = db.feed(source, fed) {
+                        // There is room: it was looked for above, and nobody else writes.
+                        let _ = self.spent.push(before);
+                    }
+                }
+            }
+        }
+        !self.deliveries.is_empty()
+    }
+
+    /// Whether the device's thread has given up its end and nothing is left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.deliveries.is_abandoned() && self.deliveries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Alarm, MonoNs, Stamp, Value};
+    use db::{Macros, Now};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn fed(value: f64) -> Fed {
+        Fed { value: Value::from(value), alarm: Alarm::NONE, stamp: Stamp::EPOCH }
+    }
+
+    fn database() -> (Db, SourceId) {
+        let mut db = Db::new();
+        db.load_records("record(ai, \"a\") {}", "test.db", &Macros::default(), &mut |_| None).unwrap();
+        db.init(Now::default());
+        let source = db.source("line");
+        let a = db.find("a.SCAN").unwrap();
+        db.listen(a.record, Some(source));
+        db.put(&a, &Value::from("I/O Intr"), Now::default()).unwrap();
+        (db, source)
+    }
+
+    #[test]
+    fn a_full_ring_refuses_and_counts_and_every_delivery_wakes() {
+        let (_, source) = database();
+        let woken = Arc::new(AtomicU32::new(0));
+        let count = woken.clone();
+        let (mut feeder, _feed) = ring(2, move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let taken: Vec<bool> = (0..4).map(|value| feeder.feed_or_refuse(source, fed(value.into()))).collect();
+        assert_eq!((taken, feeder.refused), (vec![true, true, false, false], 2));
+        assert_eq!(woken.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn values_reach_the_records_and_their_memory_comes_back() {
+        let (mut db, source) = database();
+        let (mut feeder, mut feed) = ring(8, || {});
+        assert!(feeder.feed_or_refuse(source, fed(1.0)) && feeder.feed_or_refuse(source, fed(2.0)));
+        assert!(!feed.take(&mut db));
+        let now = Now { mono: MonoNs(1), ..Now::default() };
+        assert_eq!(db.advance(now, 10), 2);
+        let record = db.find("a").unwrap().record;
+        assert_eq!(db.fed(record), Some(&fed(2.0)));
+        assert_eq!((feeder.spent(), feeder.spent()), (Some(fed(1.0)), None));
+        assert!(feeder.interrupt_or_refuse(source));
+        drop(feeder);
+        assert!(!feed.is_over());
+        feed.take(&mut db);
+        assert!(feed.is_over());
+    }
+}
