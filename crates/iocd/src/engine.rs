@@ -7,7 +7,7 @@ use crate::store::Store;
 use base::{DurNs, Histogram, MonoNs, Stamp};
 use ca::beacon::Beacon;
 use ca::search::{self, SearchCounters};
-use ca::server::{CircuitId, Limits, PutToken, Server};
+use ca::server::{CircuitId, Limits, Server, Token};
 use db::{Db, Now};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -289,7 +289,7 @@ impl Engine {
         }
         let completed = self.store.db.take_completed();
         for done in completed {
-            self.server.put_done(self.store.now.mono, PutToken(done.token), true, &mut self.store);
+            self.server.put_done(self.store.now.mono, Token(done.token), true, &mut self.store);
         }
         while let Some(id) = self.server.poll_touched() {
             self.flush(id);

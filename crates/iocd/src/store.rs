@@ -2,7 +2,7 @@
 
 use base::{EventMask, Severity, Str40};
 use ca::encode::Reading;
-use ca::server::{Access, Backend, Opened, Peer, Post, Put, PutToken, Write};
+use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use ca::{Basic, Eca};
 use db::{Channel, Db, NotifyState, Now, QueueId, RecId, SubId};
 use std::collections::HashMap;
@@ -130,6 +130,7 @@ impl Backend for Store {
             count: info.elements_max,
             access: Access { read: true, write: self.writable && info.writable },
             posted: true,
+            lane: 0,
         })
     }
 
@@ -144,7 +145,7 @@ impl Backend for Store {
         }
     }
 
-    fn read(&mut self, handle: u64, meta: bool, reading: &mut Reading) -> Result<(), Eca> {
+    fn read(&mut self, handle: u64, meta: bool, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
         let entry = self.entries.get(handle as usize).and_then(Option::as_ref).ok_or(Eca::GETFAIL)?;
         let record = entry.channel.record;
         reading.value = self.db.get(&entry.channel, usize::MAX);
@@ -157,10 +158,10 @@ impl Backend for Store {
             reading.record_type = Str40::from(self.db.type_name(record));
             reading.meta = self.db.meta(&entry.channel);
         }
-        Ok(())
+        Ok(Get::Done)
     }
 
-    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, token: Option<PutToken>) -> Put {
+    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, token: Token, notify: bool) -> Put {
         let Some(entry) = self.entries.get(handle as usize).and_then(Option::as_ref) else { return Put::Failed };
         let value = match write {
             Write::Value(value) => value,
@@ -173,17 +174,17 @@ impl Backend for Store {
                 return Put::Done;
             }
         };
-        match token {
-            None => self.db.put(&entry.channel, &value, self.now).map_or(Put::Failed, |()| Put::Done),
-            Some(token) => match self.db.put_notify(&entry.channel, &value, token.0, self.now) {
-                Ok(NotifyState::Done) => Put::Done,
-                Ok(NotifyState::Pending) => Put::Later,
-                Err(_) => Put::Failed,
-            },
+        if !notify {
+            return self.db.put(&entry.channel, &value, self.now).map_or(Put::Failed, |()| Put::Done);
+        }
+        match self.db.put_notify(&entry.channel, &value, token.0, self.now) {
+            Ok(NotifyState::Done) => Put::Done,
+            Ok(NotifyState::Pending) => Put::Later,
+            Err(_) => Put::Failed,
         }
     }
 
-    fn forget(&mut self, token: PutToken) {
+    fn forget(&mut self, token: Token) {
         self.db.cancel_notify(token.0);
     }
 

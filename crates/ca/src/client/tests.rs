@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::search::{self, SearchCounters};
-use crate::server::{self, Backend, Limits, Opened, Peer, Post, Put, PutToken, Server, Write};
+use crate::server::{self, Backend, Get, Limits, Opened, Peer, Post, Put, Server, Token, Write};
 use base::{Alarm, Scalar, Stamp};
 use proptest::prelude::*;
 
@@ -24,19 +24,20 @@ impl Backend for Values {
             count: self.0[index].len() as u32,
             access: Access { read: true, write: true },
             posted: true,
+            lane: 0,
         })
     }
     fn close(&mut self, _: u64) {}
-    fn read(&mut self, handle: u64, _: bool, reading: &mut Reading) -> Result<(), Eca> {
+    fn read(&mut self, handle: u64, _: bool, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
         reading.value = self.0[handle as usize].clone();
-        Ok(())
+        Ok(Get::Done)
     }
-    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, _: Option<PutToken>) -> Put {
+    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, _: Token, _: bool) -> Put {
         let Write::Value(value) = write else { return Put::Failed };
         self.0[handle as usize] = value;
         Put::Done
     }
-    fn forget(&mut self, _: PutToken) {}
+    fn forget(&mut self, _: Token) {}
     fn watch(&mut self, _: u64) {}
     fn unwatch(&mut self, _: u64) {}
 }

@@ -7,7 +7,7 @@ use crate::eca::Eca;
 use crate::slab::Slab;
 use crate::wire::{Header, MINOR, command, padded};
 use base::{EventMask, MonoNs};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// How long a put-callback may hold up the next one on its channel, as in EPICS.
 pub(super) const PUT_WAIT_NS: i64 = 60_000_000_000;
@@ -96,6 +96,25 @@ pub(super) struct PendingPut {
     pub(super) header: Header,
 }
 
+/// An answer that a lane still owes to a circuit.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Owed {
+    Get {
+        header: Header,
+        dbr: Dbr,
+    },
+    /// A value for a subscription.
+    Update {
+        sub: u32,
+    },
+    Put {
+        header: Header,
+    },
+}
+
+/// Answers that a circuit may be owed before its next request waits.
+pub(super) const OWED_MAX: usize = 256;
+
 /// Why the next message has to wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
@@ -120,6 +139,12 @@ pub(super) struct Circuit {
     pub(super) stale: usize,
     pub(super) events_off: bool,
     pub(super) wait: Option<Wait>,
+    /// What `lane` has not answered yet, oldest first. Only requests to the same lane may follow meanwhile, so that
+    /// answers keep the order of the requests.
+    pub(super) owed: VecDeque<(u64, Owed)>,
+    pub(super) lane: u16,
+    /// The next message waits for what is owed.
+    pub(super) blocked: bool,
     pub(super) closing: bool,
     pub(super) touched: bool,
     pub(super) counters: Counters,
@@ -141,6 +166,9 @@ impl Circuit {
             stale: 0,
             events_off: false,
             wait: None,
+            owed: VecDeque::new(),
+            lane: 0,
+            blocked: false,
             closing: false,
             touched: false,
             counters: Counters::default(),
@@ -165,7 +193,27 @@ impl Circuit {
 
     /// Whether requests have to wait.
     pub(super) fn is_paused(&self, limits: &Limits) -> bool {
-        self.wait.is_some() || self.out.len() >= limits.out_bytes
+        self.wait.is_some() || self.blocked || self.out.len() >= limits.out_bytes
+    }
+
+    /// Whether a request has to wait until what is owed has been answered.
+    pub(super) fn must_wait(&self, request: &Header) -> bool {
+        if self.owed.is_empty() {
+            return false;
+        }
+        let lane = match request.command {
+            command::READ | command::READ_NOTIFY | command::WRITE | command::WRITE_NOTIFY | command::EVENT_ADD => {
+                self.channels.get(request.p1).map_or(0, |channel| channel.opened.lane)
+            }
+            _ => 0,
+        };
+        lane != self.lane || self.owed.len() >= OWED_MAX
+    }
+
+    /// Notes an answer that will come.
+    pub(super) fn owe(&mut self, lane: u16, token: u64, owed: Owed) {
+        self.lane = lane;
+        self.owed.push_back((token, owed));
     }
 
     /// Queues a message without payload.

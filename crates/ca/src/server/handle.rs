@@ -1,7 +1,7 @@
 //! What a circuit does with each message. The order of checks and the answers are those of EPICS' `rsrv`.
 
-use super::circuit::{Channel, Circuit, PUT_WAIT_NS, PendingPut, Sub, Wait};
-use super::{Access, Backend, CircuitId, Limits, Peer, Put, PutToken, Server, Write};
+use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, PendingPut, Sub, Wait};
+use super::{Access, Answer, Backend, CircuitId, Get, Limits, Peer, Put, Server, Token, Write};
 use crate::dbr::Dbr;
 use crate::decode;
 use crate::eca::Eca;
@@ -72,7 +72,7 @@ impl Server {
             if let Some(token) = circuit.channels.get_mut(wait.channel).and_then(|channel| channel.put.take())
                 && let Some(put) = circuit.puts.remove(&token)
             {
-                backend.forget(PutToken(token));
+                backend.forget(Token(token));
                 circuit.send(write_reply(&put.header, Eca::PUTCBINPROG));
             }
             self.touch(id);
@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// A write that was [`Put::Later`] is done.
-    pub fn put_done(&mut self, now: MonoNs, token: PutToken, ok: bool, backend: &mut impl Backend) {
+    pub fn put_done(&mut self, now: MonoNs, token: Token, ok: bool, backend: &mut impl Backend) {
         let id = (token.0 >> 32) as u32;
         let Some(circuit) = self.circuits.get_mut(id) else { return };
         let Some(put) = circuit.puts.remove(&token.0) else { return };
@@ -115,7 +115,8 @@ impl Server {
                     if let Some(sub) = circuit.subs.get_mut(sub) {
                         sub.readable = new.read;
                     }
-                    update_now(circuit, sub, &mut self.scratch, &mut self.message, &limits, backend);
+                    let token = next_token(&mut self.tokens, id);
+                    update_now(circuit, sub, token, &mut self.scratch, &mut self.message, &limits, backend);
                 }
             }
             self.touch(id);
@@ -175,6 +176,10 @@ impl Server {
                 continue;
             }
             let Some(payload) = bytes.get(at + head..at + len) else { return at };
+            if circuit.must_wait(&header) {
+                circuit.blocked = true;
+                return at;
+            }
             circuit.counters.requests += 1;
             match self.handle(now, id, &header, payload, backend) {
                 Next::Go => at += len,
@@ -287,12 +292,17 @@ impl Server {
             circuit.send_error(header, Eca::TOLARGE, "server unable to load read response into protocol buffer");
             return Next::Go;
         }
+        let token = next_token(&mut self.tokens, id);
         let reading = if opened.access.read {
-            backend.read(opened.handle, encode::needs_meta(dbr, opened.native), &mut self.scratch)
+            let meta = encode::needs_meta(dbr, opened.native);
+            backend.read(opened.handle, meta, &mut self.scratch, Some(token))
         } else {
             Err(Eca::NORDACCESS)
         };
-        write_value(*header, dbr, reading.map(|()| &self.scratch), circuit.out.vec());
+        match reading {
+            Ok(Get::Sent) => circuit.owe(opened.lane, token.0, Owed::Get { header: *header, dbr }),
+            done => write_value(*header, dbr, done.map(|_| &self.scratch), circuit.out.vec()),
+        }
         Next::Go
     }
 
@@ -315,23 +325,12 @@ impl Server {
             circuit.send_error(header, Eca::NORDACCESS, "");
             return Next::Go;
         }
-        self.message.clear();
-        let done = backend
-            .read(opened.handle, encode::needs_meta(dbr, opened.native), &mut self.scratch)
-            .and_then(|()| encode::encode(dbr, count, &self.scratch, &mut self.message));
-        if done.is_err() {
-            circuit.send_error(header, Eca::GETFAIL, "");
-            return Next::Go;
+        let token = next_token(&mut self.tokens, id);
+        let meta = encode::needs_meta(dbr, opened.native);
+        match backend.read(opened.handle, meta, &mut self.scratch, Some(token)) {
+            Ok(Get::Sent) => circuit.owe(opened.lane, token.0, Owed::Get { header: *header, dbr }),
+            done => write_old(circuit, *header, cid, dbr, done.map(|_| &self.scratch), &mut self.message),
         }
-        if dbr.wire() == 0 && header.count == 1 {
-            // A single text is sent without the rest of its 40 bytes.
-            let text = wire::text_of(&self.message).len();
-            self.message.truncate((text + 1).min(40));
-        }
-        let size = padded(self.message.len());
-        self.message.resize(size, 0);
-        circuit.send(Header { size: size as u32, p1: cid, ..*header });
-        circuit.out.vec().extend_from_slice(&self.message);
         Next::Go
     }
 
@@ -368,24 +367,52 @@ impl Server {
                 return Next::Go;
             }
         };
-        // The circuit's number finds it again; the rest tells its puts apart.
-        let token = notify.then(|| {
-            self.puts = self.puts.wrapping_add(1);
-            PutToken(u64::from(id) << 32 | u64::from(self.puts))
-        });
+        let token = next_token(&mut self.tokens, id);
         let peer = Peer { user: &circuit.user, host: &circuit.host };
-        match (backend.write(opened.handle, peer, write, token), token) {
-            (Put::Later, Some(token)) => {
-                circuit.puts.insert(token.0, PendingPut { channel: header.p1, header: *header });
-                if let Some(channel) = circuit.channels.get_mut(header.p1) {
-                    channel.put = Some(token.0);
-                }
-            }
-            (Put::Failed, _) => refuse(circuit, header, Eca::PUTFAIL),
-            (Put::Done | Put::Later, None) => {}
-            (Put::Done, Some(_)) => circuit.send(write_reply(header, Eca::NORMAL)),
+        let put = backend.write(opened.handle, peer, write, token, notify);
+        if notify
+            && matches!(put, Put::Later | Put::Sent)
+            && let Some(channel) = circuit.channels.get_mut(header.p1)
+        {
+            channel.put = Some(token.0);
+        }
+        if put == Put::Sent {
+            circuit.owe(opened.lane, token.0, Owed::Put { header: *header });
+        } else {
+            written(circuit, header, token, put);
         }
         Next::Go
+    }
+
+    /// The answer to a request that was handed on; the circuit goes on with what has waited for it.
+    pub fn answer(&mut self, now: MonoNs, token: Token, answer: Answer<'_>, backend: &mut impl Backend) {
+        let id = (token.0 >> 32) as u32;
+        let Some(circuit) = self.circuits.get_mut(id) else { return };
+        let Some(place) = circuit.owed.iter().position(|(owed, _)| *owed == token.0) else { return };
+        let Some((_, owed)) = circuit.owed.remove(place) else { return };
+        circuit.blocked = false;
+        match (owed, answer) {
+            (Owed::Get { header, dbr }, Answer::Read(reading)) if header.command == command::READ_NOTIFY => {
+                write_value(header, dbr, reading, circuit.out.vec());
+            }
+            (Owed::Get { header, dbr }, Answer::Read(reading)) => {
+                let cid = circuit.channels.get(header.p1).map_or(NONE, |channel| channel.cid);
+                write_old(circuit, header, cid, dbr, reading, &mut self.message);
+            }
+            (Owed::Update { sub: key }, Answer::Read(reading)) => {
+                if let Some(sub) = circuit.subs.get(key) {
+                    self.message.clear();
+                    build(sub.dbr, sub.count, reading, &mut self.message);
+                    circuit.push_update(key, &self.message, &self.limits);
+                }
+            }
+            (Owed::Put { header }, Answer::Write(put)) => written(circuit, &header, token, put),
+            // A backend that answers what was not asked is told to the client as a failure.
+            (Owed::Get { header, .. } | Owed::Put { header }, _) => circuit.send_error(&header, Eca::INTERNAL, ""),
+            (Owed::Update { .. }, _) => {}
+        }
+        self.touch(id);
+        self.resume(now, CircuitId(id), backend);
     }
 
     fn event_add(&mut self, id: u32, header: &Header, payload: &[u8], backend: &mut impl Backend) -> Next {
@@ -434,7 +461,8 @@ impl Server {
         backend.watch(opened.handle);
         self.watchers.entry(opened.watch).or_default().push((id, sub));
         let limits = self.limits;
-        update_now(circuit, sub, &mut self.scratch, &mut self.message, &limits, backend);
+        let token = next_token(&mut self.tokens, id);
+        update_now(circuit, sub, token, &mut self.scratch, &mut self.message, &limits, backend);
         Next::Go
     }
 
@@ -464,7 +492,7 @@ impl Server {
         let channel = circuit.channels.remove(key)?;
         if let Some(token) = channel.put {
             circuit.puts.remove(&token);
-            backend.forget(PutToken(token));
+            backend.forget(Token(token));
         }
         for key in &channel.subs {
             if let Some(sub) = circuit.subs.remove(*key) {
@@ -480,20 +508,75 @@ impl Server {
     }
 }
 
+/// Names a request: the circuit's number finds it again, the rest tells its requests apart.
+pub(super) fn next_token(tokens: &mut u32, id: u32) -> Token {
+    *tokens = tokens.wrapping_add(1);
+    Token(u64::from(id) << 32 | u64::from(*tokens))
+}
+
 /// Reads a subscription's channel and queues an update.
 pub(super) fn update_now(
     circuit: &mut Circuit,
     index: u32,
+    token: Token,
     scratch: &mut Reading,
     message: &mut Vec<u8>,
     limits: &Limits,
     backend: &mut impl Backend,
 ) {
     let Some(sub) = circuit.subs.get(index) else { return };
-    let reading = if sub.readable { backend.read(sub.handle, sub.meta, scratch) } else { Err(Eca::NORDACCESS) };
+    let reading =
+        if sub.readable { backend.read(sub.handle, sub.meta, scratch, Some(token)) } else { Err(Eca::NORDACCESS) };
+    if reading == Ok(Get::Sent) {
+        let lane = circuit.channels.get(sub.sid).map_or(0, |channel| channel.opened.lane);
+        circuit.owe(lane, token.0, Owed::Update { sub: index });
+        return;
+    }
     message.clear();
-    build(sub.dbr, sub.count, reading.map(|()| &*scratch), message);
+    build(sub.dbr, sub.count, reading.map(|_| &*scratch), message);
     circuit.push_update(index, message, limits);
+}
+
+/// Answers a READ: a value in a message of its own kind, or an error.
+fn write_old(
+    circuit: &mut Circuit,
+    header: Header,
+    cid: u32,
+    dbr: Dbr,
+    reading: Result<&Reading, Eca>,
+    message: &mut Vec<u8>,
+) {
+    message.clear();
+    if reading.and_then(|reading| encode::encode(dbr, header.count.max(1), reading, message)).is_err() {
+        circuit.send_error(&header, Eca::GETFAIL, "");
+        return;
+    }
+    if dbr.wire() == 0 && header.count == 1 {
+        // A single text is sent without the rest of its 40 bytes.
+        let text = wire::text_of(message).len();
+        message.truncate((text + 1).min(40));
+    }
+    let size = padded(message.len());
+    message.resize(size, 0);
+    circuit.send(Header { size: size as u32, p1: cid, ..header });
+    circuit.out.vec().extend_from_slice(message);
+}
+
+/// Tells how a write went.
+fn written(circuit: &mut Circuit, header: &Header, token: Token, put: Put) {
+    let notify = header.command == command::WRITE_NOTIFY;
+    if put == Put::Later && notify {
+        circuit.puts.insert(token.0, PendingPut { channel: header.p1, header: *header });
+        return;
+    }
+    if notify && let Some(channel) = circuit.channels.get_mut(header.p1) {
+        channel.put = None;
+    }
+    match put {
+        Put::Failed => refuse(circuit, header, Eca::PUTFAIL),
+        Put::Done if notify => circuit.send(write_reply(header, Eca::NORMAL)),
+        Put::Done | Put::Later | Put::Sent => {}
+    }
 }
 
 /// Writes a whole update, but for its subscription.

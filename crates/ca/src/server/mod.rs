@@ -51,6 +51,8 @@ pub struct Opened {
     pub access: Access,
     /// Whether a post's value is the channel's value. If not, each update is read from the backend.
     pub posted: bool,
+    /// Who answers for the channel: 0 at once, others later by [`Server::answer`], each in the order of what was asked.
+    pub lane: u16,
 }
 
 /// Who asks.
@@ -80,13 +82,33 @@ pub enum Put {
     Done,
     /// Refused.
     Failed,
-    /// Taken; [`Server::put_done`] follows. Only for writes with a token.
+    /// Taken; [`Server::put_done`] follows. Only for writes whose end is awaited.
     Later,
+    /// Handed on; [`Server::answer`] says how it went. Only from a channel with a lane.
+    Sent,
 }
 
-/// Names a write whose end is awaited.
+/// How a reading went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Get {
+    /// Done.
+    Done,
+    /// Handed on; [`Server::answer`] brings the value. Only from a channel with a lane, and where a token was given.
+    Sent,
+}
+
+/// Names a request whose answer or end is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PutToken(pub u64);
+pub struct Token(pub u64);
+
+/// What became of a request that was [`Get::Sent`] or [`Put::Sent`].
+#[derive(Clone, Copy, Debug)]
+pub enum Answer<'a> {
+    /// The value, or what the client is told instead.
+    Read(Result<&'a Reading, Eca>),
+    /// How the write went; `Later` promises [`Server::put_done`].
+    Write(Put),
+}
 
 /// What a server serves. Calls come from within [`Server`]'s methods and must not block.
 pub trait Backend {
@@ -96,15 +118,16 @@ pub trait Backend {
     fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened>;
     /// A channel is no longer used.
     fn close(&mut self, handle: u64);
-    /// Reads value, alarm, stamp and acknowledgement; `meta` only where asked for.
+    /// Reads value, alarm, stamp and acknowledgement; `meta` only where asked for. Without a token the answer is given
+    /// at once, from what is at hand.
     ///
     /// # Errors
     /// What the client is told.
-    fn read(&mut self, handle: u64, meta: bool, reading: &mut Reading) -> Result<(), Eca>;
-    /// Writes; with a token the client wants to know when all that follows from it is done.
-    fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Option<PutToken>) -> Put;
-    /// A write is no longer awaited.
-    fn forget(&mut self, token: PutToken);
+    fn read(&mut self, handle: u64, meta: bool, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca>;
+    /// Writes; with `notify` the client wants to know when all that follows from it is done.
+    fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> Put;
+    /// The end of a write is no longer awaited.
+    fn forget(&mut self, token: Token);
     /// Somebody subscribes: posts are wanted from now on. Called once per subscription.
     fn watch(&mut self, handle: u64);
     /// A subscription ended.
@@ -143,7 +166,7 @@ pub struct Server {
     touched: Vec<u32>,
     scratch: Reading,
     message: Vec<u8>,
-    puts: u32,
+    tokens: u32,
     closed: Counters,
 }
 
@@ -175,7 +198,7 @@ impl Server {
         watched.dedup();
         watched.into_iter().for_each(|watch| self.unlink(watch, id.0));
         for (token, _) in circuit.puts.drain() {
-            backend.forget(PutToken(token));
+            backend.forget(Token(token));
         }
         for key in circuit.channels.keys() {
             if let Some(channel) = circuit.channels.remove(key) {

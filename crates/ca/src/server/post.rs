@@ -1,6 +1,6 @@
 //! Posts into updates.
 
-use super::handle::{build, update_now};
+use super::handle::{build, next_token, update_now};
 use super::{Backend, Post, Server};
 use crate::dbr::Dbr;
 
@@ -25,7 +25,7 @@ impl Server {
                 let ready = if sub.posted && !sub.meta {
                     Ok(())
                 } else {
-                    backend.read(sub.handle, sub.meta, &mut self.scratch)
+                    backend.read(sub.handle, sub.meta, &mut self.scratch, None).map(|_| ())
                 };
                 if sub.posted {
                     self.scratch.value.clone_from(&post.value);
@@ -57,7 +57,8 @@ impl Server {
             {
                 sub.stale = false;
                 circuit.stale -= 1;
-                update_now(circuit, key, &mut self.scratch, &mut self.message, &limits, backend);
+                let token = next_token(&mut self.tokens, id);
+                update_now(circuit, key, token, &mut self.scratch, &mut self.message, &limits, backend);
             }
             if circuit.out.len() >= limits.out_bytes {
                 break;

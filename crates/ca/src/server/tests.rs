@@ -10,7 +10,10 @@ struct Values {
     values: Vec<(&'static str, Value)>,
     access: Option<Access>,
     later: bool,
-    pending: Vec<PutToken>,
+    /// Channels by this name answer later, on this lane.
+    lane: Option<(&'static str, u16)>,
+    asked: Vec<(Token, u64, Option<Write>)>,
+    pending: Vec<Token>,
     watched: i32,
     open: i32,
 }
@@ -32,17 +35,26 @@ impl Backend for Values {
             count: value.len() as u32,
             access: self.access.unwrap_or(ALL),
             posted: matches!(value, Value::Scalar(_)),
+            lane: self.lane.filter(|(known, _)| known.as_bytes() == name).map_or(0, |(_, lane)| lane),
         })
     }
     fn close(&mut self, _: u64) {
         self.open -= 1;
     }
-    fn read(&mut self, handle: u64, _: bool, reading: &mut Reading) -> Result<(), Eca> {
+    fn read(&mut self, handle: u64, _: bool, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca> {
+        if let (true, Some(token)) = (self.is_apart(handle), token) {
+            self.asked.push((token, handle, None));
+            return Ok(Get::Sent);
+        }
         reading.value = self.values[handle as usize].1.clone();
-        Ok(())
+        Ok(Get::Done)
     }
-    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, token: Option<PutToken>) -> Put {
-        if let (true, Some(token)) = (self.later, token) {
+    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, token: Token, notify: bool) -> Put {
+        if self.is_apart(handle) {
+            self.asked.push((token, handle, Some(write)));
+            return Put::Sent;
+        }
+        if self.later && notify {
             self.pending.push(token);
             return Put::Later;
         }
@@ -52,7 +64,7 @@ impl Backend for Values {
         }
         Put::Done
     }
-    fn forget(&mut self, token: PutToken) {
+    fn forget(&mut self, token: Token) {
         self.pending.retain(|pending| *pending != token);
     }
     fn watch(&mut self, _: u64) {
@@ -60,6 +72,12 @@ impl Backend for Values {
     }
     fn unwatch(&mut self, _: u64) {
         self.watched -= 1;
+    }
+}
+
+impl Values {
+    fn is_apart(&self, handle: u64) -> bool {
+        self.lane.is_some_and(|(known, _)| known == self.values[handle as usize].0)
     }
 }
 
@@ -120,6 +138,21 @@ impl Bench {
         let mut payload = [0; 16];
         payload[13] = 5;
         self.send(Header::bare(command::EVENT_ADD, kind, 0, sid, id), &payload);
+    }
+
+    /// Answers the oldest request to a channel apart.
+    fn answer(&mut self) {
+        let (token, handle, write) = self.values.asked.remove(0);
+        let reading = Reading { value: self.values.values[handle as usize].1.clone(), ..Reading::default() };
+        let answer = match write {
+            None => Answer::Read(Ok(&reading)),
+            Some(Write::Value(value)) => {
+                self.values.values[handle as usize].1 = value;
+                Answer::Write(Put::Done)
+            }
+            Some(_) => Answer::Write(Put::Failed),
+        };
+        self.server.answer(MonoNs(0), token, answer, &mut self.values);
     }
 
     fn post(&mut self, watch: u64, value: f64) {
@@ -317,4 +350,68 @@ proptest! {
         prop_assert_eq!((bench.values.open, bench.values.watched), (0, 0));
         prop_assert_eq!(Dbr::from_wire(39), None);
     }
+}
+
+fn apart() -> (Bench, u32, u32) {
+    let mut bench = Bench::new();
+    bench.values.lane = Some(("x", 3));
+    let (x, text) = (bench.create("x", 1), bench.create("text", 2));
+    (bench, x, text)
+}
+
+#[test]
+fn a_read_behind_a_write_to_a_channel_apart_sees_what_was_written() {
+    let (mut bench, x, _) = apart();
+    bench.send(Header::bare(command::WRITE, 6, 1, x, 1), &2.5f64.to_be_bytes());
+    bench.send(Header::bare(command::READ_NOTIFY, 6, 1, x, 2), &[]);
+    assert_eq!((bench.receive().len(), bench.values.asked.len()), (0, 2), "both are on their way at once");
+    bench.answer();
+    assert!(bench.receive().is_empty(), "a write is only answered when it failed");
+    bench.answer();
+    let answers = bench.receive();
+    assert_eq!((answers[0].0.p2, doubles(&answers)), (2, vec![2.5]));
+}
+
+#[test]
+fn requests_to_others_wait_until_a_channel_apart_has_answered() {
+    let (mut bench, x, text) = apart();
+    bench.send(Header::bare(command::READ_NOTIFY, 6, 1, x, 1), &[]);
+    bench.send(Header::bare(command::READ_NOTIFY, 0, 1, text, 2), &[]);
+    bench.send(Header::bare(command::READ, 6, 1, x, 3), &[]);
+    assert!(bench.receive().is_empty() && !bench.server.wants_input(bench.id));
+    bench.answer();
+    assert_eq!(bench.receive().iter().map(|(header, _)| header.p2).collect::<Vec<_>>(), [1, 2]);
+    bench.answer();
+    assert_eq!(bench.receive()[0].0.p2, 3);
+    assert!(bench.server.wants_input(bench.id));
+}
+
+#[test]
+fn answers_owed_to_a_circuit_are_bounded() {
+    let (mut bench, x, _) = apart();
+    for number in 0..1000 {
+        bench.send(Header::bare(command::READ_NOTIFY, 6, 1, x, number), &[]);
+    }
+    assert_eq!(bench.values.asked.len(), circuit::OWED_MAX);
+    let mut seen = Vec::new();
+    while !bench.values.asked.is_empty() {
+        bench.answer();
+        seen.extend(bench.receive().iter().map(|(header, _)| header.p2));
+    }
+    assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_subscription_to_a_channel_apart_begins_with_the_answer_and_a_failed_put_is_told() {
+    let (mut bench, x, _) = apart();
+    bench.subscribe(x, 6, 42);
+    bench.answer();
+    bench.post(0, 4.0);
+    assert_eq!(doubles(&bench.receive()), [1.5, 4.0]);
+    bench.send(Header::bare(command::WRITE_NOTIFY, 36, 1, x, 7), &[0; 8]);
+    bench.answer();
+    assert_eq!((bench.receive()[0].0.p1), Eca::PUTFAIL.0);
+    // An answer to nobody is passed over.
+    bench.server.answer(MonoNs(0), Token(77), Answer::Write(Put::Done), &mut bench.values);
+    assert!(bench.receive().is_empty());
 }
