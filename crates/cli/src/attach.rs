@@ -89,7 +89,7 @@ fn answer(mut stream: &UnixStream) -> Result<Status, String> {
         text.push(byte[0]);
     }
     match keep::keeper::protocol::parse(&text)? {
-        Reply::Status(status) => Ok(status),
+        Reply::Status(status) => Ok(*status),
         Reply::Refused(why) => Err(why),
         other => Err(format!("the keeper said {other:?}")),
     }

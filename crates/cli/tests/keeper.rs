@@ -30,7 +30,7 @@ impl Place {
         let mut launch = LaunchSpec::new("loop", ["/bin/sh", "-c", script]);
         launch.terminal = Terminal::Pty;
         let log = LogSpec { path: self.0.join("log"), size: Size(1 << 20), keep: 2 };
-        KeeperSpec { dir: self.0.join("keeper"), launch, log: Some(log), ready_line: None, notify: false }
+        KeeperSpec { dir: self.0.join("keeper"), launch, log: Some(log), ready_line: None, notify: false, held: false }
     }
 
     fn log(&self) -> String {
@@ -104,6 +104,35 @@ fn a_program_that_cannot_start_is_told_with_the_remedy() {
     let mut keeper = start(&spec);
     let Some(Event::LaunchFailed(text)) = keeper.wait_event(PATIENCE).unwrap() else { panic!("no LaunchFailed") };
     assert!(text.contains("\"no-such-program-of-tahti\" is in no directory of PATH"), "{text}");
+    keeper.quit().unwrap();
+}
+
+#[test]
+fn a_child_that_is_to_be_watched_waits_for_its_supervisor_also_for_the_next_one() {
+    let place = Place::new("held");
+    let mut spec = place.spec("echo ran; read line");
+    spec.held = true;
+    let mut keeper = start(&spec);
+    let Some(Event::Held(child)) = keeper.wait_event(PATIENCE).unwrap() else { panic!("no Held") };
+    assert_eq!(std::fs::read_link(format!("/proc/{}/exe", child.pid)).unwrap(), tahti());
+    assert!(keeper.start_child().unwrap_err().to_string().contains("runs already"));
+    // The supervisor dies before it has the child watched.
+    drop(keeper);
+    let (mut keeper, status) = Keeper::adopt(&place.0.join("keeper")).unwrap().expect("a keeper");
+    assert_eq!((status.child, status.held), (None, Some(child)));
+    assert!(!place.log().contains("ran"), "{}", place.log());
+    keeper.go().unwrap();
+    assert!(matches!(keeper.wait_event(PATIENCE).unwrap(), Some(Event::Started(started)) if started == child));
+    assert!(keeper.go().unwrap_err().to_string().contains("no process waits"));
+    keeper.signal(9, Target::All).unwrap();
+    ended(&mut keeper);
+    // The next life waits, too; killed meanwhile, it never ran.
+    keeper.start_child().unwrap();
+    let child = expect(&mut keeper, "Held", |event| if let Event::Held(child) = event { Some(child) } else { None });
+    sys::child::kill(child.pid, 9).unwrap();
+    let failed = |event| if let Event::LaunchFailed(why) = event { Some(why) } else { None };
+    let why = expect(&mut keeper, "its end", failed);
+    assert!(why.contains("ended before it ran: signal 9"), "{why}");
     keeper.quit().unwrap();
 }
 

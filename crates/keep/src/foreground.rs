@@ -117,8 +117,9 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
     if let Some((_, name)) = &notify {
         launch.env.insert("NOTIFY_SOCKET".to_owned(), format!("@{name}"));
     }
-    let started = launch::start(&launch).map_err(Failure::Launch)?;
-    started.shortfalls.iter().for_each(|shortfall| tell(&shortfall.to_string()));
+    // Watched before it has its class: a loop that burns from its first instruction is caught like any other.
+    let held = launch::hold(&launch).map_err(Failure::Launch)?;
+    let child = held.child();
     let beats = Arc::new(AtomicU64::new(0));
     if let Some(guard) = &mut guard {
         let heartbeat = what.heartbeat.map(|within| {
@@ -126,7 +127,7 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
             (Box::new(move || beats.load(Ordering::Relaxed)) as Beats, within)
         });
         let watched = guard.watch(WatchSpec {
-            child: started.child,
+            child,
             ancestor: own,
             budget: what.budget,
             ladder: what.ladder.clone(),
@@ -135,17 +136,16 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
             starved_after: DurNs::from_secs(5),
         });
         if let Err(error) = watched {
-            // A process that ended at once needs no guard.
-            if launch::is_alive(started.child) {
-                tell(&format!("no guard: {error}"));
-            }
+            tell(&format!("no guard: {error}"));
         }
     }
+    let started = held.go().map_err(Failure::Launch)?;
+    started.shortfalls.iter().for_each(|shortfall| tell(&shortfall.to_string()));
     let now = sys::clock::mono_now();
     Runner {
         what,
-        child: started.child,
-        oom_kills: evidence::out_of_memory_kills(started.child.pid),
+        child,
+        oom_kills: evidence::out_of_memory_kills(own),
         since: now,
         signals,
         guard,

@@ -5,7 +5,8 @@
 use base::{DurNs, MonoNs, Policy};
 use host::guard::{Budget, LADDER, Rung, RungAction};
 use keep::guard::{Guard, GuardEvent, WatchSpec, What};
-use keep::launch::{LaunchSpec, Started, Terminal, start};
+use keep::keeper::protocol::ChildId;
+use keep::launch::{LaunchSpec, Started, Terminal, hold, start};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,24 +24,20 @@ struct Running(Started);
 
 impl Running {
     fn script(text: &str, policy: &str) -> Self {
+        Self(start(&Self::spec(text, policy)).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    fn spec(text: &str, policy: &str) -> LaunchSpec {
         assert!(rustix::process::geteuid().is_root(), "this test must run as root (--unprivileged leaves it out)");
         let mut spec = LaunchSpec::new("burner", ["/bin/sh", "-c", text]);
         (spec.terminal, spec.require_rt) = (Terminal::Null, true);
         spec.policy = Some(policy.parse().unwrap());
         spec.cpus = Some("1".parse().unwrap());
-        Self(start(&spec).unwrap_or_else(|error| panic!("{error}")))
+        spec
     }
 
     fn watch(&self, ladder: &[Rung]) -> WatchSpec {
-        WatchSpec {
-            child: self.0.child,
-            ancestor: self.0.child.pid,
-            budget: Budget::Share { percent: 50, period: DurNs::from_ms(100) },
-            ladder: ladder.to_vec(),
-            heartbeat: None,
-            freezer: None,
-            starved_after: DurNs::from_secs(5),
-        }
+        watch(self.0.child, ladder)
     }
 
     fn pid(&self) -> i32 {
@@ -54,6 +51,18 @@ impl Running {
                 _ => std::thread::sleep(Duration::from_millis(1)),
             }
         }
+    }
+}
+
+fn watch(child: ChildId, ladder: &[Rung]) -> WatchSpec {
+    WatchSpec {
+        child,
+        ancestor: child.pid,
+        budget: Budget::Share { percent: 50, period: DurNs::from_ms(100) },
+        ladder: ladder.to_vec(),
+        heartbeat: None,
+        freezer: None,
+        starved_after: DurNs::from_secs(5),
     }
 }
 
@@ -107,12 +116,33 @@ fn a_fifo_loop_that_burns_its_budget_is_demoted_from_outside() {
 }
 
 #[test]
+fn a_loop_that_burns_from_its_first_instruction_is_known_before_it_has_its_class() {
+    let mut guard = guard();
+    let held = hold(&Running::spec("while :; do :; done", "fifo:10")).unwrap_or_else(|error| panic!("{error}"));
+    let child = held.child();
+    let class = |pid| scheduling(pid).unwrap().policy;
+    let program = |pid| std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    assert_eq!((class(child.pid), program(child.pid)), (Policy::OTHER, std::env::current_exe().unwrap()));
+    // It may not even be moved to the CPU that it will burn.
+    guard.watch(watch(child, &LADDER[..1])).unwrap();
+    assert_eq!((class(child.pid), program(child.pid)), (Policy::OTHER, std::env::current_exe().unwrap()));
+    let running = Running(held.go().unwrap_or_else(|error| panic!("{error}")));
+    assert_eq!(running.0.child, child);
+    let event = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. }));
+    assert_eq!(event.pid, child.pid);
+    expect(&mut guard, "the demotion", step(RungAction::Demote));
+    assert_eq!(class(child.pid), Policy::OTHER);
+}
+
+#[test]
 fn a_stubborn_one_is_frozen_aborted_and_gone() {
     let mut guard = guard();
     let running = Running::script("while :; do :; done", "rr:10");
     let wait = DurNs::from_ms(50);
-    let rungs = [RungAction::Demote, RungAction::Freeze, RungAction::Abort, RungAction::Kill];
-    guard.watch(running.watch(&rungs.map(|action| Rung { action, wait }))).unwrap();
+    // After the abort it must get a CPU to die on, which may take any time.
+    let patience = DurNs(PATIENCE.as_nanos() as i64);
+    let rungs = [(RungAction::Demote, wait), (RungAction::Freeze, wait), (RungAction::Abort, patience)];
+    guard.watch(running.watch(&rungs.map(|(action, wait)| Rung { action, wait }))).unwrap();
     // A wait counts from when a step was decided; a step's own time is when it was done.
     let decided = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. })).at;
     expect(&mut guard, "demote", step(RungAction::Demote));

@@ -34,6 +34,8 @@ pub enum Step {
     MemoryNodes(u64),
     /// Soft and hard resource limit by the kernel's number.
     Limit(u32, u64, u64),
+    /// Waits until [`Held::go`]; a process whose starter drops its [`Held`] instead, or dies, ends here.
+    Hold,
     /// Working directory.
     Directory(CString),
     /// Keeps permitted capabilities over the next change of user.
@@ -96,8 +98,9 @@ pub struct Spawned {
     pub refused: Vec<Refusal>,
 }
 
-/// The code of a failed `exec` in the pipe; more steps than that cannot be.
+/// The code of a failed `exec` in the pipe, and that of [`Step::Hold`]; more steps than that cannot be.
 const EXEC: u32 = u32::MAX;
+const HELD: u32 = u32::MAX - 1;
 
 impl Prepared {
     /// Keeps the words of a start; `program` is a path.
@@ -112,35 +115,107 @@ impl Prepared {
     /// # Errors
     /// No pipe or no process could be made.
     pub fn spawn(&self) -> Result<Spawned> {
-        let (reader, writer) = pipe()?;
+        Ok(self.hold()?.go())
+    }
+
+    /// Forks and does the steps before [`Step::Hold`], where the child waits. Without such a step everything
+    /// is done on return, as by [`spawn`](Self::spawn).
+    ///
+    /// # Errors
+    /// No pipe or no process could be made.
+    pub fn hold(&self) -> Result<Held> {
+        let (report, tells) = pipe()?;
+        let (waits, gate) = pipe()?;
+        let waits = above(waits.as_raw_fd())?;
         let argv: Vec<*const libc::c_char> = pointers(&self.argv);
         let envp: Vec<*const libc::c_char> = pointers(&self.envp);
         // SAFETY: the child runs `run_child` only, which makes raw system calls on memory prepared above and
         // ends in exec or _exit.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            run_child(self, &argv, &envp, writer.as_raw_fd());
+            run_child(self, &argv, &envp, Ends { report: tells.as_raw_fd(), waits: waits.as_raw_fd(), gate });
         }
         if pid < 0 {
             return Err(Error::last(format!("fork for {:?}", self.program)));
         }
-        drop(writer);
-        let mut refused = Vec::new();
+        drop((tells, waits));
+        let required = self.steps.iter().map(|wanted| wanted.required).collect();
+        let mut held = Held { pid: Some(pid), waits: false, report, gate, required, refused: Vec::new() };
+        held.listen();
+        Ok(held)
+    }
+}
+
+/// A child that waits at [`Step::Hold`]. Dropped, it ends the child and reaps it.
+#[derive(Debug)]
+pub struct Held {
+    pid: Option<i32>,
+    /// Whether it waits; otherwise everything is done already.
+    waits: bool,
+    report: OwnedFd,
+    gate: OwnedFd,
+    required: Vec<bool>,
+    refused: Vec<Refusal>,
+}
+
+impl Held {
+    /// The child; `None` if a required step before the wait was refused.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.pid
+    }
+
+    /// Lets it go on to its program, and returns as [`Prepared::spawn`] does.
+    #[must_use]
+    pub fn go(mut self) -> Spawned {
+        if std::mem::take(&mut self.waits) {
+            // A child that was killed meanwhile does not read it; its end is seen by whoever reaps it.
+            let _ = rustix::io::write(&self.gate, b"g");
+            self.listen();
+        }
+        Spawned { child: self.pid, refused: std::mem::take(&mut self.refused) }
+    }
+
+    /// It was killed while it waited, and the caller has reaped it: nothing is left to end.
+    pub fn was_reaped(mut self) {
+        self.waits = false;
+    }
+
+    /// Takes the child's reports until it waits, runs its program, or has ended.
+    fn listen(&mut self) {
         let mut word = [0u8; 8];
-        while read_whole(&reader, &mut word) {
+        while read_whole(&self.report, &mut word) {
             let code = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+            if code == HELD {
+                self.waits = true;
+                return;
+            }
             let errno = i32::from_ne_bytes([word[4], word[5], word[6], word[7]]);
             let step = (code != EXEC).then_some(code as usize);
-            refused.push(Refusal { step, errno: rustix::io::Errno::from_raw_os_error(errno) });
+            self.refused.push(Refusal { step, errno: rustix::io::Errno::from_raw_os_error(errno) });
         }
-        let ended = refused.last().is_some_and(|last| last.step.is_none_or(|step| self.steps[step].required));
-        if ended {
-            let mut status = 0;
-            // SAFETY: `status` is writable; the child is ours and is ending.
-            while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 && interrupted() {}
+        if self.refused.last().is_some_and(|last| last.step.is_none_or(|step| self.required[step])) {
+            reap(self.pid.take());
         }
-        Ok(Spawned { child: (!ended).then_some(pid), refused })
     }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid.filter(|_| self.waits) {
+            // SAFETY: numbers only; the child is ours and not reaped.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            reap(Some(pid));
+        }
+    }
+}
+
+/// Waits for the end of a child that is ending.
+fn reap(pid: Option<i32>) {
+    let Some(pid) = pid else { return };
+    let mut status = 0;
+    // SAFETY: `status` is writable; the child is ours.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 && interrupted() {}
 }
 
 fn interrupted() -> bool {
@@ -201,9 +276,21 @@ fn read_whole(reader: &OwnedFd, word: &mut [u8; 8]) -> bool {
     }
 }
 
+/// The child's ends of the pipes to its starter, and its copy of the starter's end, which it must close.
+struct Ends {
+    report: RawFd,
+    waits: RawFd,
+    gate: OwnedFd,
+}
+
 /// The child's life: never returns, never allocates.
-fn run_child(prepared: &Prepared, argv: &[*const libc::c_char], envp: &[*const libc::c_char], report: RawFd) -> ! {
+fn run_child(prepared: &Prepared, argv: &[*const libc::c_char], envp: &[*const libc::c_char], ends: Ends) -> ! {
+    let report = ends.report;
     for (index, wanted) in prepared.steps.iter().enumerate() {
+        if matches!(wanted.step, Step::Hold) {
+            wait_at_gate(&ends);
+            continue;
+        }
         let errno = perform(&wanted.step);
         if errno != 0 {
             tell(report, index as u32, errno);
@@ -217,6 +304,22 @@ fn run_child(prepared: &Prepared, argv: &[*const libc::c_char], envp: &[*const l
     unsafe { libc::execve(prepared.program.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
     tell(report, EXEC, errno());
     leave();
+}
+
+/// Returns when the starter lets the child go on; ends it when the starter is gone.
+fn wait_at_gate(ends: &Ends) {
+    // SAFETY: the number is this process's copy of the starter's end, and nobody else's here.
+    unsafe { libc::close(ends.gate.as_raw_fd()) };
+    tell(ends.report, HELD, 0);
+    let mut byte = 0u8;
+    loop {
+        // SAFETY: one writable byte.
+        match unsafe { libc::read(ends.waits, (&raw mut byte).cast(), 1) } {
+            1 => return,
+            -1 if errno() == libc::EINTR => {}
+            _ => leave(),
+        }
+    }
 }
 
 fn leave() -> ! {
@@ -244,6 +347,8 @@ fn checked(answer: libc::c_long) -> i32 {
 /// Does one step; 0 or errno.
 fn perform(step: &Step) -> i32 {
     match step {
+        // Done by `run_child`, which knows the pipes.
+        Step::Hold => 0,
         Step::ResetSignals => reset_signals(),
         Step::Detach => detach(),
         // SAFETY: no memory is passed.
@@ -423,6 +528,50 @@ mod tests {
         let spawned = start("/bin/true", &["true"], vec![(Step::ResetSignals, true), (impossible(), false)]);
         assert_eq!(spawned.refused, [refusal]);
         assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap())), 0);
+    }
+
+    fn prepared(program: &str, argv: &[&str], steps: Vec<Step>) -> Prepared {
+        let steps = steps.into_iter().map(|step| Wanted { step, required: true }).collect();
+        Prepared::new(CString::new(program).unwrap(), words(argv), words(&[]), steps)
+    }
+
+    #[test]
+    fn a_held_child_runs_nothing_until_it_is_let_go() {
+        let file = std::env::temp_dir().join(format!("tahti-held-{}", std::process::id()));
+        let script = format!("echo ran > {}", file.display());
+        let held = prepared("/bin/sh", &["sh", "-c", &script], vec![Step::NewSession, Step::Hold]).hold().unwrap();
+        let own = std::fs::read_link("/proc/self/exe").unwrap();
+        // It waits: it is still a copy of this program, and the steps before are done.
+        let pid = held.pid().unwrap();
+        assert_eq!(std::fs::read_link(format!("/proc/{pid}/exe")).unwrap(), own);
+        // SAFETY: numbers only.
+        assert_eq!(unsafe { libc::getsid(pid) }, pid);
+        assert!(!file.exists());
+        assert_eq!(libc::WEXITSTATUS(wait(held.go().child.unwrap())), 0);
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn a_held_child_ends_with_its_starters_interest() {
+        let held = prepared("/bin/true", &["true"], vec![Step::Hold]).hold().unwrap();
+        let pid = held.pid().unwrap();
+        drop(held);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+        // And one that was killed while it waited is no news to `go`.
+        let held = prepared("/bin/true", &["true"], vec![Step::Hold]).hold().unwrap();
+        let pid = held.pid().unwrap();
+        // SAFETY: numbers only.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        assert_eq!(held.go().child, Some(pid));
+        assert_eq!(libc::WTERMSIG(wait(pid)), libc::SIGKILL);
+    }
+
+    #[test]
+    fn a_step_refused_before_the_wait_ends_the_start_there() {
+        let steps = vec![Step::Directory(c"/no/such/dir".to_owned()), Step::Hold];
+        let held = prepared("/bin/true", &["true"], steps).hold().unwrap();
+        assert_eq!(held.pid(), None);
+        assert_eq!(held.go().refused, [Refusal { step: Some(0), errno: rustix::io::Errno::NOENT }]);
     }
 
     #[test]

@@ -6,17 +6,14 @@
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use host::guard::{Budget, Rung, RungAction, parse_budget};
 use keep::guard::{Guard, WatchSpec};
-use keep::launch::{InheritedFd, LaunchSpec, Terminal, start};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::AsRawFd;
+use keep::launch::{LaunchSpec, Terminal, hold};
+use std::io::{BufRead, BufReader, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 use sys::clock::{mono_now, sleep_until};
 
 /// A loop stops burning by itself after this long.
 const BURN: DurNs = DurNs::from_ms(900);
-/// Names the descriptor by which the loop is let go.
-const GATE: &str = "TAHTI_GATE_FD";
 /// What is wanted: budget and this.
 const ALLOWED: DurNs = DurNs::from_ms(50);
 
@@ -58,15 +55,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 /// The loop: tells when it began to burn, and when it found itself demoted (or gave up: 0).
 fn burn(pause_us: u64) -> ExitCode {
-    // Burns only once the guard was told of it: what is measured is the guard.
-    let mut go = [0u8];
-    let gate = std::env::var(GATE).ok().and_then(|fd| fd.parse().ok()).map(sys::spawn::inherited);
-    if let Some(Ok(gate)) = gate
-        && std::fs::File::from(gate).read_exact(&mut go).is_err()
-    {
-        return ExitCode::FAILURE;
+    if pause_us > 0 {
+        sleep_until(mono_now() + DurNs::from_us(pause_us as i64));
     }
-    sleep_until(mono_now() + DurNs::from_us(pause_us as i64));
     let begun = mono_now();
     let demoted = loop {
         let now = mono_now();
@@ -93,8 +84,9 @@ fn measure(args: &Args) -> Result<bool, String> {
     let mut beyond: Vec<DurNs> = Vec::new();
     let mut missed = 0;
     for trial in 0..args.trials {
-        // Pauses of 5 to 55 ms, spread so that trials meet the guard's looks at every phase.
-        let pause_us = 5_000 + u64::from(trial) * 7_919 % 50_000;
+        // Every other loop burns from its first instruction; the rest pause for up to 50 ms, spread so that
+        // trials meet the guard's looks at every phase.
+        let pause_us = u64::from(trial % 2) * (u64::from(trial) * 7_919 % 50_000);
         match one_trial(args.policy, cpus, args.rt_budget, pause_us, &mut guard)? {
             Some(span) => beyond.push(DurNs(span.0 - budget.0)),
             None => missed += 1,
@@ -152,29 +144,29 @@ fn one_trial(
     let words = [&*own.to_string_lossy(), "bench", "runaway", "--burn-after-us", &pause].map(str::to_owned);
     let mut spec = LaunchSpec::new("runaway", words);
     (spec.policy, spec.cpus, spec.require_rt, spec.terminal) = (Some(policy), Some(cpus), true, Terminal::Pipes);
-    let (gate, mut go) = std::io::pipe().map_err(|error| error.to_string())?;
-    spec.inherit = vec![InheritedFd { variable: GATE.to_owned(), fd: gate.as_raw_fd() }];
-    let started = start(&spec).map_err(|error| error.to_string())?;
+    let held = hold(&spec).map_err(|error| error.to_string())?;
+    let child = held.child();
     let demote = Rung { action: RungAction::Demote, wait: DurNs::from_secs(5) };
-    let watch = guard.watch(WatchSpec {
-        child: started.child,
-        ancestor: started.child.pid,
+    let watch = WatchSpec {
+        child,
+        ancestor: child.pid,
         budget,
         ladder: vec![demote],
         heartbeat: None,
         freezer: None,
         starved_after: DurNs::from_secs(60),
-    });
-    go.write_all(b"g").map_err(|error| error.to_string())?;
+    };
+    let watch = guard.watch(watch).map_err(|error| error.to_string())?;
+    let started = held.go().map_err(|error| error.to_string())?;
     let mut text = String::new();
     if let Some([output, _]) = started.pipes {
         let read = BufReader::new(std::fs::File::from(output)).read_line(&mut text);
         read.map_err(|error| format!("the loop's output: {error}"))?;
     }
-    while matches!(sys::child::look(started.child.pid, false), Ok(sys::child::Waited::Nothing)) {
+    while matches!(sys::child::look(child.pid, false), Ok(sys::child::Waited::Nothing)) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    guard.unwatch(watch.map_err(|error| error.to_string())?);
+    guard.unwatch(watch);
     while guard.next_event().is_some() {}
     let times: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match times[..] {

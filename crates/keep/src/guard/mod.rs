@@ -16,7 +16,7 @@ use crate::keeper::protocol::ChildId;
 use crate::launch::Shortfall;
 use base::{CpuSet, Deadline, DurNs, MonoNs, Policy, Priority};
 use host::guard::{Budget, Ladder, Meter, Rung, RungAction, Silence};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::fmt;
@@ -33,6 +33,8 @@ const EVENTS_MAX: usize = 1024;
 const COMMANDS_MAX: usize = 64;
 /// Processes (plant's) watched at once.
 pub const WATCHES_MAX: usize = 256;
+/// The guard takes a watch up within this time, or does not run: it is above every other class.
+const TAKEN_WITHIN: DurNs = DurNs::from_secs(1);
 /// The guard's reservation.
 const RESERVATION: Deadline =
     Deadline { runtime: DurNs::from_ms(1), deadline: DurNs::from_ms(10), period: DurNs::from_ms(10) };
@@ -140,6 +142,12 @@ enum Command {
     Stop,
 }
 
+/// A watch that the guard has taken up, or has no room for.
+struct Taken {
+    id: WatchId,
+    watched: bool,
+}
+
 /// The guard's handle. Dropping it ends the thread; watched processes are left as they are.
 #[derive(Debug)]
 pub struct Guard {
@@ -147,8 +155,11 @@ pub struct Guard {
     events: Receiver<GuardEvent>,
     /// Watches that are over, to be freed here and not there.
     over: Receiver<Box<Watched>>,
+    /// The guard's word for each watch that it was given.
+    taken: Receiver<Taken>,
     wake_guard: Arc<OwnedFd>,
     wake_owner: Arc<OwnedFd>,
+    wake_taken: Arc<OwnedFd>,
     dropped: Arc<AtomicU64>,
     class: Policy,
     next: u64,
@@ -166,12 +177,22 @@ pub(crate) struct Ends {
     commands: Receiver<Command>,
     events: SyncSender<GuardEvent>,
     over: SyncSender<Box<Watched>>,
+    taken: SyncSender<Taken>,
     wake_guard: Arc<OwnedFd>,
     wake_owner: Arc<OwnedFd>,
+    wake_taken: Arc<OwnedFd>,
     dropped: Arc<AtomicU64>,
 }
 
 impl Ends {
+    /// Tells the owner, who waits for it, that a watch was taken up or refused.
+    fn take(&self, id: WatchId, watched: bool) {
+        // There is room for every watch that can be on its way; the owner reads through the descriptor, so
+        // that nobody is ever blocked in the queue itself.
+        let _ = self.taken.try_send(Taken { id, watched });
+        let _ = rustix::io::write(&*self.wake_taken, &1u64.to_ne_bytes());
+    }
+
     fn tell(&self, event: GuardEvent) {
         if self.events.try_send(event).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -193,17 +214,20 @@ impl Guard {
                 .map(Arc::new)
                 .map_err(|errno| sys::Error { doing: "make an event descriptor".to_owned(), errno })
         };
-        let (wake_guard, wake_owner) = (event()?, event()?);
+        let (wake_guard, wake_owner, wake_taken) = (event()?, event()?, event()?);
         let (commands, commands_end) = sync_channel(COMMANDS_MAX);
         let (events_end, events) = sync_channel(EVENTS_MAX);
         let (over_end, over) = sync_channel(WATCHES_MAX + COMMANDS_MAX);
+        let (taken_end, taken) = sync_channel(COMMANDS_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
         let ends = Ends {
             commands: commands_end,
             events: events_end,
             over: over_end,
+            taken: taken_end,
             wake_guard: wake_guard.clone(),
             wake_owner: wake_owner.clone(),
+            wake_taken: wake_taken.clone(),
             dropped: dropped.clone(),
         };
         let (told, tells) = sync_channel(1);
@@ -229,8 +253,19 @@ impl Guard {
                 errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
             })?;
         let (class, shortfalls) = tells.recv().unwrap_or((Policy::OTHER, Vec::new()));
-        let guard =
-            Self { commands, events, over, wake_guard, wake_owner, dropped, class, next: 0, thread: Some(thread) };
+        let guard = Self {
+            commands,
+            events,
+            over,
+            taken,
+            wake_guard,
+            wake_owner,
+            wake_taken,
+            dropped,
+            class,
+            next: 0,
+            thread: Some(thread),
+        };
         Ok((guard, shortfalls))
     }
 
@@ -240,10 +275,14 @@ impl Guard {
         self.class
     }
 
-    /// Watches a process from now on.
+    /// Watches a process from now on: on return the guard's thread itself knows process and budget. A process
+    /// that waits at its start ([`crate::launch::hold`]) may be let go then.
+    ///
+    /// Blocks until the guard has run, at most [`TAKEN_WITHIN`].
     ///
     /// # Errors
-    /// The process is gone, its freezer cannot be opened, or [`WATCHES_MAX`] are watched.
+    /// The process is gone, its freezer cannot be opened, [`WATCHES_MAX`] are watched, or the guard does not
+    /// run.
     pub fn watch(&mut self, spec: WatchSpec) -> sys::Result<WatchId> {
         self.free();
         let id = WatchId(self.next);
@@ -267,7 +306,31 @@ impl Guard {
         self.commands.try_send(Command::Watch(Box::new(watched))).map_err(|_| failed(rustix::io::Errno::AGAIN))?;
         self.next += 1;
         self.wake();
+        self.await_taken(id).map_err(failed)?;
         Ok(id)
+    }
+
+    /// Waits for the guard's word.
+    fn await_taken(&self, id: WatchId) -> Result<(), rustix::io::Errno> {
+        let until = sys::clock::mono_now() + TAKEN_WITHIN;
+        loop {
+            while let Ok(taken) = self.taken.try_recv() {
+                if taken.id == id {
+                    return if taken.watched { Ok(()) } else { Err(rustix::io::Errno::NOSPC) };
+                }
+            }
+            let left = until - sys::clock::mono_now();
+            if left <= DurNs::ZERO {
+                return Err(rustix::io::Errno::TIMEDOUT);
+            }
+            let wait = rustix::time::Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
+            let mut fds = [PollFd::new(&*self.wake_taken, PollFlags::IN)];
+            // An interrupted wait is a look too early.
+            if poll(&mut fds, Some(&wait)).is_ok_and(|ready| ready > 0) {
+                let mut count = [0u8; 8];
+                let _ = rustix::io::read(&*self.wake_taken, &mut count);
+            }
+        }
     }
 
     /// Ends a watch; a process in the middle of the ladder is left where it is.

@@ -12,8 +12,14 @@ pub(super) fn watch(ends: &Ends) {
     loop {
         while let Ok(command) = ends.commands.try_recv() {
             match command {
-                Command::Watch(watched) if watches.len() < WATCHES_MAX => watches.push(watched),
-                Command::Watch(refused) => give_back(ends, refused),
+                Command::Watch(watched) if watches.len() < WATCHES_MAX => {
+                    ends.take(watched.id(), true);
+                    watches.push(watched);
+                }
+                Command::Watch(refused) => {
+                    ends.take(refused.id(), false);
+                    give_back(ends, refused);
+                }
                 Command::Unwatch(id) => {
                     if let Some(index) = watches.iter().position(|watched| watched.id() == id) {
                         give_back(ends, watches.swap_remove(index));

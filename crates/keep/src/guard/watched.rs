@@ -23,6 +23,10 @@ const PROCESSES_MAX: usize = 64;
 /// How often threads are looked for, where some are real-time and where none is.
 const SCAN: DurNs = DurNs::from_ms(100);
 const SCAN_CALM: DurNs = DurNs::from_ms(500);
+/// How often before the first real-time thread of a new watch: its class is about to be set.
+const SCAN_NEW: DurNs = DurNs::from_ms(5);
+/// How long a watch counts as new. Class and program of a process that waited follow at once.
+const NEW: DurNs = DurNs::from_secs(2);
 
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
@@ -63,6 +67,8 @@ pub(crate) struct Watched {
     processes: Vec<i32>,
     overflow_told: bool,
     next_scan: MonoNs,
+    /// Until when the first real-time thread is looked for more often.
+    new_until: MonoNs,
 }
 
 impl Watched {
@@ -98,6 +104,7 @@ impl Watched {
             processes: Vec::with_capacity(PROCESSES_MAX),
             overflow_told: false,
             next_scan: MonoNs(0),
+            new_until: sys::clock::mono_now() + NEW,
         })
     }
 
@@ -172,7 +179,12 @@ impl Watched {
             self.overflow_told = true;
             ends.event(now, self.id, self.child.pid, 0, What::Unwatched { threads: unwatched });
         }
-        self.next_scan = now + if self.threads.is_empty() { SCAN_CALM } else { SCAN };
+        let every = match self.threads.is_empty() {
+            true if now < self.new_until => SCAN_NEW,
+            true => SCAN_CALM,
+            false => SCAN,
+        };
+        self.next_scan = now + every;
     }
 
     /// Reads one thread's account and judges it.

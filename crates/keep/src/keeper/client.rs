@@ -46,6 +46,8 @@ impl std::error::Error for KeeperError {}
 #[derive(Debug)]
 pub struct Keeper {
     dir: PathBuf,
+    /// Its process id, once it has told it.
+    pid: Option<i32>,
     stream: UnixStream,
     received: Vec<u8>,
     events: VecDeque<Event>,
@@ -131,7 +133,7 @@ impl Keeper {
 
     fn over(dir: PathBuf, stream: UnixStream) -> Result<Self, KeeperError> {
         let limited = stream.set_read_timeout(Some(ANSWER_WITHIN)).and(stream.set_write_timeout(Some(ANSWER_WITHIN)));
-        let keeper = Self { dir, stream, received: Vec::new(), events: VecDeque::new(), lost: false };
+        let keeper = Self { dir, pid: None, stream, received: Vec::new(), events: VecDeque::new(), lost: false };
         limited.map_err(|error| keeper.failed(error.to_string()))?;
         Ok(keeper)
     }
@@ -140,6 +142,12 @@ impl Keeper {
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The keeper's process id; `None` before it has said anything.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.pid
     }
 
     /// How things stand.
@@ -156,7 +164,10 @@ impl Keeper {
 
     fn asked_status(&mut self, request: &Request) -> Result<Status, KeeperError> {
         match self.ask(request)? {
-            Reply::Status(status) => Ok(status),
+            Reply::Status(status) => {
+                self.pid = Some(status.keeper.pid);
+                Ok(*status)
+            }
             Reply::Refused(why) => Err(self.failed(why)),
             other => Err(self.failed(format!("asked for its status it said {other:?}"))),
         }
@@ -176,6 +187,14 @@ impl Keeper {
     /// Why it could not be started; [`Event::LaunchFailed`] tells the same to all followers.
     pub fn start_child(&mut self) -> Result<(), KeeperError> {
         self.command(&Request::Start)
+    }
+
+    /// Lets the child go that waits ([`Event::Held`]).
+    ///
+    /// # Errors
+    /// No child waits, or it could not be started; [`Event::LaunchFailed`] tells that to all followers.
+    pub fn go(&mut self) -> Result<(), KeeperError> {
+        self.command(&Request::Go)
     }
 
     /// Tells consoles whether the child is restarted.

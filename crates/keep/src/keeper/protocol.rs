@@ -36,6 +36,10 @@ pub struct KeeperSpec {
     /// Whether to give the child a `NOTIFY_SOCKET` (`sd_notify(3)`).
     #[serde(default)]
     pub notify: bool,
+    /// Whether the child waits before its class and its program until a supervisor, which has it watched by
+    /// then, says [`Request::Go`]. Without a supervisor it waits for the next.
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// A log file and its rotation.
@@ -68,6 +72,8 @@ pub enum Request {
     },
     /// Start the child again after its exit, with the same spec.
     Start,
+    /// Let the child go that waits ([`Event::Held`]): [`Event::Started`] or [`Event::LaunchFailed`] follows.
+    Go,
     /// Remember whether the supervisor restarts the child (consoles toggle it with `^T`).
     AutoRestart {
         /// The new setting.
@@ -115,7 +121,7 @@ pub enum Reply {
     /// Not done, and why.
     Refused(String),
     /// How things stand.
-    Status(Status),
+    Status(Box<Status>),
     /// News for a follower.
     Event(Event),
 }
@@ -124,6 +130,8 @@ pub enum Reply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
+    /// The child exists, and waits for [`Request::Go`].
+    Held(ChildId),
     /// The child runs.
     Started(ChildId),
     /// The child could not be started; the text names object, finding and remedy.
@@ -165,6 +173,9 @@ pub struct Status {
     pub keeper: ChildId,
     /// The child, while it runs.
     pub child: Option<ChildId>,
+    /// The child, while it waits for [`Request::Go`].
+    #[serde(default)]
+    pub held: Option<ChildId>,
     /// When the child was started last.
     pub started: Option<MonoNs>,
     /// How the child ended last; also in the keeper's directory.

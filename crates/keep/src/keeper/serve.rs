@@ -63,6 +63,8 @@ struct Keeper {
     notify: Option<UnixDatagram>,
     clients: Vec<Client>,
     child: Option<Running>,
+    /// The child before it may run.
+    held: Option<launch::Held>,
     log: Log,
     backlog: VecDeque<u8>,
     started: Option<MonoNs>,
@@ -118,6 +120,7 @@ impl Keeper {
             listener,
             notify,
             child: None,
+            held: None,
             backlog: VecDeque::new(),
             started: None,
             last_exit: None,
@@ -175,7 +178,7 @@ impl Keeper {
 
     /// Starts the child; the outcome goes to followers and into the log.
     fn start(&mut self) {
-        if self.child.is_some() {
+        if self.child.is_some() || self.held.is_some() {
             return;
         }
         let mut launch = self.spec.launch.clone();
@@ -183,12 +186,25 @@ impl Keeper {
             let path = self.spec.dir.join(NOTIFY_NAME);
             launch.env.insert("NOTIFY_SOCKET".to_owned(), path.display().to_string());
         }
-        match launch::start(&launch) {
+        match launch::hold(&launch) {
+            Ok(held) if self.spec.held => {
+                let child = held.child();
+                self.held = Some(held);
+                self.tell(&Event::Held(child));
+            }
+            Ok(held) => self.go(held),
+            Err(error) => self.launch_failed(error.to_string()),
+        }
+    }
+
+    /// Lets the child run its program.
+    fn go(&mut self, held: launch::Held) {
+        match held.go() {
             Ok(started) => {
                 let now = sys::clock::mono_now();
                 let child = Running::new(started, now);
                 (self.starts, self.started, self.launch_error) = (self.starts + 1, Some(now), None);
-                self.say(&format!("{} (PID {}) started", launch.name, child.id.pid));
+                self.say(&format!("{} (PID {}) started", self.spec.launch.name, child.id.pid));
                 for shortfall in &child.shortfalls {
                     self.log.append(Stream::Keeper, format!("{shortfall}\n").as_bytes(), unix_ms());
                 }
@@ -196,13 +212,14 @@ impl Keeper {
                 self.child = Some(child);
                 self.tell(&Event::Started(id));
             }
-            Err(error) => {
-                let text = error.to_string();
-                self.say(&text);
-                self.launch_error = Some(text.clone());
-                self.tell(&Event::LaunchFailed(text));
-            }
+            Err(error) => self.launch_failed(error.to_string()),
         }
+    }
+
+    fn launch_failed(&mut self, why: String) {
+        self.say(&why);
+        self.launch_error = Some(why.clone());
+        self.tell(&Event::LaunchFailed(why));
     }
 
     /// Takes the child's output to log, backlog and consoles.
@@ -299,23 +316,31 @@ impl Keeper {
             Err(error) => Reply::Refused(error.to_string()),
         };
         match request {
-            Request::Status => Reply::Status(self.status()),
+            Request::Status => Reply::Status(Box::new(self.status())),
             Request::Follow => {
                 self.clients[index].kind = Kind::Control { follows: true };
-                Reply::Status(self.status())
+                Reply::Status(Box::new(self.status()))
             }
             Request::Signal { signal, to } => match &self.child {
                 Some(child) => sent(child.signal(signal, to)),
                 None => Reply::Refused("it does not run".to_owned()),
             },
-            Request::Start if self.child.is_some() => Reply::Refused("it runs already".to_owned()),
-            Request::Start => {
-                self.start();
-                match &self.launch_error {
-                    Some(error) => Reply::Refused(error.clone()),
-                    None => Reply::Done,
-                }
+            Request::Start if self.child.is_some() || self.held.is_some() => {
+                Reply::Refused("it runs already".to_owned())
             }
+            Request::Start => {
+                self.launch_error = None;
+                self.start();
+                self.launched()
+            }
+            Request::Go => match self.held.take() {
+                Some(held) => {
+                    self.launch_error = None;
+                    self.go(held);
+                    self.launched()
+                }
+                None => Reply::Refused("no process waits to be let go".to_owned()),
+            },
             Request::AutoRestart { on } => {
                 self.auto_restart = on;
                 Reply::Done
@@ -325,7 +350,7 @@ impl Keeper {
                     child.resize(size.rows, size.columns);
                 }
                 self.clients[index].kind = Kind::Console { read_only };
-                Reply::Status(self.status())
+                Reply::Status(Box::new(self.status()))
             }
             Request::Quit if self.child.is_some() => Reply::Refused("its process still runs".to_owned()),
             Request::Quit => {
@@ -335,9 +360,14 @@ impl Keeper {
         }
     }
 
+    fn launched(&self) -> Reply {
+        self.launch_error.clone().map_or(Reply::Done, Reply::Refused)
+    }
+
     fn welcome(&mut self, index: usize, read_only: bool) {
         let state = match &self.child {
             Some(child) => format!("PID {}", child.id.pid),
+            None if self.held.is_some() => "waits for the supervisor".to_owned(),
             None => "not running".to_owned(),
         };
         let keys = if read_only {
@@ -428,6 +458,10 @@ impl Keeper {
 
     /// A child or an orphan ended; only the child's end is news.
     fn reaped(&mut self, ended: Ended) {
+        if let Some(held) = self.held.take_if(|held| held.child().pid == ended.pid) {
+            held.was_reaped();
+            return self.launch_failed(format!("it was ended before it ran: {}", End::of(ended.status)));
+        }
         if self.child.as_ref().is_none_or(|child| child.id.pid != ended.pid) {
             return;
         }
@@ -480,6 +514,7 @@ impl Keeper {
             name: self.spec.launch.name.clone(),
             keeper: self.own,
             child: child.map(|child| child.id),
+            held: self.held.as_ref().map(launch::Held::child),
             started: self.started,
             last_exit: self.last_exit.clone(),
             launch_error: self.launch_error.clone(),

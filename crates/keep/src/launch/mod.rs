@@ -12,4 +12,4 @@ mod start;
 mod users;
 
 pub use spec::{Capability, InheritedFd, LaunchSpec, Limit, Resource, Shortfall, Terminal};
-pub use start::{LaunchError, Started, is_alive, start, start_ticks};
+pub use start::{Held, LaunchError, Started, hold, is_alive, start, start_ticks};

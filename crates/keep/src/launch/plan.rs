@@ -16,7 +16,7 @@ use sys::spawn::{Step, Wanted, above};
 const CAPABILITY_MAX: u8 = 63;
 
 /// Steps in the order in which the kernel wants them, and what must stay open until the fork.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Wanted>,
     /// Variables that tell the process about inherited descriptors.
@@ -56,6 +56,8 @@ impl Plan {
             let value = limit.value.unwrap_or(u64::MAX);
             plan.must(Step::Limit(kernel_resource(limit.resource), value, value));
         }
+        // From here on it could take a CPU away from others: whoever guards it must know it first.
+        plan.must(Step::Hold);
         if let Some(cpus) = spec.cpus {
             plan.want(spec, Step::Affinity(cpus));
         }

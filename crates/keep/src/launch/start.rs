@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use sys::child::Waited;
 use sys::root::RootDir;
-use sys::spawn::{Prepared, Step, Wanted};
+use sys::spawn::{Prepared, Refusal, Step, Wanted};
 
 const SIGKILL: i32 = 9;
 
@@ -59,6 +59,27 @@ pub struct Started {
 /// # Errors
 /// What could not be had, with the remedy; nothing runs then.
 pub fn start(spec: &LaunchSpec) -> Result<Started, LaunchError> {
+    hold(spec)?.go()
+}
+
+/// A process that exists and has its number, but neither its class and CPUs nor its program yet: who is to
+/// watch it can be told before it may burn anything. Dropped, it ends.
+#[derive(Debug)]
+pub struct Held {
+    spec: LaunchSpec,
+    program: PathBuf,
+    plan: Plan,
+    held: sys::spawn::Held,
+    child: ChildId,
+}
+
+/// Starts a process as far as its class: it waits for [`Held::go`].
+///
+/// The calling thread is its parent: it must be the one that reaps it.
+///
+/// # Errors
+/// What could not be had, with the remedy; nothing runs then.
+pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
     let error = |wanted: &str, found: String, remedy: &str| LaunchError {
         process: spec.name.clone(),
         wanted: wanted.to_owned(),
@@ -79,38 +100,79 @@ pub fn start(spec: &LaunchSpec) -> Result<Started, LaunchError> {
     let envp = words(&mut environment(spec, &plan.variables).into_iter().map(|(k, v)| format!("{k}={v}")))?;
     let file = CString::new(program.as_os_str().as_bytes())
         .map_err(|_| error("program", "its path holds a zero byte".into(), "remove it"))?;
-    let prepared = Prepared::new(file, argv, envp, plan.steps.clone());
-    let spawned = prepared
-        .spawn()
+    let held = Prepared::new(file, argv, envp, plan.steps.clone())
+        .hold()
         .map_err(|cause| error("process", cause.to_string(), "see the limits (ulimit -u, pids cgroup)"))?;
-    let mut shortfalls = plan.shortfalls;
-    for refusal in &spawned.refused {
-        shortfalls.push(explain(spec, &program, refusal.step.map(|step| &plan.steps[step].step), refusal.errno));
-    }
-    let fatal = |shortfall: Shortfall| LaunchError {
-        process: spec.name.clone(),
-        wanted: shortfall.wanted,
-        found: shortfall.found,
-        remedy: shortfall.remedy,
+    let Some(pid) = held.pid() else {
+        return Err(plan.failed(spec, &program, &held.go().refused));
     };
-    let Some(pid) = spawned.child else {
-        return Err(shortfalls.pop().map_or_else(|| error("process", "it ended at once".into(), "try again"), fatal));
-    };
-    let traced = |wanted: &Wanted| matches!(wanted.step, Step::TraceMe);
-    if let Some(index) = plan.steps.iter().position(traced)
-        && !spawned.refused.iter().any(|refusal| refusal.step == Some(index))
-        && let Err(shortfall) = lock_memory(pid)
-    {
-        if spec.require_rt {
-            end(pid);
-            return Err(fatal(shortfall));
-        }
-        shortfalls.push(shortfall);
-    }
     let Some(start_ticks) = start_ticks(pid) else {
         return Err(error("process", format!("process {pid} vanished"), "try again"));
     };
-    Ok(Started { child: ChildId { pid, start_ticks }, shortfalls, pty: plan.pty, pipes: plan.pipes })
+    Ok(Held { spec: spec.clone(), program, plan, held, child: ChildId { pid, start_ticks } })
+}
+
+impl Held {
+    /// The process.
+    #[must_use]
+    pub fn child(&self) -> ChildId {
+        self.child
+    }
+
+    /// It was killed while it waited, and the caller has reaped it.
+    pub fn was_reaped(self) {
+        self.held.was_reaped();
+    }
+
+    /// Lets it go on: class, CPUs, memory lock, program. Everything is set when its first instruction runs.
+    ///
+    /// # Errors
+    /// What could not be had, with the remedy; nothing runs then.
+    pub fn go(self) -> Result<Started, LaunchError> {
+        let Self { spec, program, plan, held, child } = self;
+        let spawned = held.go();
+        if spawned.child.is_none() {
+            return Err(plan.failed(&spec, &program, &spawned.refused));
+        }
+        let mut shortfalls = plan.shortfalls(&spec, &program, &spawned.refused);
+        let traced = |wanted: &Wanted| matches!(wanted.step, Step::TraceMe);
+        if let Some(index) = plan.steps.iter().position(traced)
+            && !spawned.refused.iter().any(|refusal| refusal.step == Some(index))
+            && let Err(shortfall) = lock_memory(child.pid)
+        {
+            if spec.require_rt {
+                end(child.pid);
+                return Err(LaunchError::of(&spec, shortfall));
+            }
+            shortfalls.push(shortfall);
+        }
+        Ok(Started { child, shortfalls, pty: plan.pty, pipes: plan.pipes })
+    }
+}
+
+impl Plan {
+    /// What was not had.
+    fn shortfalls(&self, spec: &LaunchSpec, program: &Path, refused: &[Refusal]) -> Vec<Shortfall> {
+        let step = |refusal: &Refusal| refusal.step.map(|step| &self.steps[step].step);
+        let explained = refused.iter().map(|refusal| explain(spec, program, step(refusal), refusal.errno));
+        self.shortfalls.iter().cloned().chain(explained).collect()
+    }
+
+    /// Why nothing runs: the last refusal ended it.
+    fn failed(&self, spec: &LaunchSpec, program: &Path, refused: &[Refusal]) -> LaunchError {
+        let ended = || Shortfall {
+            wanted: "process".to_owned(),
+            found: "it ended at once".to_owned(),
+            remedy: "try again".to_owned(),
+        };
+        LaunchError::of(spec, self.shortfalls(spec, program, refused).pop().unwrap_or_else(ended))
+    }
+}
+
+impl LaunchError {
+    fn of(spec: &LaunchSpec, Shortfall { wanted, found, remedy }: Shortfall) -> Self {
+        Self { process: spec.name.clone(), wanted, found, remedy }
+    }
 }
 
 /// The start time of a process in clock ticks since boot, `None` if there is none (or a zombie without it).

@@ -83,8 +83,17 @@ impl Common {
                 _ => None,
             },
             notify: process.ready.when == ReadyWhen::Notify || process.heartbeat.is_some(),
+            held: is_watched(process),
         })
     }
+}
+
+/// Whether the guard looks after a process: its threads are real time, or it owes signs of life.
+pub(crate) fn is_watched(process: &Process) -> bool {
+    let fixed = |class: base::Policy| matches!(class.level(), base::RtLevel::Fixed(_));
+    fixed(process.class)
+        || process.heartbeat.is_some()
+        || process.threads.iter().any(|rule| rule.class.is_some_and(fixed))
 }
 
 fn limits(process: &Process) -> Vec<Limit> {

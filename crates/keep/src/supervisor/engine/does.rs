@@ -64,6 +64,7 @@ impl Engine {
             }
         }
         let keeper = Keeper::start(&spec, &self.common.program).map_err(|error| error.to_string())?;
+        kid.keeper_pid = keeper.pid();
         (kid.keeper, kid.spec, kid.child, kid.exit) = (Some(keeper), Some(spec), None, None);
         Ok(())
     }

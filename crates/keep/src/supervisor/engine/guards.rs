@@ -4,9 +4,10 @@ use super::{Engine, Kid};
 use crate::evidence::describe;
 use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
 use crate::keeper::protocol::ChildId;
+use crate::supervisor::spec::is_watched;
 use crate::threads::{ThreadRule, ThreadRules};
-use base::{DurNs, MonoNs, RtLevel};
-use host::plant::{Budget, Process};
+use base::{DurNs, MonoNs};
+use host::plant::Budget;
 use host::supervise::{Event, Id, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,7 +55,8 @@ impl Engine {
         }
     }
 
-    /// Has a process watched from its start on.
+    /// Has a process watched from before its first instruction on. Returns when the guard knows it, or what
+    /// it lacks without it has been told.
     pub(super) fn watch(&mut self, id: Id, child: ChildId) {
         let Some(process) = self.process(id).filter(|process| is_watched(process)).cloned() else { return };
         if self.guard.is_none() {
@@ -153,14 +155,6 @@ impl Engine {
             _ => {}
         }
     }
-}
-
-/// Whether the guard looks after a process: its threads are real time, or it owes signs of life.
-fn is_watched(process: &Process) -> bool {
-    let fixed = |class: base::Policy| matches!(class.level(), RtLevel::Fixed(_));
-    fixed(process.class)
-        || process.heartbeat.is_some()
-        || process.threads.iter().any(|rule| rule.class.is_some_and(fixed))
 }
 
 /// What the guard calls to count signs of life: those of the loop page and of the notify socket together.

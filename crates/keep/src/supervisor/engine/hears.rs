@@ -46,6 +46,9 @@ impl Engine {
         self.kids[id].keeper_pid = Some(status.keeper.pid);
         self.kids[id].child = status.child;
         self.stands(id, &status);
+        if let Some(child) = status.held {
+            return self.held(id, child);
+        }
         match (status.child, status.launch_error, status.last_exit) {
             (Some(child), ..) => {
                 self.begin_life(id);
@@ -73,21 +76,37 @@ impl Engine {
         }
     }
 
+    /// A process exists and waits: watched first, then let go.
+    fn held(&mut self, id: Id, child: ChildId) {
+        self.kids[id].child = Some(child);
+        self.begin_life(id);
+        self.new_rules(id);
+        self.watch(id, child);
+        // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
+        if let Some(keeper) = &mut self.kids[id].keeper {
+            let _ = keeper.go();
+        }
+    }
+
     pub(super) fn keeper_event(&mut self, now: MonoNs, id: Id, event: protocol::Event) {
         match event {
+            protocol::Event::Held(child) => self.held(id, child),
             protocol::Event::Started(child) => {
-                self.kids[id].child = Some(child);
+                if self.kids[id].child.replace(child) != Some(child) {
+                    self.begin_life(id);
+                    self.new_rules(id);
+                }
                 self.event(Event::Started(id));
                 // What it could not have is in the status; a keeper that is gone will be noticed.
                 if let Some(Ok(status)) = self.kids[id].keeper.as_mut().map(Keeper::status) {
                     self.kids[id].keeper_pid = Some(status.keeper.pid);
                     self.stands(id, &status);
                 }
-                self.begin_life(id);
-                self.new_rules(id);
-                self.watch(id, child);
             }
-            protocol::Event::LaunchFailed(why) => self.event(Event::StartFailed(id, why)),
+            protocol::Event::LaunchFailed(why) => {
+                self.kids[id].child = None;
+                self.event(Event::StartFailed(id, why));
+            }
             protocol::Event::Ready => self.ready(id),
             protocol::Event::Notify(text) => {
                 if text.lines().any(|line| line == "WATCHDOG=1") {
