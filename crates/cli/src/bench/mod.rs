@@ -3,6 +3,7 @@
 mod classes;
 mod cyclictest;
 mod fingerprint;
+mod ioc;
 mod measure;
 mod runaway;
 mod shield;
@@ -23,6 +24,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum What {
     Classes(classes::Args),
+    Ioc(ioc::Args),
     Runaway(runaway::Args),
     Shield(shield::Args),
     Supervisor(supervisor::Args),
@@ -38,6 +40,7 @@ enum What {
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Classes(args) => classes::run(&args),
+        What::Ioc(args) => ioc::run(&args),
         What::Runaway(args) => return runaway::run(args),
         What::Shield(args) => return shield::run(&args),
         What::Supervisor(args) => return supervisor::run(args),

@@ -1,0 +1,153 @@
+//! An IOC as a process: EPICS' own or ours, each on a free port of loopback.
+
+use base::DurNs;
+use std::io::Write;
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::wire::Circuit;
+
+/// More than loading a million records takes in C.
+const WATCHDOG: Duration = Duration::from_secs(240);
+
+/// Whose IOC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// EPICS' `softIoc`.
+    C,
+    /// Ours, with one reading of the clock for each pass.
+    Tahti,
+    /// Ours, with one reading of the clock for each record, as C's.
+    Stamped,
+}
+
+/// A running IOC, which ends with this.
+pub(super) struct Ioc {
+    child: Child,
+    folder: PathBuf,
+    /// Port of its circuits and searches.
+    pub(super) port: u16,
+    /// From the start of the process to its first answer.
+    pub(super) took: Duration,
+}
+
+/// The folder with C EPICS, as `cargo xtask bench` sets it.
+pub(super) fn epics() -> Option<PathBuf> {
+    std::env::var_os("TAHTI_EPICS").map(PathBuf::from).filter(|path| path.join("usr/bin/softIoc").exists())
+}
+
+impl Ioc {
+    /// Starts an IOC with a database and waits until `probe`, one of its records, answers.
+    pub(super) fn start(kind: Kind, database: &str, probe: &str) -> Result<Self, String> {
+        let port = free_port()?;
+        let folder = std::env::temp_dir().join(format!("tahti-bench-{}-{port}", std::process::id()));
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.join(name), text).map_err(|error| format!("{}: {error}", folder.display()))
+        };
+        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        write("bench.db", database)?;
+        let stamped = if kind == Kind::Stamped { "var stampEachRecord 1\n" } else { "" };
+        write("st.cmd", &format!("{stamped}dbLoadRecords(\"{}\")\niocInit\n", folder.join("bench.db").display()))?;
+        let mut command = command(kind)?;
+        command.arg(folder.join("st.cmd"));
+        for (variable, value) in environment(port) {
+            command.env(variable, value);
+        }
+        let begin = Instant::now();
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = child.map_err(|error| format!("{command:?}: {error}"))?;
+        let mut ioc = Self { child, folder, port, took: Duration::ZERO };
+        ioc.wait(probe, begin)?;
+        ioc.took = begin.elapsed();
+        Ok(ioc)
+    }
+
+    fn wait(&mut self, probe: &str, begin: Instant) -> Result<(), String> {
+        loop {
+            if Circuit::open(self.port).is_ok_and(|mut circuit| circuit.channel(probe).is_ok()) {
+                return Ok(());
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("the IOC ended ({status}) before it answered"));
+            }
+            if begin.elapsed() > WATCHDOG {
+                return Err(format!("the IOC does not serve {probe} after {} s", WATCHDOG.as_secs()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Processor time used so far, all threads together.
+    pub(super) fn cpu(&self) -> Result<DurNs, String> {
+        sys::clock::process_cpu(self.child.id() as i32).map_err(|error| error.to_string())
+    }
+
+    /// Does something and says how much processor time the IOC took meanwhile, and how much time passed; in ns.
+    pub(super) fn measure(&self, work: impl FnOnce() -> Result<(), String>) -> Result<(f64, f64), String> {
+        let (cpu, begin) = (self.cpu()?, Instant::now());
+        work()?;
+        Ok(((self.cpu()?.0 - cpu.0) as f64, begin.elapsed().as_nanos() as f64))
+    }
+
+    /// Resident memory in bytes.
+    pub(super) fn resident(&self) -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(f64::NAN) * 1024.0
+    }
+}
+
+impl Drop for Ioc {
+    fn drop(&mut self) {
+        if let Some(mut stdin) = self.child.stdin.take() {
+            let _ = stdin.write_all(b"exit\n");
+        }
+        let begin = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && begin.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn command(kind: Kind) -> Result<Command, String> {
+    if kind != Kind::C {
+        let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+        command.arg("ioc");
+        return Ok(command);
+    }
+    let root = epics().ok_or("TAHTI_EPICS does not name a folder with usr/bin/softIoc")?;
+    let mut command = Command::new(root.join("usr/bin/softIoc"));
+    command.env("LD_LIBRARY_PATH", root.join("usr/lib")).arg("-D").arg(root.join(Path::new("dbd/softIoc.dbd")));
+    Ok(command)
+}
+
+/// Loopback only, on ports of its own.
+fn environment(port: u16) -> [(&'static str, String); 7] {
+    let here = || "127.0.0.1".to_owned();
+    [
+        ("EPICS_CA_ADDR_LIST", here()),
+        ("EPICS_CA_AUTO_ADDR_LIST", "NO".into()),
+        ("EPICS_CAS_INTF_ADDR_LIST", here()),
+        ("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO".into()),
+        ("EPICS_CAS_BEACON_ADDR_LIST", here()),
+        ("EPICS_CA_SERVER_PORT", port.to_string()),
+        ("EPICS_CA_REPEATER_PORT", (port + 1).to_string()),
+    ]
+}
+
+/// A port that is free for circuits and for datagrams now.
+fn free_port() -> Result<u16, String> {
+    for _ in 0..100 {
+        let socket = UdpSocket::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+        let port = socket.local_addr().map_err(|error| error.to_string())?.port();
+        if port < u16::MAX && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err("no free port on 127.0.0.1".into())
+}
