@@ -83,6 +83,7 @@ record! {
         device: u8,
         cold: bool,
         removed: bool,
+        away: bool,
     }
 }
 

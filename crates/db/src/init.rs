@@ -34,7 +34,7 @@ impl Db {
         let first = if self.running { self.first_new() } else { crate::record::Kind::ALL.len() as u32 };
         let end = self.common.len() as u32;
         for rec in first..end {
-            if self.common[rec as usize].removed {
+            if self.common[rec as usize].removed || self.common[rec as usize].away {
                 continue;
             }
             let common = &mut self.common[rec as usize];
@@ -71,7 +71,10 @@ impl Db {
 
     fn process_at_start(&mut self, first: u32, pini: u16) {
         let mut records: Vec<u32> = (first..self.common.len() as u32)
-            .filter(|rec| self.common[*rec as usize].pini == pini && !self.common[*rec as usize].removed)
+            .filter(|rec| {
+                let common = &self.common[*rec as usize];
+                common.pini == pini && !common.removed && !common.away
+            })
             .collect();
         // EPICS goes through the types in the order of its .dbd, through each type's records as they were loaded.
         records.sort_by_key(|rec| (self.common[*rec as usize].phas, self.common[*rec as usize].kind() as u8));
@@ -128,7 +131,12 @@ impl Db {
             None => (name, flags),
         };
         match self.find(name) {
-            Ok(channel) if !channel.long_string && channel.range.is_none() && !channel.type_name => {
+            Ok(channel)
+                if !self.common[channel.record.0 as usize].away
+                    && !channel.long_string
+                    && channel.range.is_none()
+                    && !channel.type_name =>
+            {
                 let target = channel.record.0;
                 let plain = if channel.field == self.type_of(target).val {
                     name == self.record_name(target)

@@ -27,6 +27,7 @@
 //! | to | call |
 //! |---|---|
 //! | build | [`Db::new`], [`Db::load_dbd`], [`Db::load_records`], [`Db::init`] |
+//! | divide among owners | [`Db::split`], [`Db::learn`], [`Db::away`] |
 //! | find | [`Db::find`] → [`Channel`], [`Db::info`], [`Db::meta`], [`Db::records`] |
 //! | read | [`Db::get`], [`Db::alarm`], [`Db::stamp`] |
 //! | write | [`Db::put`] (as dbPutField), [`Db::put_notify`] (completion by [`Db::take_completed`]), [`Db::put_ackt`], [`Db::put_acks`] |
@@ -63,6 +64,7 @@ mod remote;
 mod scan;
 mod schema;
 mod slot;
+mod split;
 
 pub use access::{Channel, FieldInfo, RecId};
 pub use calc::CalcError;
@@ -75,3 +77,4 @@ pub use notify::{Completed, NotifyState};
 pub use remote::{RemoteId, RemoteRequest};
 pub use scan::{Fed, Scan, SourceId};
 pub use schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
+pub use split::{Away, ScanGroup};

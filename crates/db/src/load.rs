@@ -157,6 +157,12 @@ impl Db {
         let known = self.names.find(name.as_bytes()).map(|(_, entry)| entry.record);
         let known = known.filter(|rec| !self.common[*rec as usize].removed);
         let rec = match (&*type_name, known) {
+            (_, Some(rec)) if self.common[rec as usize].away => {
+                return Err(lexer.error(
+                    place,
+                    format!("record \"{name}\" is in a scan group of the running IOC; change it with dbpf, or dbDeleteRecord"),
+                ));
+            }
             ("#", Some(rec)) => {
                 self.common[rec as usize].removed = true;
                 if lexer.take(b'{')? {

@@ -93,6 +93,22 @@ macro_rules! types {
                 }
             }
 
+            /// Exchanges a record's own part with another database's of the same type.
+            pub(crate) fn swap(&mut self, kind: Kind, body: u32, other: &mut Self, at: u32) {
+                match kind {
+                    $(Kind::$variant => {
+                        std::mem::swap(&mut self.$module[body as usize], &mut other.$module[at as usize]);
+                    })*
+                }
+            }
+
+            /// Copies a record's own part from another database.
+            pub(crate) fn copy(&mut self, kind: Kind, body: u32, from: &Self, at: u32) {
+                match kind {
+                    $(Kind::$variant => self.$module[body as usize] = from.$module[at as usize].clone(),)*
+                }
+            }
+
             /// Bytes of a record's own part.
             #[cfg(test)]
             pub(crate) const fn size(kind: Kind) -> usize {

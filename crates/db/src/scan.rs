@@ -238,7 +238,8 @@ impl Db {
         self.scans.lists = vec![Vec::new(); choices.max(3)];
         self.scans.callbacks.reserve();
         for rec in 0..self.common.len() as u32 {
-            let scan = usize::from(self.common[rec as usize].scan);
+            let common = &self.common[rec as usize];
+            let scan = if common.away { 0 } else { usize::from(common.scan) };
             if scan > 2 && scan < self.scans.lists.len() {
                 self.scans.lists[scan].push(rec);
             } else if scan > 0 {

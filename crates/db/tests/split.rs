@@ -1,0 +1,134 @@
+//! One database into several: whole lock sets, each to the group that scans it.
+
+use base::{Stamp, Value};
+use db::{Away, Db, Macros, Now, RecId, RemoteRequest, ScanGroup};
+
+fn loaded(text: &str) -> Db {
+    let mut db = Db::new();
+    db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap_or_else(|error| panic!("{error}"));
+    db
+}
+
+fn group(scans: &[&str], owners: usize) -> ScanGroup {
+    ScanGroup { scans: scans.iter().map(|scan| (*scan).to_owned()).collect(), owners }
+}
+
+fn now() -> Now {
+    Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }, ..Now::default() }
+}
+
+/// Splits and starts everything.
+fn split(db: &mut Db, groups: &[ScanGroup]) -> Vec<Db> {
+    let mut parts = db.split(groups).unwrap();
+    for (number, part) in parts.iter_mut().enumerate() {
+        part.init(now());
+        db.learn(number, part);
+    }
+    db.init(now());
+    parts
+}
+
+fn part_of(db: &Db, name: &str) -> Option<usize> {
+    db.away(db.find(name).unwrap().record).map(|away| away.part)
+}
+
+const TEXT: &str = r#"
+record(calc, "fast") { field(SCAN, ".1 second") field(CALC, "A+1") field(INPA, "fast") field(FLNK, "after") alias("quick") }
+record(waveform, "after") { field(FTVL, SHORT) field(NELM, 5) info(tag, "x") }
+record(calc, "slow") { field(SCAN, "1 second") field(CALC, "A+1") field(INPA, "slow") }
+record(ai, "reader") { field(INP, "fast CP") field(SCAN, "Passive") }
+record(ao, "plain") {}
+"#;
+
+#[test]
+fn whole_lock_sets_go_to_the_group_that_scans_them() {
+    let mut db = loaded(TEXT);
+    let mut parts = split(&mut db, &[group(&["0.1 second"], 1)]);
+    assert_eq!(
+        ["fast", "quick", "after", "slow", "reader", "plain"].map(|name| part_of(&db, name)),
+        [Some(0), Some(0), Some(0), None, None, None]
+    );
+    let part = &mut parts[0];
+    assert_eq!(part.records().count(), 2);
+    assert_eq!(part.find("quick").unwrap(), part.find("fast").unwrap());
+    assert_eq!(part.info_tags(part.find("after").unwrap().record), [("tag".to_owned(), "x".to_owned())]);
+    let scan = part.scans().into_iter().find(|scan| scan.name == ".1 second").unwrap();
+    assert_eq!(scan.records, 1);
+    part.scan(scan.index, now());
+    let fast = part.find("fast").unwrap();
+    assert_eq!(part.get(&fast, 1), Value::from(1.0));
+    assert!(db.scans().iter().all(|scan| scan.records == usize::from(scan.name == "1 second")));
+}
+
+#[test]
+fn the_directory_knows_what_clients_are_told_before_they_read() {
+    let mut db = loaded(TEXT);
+    let parts = split(&mut db, &[group(&[".1 second"], 1)]);
+    for name in ["fast", "after", "after.NORD", "fast.CALC"] {
+        let (here, away) = (db.find(name).unwrap(), parts[0].find(name).unwrap());
+        assert_eq!(db.info(&here), parts[0].info(&away), "{name}");
+        assert_eq!(db.away(here.record), Some(Away { part: 0, record: away.record }));
+    }
+    assert_eq!(db.info(&db.find("after").unwrap()).elements_max, 5);
+}
+
+#[test]
+fn links_between_owners_are_asked_of_the_shell() {
+    let mut db = loaded(TEXT);
+    let mut parts = split(&mut db, &[group(&[".1 second"], 1)]);
+    let asked = db.take_remote();
+    assert!(matches!(&asked[..], [RemoteRequest::Connect { name, monitor: true, .. }] if name == "fast"), "{asked:?}");
+    assert!(parts[0].take_remote().is_empty());
+    // A link that is changed at run time does not join the sets either.
+    let link = db.find("plain.FLNK").unwrap();
+    db.put(&link, &Value::from("fast.PROC CA"), now()).unwrap();
+    assert_eq!(db.take_remote().len(), 1);
+}
+
+#[test]
+fn a_set_that_two_groups_reach_goes_to_the_first_and_that_is_said() {
+    let text = "record(ai, \"a\") { field(SCAN, \"1 second\") field(INP, \"b\") }\nrecord(ai, \"b\") { field(SCAN, \"2 second\") }";
+    let mut db = loaded(text);
+    let parts = split(&mut db, &[group(&["2 second"], 1), group(&["1 second"], 1)]);
+    assert_eq!((part_of(&db, "a"), part_of(&db, "b")), (Some(0), Some(0)));
+    assert_eq!(parts[1].records().count(), 0);
+    let notices = db.take_notices();
+    assert!(notices.iter().any(|notice| notice.0.contains("a: its lock set (2 records)")), "{notices:?}");
+}
+
+#[test]
+fn several_owners_share_a_groups_lock_sets_evenly() {
+    let mut text = String::new();
+    for set in 0..10 {
+        for record in 0..=set {
+            text +=
+                &format!("record(ai, \"s{set}r{record}\") {{ field(SCAN, \"1 second\") field(INP, \"s{set}r0\") }}\n");
+        }
+    }
+    let mut db = loaded(&text);
+    let parts = split(&mut db, &[group(&["1 second"], 3)]);
+    let counts: Vec<usize> = parts.iter().map(|part| part.records().count()).collect();
+    assert_eq!(counts.iter().sum::<usize>(), 55);
+    assert!(counts.iter().all(|count| (17..=20).contains(count)), "{counts:?}");
+    assert_eq!(db.parts().values().sum::<usize>(), 55);
+}
+
+#[test]
+fn a_scan_that_is_not_there_or_claimed_twice_is_refused() {
+    let error = loaded(TEXT).split(&[group(&["3 parsec"], 1)]).err().unwrap();
+    assert!(error.contains("\"3 parsec\"") && error.contains("\".1 second\""), "{error}");
+    let error = loaded(TEXT).split(&[group(&["1 second"], 1), group(&["1 Hz"], 1)]).err().unwrap();
+    assert!(error.contains("twice"), "{error}");
+}
+
+#[test]
+fn a_record_of_another_owner_cannot_be_loaded_over_and_is_forgotten_when_it_is_removed() {
+    let mut db = loaded(TEXT);
+    split(&mut db, &[group(&[".1 second"], 1)]);
+    let again = db.load_records("record(calc, \"fast\") {}", "more.db", &Macros::default(), &mut |_| None);
+    assert!(again.unwrap_err().to_string().contains("scan group"));
+    let record = db.find("fast").unwrap().record;
+    db.remove_away(record);
+    assert!(db.find("fast").is_err() && db.away(record).is_none());
+    assert_eq!(db.find("plain").map(|channel| channel.record != RecId(0)), Ok(true));
+}
