@@ -24,6 +24,8 @@ pub struct CpuReach {
     pub cpu: CpuId,
     /// Whether it is shielded.
     pub shielded: bool,
+    /// The shielded CPUs whose core it shares without being shielded itself: what runs here slows them down.
+    pub beside: CpuSet,
     /// Threads of user space that may run here and do not belong into the shield.
     pub tasks: usize,
     /// Threads of the kernel that may run here.
@@ -36,7 +38,7 @@ pub struct CpuReach {
     pub softirqs: u64,
     /// Interrupts from other CPUs: rescheduling, function calls, TLB shootdowns.
     pub ipis: u64,
-    /// Each by its name, the most frequent first; only for a shielded CPU.
+    /// Each by its name, the most frequent first; for a shielded CPU, and the tasks of one beside it.
     pub names: Vec<Named>,
 }
 
@@ -124,6 +126,10 @@ pub fn reach(
         let mut here = CpuReach {
             cpu,
             shielded: shield.contains(cpu),
+            beside: match shield.contains(cpu) {
+                true => CpuSet::EMPTY,
+                false => snapshot.cpus.siblings_of(&CpuSet::single(cpu)).and(shield),
+            },
             tasks: 0,
             kernel_threads: 0,
             interrupts: 0,
@@ -159,7 +165,8 @@ pub fn reach(
                 here.names.push(Named { kind, name, count: now.saturating_sub(was.0) });
             }
         }
-        here.names.retain(|named| here.shielded && named.count > 0);
+        let runs = |named: &Named| matches!(named.kind, Kind::Task | Kind::KernelThread) && !here.beside.is_empty();
+        here.names.retain(|named| named.count > 0 && (here.shielded || runs(named)));
         here.names.sort_by_key(|named| (std::cmp::Reverse(named.count), named.kind));
         out.push(here);
     }
@@ -192,7 +199,7 @@ mod tests {
             ppid: 1,
             kernel: false,
             bound: false,
-            class: Class::Sharing,
+            class: Class::Of(base::Policy::OTHER),
             cpus: CpuSet::first(2),
             own: None,
             cpuset: None,
@@ -203,6 +210,14 @@ mod tests {
         assert_eq!((reach[0].interrupts, reach[0].ticks, &reach[0].names), (0, 0, &vec![]));
         let names: Vec<(&str, u64)> = reach[1].names.iter().map(|named| (named.name.as_str(), named.count)).collect();
         assert_eq!(names, [("LOC Local timer interrupts", 250), ("36 PCI-MSI 1-edge nvme0q1", 3), ("40 intruder", 1)]);
+        assert_eq!(reach[0].beside, CpuSet::EMPTY);
         assert_eq!((reach[1].tasks, reach[1].interrupts, reach[1].ticks, reach[1].softirqs), (1, 3, 250, 0));
+        // A CPU that shares the core of a shielded one, and what ran there.
+        snapshot.cpus.siblings = vec![CpuSet::first(2)];
+        let reach =
+            super::reach(&snapshot, &CpuSet::single(0), |_| false, &sample(10, 100, 4, 7), &sample(13, 350, 4, 8));
+        assert_eq!((reach[0].beside, reach[1].beside), (CpuSet::EMPTY, CpuSet::single(0)));
+        let names: Vec<&str> = reach[1].names.iter().map(|named| named.name.as_str()).collect();
+        assert_eq!(names, ["40 intruder"]);
     }
 }

@@ -138,15 +138,27 @@ pub(super) fn status(status: &Status) {
         "CPU", "tasks", "interrupts", "ticks", "softirqs", "kthreads", "IPIs"
     );
     for cpu in &status.cpus {
-        let mark = if cpu.shielded { "*" } else { " " };
+        let mark = match (cpu.shielded, cpu.beside.is_empty()) {
+            (true, _) => "*",
+            (false, false) => "+",
+            (false, true) => " ",
+        };
         println!(
             "{mark}{:>3} {:>8} {:>10} {:>10} {:>10} {:>10} {:>8}",
             cpu.cpu, cpu.tasks, cpu.interrupts, cpu.ticks, cpu.softirqs, cpu.kernel_threads, cpu.ipis
         );
     }
     println!("* shielded; tasks and kernel threads (kthreads) are those that may run there, all else was counted");
-    for cpu in status.cpus.iter().filter(|cpu| cpu.shielded) {
-        println!("\nWhat reached CPU {}:", cpu.cpu);
+    if status.cpus.iter().any(|cpu| !cpu.beside.is_empty()) {
+        println!(
+            "+ shares its core with a shielded CPU, which it slows down when it works: shield it too, and leave it idle"
+        );
+    }
+    for cpu in status.cpus.iter().filter(|cpu| cpu.shielded || !cpu.beside.is_empty()) {
+        match cpu.shielded {
+            true => println!("\nWhat reached CPU {}:", cpu.cpu),
+            false => println!("\nWhat ran on CPU {}, on the core of CPU {}:", cpu.cpu, cpu.beside),
+        }
         if cpu.names.is_empty() {
             println!("  nothing");
         }
