@@ -2,6 +2,7 @@
 
 use crate::plan::{Context, Note, Profile};
 use crate::proc::boot_line::BootLine;
+use crate::proc::version::Version;
 use crate::snapshot::Cgroup;
 
 /// The parameters that would help this shield and are not on the boot line.
@@ -25,8 +26,34 @@ pub fn parameters(context: &Context<'_>) -> Vec<Note> {
     if context.want.profile == Profile::Polling && !nohz {
         add(format!("nohz_full={shield}"), "the timer tick stops while a single task runs (needs CONFIG_NO_HZ_FULL)");
     }
+    if context.want.profile == Profile::Polling
+        && nohz
+        && context.snapshot.version() >= Version::new(6, 11)
+        && line.value("rcutree.nohz_full_patience_delay").is_none()
+    {
+        add(
+            "rcutree.nohz_full_patience_delay=1000".to_owned(),
+            "RCU waits a second for a CPU that is just in the kernel before it starts its tick",
+        );
+    }
     if !nohz && !covers("rcu_nocbs") {
         add(format!("rcu_nocbs={shield}"), "RCU callbacks run on the housekeeping CPUs (needs CONFIG_RCU_NOCB_CPU)");
+    }
+    let realtime = context.snapshot.file_text("/sys/kernel/realtime") == Some("1");
+    if !realtime
+        && !context.snapshot.files.contains_key("/sys/kernel/debug/sched/preempt")
+        && line.value("preempt").is_none()
+    {
+        add(
+            "preempt=full".to_owned(),
+            "the kernel's own code gives way to a real-time task (needs CONFIG_PREEMPT_DYNAMIC; with debugfs mounted a knob does it)",
+        );
+    }
+    if context.want.profile == Profile::ControlLoop && !realtime && !line.has("threadirqs") {
+        add(
+            "threadirqs".to_owned(),
+            "handlers of interrupts that cannot be moved become threads at fifo:50, which a loop above that is not disturbed by",
+        );
     }
     if context.want.profile == Profile::ControlLoop && line.value("skew_tick") != Some("1") {
         add("skew_tick=1".to_owned(), "the ticks of different CPUs no longer fall on the same moment");
