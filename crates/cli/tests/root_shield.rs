@@ -157,8 +157,10 @@ fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
                 .for_each(|name| file(&path.join(name)));
         }
     }
-    for folder in ["/proc/sys/vm", "/proc/sys/kernel"] {
+    for folder in ["/proc/sys/vm", "/proc/sys/kernel", "/proc/sys/net/core"] {
         for name in [
+            "busy_poll",
+            "busy_read",
             "stat_interval",
             "swappiness",
             "compaction_proactiveness",

@@ -199,22 +199,6 @@ proptest! {
 }
 
 #[test]
-fn the_documentation_lists_every_check_as_it_is() {
-    const START: &str = "<!-- checks -->\n";
-    const END: &str = "<!-- end of checks -->";
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
-    let text = fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(START).expect("docs/doctor.md marks where the table begins");
-    let (_, after) = rest.split_once(END).expect("docs/doctor.md marks where the table ends");
-    let expected = format!("{before}{START}{}{END}{after}", host::doctor::table());
-    if std::env::var_os("TAHTI_BLESS").is_some() {
-        fs::write(&path, &expected).unwrap();
-    }
-    let now = fs::read_to_string(&path).unwrap();
-    assert!(now == expected, "docs/doctor.md: run TAHTI_BLESS=1 cargo test -p host --test doctor");
-}
-
-#[test]
 fn what_the_shield_is_said_to_do_it_has_a_knob_for() {
     // By a partition, and through irqbalance's socket.
     const WITHOUT_FILE: [&str; 2] = ["isolation", "irqbalance"];

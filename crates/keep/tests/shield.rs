@@ -1,7 +1,7 @@
 //! The shield on a model of the kernel that refuses and normalises as the real one does: killed at every
 //! write, with newcomers, with somebody else's hand in it, without room for its journal.
 
-use base::CpuSet;
+use base::{CpuSet, Policy};
 use host::plan::{Profile, Want};
 use keep::RunDir;
 use keep::shield::machine::RealMachine;
@@ -71,6 +71,10 @@ impl Kernel for &Machine {
         self.change(|kernel| kernel.set_affinity(tid as u32, *cpus), format!("restrict thread {tid} to CPUs {cpus}"))
     }
 
+    fn set_policy(&self, tid: i32, policy: Policy) -> sys::Result<()> {
+        self.change(|kernel| kernel.set_policy(tid as u32, policy), format!("set thread {tid} to {policy}"))
+    }
+
     fn is_machine(&self) -> bool {
         false
     }
@@ -86,6 +90,7 @@ const MACHINE: &str = "\
 /proc/1/model: 1 init user 1 / -
 /proc/2/model: 2 kthreadd kernel 1 / -
 /proc/9/model: 9 ksoftirqd/2 bound 1 / 2
+/proc/8/model: 8 ktimers/2 bound 1 / 2 fifo:1
 /proc/11/model: 11 kswapd0 kernel 1 / 1-3
 /proc/12/model: 12 rcu_preempt kernel 1 / -
 /proc/100/model: 100 shell user 50 / -
@@ -104,6 +109,24 @@ const MACHINE: &str = "\
 /proc/sys/vm/stat_interval: 3
 /proc/sys/vm/swappiness: 33
 /sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us: 50
+/sys/devices/system/cpu/cpu2/power/energy_perf_bias: 6
+/sys/devices/system/cpu/cpu2/topology/physical_package_id: 0
+/sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00/min_freq_khz: 800000
+/sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00/max_freq_khz: 2400000
+/sys/kernel/debug/sched/preempt: none (voluntary) full
+/sys/kernel/realtime: 1
+/proc/sys/net/core/busy_poll: 7
+/proc/sys/net/core/busy_read: 0
+/sys/devices/system/cpu/cpu2/cache/index3/level: 3
+/sys/devices/system/cpu/cpu2/cache/index3/id: 0
+/sys/devices/system/cpu/cpu2/cache/index3/shared_cpu_list: 0-3
+/sys/fs/resctrl/cpus_list: 0-3
+/sys/fs/resctrl/schemata:
+|    MB:0=100;1=100
+|    L3:0=fffff;1=fffff
+/sys/fs/resctrl/info/L3/cbm_mask: fffff
+/sys/fs/resctrl/info/L3/min_cbm_bits: 2
+/sys/fs/resctrl/info/L3/num_closids: 4
 ";
 
 const V1: &str = "\
@@ -143,6 +166,11 @@ fn boot(release: &str, rest: &str) -> Machine {
 
 fn want(cpus: &str) -> Want {
     Want { cpus: cpus.parse().unwrap(), ..Want::default() }
+}
+
+/// The other profile, which turns more knobs.
+fn polling(cpus: &str) -> Want {
+    Want { profile: Profile::Polling, ..want(cpus) }
 }
 
 fn apply(machine: &Machine, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
@@ -217,22 +245,39 @@ fn as_can_be_told(machine: &Machine, rest: &str, before: &FakeKernel) -> FakeKer
 
 #[test]
 fn a_shield_is_applied_verified_and_given_back() {
-    for &(version, rest) in MACHINES {
+    for (&(version, rest), want) in MACHINES.iter().flat_map(|machine| [(machine, want("2")), (machine, polling("2"))])
+    {
         let (machine, dir) = (boot(version, rest), Dir::new());
         let before = machine.0.borrow().state();
-        let applied = apply(&machine, &want("2"), &dir.0).unwrap();
+        let applied = apply(&machine, &want, &dir.0).unwrap();
         assert_eq!(applied.drift, [], "{version}");
         assert_eq!(applied.backend.contains("v2"), rest == V2, "{}", applied.backend);
         let refused: Vec<&str> = applied.refused.iter().map(|refused| refused.label.as_str()).collect();
         assert_eq!(refused, ["interrupt 25 (PCI-MSI 2-edge nvme0q1)"], "{version} {rest}");
         {
             let kernel = machine.0.borrow();
-            for (tid, task) in kernel.tasks().filter(|(tid, _)| ![2, 9].contains(tid)) {
+            for (tid, task) in kernel.tasks().filter(|(tid, _)| ![2, 8, 9].contains(tid)) {
                 let shielded = rest != NO_CGROUP || tid != 102;
                 assert!(!shielded || !task.mask.contains(2), "{version}: {tid} {task:?}");
             }
         }
-        let again = apply(&machine, &want("2"), &dir.0).unwrap();
+        {
+            let kernel = machine.0.borrow();
+            let read = |path: &str| kernel.read(path).unwrap_or_default().trim().to_owned();
+            assert_eq!(read("/sys/kernel/debug/sched/preempt"), "none voluntary (full)");
+            assert_eq!(
+                read("/sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00/min_freq_khz"),
+                "2400000"
+            );
+            assert_eq!(read("/sys/fs/resctrl/schemata"), "MB:0=100;1=100\n    L3:0=fffe0;1=fffff");
+            assert_eq!(read("/sys/fs/resctrl/tahti.shield/schemata"), "L3:0=0001f;1=fffff");
+            assert_eq!(read("/sys/fs/resctrl/tahti.shield/cpus_list"), "2");
+            let polls = want.profile == Profile::Polling;
+            assert_eq!(read("/proc/sys/net/core/busy_poll"), if polls { "50" } else { "7" });
+            let timers = kernel.task(8).unwrap().policy.to_string();
+            assert_eq!(timers, if polls { "fifo:2" } else { "fifo:1" });
+        }
+        let again = apply(&machine, &want, &dir.0).unwrap();
         assert_eq!((again.rounds, again.writes), (0, 0), "{version}");
         let released = release(&machine, &dir.0, false).unwrap();
         assert!(released.is_whole(), "{version}: {released:?}");
@@ -247,10 +292,10 @@ fn a_kill_at_any_write_of_apply_loses_nothing() {
         for calls in 0.. {
             let (machine, dir) = (boot(version, rest), Dir::new());
             let before = machine.0.borrow().state();
-            let killed = killed_after(&machine, calls, || drop(apply(&machine, &want("2"), &dir.0).unwrap()));
+            let killed = killed_after(&machine, calls, || drop(apply(&machine, &polling("2"), &dir.0).unwrap()));
             if calls % 2 == 0 {
                 // The next apply clears away what it finds, and stands.
-                let applied = apply(&machine, &want("2"), &dir.0).unwrap();
+                let applied = apply(&machine, &polling("2"), &dir.0).unwrap();
                 assert_eq!(applied.drift, []);
                 assert_eq!(applied.found.is_some(), killed, "{:?}", applied.found);
             }
@@ -272,7 +317,7 @@ fn a_kill_at_any_write_of_release_loses_nothing() {
         for calls in 0.. {
             let (machine, dir) = (boot(version, rest), Dir::new());
             let before = machine.0.borrow().state();
-            apply(&machine, &want("2"), &dir.0).unwrap();
+            apply(&machine, &polling("2"), &dir.0).unwrap();
             let killed = killed_after(&machine, calls, || drop(release(&machine, &dir.0, false).unwrap()));
             let released = release(&machine, &dir.0, false).unwrap();
             let when = format!("{version}, killed at change {calls} of the release");

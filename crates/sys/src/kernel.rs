@@ -2,7 +2,8 @@
 
 use crate::error::Result;
 use crate::root::RootDir;
-use base::CpuSet;
+use crate::sched::Scheduling;
+use base::{CpuSet, Policy};
 
 /// A kernel to read from and write to. Methods answer as the kernel does.
 pub trait Kernel {
@@ -57,6 +58,12 @@ pub trait Kernel {
     /// The kernel's.
     fn set_affinity(&self, tid: i32, cpus: &CpuSet) -> Result<()>;
 
+    /// [`crate::sched::set_scheduling`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn set_policy(&self, tid: i32, policy: Policy) -> Result<()>;
+
     /// Whether this is the machine that this process runs on, with its sockets.
     fn is_machine(&self) -> bool;
 }
@@ -96,6 +103,10 @@ impl Kernel for RootDir {
 
     fn set_affinity(&self, tid: i32, cpus: &CpuSet) -> Result<()> {
         crate::sched::set_affinity(tid, cpus)
+    }
+
+    fn set_policy(&self, tid: i32, policy: Policy) -> Result<()> {
+        crate::sched::set_scheduling(tid, Scheduling { policy, reset_on_fork: false })
     }
 
     fn is_machine(&self) -> bool {

@@ -203,7 +203,7 @@ fn read_tasks(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {
                 ppid: stat.ppid,
                 kernel: stat.flags & task_stat::KTHREAD != 0,
                 bound: stat.flags & task_stat::NO_SETAFFINITY != 0,
-                class: Class::from_number(stat.policy),
+                class: Class::of(&stat),
                 own: (cpus != offered).then_some(cpus),
                 cpus,
                 comm: stat.comm,

@@ -17,6 +17,7 @@ impl Knob for Aspm {
         Doc {
             what: "whether idle PCI Express links sleep",
             why: "waking a link costs tens of microseconds",
+            good: "performance",
             since: "2.6.26",
             source: "Documentation/admin-guide/kernel-parameters.txt",
         }

@@ -19,6 +19,7 @@ impl Knob for Clocksource {
         Doc {
             what: "the hardware that the clock is read from",
             why: "reading the HPET or the ACPI timer costs a microsecond and a system call each time",
+            good: "tsc instead of a slow one, where the kernel offers it",
             since: "2.6.18",
             source: "Documentation/timers/timekeeping.rst",
         }

@@ -17,6 +17,7 @@ impl Knob for Compaction {
         Doc {
             what: "how eagerly memory is compacted in the background",
             why: "moving pages interrupts every CPU that runs the process",
+            good: "0",
             since: "5.9",
             source: "Documentation/admin-guide/sysctl/vm.rst",
         }

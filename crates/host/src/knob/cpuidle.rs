@@ -17,6 +17,7 @@ impl Knob for IdleState {
         Doc {
             what: "switches one idle state of a CPU off; the shallower ones stay",
             why: "leaving a deep state takes longer than a cycle may wait",
+            good: "1 for states that take more than 10 us to leave; polling: for all that take any time",
             since: "3.5",
             source: "Documentation/admin-guide/pm/cpuidle.rst",
         }

@@ -17,6 +17,7 @@ impl Knob for EnergyPreference {
         Doc {
             what: "the hint to the processor's own governor",
             why: "the processor would save energy between two cycles",
+            good: "performance",
             since: "4.10",
             source: "Documentation/admin-guide/pm/intel_pstate.rst",
         }

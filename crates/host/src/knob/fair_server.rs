@@ -17,6 +17,7 @@ impl Knob for FairServer {
         Doc {
             what: "nanoseconds per second that time sharing gets on a CPU that a real-time task would fill",
             why: "a stray task would interrupt a polling loop for 50 ms a second",
+            good: "polling: 0",
             since: "6.12",
             source: "Documentation/scheduler/sched-deadline.rst",
         }

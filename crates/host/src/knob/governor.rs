@@ -17,6 +17,7 @@ impl Knob for Governor {
         Doc {
             what: "the policy that chooses the CPU's frequency",
             why: "a frequency that changes changes every execution time",
+            good: "performance",
             since: "2.6",
             source: "Documentation/admin-guide/pm/cpufreq.rst",
         }

@@ -17,6 +17,7 @@ impl Knob for Khugepaged {
         Doc {
             what: "khugepaged compacts memory to make huge pages",
             why: "moving pages interrupts every CPU that runs the process",
+            good: "0",
             since: "2.6.38",
             source: "Documentation/admin-guide/mm/transhuge.rst",
         }

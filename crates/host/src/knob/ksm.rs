@@ -17,6 +17,7 @@ impl Knob for Ksm {
         Doc {
             what: "merges equal pages; 0 stops it and keeps merged pages (2 would unmerge them, which has no way back)",
             why: "a write to a merged page faults, and merging interrupts every CPU of a process",
+            good: "0 instead of 1",
             since: "2.6.32",
             source: "Documentation/admin-guide/mm/ksm.rst",
         }

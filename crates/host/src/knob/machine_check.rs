@@ -17,6 +17,7 @@ impl Knob for MachineCheck {
         Doc {
             what: "seconds between two polls of each CPU for corrected errors; one value for all CPUs",
             why: "a timer on every CPU",
+            good: "0",
             since: "2.6",
             source: "Documentation/arch/x86/x86_64/machinecheck.rst",
         }

@@ -10,18 +10,24 @@
 pub mod boot;
 
 mod aspm;
+mod busy_poll;
+mod cache;
 mod clocksource;
 mod compaction;
 mod cpuidle;
+mod document;
 mod energy;
+mod energy_bias;
 mod fair_server;
 mod governor;
+mod kernel_threads;
 mod khugepaged;
 mod ksm;
 mod machine_check;
 mod nmi_watchdog;
 mod numa_balancing;
 mod packet_steering;
+mod preemption;
 mod rcu_normal;
 mod resume_latency;
 mod scaling_min;
@@ -29,8 +35,12 @@ mod stat_interval;
 mod swappiness;
 mod timer_migration;
 mod transparent_hugepage;
+mod uncore;
 mod watchdog_cpumask;
 mod workqueue;
+
+pub(crate) use cache::GROUP as CACHE_GROUP;
+pub use document::table;
 
 use crate::plan::{Context, Draft};
 use crate::snapshot::{Form, Target, Value};
@@ -45,7 +55,7 @@ pub trait Knob: Debug + Sync {
     /// What it is, for people.
     fn doc(&self) -> Doc;
 
-    /// Its files: `{cpu}` stands for each shielded CPU, `*` for any one name.
+    /// Its files: `{cpu}` stands for each shielded CPU, `*` for any one name. None where it is no file that is set.
     fn files(&self) -> &'static [&'static str];
 
     /// How its files are written.
@@ -57,7 +67,24 @@ pub trait Knob: Debug + Sync {
     }
 
     /// The good value of the file at `path` that holds `now`; nothing where it is good as it is.
-    fn good(&self, context: &Context<'_>, path: &str, now: &Value) -> Option<Value>;
+    fn good(&self, _context: &Context<'_>, _path: &str, _now: &Value) -> Option<Value> {
+        None
+    }
+
+    /// Adds its steps: its files with their good values, unless it has steps of another kind.
+    fn steps(&self, context: &Context<'_>, draft: &mut Draft) {
+        let mut patterns = Vec::new();
+        self.files().iter().for_each(|path| expand(path, self.form(), &context.want.cpus, &mut patterns));
+        for pattern in &patterns {
+            for (path, now) in matching(context, &pattern.path) {
+                let Some(to) = self.good(context, path, now) else { continue };
+                let target = Target::File { path: path.to_owned(), form: self.form() };
+                if let Some(step) = draft.step(context, target, to, path, self.doc().why) {
+                    step.may_refuse = self.may_refuse().map(str::to_owned);
+                }
+            }
+        }
+    }
 
     /// Why the kernel may refuse, where that is no failure of the shield.
     fn may_refuse(&self) -> Option<&'static str> {
@@ -72,6 +99,8 @@ pub struct Doc {
     pub what: &'static str,
     /// Why it is set so.
     pub why: &'static str,
+    /// Its good value; what differs for a profile is said with its name.
+    pub good: &'static str,
     /// The first kernel that has it.
     pub since: &'static str,
     /// Where that is written.
@@ -85,6 +114,7 @@ pub const ALL: &[&dyn Knob] = &[
     &nmi_watchdog::NmiWatchdog,
     &packet_steering::Receive,
     &packet_steering::Transmit,
+    &busy_poll::BusyPoll,
     &stat_interval::StatInterval,
     &numa_balancing::NumaBalancing,
     &transparent_hugepage::TransparentHugepage,
@@ -96,9 +126,14 @@ pub const ALL: &[&dyn Knob] = &[
     &timer_migration::TimerMigration,
     &clocksource::Clocksource,
     &aspm::Aspm,
+    &preemption::Preemption,
+    &kernel_threads::KernelThreads,
+    &cache::CacheWays,
     &governor::Governor,
     &scaling_min::ScalingMin,
     &energy::EnergyPreference,
+    &energy_bias::EnergyBias,
+    &uncore::Uncore,
     &cpuidle::IdleState,
     &resume_latency::ResumeLatency,
     &fair_server::FairServer,
@@ -145,19 +180,7 @@ fn expand(path: &str, form: Form, cpus: &CpuSet, patterns: &mut Vec<Pattern>) {
 
 /// Adds the steps of every knob.
 pub(crate) fn steps(context: &Context<'_>, draft: &mut Draft) {
-    for knob in ALL {
-        let mut patterns = Vec::new();
-        knob.files().iter().for_each(|path| expand(path, knob.form(), &context.want.cpus, &mut patterns));
-        for pattern in &patterns {
-            for (path, now) in matching(context, &pattern.path) {
-                let Some(to) = knob.good(context, path, now) else { continue };
-                let target = Target::File { path: path.to_owned(), form: knob.form() };
-                if let Some(step) = draft.step(context, target, to, path, knob.doc().why) {
-                    step.may_refuse = knob.may_refuse().map(str::to_owned);
-                }
-            }
-        }
-    }
+    ALL.iter().for_each(|knob| knob.steps(context, draft));
 }
 
 /// The snapshot's files that a pattern means.
@@ -230,9 +253,8 @@ mod tests {
         let names: BTreeSet<&str> = ALL.iter().map(|knob| knob.name()).collect();
         assert_eq!(names.len(), ALL.len());
         for knob in ALL {
-            let Doc { what, why, since, source } = knob.doc();
-            assert!([what, why, since, source].iter().all(|text| !text.is_empty()), "{}", knob.name());
-            assert!(!knob.files().is_empty(), "{}", knob.name());
+            let Doc { what, why, good, since, source } = knob.doc();
+            assert!([what, why, good, since, source].iter().all(|text| !text.is_empty()), "{}", knob.name());
         }
     }
 
@@ -255,7 +277,7 @@ mod tests {
         let patterns = patterns(&"1,3".parse().unwrap());
         let of_cpus: Vec<&str> =
             patterns.iter().map(|it| it.path.as_str()).filter(|it| it.contains("/power/")).collect();
-        assert_eq!(of_cpus.len(), 2, "{of_cpus:?}");
-        assert!(of_cpus[0].contains("/cpu1/") && of_cpus[1].contains("/cpu3/"));
+        assert_eq!(of_cpus.len(), 4, "{of_cpus:?}");
+        assert!(of_cpus.iter().all(|path| path.contains("/cpu1/") || path.contains("/cpu3/")));
     }
 }

@@ -17,6 +17,7 @@ impl Knob for NmiWatchdog {
         Doc {
             what: "the hard lockup detector: an NMI from a performance counter on each CPU",
             why: "its NMI interrupts whatever runs",
+            good: "0",
             since: "3.7",
             source: "Documentation/admin-guide/lockup-watchdogs.rst",
         }

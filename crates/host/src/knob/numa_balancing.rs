@@ -17,6 +17,7 @@ impl Knob for NumaBalancing {
         Doc {
             what: "moves memory to the node that uses it, by making it fault",
             why: "the faults it provokes hit real-time work too",
+            good: "0",
             since: "3.8",
             source: "Documentation/admin-guide/sysctl/kernel.rst",
         }

@@ -23,6 +23,7 @@ impl Knob for Receive {
         Doc {
             what: "CPUs to which received packets of a queue are handed",
             why: "network work stays on the housekeeping CPUs",
+            good: "without the shielded CPUs",
             since: "2.6.35",
             source: "Documentation/networking/scaling.rst",
         }
@@ -54,6 +55,7 @@ impl Knob for Transmit {
         Doc {
             what: "CPUs that send through a queue of their own",
             why: "the completions of other CPUs' packets would be handled on the shielded CPU",
+            good: "without the shielded CPUs",
             since: "2.6.38",
             source: "Documentation/networking/scaling.rst",
         }

@@ -17,6 +17,7 @@ impl Knob for RcuNormal {
         Doc {
             what: "grace periods are waited for instead of being forced",
             why: "forcing one interrupts every CPU",
+            good: "1",
             since: "4.4",
             source: "Documentation/admin-guide/kernel-parameters.txt",
         }

@@ -17,6 +17,7 @@ impl Knob for ResumeLatency {
         Doc {
             what: "limit in microseconds on leaving an idle state: 0 is no limit, n/a no idle state at all; one slot for all of user space",
             why: "a CPU in deep sleep answers late",
+            good: "at most 10; polling: n/a",
             since: "4.15",
             source: "Documentation/admin-guide/pm/cpuidle.rst",
         }

@@ -17,6 +17,7 @@ impl Knob for ScalingMin {
         Doc {
             what: "the lowest frequency, in kHz, that the governor may choose",
             why: "at one fixed frequency equal work takes equal time",
+            good: "its scaling_max_freq",
             since: "2.6",
             source: "Documentation/admin-guide/pm/cpufreq.rst",
         }

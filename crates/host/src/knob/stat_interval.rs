@@ -17,6 +17,7 @@ impl Knob for StatInterval {
         Doc {
             what: "seconds between two folds of the per-CPU memory counters",
             why: "each fold is a work item on the CPU whose counters changed",
+            good: "at least 10; polling: 120",
             since: "2.6.24",
             source: "Documentation/admin-guide/sysctl/vm.rst",
         }

@@ -17,6 +17,7 @@ impl Knob for Swappiness {
         Doc {
             what: "how soon anonymous memory is swapped out; 0 would risk being out of memory early",
             why: "a page swapped out comes back by a slow fault",
+            good: "at most 10",
             since: "2.6",
             source: "Documentation/admin-guide/sysctl/vm.rst",
         }

@@ -18,6 +18,7 @@ impl Knob for TimerMigration {
         Doc {
             what: "timers armed on an idle CPU go to a busy one; since 6.9 that is done by the expiring side and does no harm",
             why: "before 6.9 a busy shielded CPU would collect the timers of idle ones",
+            good: "0 before 6.9",
             since: "2.6.31",
             source: "Documentation/admin-guide/sysctl/kernel.rst",
         }

@@ -17,6 +17,7 @@ impl Knob for TransparentHugepage {
         Doc {
             what: "huge pages without being asked for, and how hard a fault tries to make one",
             why: "faults that compact memory take milliseconds; who asks (madvise) still gets them",
+            good: "madvise instead of always",
             since: "2.6.38",
             source: "Documentation/admin-guide/mm/transhuge.rst",
         }

@@ -17,6 +17,7 @@ impl Knob for WatchdogCpumask {
         Doc {
             what: "CPUs that the lockup detectors watch",
             why: "their timers would wake the shielded CPU",
+            good: "without the shielded CPUs",
             since: "4.3",
             source: "Documentation/admin-guide/lockup-watchdogs.rst",
         }

@@ -17,6 +17,7 @@ impl Knob for Workqueue {
         Doc {
             what: "CPUs on which unbound work items run, in all and per workqueue",
             why: "the kernel's unbound work stays on the housekeeping CPUs",
+            good: "without the shielded CPUs",
             since: "4.2",
             source: "Documentation/core-api/workqueue.rst",
         }

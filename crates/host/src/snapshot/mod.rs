@@ -3,11 +3,13 @@
 //! `sys::machine` reads one below a root directory in a single pass; tests invent them. Never does a
 //! snapshot act on anything: [`Snapshot::set`] changes the value, as the kernel would change the machine.
 
+mod cache;
 mod cgroup_v2;
 mod key;
 mod task;
 mod value;
 
+pub use cache::Cache;
 pub use key::{BadKey, IrqKey, TaskKey};
 pub use task::{Class, Place, Task};
 pub use value::{Form, Target, Value};
@@ -134,11 +136,14 @@ impl Snapshot {
     #[must_use]
     pub fn get(&self, target: &Target) -> Value {
         match target {
-            Target::Dir { path } if self.dirs.contains(path) => Value::Present,
+            Target::Dir { path } if self.dirs.contains(path) || self.is_cache_group(path) => Value::Present,
             Target::Dir { .. } => Value::Absent,
             Target::File { path, .. } => self.files.get(path).cloned().unwrap_or(Value::Absent),
             Target::Irq { key } => self.irqs.get(key).map_or(Value::Absent, |irq| Value::Cpus(irq.requested)),
             Target::Task { key } => self.tasks.get(key).map_or(Value::Absent, |task| Value::Place(task.place())),
+            Target::Class { key } => {
+                self.tasks.get(key).map_or(Value::Absent, |task| Value::Text(task.class.to_string()))
+            }
             Target::Irqbalance => self.irqbalance.as_ref().map_or(Value::Absent, |it| Value::Cpus(it.banned)),
         }
     }
@@ -191,6 +196,11 @@ impl Snapshot {
                 }
             }
             (Target::Task { key }, Value::Place(place)) => self.set_place(*key, place),
+            (Target::Class { key }, Value::Text(text)) => {
+                if let (Some(task), Ok(policy)) = (self.tasks.get_mut(key), text.parse()) {
+                    task.class = Class::Of(policy);
+                }
+            }
             (Target::Irqbalance, Value::Cpus(cpus)) => {
                 if let Some(irqbalance) = &mut self.irqbalance {
                     irqbalance.banned = *cpus;
@@ -200,8 +210,19 @@ impl Snapshot {
         }
     }
 
-    /// A new cpuset comes with the kernel's files in it.
+    /// Whether a group of resctrl is there.
+    fn is_cache_group(&self, path: &str) -> bool {
+        path == crate::knob::CACHE_GROUP && self.files.contains_key(&format!("{path}/cpus_list"))
+    }
+
+    /// A new cpuset comes with the kernel's files in it, a new group of resctrl with all ways and no CPU.
     fn make_dir(&mut self, path: &str) {
+        if path == crate::knob::CACHE_GROUP {
+            let ways = self.files.get("/sys/fs/resctrl/schemata").cloned();
+            self.files.insert(format!("{path}/cpus_list"), Value::Cpus(CpuSet::EMPTY));
+            self.files.extend(ways.map(|ways| (format!("{path}/schemata"), ways)));
+            return;
+        }
         if !self.dirs.insert(path.to_owned()) {
             return;
         }

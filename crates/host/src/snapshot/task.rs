@@ -1,7 +1,9 @@
 //! A thread as a plan sees it.
 
-use base::CpuSet;
+use crate::proc::task_stat::Stat;
+use base::{CpuSet, Policy, Priority};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// One thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,26 +29,41 @@ pub struct Task {
     pub cpuset: Option<String>,
 }
 
-/// A scheduling class, without its parameters.
+/// A scheduling class, as far as `/proc` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Time sharing: other, batch, idle, or one that this build does not know.
-    Sharing,
-    /// FIFO or round robin.
-    RealTime,
-    /// A reservation.
+    /// Time sharing or a fixed priority, with its parameters.
+    Of(Policy),
+    /// A reservation, whose times are not told.
     Deadline,
+    /// One that this build does not know.
+    Unknown,
 }
 
 impl Class {
-    /// From the kernel's `SCHED_…` number.
+    /// The class in a task's line of `stat`.
     #[must_use]
-    pub fn from_number(number: u8) -> Self {
-        match number {
-            1 | 2 => Self::RealTime,
+    pub fn of(stat: &Stat) -> Self {
+        let (priority, nice) = (Priority(stat.rt_priority), stat.nice);
+        match stat.policy {
+            0 => Self::Of(Policy::Other { nice }),
+            1 => Self::Of(Policy::Fifo(priority)),
+            2 => Self::Of(Policy::Rr(priority)),
+            3 => Self::Of(Policy::Batch { nice }),
+            5 => Self::Of(Policy::Idle),
             6 => Self::Deadline,
-            _ => Self::Sharing,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Of(policy) => policy.fmt(f),
+            Self::Deadline => f.write_str("deadline"),
+            Self::Unknown => f.write_str("unknown"),
         }
     }
 }

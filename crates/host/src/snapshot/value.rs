@@ -1,6 +1,6 @@
 //! What a step changes, and the values it takes: normalised, so that texts that mean the same are equal.
 
-use super::{IrqKey, Place, TaskKey};
+use super::{Cache, IrqKey, Place, TaskKey};
 use base::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -31,6 +31,11 @@ pub enum Target {
         /// Which thread.
         key: TaskKey,
     },
+    /// A thread's scheduling class and priority.
+    Class {
+        /// Which thread.
+        key: TaskKey,
+    },
     /// The CPUs that irqbalance keeps away from.
     Irqbalance,
 }
@@ -45,8 +50,10 @@ pub enum Form {
     List,
     /// CPUs as a hexadecimal mask (`4f`).
     Mask,
-    /// Words of which one is chosen (`always [madvise] never`).
+    /// Words of which one is chosen (`always [madvise] never`, `none (full) lazy`).
     Choice,
+    /// Ways of the last-level cache, in a `schemata` file of resctrl.
+    Cache,
     /// Whether a cgroup hands the `cpuset` controller down: `+cpuset` or `-cpuset`, in a list of controllers.
     Controller,
 }
@@ -76,13 +83,21 @@ impl Form {
             Self::Text => None,
             Self::List => text.parse().ok(),
             Self::Mask => CpuSet::from_mask(text).ok(),
+            Self::Cache => {
+                return Value::Text(Cache::parse(text).map_or_else(|| text.to_owned(), |ways| ways.to_string()));
+            }
             Self::Controller => {
                 let on = text.split_whitespace().any(|word| word == "cpuset" || word == "+cpuset");
                 return Value::Text(if on { "+cpuset" } else { "-cpuset" }.to_owned());
             }
             Self::Choice => {
-                let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
-                return Value::Text(chosen.unwrap_or(text).to_owned());
+                let inner = |word: &'_ str, [open, close]: [char; 2]| {
+                    Some(word.strip_prefix(open)?.strip_suffix(close)?.to_owned())
+                };
+                let chosen = text
+                    .split_whitespace()
+                    .find_map(|word| inner(word, ['[', ']']).or_else(|| inner(word, ['(', ')'])));
+                return Value::Text(chosen.unwrap_or_else(|| text.to_owned()));
             }
         };
         cpus.map_or_else(|| Value::Text(text.to_owned()), Value::Cpus)
@@ -92,6 +107,7 @@ impl Form {
     #[must_use]
     pub fn write(self, value: &Value) -> Option<String> {
         match value {
+            Value::Text(text) if self == Self::Cache => Some(format!("{text}\n")),
             Value::Text(text) => Some(text.clone()),
             Value::Cpus(cpus) if self == Self::Mask => {
                 let mut mask = String::new();
@@ -156,6 +172,7 @@ impl fmt::Display for Target {
             Self::Dir { path } | Self::File { path, .. } => f.write_str(path),
             Self::Irq { key } => write!(f, "interrupt {key}"),
             Self::Task { key } => write!(f, "task {}", key.tid),
+            Self::Class { key } => write!(f, "class of task {}", key.tid),
             Self::Irqbalance => f.write_str("irqbalance's banned CPUs"),
         }
     }
@@ -171,6 +188,8 @@ mod tests {
             (Form::List, "0-3\n", "0,1,2,3"),
             (Form::Mask, "00000000,0000000f\n", "f"),
             (Form::Choice, "always [madvise] never\n", "madvise"),
+            (Form::Choice, "none voluntary (full) lazy\n", "full"),
+            (Form::Cache, "    MB:0=100\n    L3:0=0ff;1=fff\n", "L3:0=ff;1=fff"),
             (Form::Text, "10\n", "10"),
             (Form::Controller, "memory cpuset pids\n", "+cpuset"),
             (Form::Controller, "memory pids\n", "-cpuset"),

@@ -5,7 +5,7 @@ use base::CpuSet;
 use host::plan::Step;
 use host::proc::interrupts::Interrupts;
 use host::proc::task_stat::Stat;
-use host::snapshot::{Cgroup, IrqKey, Place, Snapshot, Target, TaskKey, Value};
+use host::snapshot::{Cgroup, Class, IrqKey, Place, Snapshot, Target, TaskKey, Value};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use sys::Error;
@@ -59,14 +59,14 @@ impl<K: Kernel> RealMachine<K> {
         self.irqs.get(key).copied()
     }
 
-    /// Whether the thread is still the one that was seen.
-    fn lives(&self, key: TaskKey) -> bool {
+    /// The thread's line, if it is still the one that was seen.
+    fn stat(&self, key: TaskKey) -> Option<Stat> {
         let stat = self.root.read(&format!("/proc/{}/stat", key.tid)).ok().and_then(|text| Stat::parse(&text));
-        stat.is_some_and(|stat| stat.start == key.start && !stat.is_dead())
+        stat.filter(|stat| stat.start == key.start && !stat.is_dead())
     }
 
     fn place(&self, key: TaskKey) -> Result<Value, Error> {
-        if !self.lives(key) {
+        if self.stat(key).is_none() {
             return Ok(Value::Absent);
         }
         let cpuset = match &self.cgroup {
@@ -139,6 +139,9 @@ impl<K: Kernel> Machine for RealMachine<K> {
             Target::Dir { .. } => Ok(Value::Absent),
             Target::File { path, form } => file(path, *form),
             Target::Task { key } => self.place(*key),
+            Target::Class { key } => {
+                Ok(self.stat(*key).map_or(Value::Absent, |stat| Value::Text(Class::of(&stat).to_string())))
+            }
             Target::Irq { key } => match self.number(key) {
                 None => Ok(Value::Absent),
                 Some(number) => match self.root.read(&format!("/proc/irq/{number}/smp_affinity_list")) {
@@ -167,6 +170,10 @@ impl<K: Kernel> Machine for RealMachine<K> {
                 None => Err(unknown(&step.target, Errno::NOENT)),
             },
             (Target::Task { key }, Value::Place(to)) => self.set_place(*key, &step.from, to),
+            (Target::Class { key }, Value::Text(text)) => match text.parse() {
+                Ok(policy) => self.root.set_policy(key.tid, policy),
+                Err(_) => Err(unknown(&step.target, Errno::INVAL)),
+            },
             (Target::Irqbalance, Value::Cpus(cpus)) => super::irqbalance::ban(&self.root, cpus),
             _ => Err(unknown(&step.target, Errno::INVAL)),
         }

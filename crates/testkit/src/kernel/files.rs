@@ -17,13 +17,22 @@ pub(super) fn normalised(path: &str, now: &str, value: &str, online: &CpuSet) ->
         return Ok(line(&cpus(value)?));
     }
     if now.contains('[') {
-        return choose(now, value);
+        return choose(now, value, ['[', ']']);
+    }
+    if now.contains('(') {
+        return choose(now, value, ['(', ')']);
+    }
+    if path.ends_with("/power/pm_qos_resume_latency_us") {
+        // `n/a` is no idle state at all, which is how 0 microseconds are said here.
+        let known = value == "n/a" || value.parse::<i32>().is_ok_and(|limit| (0..i32::MAX).contains(&limit));
+        return if known { Ok(format!("{value}\n")) } else { Err(Errno::INVAL) };
     }
     if let Ok(old) = now.trim().parse::<i64>() {
         let new: i64 = value.parse().map_err(|_| Errno::INVAL)?;
         // Switches take 0 and 1 only; what is larger now is no switch.
         let switch = matches!(path, "/proc/sys/kernel/timer_migration" | "/proc/sys/kernel/soft_watchdog");
-        if (switch && !(0..=1).contains(&new)) || (new < -1 && old >= 0) {
+        let register = path.ends_with("/energy_perf_bias") && !(0..=15).contains(&new);
+        if register || (switch && !(0..=1).contains(&new)) || (new < -1 && old >= 0) {
             return Err(Errno::INVAL);
         }
         return Ok(format!("{new}\n"));
@@ -32,12 +41,12 @@ pub(super) fn normalised(path: &str, now: &str, value: &str, online: &CpuSet) ->
 }
 
 /// `always [madvise] never`: the written word gets the brackets.
-fn choose(now: &str, value: &str) -> Answer<String> {
-    let words: Vec<&str> = now.split_whitespace().map(|word| word.trim_matches(['[', ']'])).collect();
+fn choose(now: &str, value: &str, [open, close]: [char; 2]) -> Answer<String> {
+    let words: Vec<&str> = now.split_whitespace().map(|word| word.trim_matches([open, close])).collect();
     if !words.contains(&value) {
         return Err(Errno::INVAL);
     }
-    let shown = words.iter().map(|&word| if word == value { format!("[{word}]") } else { word.to_owned() });
+    let shown = words.iter().map(|&word| if word == value { format!("{open}{word}{close}") } else { word.to_owned() });
     Ok(shown.collect::<Vec<_>>().join(" ") + "\n")
 }
 
@@ -72,6 +81,11 @@ mod tests {
         check("/proc/sys/vm/stat_interval", "1\n", "10", Ok("10\n"));
         check("/proc/sys/vm/stat_interval", "1\n", "ten", Err(Errno::INVAL));
         check("/proc/sys/kernel/timer_migration", "1\n", "7", Err(Errno::INVAL));
-        check("/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us", "0\n", "n/a", Err(Errno::INVAL));
+        check("/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us", "0\n", "n/a", Ok("n/a\n"));
+        check("/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us", "n/a\n", "50", Ok("50\n"));
+        check("/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us", "0\n", "-1", Err(Errno::INVAL));
+        check("/sys/devices/system/cpu/cpu0/power/energy_perf_bias", "6\n", "16", Err(Errno::INVAL));
+        check("/sys/kernel/debug/sched/preempt", "(none) voluntary full\n", "full", Ok("none voluntary (full)\n"));
+        check("/sys/kernel/debug/sched/preempt", "(none) voluntary full\n", "rt", Err(Errno::INVAL));
     }
 }

@@ -10,6 +10,7 @@
 mod cgroup;
 mod files;
 mod irq;
+mod resctrl;
 mod task;
 
 pub use task::{Task, TaskKind};
@@ -154,6 +155,9 @@ impl FakeKernel {
             if let Some(answer) = kernel.write_group(path, value) {
                 return answer;
             }
+            if let Some(answer) = kernel.write_cache(path, value) {
+                return answer;
+            }
             if let Some(cpu) = files::online_switch(path) {
                 return kernel.plug(cpu, value);
             }
@@ -173,7 +177,9 @@ impl FakeKernel {
     /// # Errors
     /// As the kernel's.
     pub fn make_dir(&mut self, path: &str) -> Answer<()> {
-        self.call(format!("mkdir {path}"), |kernel| kernel.make_group(path).unwrap_or(Err(Errno::PERM)))
+        self.call(format!("mkdir {path}"), |kernel| {
+            kernel.make_group(path).or_else(|| kernel.make_cache_group(path)).unwrap_or(Err(Errno::PERM))
+        })
     }
 
     /// Removes a directory.
@@ -181,7 +187,9 @@ impl FakeKernel {
     /// # Errors
     /// As the kernel's.
     pub fn remove_dir(&mut self, path: &str) -> Answer<()> {
-        self.call(format!("rmdir {path}"), |kernel| kernel.remove_group(path).unwrap_or(Err(Errno::PERM)))
+        self.call(format!("rmdir {path}"), |kernel| {
+            kernel.remove_group(path).or_else(|| kernel.remove_cache_group(path)).unwrap_or(Err(Errno::PERM))
+        })
     }
 
     /// The names in a directory, sorted.

@@ -1,7 +1,7 @@
 //! Tasks: where the scheduler may run them, and what is left of a mask after its cpuset changed.
 
 use super::{Answer, FakeKernel, cpus};
-use base::CpuSet;
+use base::{CpuSet, Policy};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
@@ -33,6 +33,8 @@ pub struct Task {
     pub mask: CpuSet,
     /// What somebody set with `sched_setaffinity`; kernels since 6.2 remember it and nobody can read it.
     pub set: Option<CpuSet>,
+    /// How it is scheduled.
+    pub policy: Policy,
 }
 
 /// `PF_KTHREAD`.
@@ -40,7 +42,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 /// `PF_NO_SETAFFINITY`.
 const NO_SET_AFFINITY: u32 = 0x0400_0000;
 
-/// The tasks that `/proc/TID/task` lines of a fixture tell: `TGID COMM user|kernel|bound START CGROUP MASK|- [set]`.
+/// The tasks that `/proc/TID/task` lines of a fixture tell: `TGID COMM user|kernel|bound START CGROUP MASK|- [set] [CLASS]`.
 pub(super) fn from_files(files: &BTreeMap<String, String>, possible: &CpuSet) -> BTreeMap<u32, Task> {
     let mut tasks = BTreeMap::new();
     for (path, text) in files {
@@ -57,7 +59,8 @@ pub(super) fn from_files(files: &BTreeMap<String, String>, possible: &CpuSet) ->
             other => panic!("{path}: expected user, kernel or bound, found {other}"),
         };
         let mask = if allowed == "-" { *possible } else { cpus(allowed).expect(path) };
-        let set = (rest == ["set"]).then_some(mask);
+        let set = rest.contains(&"set").then_some(mask);
+        let policy = rest.iter().find(|word| **word != "set").map_or(Policy::OTHER, |word| word.parse().expect(path));
         let number = |word: &str| word.parse().expect("a fixture's numbers are numbers");
         let task = Task {
             tgid: u32::try_from(number(tgid)).expect("a fixture's pids are small"),
@@ -67,6 +70,7 @@ pub(super) fn from_files(files: &BTreeMap<String, String>, possible: &CpuSet) ->
             cgroup: cgroup.to_owned(),
             mask,
             set,
+            policy,
         };
         tasks.insert(tid, task);
     }
@@ -123,6 +127,21 @@ impl FakeKernel {
             }
             task.mask = wanted.and(&allowed);
             task.set = remembers.then_some(wanted);
+            Ok(())
+        })
+    }
+
+    /// `sched_setattr`; a real-time class is refused where the group has no runtime, which nobody has taken here.
+    ///
+    /// # Errors
+    /// `ESRCH` without such a task, `EINVAL` for a reservation, which no kernel thread can have here.
+    pub fn set_policy(&mut self, tid: u32, policy: Policy) -> Answer<()> {
+        self.call(format!("class of {tid} <- {policy}"), |kernel| {
+            let task = kernel.tasks.get_mut(&tid).ok_or(Errno::SRCH)?;
+            if matches!(policy, Policy::Deadline(_)) {
+                return Err(Errno::INVAL);
+            }
+            task.policy = policy;
             Ok(())
         })
     }
@@ -211,15 +230,16 @@ impl FakeKernel {
                     + 2 * u32::from(tid > 2 && task.kind != TaskKind::User);
                 let cpu = task.mask.lowest().unwrap_or_default();
                 let zeros = |count: usize| vec!["0"; count].join(" ");
-                // Fields 1-9, 10-21, 22 (start), 23-38, 39 (CPU), 40-52.
+                let (number, priority, nice) = numbers(task.policy);
+                // Fields 1-9, 10-18, 19 (nice), 20-21, 22 (start), 23-38, 39 (CPU), 40-41 (class), 42-52.
                 format!(
-                    "{tid} ({}) S {parent} {} 0 0 -1 {flags} {} {} {} {cpu} {}\n",
+                    "{tid} ({}) S {parent} {} 0 0 -1 {flags} {} {nice} 0 0 {} {} {cpu} {priority} {number} {}\n",
                     task.comm,
                     task.tgid,
-                    zeros(12),
+                    zeros(9),
                     task.start_ticks,
                     zeros(16),
-                    zeros(13)
+                    zeros(11)
                 )
             }
             "cmdline" if task.kind == TaskKind::User => format!("{}\0", task.comm),
@@ -235,5 +255,17 @@ impl FakeKernel {
             let thread = NAMES.map(|name| format!("/proc/{}/task/{tid}/{name}", task.tgid));
             own.into_iter().flatten().chain(thread)
         })
+    }
+}
+
+/// A class as `stat` tells it: its number, priority and nice value.
+fn numbers(policy: Policy) -> (u8, u8, i8) {
+    match policy {
+        Policy::Other { nice } => (0, 0, nice),
+        Policy::Fifo(priority) => (1, priority.0, 0),
+        Policy::Rr(priority) => (2, priority.0, 0),
+        Policy::Batch { nice } => (3, 0, nice),
+        Policy::Idle => (5, 0, 0),
+        Policy::Deadline(_) => (6, 0, 0),
     }
 }

@@ -1,0 +1,152 @@
+//! A part of the last-level cache for the shielded CPUs alone (`resctrl`).
+
+use super::{Doc, Knob};
+use crate::plan::{Context, Draft};
+use crate::snapshot::{Cache, Form, Target, Value};
+use base::CpuSet;
+use std::collections::BTreeMap;
+
+/// Ways of the last-level cache into which only the shielded CPUs may load.
+#[derive(Debug)]
+pub(super) struct CacheWays;
+
+/// The shield's own group.
+pub(crate) const GROUP: &str = "/sys/fs/resctrl/tahti.shield";
+
+const TOP: &str = "/sys/fs/resctrl";
+const INFO: &str = "/sys/fs/resctrl/info/L3";
+
+/// The shield gets this part of the ways.
+const SHARE: u32 = 4;
+
+/// Why the kernel may refuse.
+const REFUSES: &str = "another program may have taken the last group, or locked ways for itself";
+
+impl Knob for CacheWays {
+    fn name(&self) -> &'static str {
+        "cache ways"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "ways of the last-level cache into which only the shielded CPUs load; a group of its own, where resctrl is mounted and nobody else uses it",
+            why: "whatever the others do would throw the loop's data out of the cache that all share",
+            good: "a quarter of the ways, the lowest; the others lose them",
+            since: "4.10",
+            source: "Documentation/filesystems/resctrl.rst",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/sys/fs/resctrl/schemata"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Cache
+    }
+
+    fn also_reads(&self) -> &'static [(&'static str, Form)] {
+        &[
+            ("/sys/fs/resctrl/*/schemata", Form::Cache),
+            ("/sys/fs/resctrl/*/cpus_list", Form::List),
+            ("/sys/fs/resctrl/info/L3/*", Form::Text),
+            ("/sys/devices/system/cpu/cpu{cpu}/cache/index*/level", Form::Text),
+            ("/sys/devices/system/cpu/cpu{cpu}/cache/index*/id", Form::Text),
+            ("/sys/devices/system/cpu/cpu{cpu}/cache/index*/shared_cpu_list", Form::List),
+        ]
+    }
+
+    fn steps(&self, context: &Context<'_>, draft: &mut Draft) {
+        if context.snapshot.files.contains_key(&format!("{GROUP}/cpus_list")) {
+            return;
+        }
+        let ways = match Ways::of(context) {
+            Ok(Some(ways)) => ways,
+            Ok(None) => return,
+            Err(why) => return draft.note("cache ways", why),
+        };
+        let (shield, others) = (ways.assigned(true), ways.assigned(false));
+        let why = self.doc().why;
+        let dir = Target::Dir { path: GROUP.to_owned() };
+        if let Some(step) = draft.step(context, dir, Value::Present, GROUP, why) {
+            step.may_refuse = Some(REFUSES.into());
+        }
+        let mut write = |path: String, form: Form, from: Value, to: Value| {
+            draft.step_from(Target::File { path: path.clone(), form }, from, to, &path, why);
+        };
+        let cpus = format!("{GROUP}/cpus_list");
+        write(cpus, Form::List, Value::Cpus(CpuSet::EMPTY), Value::Cpus(context.want.cpus));
+        let full = Value::Text(ways.now.to_string());
+        write(format!("{GROUP}/schemata"), Form::Cache, full.clone(), Value::Text(shield.to_string()));
+        write(format!("{TOP}/schemata"), Form::Cache, full, Value::Text(others.to_string()));
+    }
+}
+
+/// The ways of the cache and how they are divided.
+struct Ways {
+    /// What everybody may load into now, by cache.
+    now: Cache,
+    /// The caches that shielded CPUs load into and others too.
+    shared: Vec<u32>,
+    /// The shield's ways.
+    own: u64,
+}
+
+impl Ways {
+    /// Nothing where there is nothing to divide; an error where somebody else divides already.
+    fn of(context: &Context<'_>) -> Result<Option<Self>, String> {
+        let text = |name: &str| context.snapshot.file_text(&format!("{INFO}/{name}"));
+        let all = text("cbm_mask").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        let number = |name: &str| text(name).and_then(|text| text.parse::<u32>().ok());
+        let (Some(all), Some(least), Some(groups_max)) = (all, number("min_cbm_bits"), number("num_closids")) else {
+            return Ok(None);
+        };
+        let count = (all.count_ones() / SHARE).max(least).max(1);
+        let shared = shared_caches(context);
+        if shared.is_empty() || count >= all.count_ones() {
+            return Ok(None);
+        }
+        let groups = context.snapshot.files.keys().filter(|path| is_group(path)).count();
+        let now = context.snapshot.file_text(&format!("{TOP}/schemata")).and_then(Cache::parse);
+        let Some(now) = now.filter(|now| groups == 0 && now.ways.values().all(|mask| *mask == all)) else {
+            return Err("somebody divides the last-level cache already (resctrl): it is left as it is".into());
+        };
+        if groups_max < 2 || shared.iter().any(|id| !now.ways.contains_key(id)) {
+            return Ok(None);
+        }
+        // The highest ways are those that devices load into as well.
+        Ok(Some(Self { now, shared, own: (1 << count) - 1 }))
+    }
+
+    /// The shield's ways, or everybody else's.
+    fn assigned(&self, shield: bool) -> Cache {
+        let mask = |id: &u32, all: u64| match self.shared.contains(id) {
+            true if shield => all & self.own,
+            true => all & !self.own,
+            false => all,
+        };
+        Cache { ways: self.now.ways.iter().map(|(id, all)| (*id, mask(id, *all))).collect() }
+    }
+}
+
+fn is_group(path: &str) -> bool {
+    path.strip_prefix(TOP).is_some_and(|rest| rest.ends_with("/cpus_list") && rest.matches('/').count() == 2)
+}
+
+/// The last-level caches of the shielded CPUs that housekeeping CPUs use too.
+fn shared_caches(context: &Context<'_>) -> Vec<u32> {
+    let mut caches = BTreeMap::new();
+    for cpu in &context.want.cpus {
+        for index in 0..8 {
+            let file = |name: &str| format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/{name}");
+            let users = context.snapshot.file_cpus(&file("shared_cpu_list"));
+            if let ("3", Some(users)) = (context.snapshot.file_text(&file("level")).unwrap_or_default(), users)
+                && users.intersects(&context.housekeeping)
+                && let Some(id) = context.snapshot.file_text(&file("id")).and_then(|id| id.parse().ok())
+            {
+                caches.insert(id, ());
+            }
+        }
+    }
+    caches.into_keys().collect()
+}

@@ -1,0 +1,42 @@
+//! The preemption model of a kernel that can change it.
+
+use super::{Doc, Knob};
+use crate::plan::Context;
+use crate::snapshot::{Form, Value};
+
+/// Where the kernel lets a more urgent task take the CPU from its own code (`PREEMPT_DYNAMIC`).
+#[derive(Debug)]
+pub(super) struct Preemption;
+
+impl Knob for Preemption {
+    fn name(&self) -> &'static str {
+        "preemption model"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "where the kernel lets a more urgent task take the CPU from its own code (needs debugfs)",
+            why: "a real-time task waits for the end of somebody's system call otherwise",
+            good: "full",
+            since: "5.12",
+            source: "kernel/sched/core.c, sched_dynamic_mode",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/sys/kernel/debug/sched/preempt"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Choice
+    }
+
+    fn good(&self, _: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
+        // A word that this build does not know may be a better model.
+        matches!(now.text()?, "none" | "voluntary" | "lazy").then(|| Value::Text("full".into()))
+    }
+
+    fn may_refuse(&self) -> Option<&'static str> {
+        Some("this kernel was not built to change its preemption model")
+    }
+}

@@ -1,0 +1,172 @@
+//! resctrl: groups that load into some ways of the last-level cache only.
+
+use super::{Answer, FakeKernel, cpus, line};
+use base::CpuSet;
+use rustix::io::Errno;
+
+const TOP: &str = "/sys/fs/resctrl";
+
+/// A group directly below the top, and the file in it.
+fn split(path: &str) -> Option<(&str, &str)> {
+    let (dir, name) = path.rsplit_once('/')?;
+    let group = dir.strip_prefix(TOP)?;
+    (!group.starts_with("/info") && group.matches('/').count() <= 1).then_some((dir, name))
+}
+
+/// A directory directly below the top that may be a group.
+fn group(path: &str) -> Option<&str> {
+    let name = path.strip_prefix(TOP)?.strip_prefix('/')?;
+    (!name.is_empty() && !name.contains('/') && name != "info").then_some(path)
+}
+
+impl FakeKernel {
+    fn cache_info(&self, name: &str) -> Option<u64> {
+        let text = self.files.get(&format!("{TOP}/info/L3/{name}"))?;
+        u64::from_str_radix(text.trim(), if name == "cbm_mask" { 16 } else { 10 }).ok()
+    }
+
+    /// Files of a group: only its CPUs and its ways may be written.
+    pub(super) fn write_cache(&mut self, path: &str, value: &str) -> Option<Answer<()>> {
+        let (dir, name) = split(path)?;
+        if !self.files.contains_key(path) {
+            return Some(Err(Errno::NOENT));
+        }
+        Some(match name {
+            "cpus_list" => self.set_cache_cpus(dir, value),
+            "schemata" => self.set_ways(path, value),
+            _ => Err(Errno::ACCESS),
+        })
+    }
+
+    /// CPUs that a group takes leave the others; those that it gives up go to the top.
+    fn set_cache_cpus(&mut self, dir: &str, value: &str) -> Answer<()> {
+        let wanted = cpus(value)?;
+        if !wanted.is_subset(&self.online) {
+            return Err(Errno::INVAL);
+        }
+        let groups: Vec<String> = self
+            .files
+            .keys()
+            .filter(|path| split(path).is_some_and(|(_, name)| name == "cpus_list"))
+            .cloned()
+            .collect();
+        let own = format!("{dir}/cpus_list");
+        let before = cpus(&self.files[&own])?;
+        for group in groups {
+            let mut now = cpus(&self.files[&group])?.minus(&wanted);
+            if group == own {
+                now = wanted;
+            } else if group == format!("{TOP}/cpus_list") {
+                now = now.or(&before.minus(&wanted));
+            }
+            self.files.insert(group, line(&now));
+        }
+        Ok(())
+    }
+
+    /// One mask for some caches; each without holes, not too small, and of ways that exist.
+    fn set_ways(&mut self, path: &str, value: &str) -> Answer<()> {
+        let (all, least) = (self.cache_info("cbm_mask").unwrap_or(0), self.cache_info("min_cbm_bits").unwrap_or(1));
+        let now = self.files[path].clone();
+        let mut lines: Vec<String> = now.lines().map(str::to_owned).collect();
+        let found = lines.iter_mut().find(|line| line.trim().starts_with("L3:")).ok_or(Errno::INVAL)?;
+        let mut ways: Vec<(String, String)> = pairs(found.trim().trim_start_matches("L3:")).ok_or(Errno::INVAL)?;
+        for (id, mask) in value.trim().strip_prefix("L3:").and_then(pairs).ok_or(Errno::INVAL)? {
+            let bits = u64::from_str_radix(&mask, 16).map_err(|_| Errno::INVAL)?;
+            let packed = bits >> bits.trailing_zeros().min(63);
+            if bits == 0 || packed & (packed + 1) != 0 || u64::from(bits.count_ones()) < least || bits & !all != 0 {
+                return Err(Errno::INVAL);
+            }
+            let old = ways.iter_mut().find(|(known, _)| *known == id).ok_or(Errno::INVAL)?;
+            // The kernel prints as many digits as the widest mask has.
+            old.1 = format!("{bits:0width$x}", width = format!("{all:x}").len());
+        }
+        let text: Vec<String> = ways.iter().map(|(id, mask)| format!("{id}={mask}")).collect();
+        *found = format!("    L3:{}", text.join(";"));
+        self.files.insert(path.to_owned(), lines.join("\n") + "\n");
+        Ok(())
+    }
+
+    /// A new group has every way and no CPU; there are only so many.
+    pub(super) fn make_cache_group(&mut self, path: &str) -> Option<Answer<()>> {
+        let dir = group(path)?;
+        let groups = self.files.keys().filter(|path| split(path).is_some_and(|(_, name)| name == "cpus_list")).count();
+        let limit = self.cache_info("num_closids")?;
+        Some(if self.files.contains_key(&format!("{dir}/cpus_list")) {
+            Err(Errno::EXIST)
+        } else if groups as u64 >= limit {
+            Err(Errno::NOSPC)
+        } else {
+            let all = self.cache_info("cbm_mask").unwrap_or(0);
+            let ids: Vec<String> = self.files[&format!("{TOP}/schemata")]
+                .lines()
+                .find_map(|line| pairs(line.trim().strip_prefix("L3:")?))
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(id, _)| format!("{id}={all:x}"))
+                .collect();
+            self.files.insert(format!("{dir}/cpus_list"), line(&CpuSet::EMPTY));
+            self.files.insert(format!("{dir}/schemata"), format!("    L3:{}\n", ids.join(";")));
+            Ok(())
+        })
+    }
+
+    /// The CPUs of a group that goes are the top's again.
+    pub(super) fn remove_cache_group(&mut self, path: &str) -> Option<Answer<()>> {
+        let dir = group(path)?;
+        let list = format!("{dir}/cpus_list");
+        if !self.files.contains_key(&list) {
+            return Some(Err(Errno::NOENT));
+        }
+        let answer = self.set_cache_cpus(dir, "");
+        self.files.remove(&list);
+        self.files.remove(&format!("{dir}/schemata"));
+        Some(answer)
+    }
+}
+
+/// `0=fff;1=fff`.
+fn pairs(text: &str) -> Option<Vec<(String, String)>> {
+    text.split(';')
+        .map(|pair| pair.split_once('=').map(|(id, mask)| (id.trim().to_owned(), mask.trim().to_owned())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MachineText;
+
+    const MACHINE: &str = "\
+/proc/sys/kernel/osrelease: 6.12.0
+/sys/devices/system/cpu/online: 0-3
+/sys/fs/resctrl/cpus_list: 0-3
+/sys/fs/resctrl/schemata:
+|    MB:0=100
+|    L3:0=fff
+/sys/fs/resctrl/info/L3/cbm_mask: fff
+/sys/fs/resctrl/info/L3/min_cbm_bits: 2
+/sys/fs/resctrl/info/L3/num_closids: 2
+";
+
+    #[test]
+    fn masks_have_no_holes_and_groups_are_few() {
+        let mut kernel = FakeKernel::boot(&MachineText::parse(MACHINE).unwrap());
+        let top = "/sys/fs/resctrl/schemata";
+        for refused in ["L3:0=0", "L3:0=5", "L3:0=1", "L3:0=1000", "L3:1=ff", "L3:0=x", "0=ff", ""] {
+            assert_eq!(kernel.write(top, refused), Err(Errno::INVAL), "{refused}");
+        }
+        kernel.write(top, "L3:0=0f0").unwrap();
+        assert_eq!(kernel.read(top).unwrap(), "    MB:0=100\n    L3:0=0f0\n");
+        kernel.make_dir("/sys/fs/resctrl/a").unwrap();
+        assert_eq!(kernel.make_dir("/sys/fs/resctrl/a"), Err(Errno::EXIST));
+        assert_eq!(kernel.make_dir("/sys/fs/resctrl/b"), Err(Errno::NOSPC));
+        assert_eq!(kernel.read("/sys/fs/resctrl/a/schemata").unwrap(), "    L3:0=fff\n");
+        kernel.write("/sys/fs/resctrl/a/cpus_list", "3,1").unwrap();
+        assert_eq!(kernel.write("/sys/fs/resctrl/a/cpus_list", "7"), Err(Errno::INVAL));
+        assert_eq!(kernel.read("/sys/fs/resctrl/cpus_list").unwrap(), "0,2\n");
+        kernel.remove_dir("/sys/fs/resctrl/a").unwrap();
+        assert_eq!(kernel.read("/sys/fs/resctrl/cpus_list").unwrap(), "0-3\n");
+        assert_eq!(kernel.remove_dir("/sys/fs/resctrl/a"), Err(Errno::NOENT));
+    }
+}
