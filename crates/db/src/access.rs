@@ -357,7 +357,8 @@ impl Db {
             Slot::Array(array) => {
                 let first = array.get(0);
                 return if self.is_long_text(rec, field) {
-                    Some(Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
+                    // A text that was never set cannot be read: it has not even its NUL.
+                    first.map(|_| Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
                 } else {
                     first
                 };

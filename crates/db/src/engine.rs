@@ -2,6 +2,7 @@
 
 use crate::common::Common;
 use crate::events::Events;
+use crate::function::Functions;
 use crate::link::{LinkKind, PP};
 use crate::names::Names;
 use crate::notify::Notifies;
@@ -72,6 +73,7 @@ pub struct Db {
     pub(crate) scans: Scans,
     pub(crate) remotes: Remotes,
     pub(crate) away: HashMap<u32, crate::split::Away>,
+    pub(crate) functions: Functions,
     pub(crate) states: HashMap<String, bool>,
     pub(crate) environment: HashMap<String, String>,
     pub(crate) output: Vec<(crate::dev::Stream, String)>,
@@ -110,6 +112,7 @@ impl Db {
             scans: Scans::default(),
             remotes: Remotes::default(),
             away: HashMap::new(),
+            functions: Functions::default(),
             states: HashMap::new(),
             environment: HashMap::new(),
             output: Vec::new(),

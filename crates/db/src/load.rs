@@ -190,12 +190,6 @@ impl Db {
                     let hint = hint.map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
                     return Err(lexer.error(type_place, format!("no record type \"{type_name}\"{hint}")));
                 };
-                if !crate::rec::is_there(Kind::ALL[kind]) {
-                    return Err(lexer.error(
-                        type_place,
-                        format!("record type \"{type_name}\" is known, but tahti cannot process it yet"),
-                    ));
-                }
                 check_name(lexer, place, &name)?;
                 self.create(Kind::ALL[kind], name.as_bytes())
             }
@@ -380,7 +374,9 @@ fn choice_from_file(db: &Db, rec: u32, def: &FieldDef, text: &str) -> Result<u16
             if let Some(index) = choices.iter().position(|choice| choice == text) {
                 return Ok(index as u16);
             }
-            number().ok_or_else(|| {
+            // SSCN's 65535 is no choice, and allowed all the same.
+            let known = number().filter(|index| usize::from(*index) < choices.len() || *index == u16::MAX);
+            known.ok_or_else(|| {
                 let words = choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>().join(", ");
                 let hint = nearest(text, choices.iter().map(String::as_str))
                     .map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));

@@ -381,17 +381,21 @@ pub(crate) fn prefix<T: Number>(text: &str, base: u32) -> Option<T> {
         body.bytes().take_while(u8::is_ascii_digit).count()
     };
     let rest = &body[digits..];
+    let whole = |digits: usize| {
+        if base == 0 {
+            return T::parse(&text[..sign + digits]);
+        }
+        let number = body[..digits].trim_start_matches('0');
+        let number = if number.is_empty() { "0" } else { number };
+        T::parse(&format!("{}{number}", if text.starts_with('-') { "-" } else { "" }))
+    };
     if digits == 0 || (T::WIDE_UNSIGNED && rest.starts_with(['.', 'e', 'E'])) {
-        // EPICS reads unsigned fields by way of a double where they are written like one.
+        // EPICS reads unsigned fields by way of a double where they are written like one, and are not negative.
         let (value, _) = base::text::parse_double(text.as_bytes()).filter(|_| T::WIDE_UNSIGNED)?;
-        return (value >= 0.0 && value <= T::MAX_F64).then(|| T::from_f64(value));
+        let fits = value >= 0.0 && value <= T::MAX_F64;
+        return if fits { Some(T::from_f64(value)) } else { whole(digits).filter(|_| digits > 0) };
     }
-    if base == 0 {
-        return T::parse(&text[..sign + digits]);
-    }
-    let number = body[..digits].trim_start_matches('0');
-    let number = if number.is_empty() { "0" } else { number };
-    T::parse(&format!("{}{number}", if text.starts_with('-') { "-" } else { "" }))
+    whole(digits)
 }
 
 /// Sets one element of an array; whether the value fits.
@@ -451,5 +455,6 @@ mod tests {
         assert_eq!(prefix::<i16>("40000", 10), None);
         assert_eq!(prefix::<i16>("x", 10), None);
         assert_eq!(prefix::<u8>("-1", 10), Some(255));
+        assert_eq!(prefix::<u32>("-2.25", 0), Some(u32::MAX - 1));
     }
 }

@@ -309,7 +309,10 @@ pub(crate) fn init(db: &mut Db, rec: u32) {
         Kind::Seq => seq::init(db, rec, body),
         Kind::StringIn => stringin::init(db, rec, body),
         Kind::StringOut => stringout::init(db, rec, body),
-        _ => {}
+        Kind::ASub => a_sub::init(db, rec, body),
+        Kind::Printf => printf::init(db, body),
+        Kind::Sub => sub::init(db, rec, body),
+        Kind::Permissive | Kind::State => {}
     }
 }
 
@@ -382,10 +385,14 @@ pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<
     if kind == Kind::MbboDirect {
         return mbbo_direct::special(db, rec, body, &name, after);
     }
+    if kind == Kind::Sub {
+        return sub::special(db, rec, body, after);
+    }
     if !after {
         return Ok(());
     }
     match kind {
+        Kind::ASub => return a_sub::special(db, rec, body),
         Kind::Ai => ai::special(db, rec, body, special),
         Kind::Ao => ao::special(db, rec, body, special),
         Kind::Calc => return calc::special(db, body),
@@ -460,10 +467,12 @@ pub(crate) fn state_number(db: &Db, rec: u32, text: &str) -> Option<u16> {
 }
 
 /// How many elements an array field can hold; bytes, for a long text.
-pub(crate) fn capacity(db: &Db, rec: u32, _: u16) -> u32 {
+pub(crate) fn capacity(db: &Db, rec: u32, field: u16) -> u32 {
     let common = &db.common[rec as usize];
     let body = common.body as usize;
     match common.kind() {
+        Kind::ASub => db.bodies.a_sub[body].shape(&db.def(rec, field).name).0,
+        Kind::Printf => u32::from(db.bodies.printf[body].sizv),
         Kind::Aai => db.bodies.aai[body].nelm,
         Kind::Aao => db.bodies.aao[body].nelm,
         Kind::Compress => db.bodies.compress[body].nsam,
@@ -477,10 +486,11 @@ pub(crate) fn capacity(db: &Db, rec: u32, _: u16) -> u32 {
 }
 
 /// Type of an array field's elements.
-pub(crate) fn element_type(db: &Db, rec: u32, _: u16) -> FieldType {
+pub(crate) fn element_type(db: &Db, rec: u32, field: u16) -> FieldType {
     let common = &db.common[rec as usize];
     let body = common.body as usize;
     match common.kind() {
+        Kind::ASub => db.bodies.a_sub[body].shape(&db.def(rec, field).name).1,
         Kind::Aai => arrays::kind_of(db.bodies.aai[body].ftvl),
         Kind::Aao => arrays::kind_of(db.bodies.aao[body].ftvl),
         Kind::Histogram => FieldType::U32,
@@ -491,7 +501,7 @@ pub(crate) fn element_type(db: &Db, rec: u32, _: u16) -> FieldType {
 }
 
 /// Stores an array that is converted already.
-pub(crate) fn store_array(db: &mut Db, rec: u32, _: u16, values: Array) -> Result<(), PutError> {
+pub(crate) fn store_array(db: &mut Db, rec: u32, field: u16, values: Array) -> Result<(), PutError> {
     let body = db.common[rec as usize].body as usize;
     let len = values.len() as u32;
     macro_rules! store {
@@ -509,6 +519,11 @@ pub(crate) fn store_array(db: &mut Db, rec: u32, _: u16, values: Array) -> Resul
         Kind::Aao => store!(aao, nelm, u32),
         Kind::Waveform => store!(waveform, nelm, u32),
         Kind::SubArray => store!(sub_array, malm, i32),
+        Kind::ASub => {
+            let name = db.def(rec, field).name.clone();
+            db.bodies.a_sub[body].store(&name, values);
+            false
+        }
         Kind::Compress => {
             if db.bodies.compress[body].balg == 1 {
                 return Err(PutError::NoModify);
@@ -536,9 +551,4 @@ pub(crate) fn store_array(db: &mut Db, rec: u32, _: u16, values: Array) -> Resul
 pub(crate) fn is_plain_number(db: &Db, rec: u32) -> bool {
     let common = &db.common[rec as usize];
     common.kind() == Kind::Mbbo && db.bodies.mbbo[common.body as usize].sdef == 0
-}
-
-/// Whether a type's processing is there.
-pub(crate) const fn is_there(kind: Kind) -> bool {
-    !matches!(kind, Kind::ASub | Kind::Printf | Kind::Sub)
 }

@@ -1,7 +1,8 @@
 //! What clients and the shell see of the engine: subscriptions, completion, scans, records that come and go.
 
-use base::{Alarm, DurNs, EventMask, MonoNs, Severity, Stamp, Status, Value};
-use db::{Channel, Db, Macros, NotifyState, Now, PutError};
+use base::{Alarm, Array, DurNs, EventMask, MonoNs, Severity, Stamp, Status, Value};
+use db::{Channel, Db, Function, Macros, NotifyState, Now, PutError};
+use std::sync::Arc;
 
 fn now(ms: u64) -> Now {
     Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }.plus_nanos(ms * 1_000_000), mono: MonoNs(ms * 1_000_000) }
@@ -221,4 +222,51 @@ fn values_of_remote_links_come_from_the_shell() {
     db.remote_disconnect(*id);
     db.advance(now(3), 10);
     assert_eq!(db.alarm(a.record).severity, Severity::Invalid);
+}
+
+#[test]
+fn sub_and_asub_records_call_registered_functions() {
+    let mut db = Db::new();
+    db.register_function(
+        "sum",
+        Function::Sub(Arc::new(|call| {
+            *call.user += 1;
+            *call.val = call.inputs[0] + call.inputs[1];
+            if *call.val < 0.0 { -1 } else { 0 }
+        })),
+    );
+    db.register_function(
+        "reverse",
+        Function::ASub(Arc::new(|call| {
+            let Array::F64(values) = &call.inputs[0] else { return -1 };
+            call.outputs[0] = Array::F64(values.iter().rev().copied().collect());
+            // Of another type than FTVB: it is converted.
+            call.outputs[1] = Array::I32(vec![values.len() as i32; 9]);
+            0
+        })),
+    );
+    let text = "record(sub, \"s\") { field(SNAM, \"sum\") field(INPA, 2) field(INPB, 3) field(BRSV, \"MAJOR\") }
+        record(aSub, \"as\") { field(SNAM, \"reverse\") field(FTA, \"DOUBLE\") field(NOA, 4) field(INPA, [1,2,3])
+            field(FTVA, \"DOUBLE\") field(NOVA, 4) field(OUTA, \"w PP\") field(FTVB, \"DOUBLE\") field(NOVB, 2) }
+        record(aao, \"w\") { field(FTVL, \"DOUBLE\") field(NELM, 4) }
+        record(sub, \"wrong\") { field(SNAM, \"reverse\") }";
+    db.load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(now(1));
+    let notices: Vec<String> = db.take_notices().into_iter().map(|notice| notice.0).collect();
+    assert!(
+        matches!(&notices[..], [one] if one.starts_with("wrong.SNAM: no function \"reverse\" for sub records")),
+        "{notices:?}"
+    );
+    put(&mut db, "s.PROC", 1i16);
+    put(&mut db, "as.PROC", 1i16);
+    put(&mut db, "wrong.PROC", 1i16);
+    assert_eq!(get(&mut db, "s"), Value::from(5.0));
+    assert_eq!(get(&mut db, "w"), Value::Array(Array::F64(vec![3.0, 2.0, 1.0])));
+    assert_eq!(get(&mut db, "as.VALB"), Value::Array(Array::F64(vec![3.0, 3.0])));
+    assert_eq!(get(&mut db, "as.NEVB"), Value::from(2u32));
+    put(&mut db, "s.A", -10.0);
+    put(&mut db, "s.PROC", 1i16);
+    let (s, wrong) = (channel(&db, "s"), channel(&db, "wrong"));
+    assert_eq!(db.alarm(s.record), Alarm { status: Status::Soft, severity: Severity::Major });
+    assert_eq!(db.alarm(wrong.record), Alarm { status: Status::BadSub, severity: Severity::Invalid });
 }

@@ -1,8 +1,12 @@
 //! aSub record.
 
+use super::arrays::{ELEMENTS_LIMIT, constant, kind_of};
+use crate::engine::{Db, Outcome};
+use crate::error::PutError;
+use crate::function::{ARGUMENTS, ASubCall, Function};
 use crate::link::Link;
 use crate::slot::{Text, record};
-use base::Array;
+use base::{Array, EventMask, FieldType, Status};
 
 record! {
     /// The fields of a aSub record.
@@ -29,10 +33,252 @@ record! {
         nov: [u32; 21] [NOVA NOVB NOVC NOVD NOVE NOVF NOVG NOVH NOVI NOVJ NOVK NOVL NOVM NOVN NOVO NOVP NOVQ NOVR NOVS NOVT NOVU],
         nev: [u32; 21] [NEVA NEVB NEVC NEVD NEVE NEVF NEVG NEVH NEVI NEVJ NEVK NEVL NEVM NEVN NEVO NEVP NEVQ NEVR NEVS NEVT NEVU],
         onv: [u32; 21] [ONVA ONVB ONVC ONVD ONVE ONVF ONVG ONVH ONVI ONVJ ONVK ONVL ONVM ONVN ONVO ONVP ONVQ ONVR ONVS ONVT ONVU],
+    } private {
+        function: u32,
+        user: u64,
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+const VALUES: [&str; ARGUMENTS] = [
+    "VALA", "VALB", "VALC", "VALD", "VALE", "VALF", "VALG", "VALH", "VALI", "VALJ", "VALK", "VALL", "VALM", "VALN",
+    "VALO", "VALP", "VALQ", "VALR", "VALS", "VALT", "VALU",
+];
+const COUNTS: [&str; ARGUMENTS] = [
+    "NEVA", "NEVB", "NEVC", "NEVD", "NEVE", "NEVF", "NEVG", "NEVH", "NEVI", "NEVJ", "NEVK", "NEVL", "NEVM", "NEVN",
+    "NEVO", "NEVP", "NEVQ", "NEVR", "NEVS", "NEVT", "NEVU",
+];
+
+/// What C's record says in VAL where no function is registered (S_db_BadSub).
+const BAD_SUB: i32 = 511 << 16 | 35;
+
+/// An array field: whether it is an output, and which.
+fn place(name: &str) -> Option<(bool, usize)> {
+    let letter =
+        |letter: &u8| letter.is_ascii_uppercase().then(|| usize::from(letter - b'A')).filter(|at| *at < ARGUMENTS);
+    match name.as_bytes() {
+        [one] => letter(one).map(|at| (false, at)),
+        [b'V', b'A', b'L', one] | [b'O', b'V', b'L', one] => letter(one).map(|at| (true, at)),
+        _ => None,
+    }
+}
+
+impl ASub {
+    /// How many elements an array field can hold, and their type.
+    pub(crate) fn shape(&self, name: &str) -> (u32, FieldType) {
+        match place(name) {
+            Some((true, at)) => (self.nov[at], kind_of(self.ftv[at])),
+            Some((false, at)) => (self.no[at], kind_of(self.ft[at])),
+            None => (0, FieldType::F64),
+        }
+    }
+
+    /// Stores an array that is converted already.
+    pub(crate) fn store(&mut self, name: &str, values: Array) {
+        match place(name) {
+            Some((true, at)) => {
+                self.nev[at] = values.len() as u32;
+                self.vala[at] = values;
+            }
+            Some((false, at)) => {
+                self.ne[at] = values.len() as u32;
+                self.a[at] = values;
+            }
+            None => {}
+        }
+    }
+}
+
+/// At start: memory, constants, the functions.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.a_sub[body];
+    let zeros = |kind: u16, count: u32| Array::zeros(kind_of(kind), count as usize);
+    for at in 0..ARGUMENTS {
+        for (kind, count) in [(&mut r.ft[at], &mut r.no[at]), (&mut r.ftv[at], &mut r.nov[at])] {
+            if *kind > 11 {
+                *kind = 1;
+            }
+            *count = (*count).clamp(1, ELEMENTS_LIMIT as u32);
+        }
+        r.a[at] = zeros(r.ft[at], r.no[at]);
+        r.vala[at] = zeros(r.ftv[at], r.nov[at]);
+        r.ovla[at] = r.vala[at].clone();
+        r.ne[at] = r.no[at];
+        (r.nev[at], r.onv[at]) = (r.nov[at], r.nov[at]);
+    }
+    if let Some(name) = Db::constant_text(&r.subl) {
+        r.snam.set(name.bytes());
+    }
+    for at in 0..ARGUMENTS {
+        if let Some(values) =
+            constant(&r.inp[at], kind_of(r.ft[at]), r.no[at] as usize).filter(|values| !values.is_empty())
+        {
+            r.ne[at] = values.len() as u32;
+            r.a[at] = values;
+        }
+    }
+    if !r.inam.bytes().is_empty() {
+        let number = db.functions.a_sub(r.inam.bytes());
+        if number == 0 {
+            let name = r.inam.bytes().to_vec();
+            return db.no_function(rec, "INAM", &name);
+        }
+        call(db, rec, body, number);
+    }
+    if db.bodies.a_sub[body].lflg == 0 && find(db, rec, body).is_err() {
+        return;
+    }
+    let r = &mut db.bodies.a_sub[body];
+    r.onam.clone_from(&r.snam);
+    r.oval = r.val;
+    r.onv = r.nev;
+    r.ovla.clone_from(&r.vala);
+}
+
+/// Finds the function that SNAM names.
+fn find(db: &mut Db, rec: u32, body: usize) -> Result<(), PutError> {
+    let r = &mut db.bodies.a_sub[body];
+    r.function = db.functions.a_sub(r.snam.bytes());
+    if r.function == 0 && !r.snam.bytes().is_empty() {
+        let name = r.snam.bytes().to_vec();
+        db.no_function(rec, "SNAM", &name);
+        return Err(PutError::BadValue { what: format!("no function \"{}\" is registered", name.escape_ascii()) });
+    }
+    Ok(())
+}
+
+/// After SNAM was written.
+pub(crate) fn special(db: &mut Db, rec: u32, body: usize) -> Result<(), PutError> {
+    if db.bodies.a_sub[body].lflg == 0 { find(db, rec, body) } else { Ok(()) }
+}
+
+/// Calls a function of the record; its result. Outputs are brought back to the record's types and room.
+fn call(db: &mut Db, rec: u32, body: usize, number: u32) -> i32 {
+    let name = std::str::from_utf8(db.names.name(db.common[rec as usize].name)).unwrap_or_default();
+    let r = &mut db.bodies.a_sub[body];
+    let result = match db.functions.get(number) {
+        Some(Function::ASub(function)) => {
+            function(&mut ASubCall { record: name, inputs: &mut r.a, outputs: &mut r.vala, user: &mut r.user })
+        }
+        _ => -1,
+    };
+    let mut fits = true;
+    for at in 0..ARGUMENTS {
+        let (kind, max) = (kind_of(r.ftv[at]), r.nov[at] as usize);
+        let values = &mut r.vala[at];
+        if values.kind() != kind {
+            let converted = crate::put::convert_array(values, kind, max, 6);
+            fits &= converted.is_some();
+            *values = converted.unwrap_or_else(|| Array::zeros(kind, 0));
+        }
+        values.truncate(max);
+        r.nev[at] = values.len() as u32;
+        let (kind, max) = (kind_of(r.ft[at]), r.no[at] as usize);
+        if r.a[at].kind() != kind {
+            fits = false;
+            r.a[at] = Array::zeros(kind, 0);
+        }
+        r.a[at].truncate(max);
+        r.ne[at] = r.a[at].len() as u32;
+    }
+    if fits { result } else { result.min(-1) }
+}
+
+/// Reads the inputs; the first that fails ends it.
+fn fetch(db: &mut Db, rec: u32, body: usize) -> Result<(), ()> {
+    if db.bodies.a_sub[body].lflg == 1 {
+        let link = db.bodies.a_sub[body].subl.brief();
+        if let Some(name) = db.get_link_text(rec, link).map_err(drop)? {
+            db.bodies.a_sub[body].snam.set(name.bytes());
+        }
+        let r = &mut db.bodies.a_sub[body];
+        if !r.snam.bytes().is_empty() && r.snam != r.onam {
+            let number = db.functions.a_sub(r.snam.bytes());
+            if number == 0 {
+                return Err(());
+            }
+            r.function = number;
+            r.onam.clone_from(&r.snam);
+        }
+    }
+    for at in 0..ARGUMENTS {
+        let r = &db.bodies.a_sub[body];
+        let (link, kind, max) = (r.inp[at].brief(), kind_of(r.ft[at]), r.no[at] as usize);
+        if let Some(values) = db.get_link_array(rec, link, kind, max).map_err(drop)? {
+            let r = &mut db.bodies.a_sub[body];
+            r.ne[at] = values.len() as u32;
+            super::arrays::set(&mut r.a[at], values, max as u32);
+        }
+    }
+    Ok(())
+}
+
+/// Reads, calls, writes, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    let mut ended_well = fetch(db, rec, body).is_ok();
+    if ended_well {
+        let r = &db.bodies.a_sub[body];
+        let result = if r.snam.bytes().is_empty() {
+            0
+        } else if r.function == 0 {
+            db.common[rec as usize].raise(Status::BadSub, 3);
+            BAD_SUB
+        } else {
+            let (number, brsv) = (r.function, r.brsv);
+            let result = call(db, rec, body, number);
+            let common = &mut db.common[rec as usize];
+            if result < 0 {
+                common.raise(Status::Soft, brsv);
+            } else {
+                common.udf = 0;
+            }
+            result
+        };
+        db.bodies.a_sub[body].val = result;
+        ended_well = result == 0;
+    }
+    db.stamp_now(rec);
+    if ended_well {
+        for at in 0..ARGUMENTS {
+            let link = db.bodies.a_sub[body].out[at].brief();
+            if link.kind != crate::link::LinkKind::Constant {
+                let values = db.bodies.a_sub[body].vala[at].clone();
+                // A failed write has raised its alarm.
+                let _ = db.put_link_array(rec, link, &values);
+            }
+        }
+    }
+    monitor(db, rec, body);
+    Outcome::Done
+}
+
+/// EFLG: never, on change, always.
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
+    let r = &mut db.bodies.a_sub[body];
+    if r.val != r.oval {
+        r.oval = r.val;
+        db.post_value(rec, mask);
+    }
+    for at in 0..ARGUMENTS {
+        let r = &mut db.bodies.a_sub[body];
+        let (value, count) = match r.eflg {
+            0 => return,
+            1 => {
+                let count = r.nev[at] != r.onv[at];
+                let value = count || r.vala[at] != r.ovla[at];
+                if value {
+                    r.ovla[at].clone_from(&r.vala[at]);
+                    r.onv[at] = r.nev[at];
+                }
+                (value, count)
+            }
+            _ => (true, true),
+        };
+        if value {
+            db.post_named(rec, VALUES[at], mask);
+        }
+        if count {
+            db.post_named(rec, COUNTS[at], mask);
+        }
+    }
 }

@@ -53,7 +53,7 @@ pub(crate) fn constant(link: &Link, kind: FieldType, max: usize) -> Option<Array
 }
 
 /// Items of a JSON list of numbers and texts.
-fn split_list(list: &str) -> Vec<String> {
+pub(crate) fn split_list(list: &str) -> Vec<String> {
     let mut items = vec![String::new()];
     let mut quote = None;
     let mut chars = list.chars();

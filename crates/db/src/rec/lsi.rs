@@ -121,7 +121,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
 pub(crate) fn constant_long(link: &Link) -> Option<String> {
     let text = link.constant().filter(|text| !text.is_empty())?;
     match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        Some(list) => Some(list.split(',').next()?.trim().trim_matches('"').to_owned()),
+        Some(list) => super::arrays::split_list(list).into_iter().next(),
         None => Some(text.to_owned()),
     }
 }

@@ -1,8 +1,12 @@
 //! printf record.
 
-use crate::link::Link;
+use super::lsi::{constant_long, text};
+use crate::conv::Number;
+use crate::dev::Device;
+use crate::engine::{Db, Outcome};
+use crate::link::{Link, LinkKind};
 use crate::slot::{Text, record};
-use base::Array;
+use base::{Array, Directive, EventMask, FieldType};
 
 record! {
     /// The fields of a printf record.
@@ -17,7 +21,249 @@ record! {
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+/// At start: memory for the text.
+pub(crate) fn init(db: &mut Db, body: usize) {
+    let r = &mut db.bodies.printf[body];
+    r.sizv = r.sizv.clamp(16, 0x7fff);
+    r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+}
+
+/// Formats, writes, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    if !resumed {
+        let text = format(db, rec, body);
+        let r = &mut db.bodies.printf[body];
+        r.len = text.len() as u32;
+        r.val = Array::U8(text);
+        db.common[rec as usize].udf = 0;
+        db.stamp_now(rec);
+    }
+    let failed = write(db, rec, body);
+    let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
+    db.post_value(rec, mask);
+    db.post_named(rec, "LEN", mask);
+    if failed { Outcome::Failed } else { Outcome::Done }
+}
+
+/// Whether the write failed.
+fn write(db: &mut Db, rec: u32, body: usize) -> bool {
+    let device = db.device(rec);
+    let r = &db.bodies.printf[body];
+    match device {
+        Device::Stdio => {
+            let Array::U8(bytes) = &r.val else { return true };
+            let (stream, text) =
+                (super::stringout::stream(r.out.text()), String::from_utf8_lossy(text(bytes)).into_owned());
+            db.output.push((stream, text));
+            false
+        }
+        // Device support is optional.
+        Device::Missing => false,
+        _ => {
+            let (link, value) = (r.out.brief(), r.val.clone());
+            db.put_link_long(rec, link, &value).is_err()
+        }
+    }
+}
+
+/// Why a directive writes no value.
+enum Bad {
+    /// It cannot be understood: the directive itself is written.
+    Format,
+    /// Its input cannot be read: IVLS is written.
+    Link,
+}
+
+/// FMT with the inputs in the places of its directives, and a NUL.
+fn format(db: &mut Db, rec: u32, body: usize) -> Vec<u8> {
+    let r = &db.bodies.printf[body];
+    let limit = usize::from(r.sizv) - 1;
+    let format = r.fmt.bytes().to_vec();
+    let mut inputs = Inputs { next: 0, rec, body };
+    let mut out = Vec::with_capacity(usize::from(r.sizv));
+    let mut at = 0;
+    while at < format.len() && out.len() < limit {
+        if format[at] != b'%' {
+            out.push(format[at]);
+            at += 1;
+            continue;
+        }
+        let start = at;
+        let Some((parsed, end)) = parse(db, &format, at + 1, &mut inputs) else { break };
+        at = end;
+        let before = out.len();
+        if let Err(bad) = parsed.and_then(|(directive, size, letter)| {
+            convert(db, &mut inputs, &mut out, limit - before, directive, size, letter)
+        }) {
+            out.truncate(before);
+            match bad {
+                Bad::Format => out.extend_from_slice(&format[start..at]),
+                Bad::Link => out.extend_from_slice(db.bodies.printf[body].ivls.bytes()),
+            }
+        }
+        out.truncate(limit);
+    }
+    out.push(0);
+    out
+}
+
+/// Size letters of a directive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Plain,
+    Char,
+    Short,
+    Long,
+    LongLong,
+}
+
+/// The inputs that directives take, one after the other.
+struct Inputs {
+    next: usize,
+    rec: u32,
+    body: usize,
+}
+
+impl Inputs {
+    /// The next input's link.
+    fn take(&mut self, db: &Db) -> Result<Link, Bad> {
+        let link = db.bodies.printf[self.body].inp.get(self.next).cloned().ok_or(Bad::Link)?;
+        self.next += 1;
+        Ok(link)
+    }
+
+    fn number<T: Number>(&mut self, db: &mut Db) -> Result<T, Bad> {
+        let link = self.take(db)?;
+        if link.is_constant() {
+            return Db::constant(&link).ok_or(Bad::Link);
+        }
+        db.get_link(self.rec, link.brief()).ok().flatten().ok_or(Bad::Link)
+    }
+}
+
+type Parsed = Result<(Directive, Size, u8), Bad>;
+
+/// Reads a directive after its `%`, and where it ends; `None` where FMT ends inside of it.
+fn parse(db: &mut Db, format: &[u8], from: usize, inputs: &mut Inputs) -> Option<(Parsed, usize)> {
+    let mut directive = Directive::default();
+    let (mut width, mut precision): (i64, Option<i64>) = (0, None);
+    let mut size = Size::Plain;
+    let mut bad: Result<(), Bad> = Ok(());
+    let mut at = from;
+    loop {
+        let byte = *format.get(at)?;
+        at += 1;
+        let before_point = precision.is_none();
+        let number = precision.as_mut().unwrap_or(&mut width);
+        match byte {
+            b'+' => directive.plus = true,
+            b' ' => directive.blank = true,
+            b'#' => directive.alternate = true,
+            b'-' => directive.left = true,
+            b'.' => precision = Some(0),
+            b'0' if *number == 0 && before_point => directive.zero = true,
+            b'0'..=b'9' => *number = (*number * 10 + i64::from(byte - b'0')).min(1_000_000),
+            b'*' if *number != 0 => bad = Err(Bad::Format),
+            b'*' => match inputs.number::<i16>(db) {
+                Ok(value) => *number = i64::from(value),
+                Err(why) => bad = Err(why),
+            },
+            b'h' | b'l' => {
+                size = match (size, byte) {
+                    (Size::Plain, b'h') => Size::Short,
+                    (Size::Short, b'h') => Size::Char,
+                    (Size::Plain, _) => Size::Long,
+                    (Size::Long, b'l') => Size::LongLong,
+                    _ => {
+                        bad = Err(Bad::Format);
+                        size
+                    }
+                };
+            }
+            _ => {
+                if !b"diouxXeEfFgGcs%".contains(&byte) {
+                    bad = Err(Bad::Format);
+                }
+                if width < 0 {
+                    directive.left = true;
+                }
+                directive.width = width.unsigned_abs() as usize;
+                // A negative precision is none.
+                directive.precision = precision.and_then(|digits| usize::try_from(digits).ok());
+                return Some((bad.map(|()| (directive, size, byte)), at));
+            }
+        }
+    }
+}
+
+/// Writes one value; at most `room` bytes of a long text.
+fn convert(
+    db: &mut Db,
+    inputs: &mut Inputs,
+    out: &mut Vec<u8>,
+    room: usize,
+    directive: Directive,
+    size: Size,
+    letter: u8,
+) -> Result<(), Bad> {
+    match letter {
+        b'%' => out.push(b'%'),
+        b'c' => {
+            let byte = inputs.number::<i8>(db)? as u8;
+            directive.text(out, &[byte]);
+        }
+        b'd' | b'i' => {
+            let value = match size {
+                Size::Char => i64::from(inputs.number::<i8>(db)?),
+                Size::Short => i64::from(inputs.number::<i16>(db)?),
+                Size::LongLong => inputs.number::<i64>(db)?,
+                Size::Plain | Size::Long => i64::from(inputs.number::<i32>(db)?),
+            };
+            directive.signed(out, value);
+        }
+        b'o' | b'x' | b'X' | b'u' => {
+            let value = match size {
+                Size::Char => u64::from(inputs.number::<u8>(db)?),
+                Size::Short => u64::from(inputs.number::<u16>(db)?),
+                Size::LongLong => inputs.number::<u64>(db)?,
+                Size::Plain | Size::Long => u64::from(inputs.number::<u32>(db)?),
+            };
+            directive.unsigned(out, value, letter);
+        }
+        b's' if size == Size::Long => {
+            let link = inputs.take(db)?;
+            let cut =
+                directive.precision.filter(|precision| *precision > 0).map_or(room, |precision| precision.min(room));
+            let bytes = if link.is_constant() {
+                constant_long(&link).ok_or(Bad::Link)?.into_bytes()
+            } else if link.kind == LinkKind::Db && db.is_long_text(link.target, link.field) {
+                // A text that is not seen as characters (`$`) is read as one, a number, as C does it.
+                let one = db.get_link::<i8>(inputs.rec, link.brief()).ok().flatten().ok_or(Bad::Link)?;
+                vec![one as u8]
+            } else {
+                match db.get_link_array(inputs.rec, link.brief(), FieldType::I8, cut + 1) {
+                    Ok(Some(Array::I8(bytes))) => {
+                        bytes.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect()
+                    }
+                    _ => return Err(Bad::Link),
+                }
+            };
+            directive.text(out, &bytes[..bytes.len().min(cut)]);
+        }
+        b's' => {
+            let link = inputs.take(db)?;
+            let text = if link.is_constant() {
+                Db::constant_text(&link)
+            } else {
+                db.get_link_text(inputs.rec, link.brief()).ok().flatten()
+            };
+            directive.text(out, text.ok_or(Bad::Link)?.bytes());
+        }
+        _ => {
+            let value =
+                if size == Size::Short { f64::from(inputs.number::<f32>(db)?) } else { inputs.number::<f64>(db)? };
+            directive.float(out, value, letter);
+        }
+    }
+    Ok(())
 }

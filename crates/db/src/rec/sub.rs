@@ -1,8 +1,14 @@
 //! sub record.
 
-use crate::deadband::Limits;
+use crate::deadband::{self, Limits};
+use crate::engine::{Db, Outcome};
+use crate::error::PutError;
+use crate::function::{ARGUMENTS, Function, SubCall};
 use crate::link::Link;
+use crate::rec::calc::{INPUT_NAMES, changed_inputs};
+use crate::rec::check_limits;
 use crate::slot::{Text, record};
+use base::{EventMask, Status};
 
 record! {
     /// The fields of a sub record.
@@ -24,10 +30,127 @@ record! {
         alst: f64 [ALST],
         mlst: f64 [MLST],
         limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+    } private {
+        function: u32,
+        user: u64,
     }
 }
 
-/// Processing is not there yet; files with this type are refused.
-pub(crate) fn process(db: &mut crate::engine::Db, rec: u32, _: usize, _: bool) -> crate::engine::Outcome {
-    super::no_device(db, rec)
+/// At start: constants, the functions.
+pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.sub[body];
+    for index in 0..ARGUMENTS {
+        if let Some(value) = Db::constant(&r.inp[index]) {
+            r.a[index] = value;
+        }
+    }
+    if !r.inam.bytes().is_empty() {
+        let number = db.functions.sub(r.inam.bytes());
+        if number == 0 {
+            let name = r.inam.bytes().to_vec();
+            return db.no_function(rec, "INAM", &name);
+        }
+        call(db, rec, body, number);
+    }
+    if find(db, rec, body).is_err() || db.common[rec as usize].pact != 0 {
+        return;
+    }
+    let r = &mut db.bodies.sub[body];
+    (r.mlst, r.alst, r.lalm) = (r.val, r.val, r.val);
+}
+
+/// Finds the function that SNAM names; a record without a name stays active.
+fn find(db: &mut Db, rec: u32, body: usize) -> Result<(), PutError> {
+    let r = &mut db.bodies.sub[body];
+    r.function = db.functions.sub(r.snam.bytes());
+    if r.snam.bytes().is_empty() {
+        db.common[rec as usize].pact = 1;
+        let text = format!("{}.SNAM is empty", db.record_name(rec));
+        db.notice(text);
+        return Ok(());
+    }
+    if r.function == 0 {
+        let name = r.snam.bytes().to_vec();
+        db.no_function(rec, "SNAM", &name);
+        return Err(PutError::BadValue { what: format!("no function \"{}\" is registered", name.escape_ascii()) });
+    }
+    Ok(())
+}
+
+/// Before and after SNAM was written.
+pub(crate) fn special(db: &mut Db, rec: u32, body: usize, after: bool) -> Result<(), PutError> {
+    if after {
+        return find(db, rec, body);
+    }
+    if db.bodies.sub[body].snam.bytes().is_empty() {
+        let common = &mut db.common[rec as usize];
+        common.pact = 0;
+        common.rpro = 0;
+    }
+    Ok(())
+}
+
+/// Calls a function of the record; its result.
+fn call(db: &mut Db, rec: u32, body: usize, number: u32) -> i32 {
+    let name = std::str::from_utf8(db.names.name(db.common[rec as usize].name)).unwrap_or_default();
+    let r = &mut db.bodies.sub[body];
+    match db.functions.get(number) {
+        Some(Function::Sub(function)) => {
+            function(&mut SubCall { record: name, inputs: &mut r.a, val: &mut r.val, user: &mut r.user })
+        }
+        _ => -1,
+    }
+}
+
+/// Reads the inputs, calls, checks, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
+    let mut failed = false;
+    for index in 0..ARGUMENTS {
+        let link = db.bodies.sub[body].inp[index].brief();
+        match db.get_link::<f64>(rec, link) {
+            Ok(Some(value)) => db.bodies.sub[body].a[index] = value,
+            Ok(None) => {}
+            Err(_) => {
+                failed = true;
+                break;
+            }
+        }
+    }
+    if !failed {
+        let number = db.bodies.sub[body].function;
+        if number == 0 {
+            db.common[rec as usize].raise(Status::BadSub, 3);
+        } else {
+            failed = call(db, rec, body, number) < 0;
+            let r = &db.bodies.sub[body];
+            let common = &mut db.common[rec as usize];
+            if failed {
+                common.raise(Status::Soft, r.brsv);
+            } else {
+                common.udf = u8::from(r.val.is_nan());
+            }
+        }
+    }
+    db.stamp_now(rec);
+    let r = &mut db.bodies.sub[body];
+    check_limits!(db, rec, r);
+    monitor(db, rec, body);
+    if failed { Outcome::Failed } else { Outcome::Done }
+}
+
+fn monitor(db: &mut Db, rec: u32, body: usize) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.bodies.sub[body];
+    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
+    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    let mut changed = changed_inputs(&r.a, &r.la);
+    r.la = r.a;
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    while changed != 0 {
+        let index = changed.trailing_zeros() as usize;
+        changed &= changed - 1;
+        db.post_named(rec, INPUT_NAMES[index], mask | EventMask::VALUE | EventMask::LOG);
+    }
 }

@@ -134,6 +134,21 @@ fn fields(kind: &str) -> Vec<(&'static str, &'static [&'static str])> {
         "mbboDirect" => {
             &[soft_raw, ivoa, &[("NOBT", &["0", "4", "8"]), ("SHFT", &["0", "2"]), ("B1", &["1"]), ("B3", &["1"])]]
         }
+        "printf" => &[&[
+            ("FMT", &["%d", "%5.2f|%-4d|%s", "%s %x", "%*d %g", "%hd%%%lld", "%q %s"]),
+            ("SIZV", &["0", "20", "80"]),
+            ("IVLS", &["?", ""]),
+        ]],
+        "sub" => &[limits, &[("SNAM", &["nobodyKnows"]), ("BRSV", SEVERITIES)]],
+        "aSub" => &[&[
+            ("SNAM", &["", "nobodyKnows"]),
+            ("FTA", &["DOUBLE", "LONG", "STRING", "SHORT"]),
+            ("NOA", &["1", "4"]),
+            ("FTVA", &["DOUBLE", "LONG", "STRING"]),
+            ("NOVA", &["1", "3"]),
+            ("EFLG", &["NEVER", "ON CHANGE", "ALWAYS"]),
+            ("LFLG", &["IGNORE", "READ"]),
+        ]],
         "stringin" => &[&[("MPST", &["On Change", "Always"])]],
         "stringout" => &[ivoa],
         "sel" => &[
@@ -168,7 +183,9 @@ fn links(kind: &str) -> (&'static [&'static str], &'static [&'static str], &'sta
     match kind {
         "ai" | "longin" | "int64in" | "bi" | "mbbi" | "mbbiDirect" | "stringin" => (&["INP"], &[], &[]),
         "ao" | "longout" | "int64out" | "bo" | "mbbo" | "mbboDirect" | "stringout" => (&["DOL"], &["OUT"], &[]),
-        "calc" => (&["INPA", "INPB", "INPC", "INPD"], &[], &[]),
+        "calc" | "sub" => (&["INPA", "INPB", "INPC", "INPD"], &[], &[]),
+        "printf" => (&["INP0", "INP1", "INP2"], &["OUT"], &[]),
+        "aSub" => (&["INPA", "INPB", "SUBL"], &["OUTA", "OUTB"], &[]),
         "calcout" => (&["INPA", "INPB", "INPC", "INPD"], &["OUT"], &[]),
         "sel" => (&["INPA", "INPB", "INPC", "NVL"], &[], &[]),
         "fanout" => (&["SELL"], &[], &["LNK0", "LNK1", "LNK2"]),
@@ -199,6 +216,9 @@ const KINDS: &[&str] = &[
     "fanout",
     "dfanout",
     "seq",
+    "printf",
+    "sub",
+    "aSub",
 ];
 
 /// A database with its steps.
