@@ -25,11 +25,7 @@ impl Culprit {
     /// Its name as text, up to the first zero or the first byte that is no UTF-8.
     #[must_use]
     pub fn name(&self) -> &str {
-        let end = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
-        match core::str::from_utf8(&self.name[..end]) {
-            Ok(name) => name,
-            Err(error) => core::str::from_utf8(&self.name[..error.valid_up_to()]).unwrap_or_default(),
-        }
+        crate::text::until_broken(&self.name)
     }
 }
 

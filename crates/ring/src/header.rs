@@ -24,6 +24,7 @@ pub(crate) enum Kind {
     Trail = 2,
     Latest = 3,
     LoopPage = 4,
+    Variables = 5,
 }
 
 /// Why shared memory is not the block that was expected.

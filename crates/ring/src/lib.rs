@@ -1,5 +1,5 @@
 //! What threads and processes share without a lock: a queue, a trail that many may follow, a latest-value
-//! cell, and the loop page of a real-time loop.
+//! cell, the loop page of a real-time loop, and its exported variables.
 //!
 //! Everything here is a view over shared words, `&[AtomicU64]`: a mapped memfd (`sys::shm`) or plain memory.
 //! Words are found by offset, never by pointer, and every bit pattern of a word is a valid one. So a torn,
@@ -25,7 +25,9 @@ mod page;
 mod queue;
 mod shared_hist;
 mod sync;
+mod text;
 mod trail;
+mod variables;
 
 pub use culprits::{CULPRITS_MAX, Culprit};
 pub use header::LayoutError;
@@ -37,7 +39,9 @@ pub use page::{
 pub use queue::{Consumer, Producer, Queue};
 pub use shared_hist::SharedHistogram;
 pub use sync::AtomicU64;
+pub use text::Text;
 pub use trail::{Cursor, Trail};
+pub use variables::{NAME_BYTES, Number, Reading, UNIT_BYTES, VARIABLES_MAX, VariableSpec, Variables};
 
 /// Shared memory as this crate sees it.
 pub type Words = [AtomicU64];

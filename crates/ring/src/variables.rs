@@ -1,0 +1,303 @@
+//! The variable segment: what a real-time process shows of its insides, readable by anybody who was handed its
+//! memfd (an IOC, an oscilloscope, `tahti frames show`) without disturbing the loop that writes.
+//!
+//! | words | what | writer |
+//! |---|---|---|
+//! | 0..8 | header; word 4: number of variables | the exporting process, while it builds |
+//! | [`ENTRY`] words each from 8 | one variable, see below | see below |
+//!
+//! | word of an entry | what | writer |
+//! |---|---|---|
+//! | 0..8 | name, UTF-8, padded with zeros | the exporting process, once |
+//! | 8..10 | unit, as the name | once |
+//! | 10 | type: 1 `f64`, 2 `i64`, 3 `bool` | once |
+//! | 11 | safe value, as bits | once |
+//! | 12 | whether there is a safe value | once |
+//! | 13 | whether the safe value stands now | a frame's dispatcher |
+//! | 16..20 | value: count (odd while it is written), bits, pulse number, `CLOCK_MONOTONIC` ns ([`Latest`]) | the loop |
+//!
+//! The address of a variable is its index; it never moves.
+
+use crate::Words;
+use crate::header::{self, HEADER, Kind, LayoutError};
+use crate::latest::Latest;
+use crate::sync::Ordering;
+use crate::text;
+use base::MonoNs;
+
+/// More variables than this in one segment are refused.
+pub const VARIABLES_MAX: usize = 4096;
+/// Bytes of a variable's name.
+pub const NAME_BYTES: usize = 64;
+/// Bytes of a unit.
+pub const UNIT_BYTES: usize = 16;
+
+const COUNT: usize = 4;
+const ENTRY: usize = 24;
+const NAME: usize = 0;
+const UNIT: usize = 8;
+const TYPE: usize = 10;
+const SAFE: usize = 11;
+const HAS_SAFE: usize = 12;
+const STANDS: usize = 13;
+const VALUE: usize = 16;
+
+/// The value of a variable.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// A floating-point number.
+    Float(f64),
+    /// A whole number.
+    Int(i64),
+    /// Yes or no.
+    Bool(bool),
+}
+
+impl Number {
+    fn word(self) -> (u64, u64) {
+        match self {
+            Self::Float(value) => (1, value.to_bits()),
+            Self::Int(value) => (2, value as u64),
+            Self::Bool(value) => (3, value.into()),
+        }
+    }
+
+    fn of(kind: u64, bits: u64) -> Option<Self> {
+        match kind {
+            1 => Some(Self::Float(f64::from_bits(bits))),
+            2 => Some(Self::Int(bits as i64)),
+            3 => Some(Self::Bool(bits != 0)),
+            _ => None,
+        }
+    }
+}
+
+/// What is said of a variable once, when it is exported.
+#[derive(Clone, Copy, Debug)]
+pub struct VariableSpec<'a> {
+    /// Its name; at most [`NAME_BYTES`].
+    pub name: &'a str,
+    /// Its unit; at most [`UNIT_BYTES`].
+    pub unit: &'a str,
+    /// Type and first value; pulse 0 says that the loop has not written yet.
+    pub first: Number,
+    /// What readers see instead while its activity is in trouble.
+    pub safe: Option<Number>,
+}
+
+/// A variable as readers see it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// The value; the safe one if that stands.
+    pub value: Number,
+    /// Number of the pulse in which it was made.
+    pub pulse: u64,
+    /// When it was written.
+    pub at: MonoNs,
+    /// How often it was written.
+    pub writes: u64,
+    /// Whether the safe value stands for it.
+    pub safe: bool,
+}
+
+/// The segment in shared words.
+///
+/// Real-time: [`set`](Self::set) stores six words; no operation blocks, allocates or makes a system call.
+#[derive(Clone, Copy)]
+pub struct Variables<'a> {
+    words: &'a Words,
+    slots: usize,
+}
+
+impl<'a> Variables<'a> {
+    /// Words that a segment of `count` variables needs.
+    #[must_use]
+    pub const fn words_for(count: usize) -> usize {
+        HEADER + count * ENTRY
+    }
+
+    /// Makes an empty segment with as many slots as fit into `words`.
+    ///
+    /// # Errors
+    /// `Short` if not even one fits.
+    pub fn format(words: &'a Words) -> Result<Self, LayoutError> {
+        let slots = (words.len().saturating_sub(HEADER) / ENTRY).min(VARIABLES_MAX);
+        if slots == 0 {
+            return Err(LayoutError::Short { found: words.len(), expected: Self::words_for(1) });
+        }
+        words[COUNT].store(0, Ordering::Relaxed);
+        header::write(words, Kind::Variables, slots as u32, ENTRY as u32);
+        Ok(Self { words, slots })
+    }
+
+    /// Finds the segment that somebody made in `words`.
+    ///
+    /// # Errors
+    /// What differs from a segment.
+    pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
+        let found = header::check(words, Kind::Variables)?;
+        let slots = found.0 as usize;
+        if found.1 as usize != ENTRY || slots == 0 || slots > VARIABLES_MAX {
+            return Err(LayoutError::Shape { found, expected: "at most 4096 variables of 24 words" });
+        }
+        if words.len() < Self::words_for(slots) {
+            return Err(LayoutError::Short { found: words.len(), expected: Self::words_for(slots) });
+        }
+        Ok(Self { words, slots })
+    }
+
+    /// Adds a variable and returns its index; `None` if the segment is full, or name or unit too long or taken.
+    /// For the exporting process, from one thread.
+    pub fn add(&self, spec: &VariableSpec<'_>) -> Option<usize> {
+        let index = self.len();
+        let fits = (1..=NAME_BYTES).contains(&spec.name.len()) && spec.unit.len() <= UNIT_BYTES;
+        if index >= self.slots || !fits || self.find(spec.name).is_some() {
+            return None;
+        }
+        let entry = self.entry(index)?;
+        let (kind, bits) = spec.first.word();
+        text::write(&entry[NAME..UNIT], spec.name);
+        text::write(&entry[UNIT..TYPE], spec.unit);
+        entry[TYPE].store(kind, Ordering::Relaxed);
+        // A safe value is kept in the variable's own type.
+        let safe = spec.safe.map(Number::word).filter(|(safe, _)| *safe == kind);
+        entry[SAFE].store(safe.map_or(0, |(_, bits)| bits), Ordering::Relaxed);
+        entry[HAS_SAFE].store(safe.is_some().into(), Ordering::Relaxed);
+        entry[STANDS].store(0, Ordering::Relaxed);
+        entry[VALUE].store(0, Ordering::Relaxed);
+        Self::cell(entry).set_replace([bits, 0, 0]);
+        self.words[COUNT].store(index as u64 + 1, Ordering::Release);
+        Some(index)
+    }
+
+    /// How many variables there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        (self.words[COUNT].load(Ordering::Acquire) as usize).min(self.slots)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The index of a variable.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        (0..self.len()).find(|&index| self.name(index).is_some_and(|known| known.as_str() == name))
+    }
+
+    /// The name of a variable.
+    #[must_use]
+    pub fn name(&self, index: usize) -> Option<text::Text<NAME_BYTES>> {
+        Some(text::Text::read(&self.known(index)?[NAME..UNIT]))
+    }
+
+    /// The unit of a variable.
+    #[must_use]
+    pub fn unit(&self, index: usize) -> Option<text::Text<UNIT_BYTES>> {
+        Some(text::Text::read(&self.known(index)?[UNIT..TYPE]))
+    }
+
+    /// Writes a variable, in its own type; a value of another type is refused. For the loop that owns it.
+    ///
+    /// Real-time: six stores.
+    pub fn set(&self, index: usize, value: Number, pulse: u64, now: MonoNs) -> bool {
+        let Some(entry) = self.entry(index) else { return false };
+        let (kind, bits) = value.word();
+        if entry[TYPE].load(Ordering::Relaxed) != kind {
+            return false;
+        }
+        Self::cell(entry).set_replace([bits, pulse, now.0]);
+        true
+    }
+
+    /// Reads a variable; `None` if there is none, or its writer died in the middle of a write.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Reading> {
+        let entry = self.known(index)?;
+        let (writes, [bits, pulse, at]) = Self::cell(entry).get()?;
+        let safe = entry[STANDS].load(Ordering::Acquire) != 0 && entry[HAS_SAFE].load(Ordering::Relaxed) != 0;
+        let bits = if safe { entry[SAFE].load(Ordering::Relaxed) } else { bits };
+        let value = Number::of(entry[TYPE].load(Ordering::Relaxed), bits)?;
+        Some(Reading { value, pulse, at: MonoNs(at), writes: writes - 1, safe })
+    }
+
+    /// Lets all safe values stand, or no longer. For a frame's dispatcher.
+    pub fn stand_safe(&self, safe: bool) {
+        for entry in (0..self.len()).filter_map(|index| self.entry(index)) {
+            entry[STANDS].store(safe.into(), Ordering::Release);
+        }
+    }
+
+    fn known(&self, index: usize) -> Option<&'a Words> {
+        self.entry(index).filter(|_| index < self.len())
+    }
+
+    fn entry(&self, index: usize) -> Option<&'a Words> {
+        let first = HEADER + index.checked_mul(ENTRY)?;
+        self.words.get(first..first + ENTRY).filter(|_| index < self.slots)
+    }
+
+    fn cell(entry: &Words) -> Latest<'_, 3> {
+        Latest::bare(&entry[VALUE..])
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::AtomicU64;
+    use std::vec::Vec;
+
+    fn words(count: usize) -> Vec<AtomicU64> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    const VOLTAGE: VariableSpec<'_> =
+        VariableSpec { name: "cavity:voltage", unit: "MV", first: Number::Float(0.0), safe: Some(Number::Float(-1.0)) };
+
+    #[test]
+    fn a_variable_is_read_as_it_was_written_with_its_pulse() {
+        let words = words(Variables::words_for(2));
+        let mine = Variables::format(&words).unwrap();
+        let index = mine.add(&VOLTAGE).unwrap();
+        let theirs = Variables::attach(&words).unwrap();
+        assert_eq!(theirs.get(index).unwrap().writes, 0, "not written yet");
+        assert!(mine.set(index, Number::Float(1.5), 42, MonoNs(7)));
+        let expected = Reading { value: Number::Float(1.5), pulse: 42, at: MonoNs(7), writes: 1, safe: false };
+        assert_eq!(theirs.get(theirs.find("cavity:voltage").unwrap()), Some(expected));
+        assert_eq!((theirs.unit(0).unwrap().as_str(), theirs.find("cavity")), ("MV", None));
+    }
+
+    #[test]
+    fn a_safe_value_stands_until_it_is_taken_back_and_only_where_there_is_one() {
+        let words = words(Variables::words_for(2));
+        let segment = Variables::format(&words).unwrap();
+        let (with, without) =
+            (segment.add(&VOLTAGE).unwrap(), segment.add(&VariableSpec { name: "n", safe: None, ..VOLTAGE }));
+        segment.set(with, Number::Float(9.0), 1, MonoNs(1));
+        segment.stand_safe(true);
+        assert_eq!(segment.get(with).map(|read| (read.value, read.safe)), Some((Number::Float(-1.0), true)));
+        assert!(!segment.get(without.unwrap()).unwrap().safe);
+        segment.stand_safe(false);
+        assert_eq!(segment.get(with).unwrap().value, Number::Float(9.0));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let words = words(Variables::words_for(2));
+        assert!(matches!(Variables::format(&words[..HEADER + 3]), Err(LayoutError::Short { .. })));
+        let segment = Variables::format(&words).unwrap();
+        assert!(segment.add(&VOLTAGE).is_some() && segment.add(&VOLTAGE).is_none(), "a name twice");
+        assert!(segment.add(&VariableSpec { name: &"x".repeat(65), ..VOLTAGE }).is_none(), "a long name");
+        assert!(segment.add(&VariableSpec { name: "b", ..VOLTAGE }).is_some());
+        assert!(segment.add(&VariableSpec { name: "c", ..VOLTAGE }).is_none(), "no room");
+        assert!(!segment.set(0, Number::Int(1), 0, MonoNs(0)), "another type");
+        assert_eq!((segment.get(2), segment.get(usize::MAX)), (None, None));
+        words[COUNT].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!((segment.len(), segment.get(7)), (2, None), "a damaged count reaches no further than the memory");
+    }
+}
