@@ -9,6 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("ca", &[]),
     ("db", &[]),
+    ("frame", &[]),
     ("host", &[]),
     ("sys", &["host"]),
     ("keep", &["host", "sys", "ring"]),
@@ -21,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] = &["base", "ca", "db", "host", "ring"];
+const PURE: &[&str] = &["base", "ca", "db", "frame", "host", "ring"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

@@ -1,0 +1,415 @@
+//! Whether a frame can work: the admission check, and the tables made from what passed it.
+
+use crate::spec::{Discipline, Recovery, Spec, TimeBase};
+use alloc::borrow::ToOwned as _;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec;
+use alloc::vec::Vec;
+use base::DurNs;
+use core::fmt;
+
+/// A frame with more minors is refused.
+pub const MINORS_MAX: usize = 1000;
+/// A frame with more activities is refused.
+pub const ACTIVITIES_MAX: usize = 1024;
+/// The shortest minor.
+const MINOR_MIN: DurNs = DurNs::from_us(50);
+/// The longest minor.
+const MINOR_MAX: DurNs = DurNs::from_secs(3600);
+/// Modes of one frame.
+const MODES_MAX: usize = 64;
+
+/// Why a frame cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The activity that it is about, if it is about one.
+    pub activity: Option<String>,
+    /// What is wrong, with the arithmetic.
+    pub what: String,
+    /// What would be right.
+    pub expected: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; expected {}", self.what, self.expected)
+    }
+}
+
+/// One place in a minor's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Index of the activity.
+    pub activity: u16,
+    /// How it must behave here.
+    pub discipline: Discipline,
+}
+
+/// A frame that was admitted, as flat tables.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(crate) timer: bool,
+    pub(crate) lengths: Vec<DurNs>,
+    /// Where each minor's entries begin; one more than there are minors.
+    pub(crate) first: Vec<u32>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) recovery: Vec<Recovery>,
+    pub(crate) tolerate: Vec<u32>,
+    /// For each mode, which activities run in it.
+    pub(crate) modes: Vec<Vec<bool>>,
+}
+
+impl Plan {
+    /// Checks a frame and makes its tables. Every refusal at once.
+    ///
+    /// # Errors
+    /// Why it cannot be run.
+    pub fn admit(spec: &Spec) -> Result<Self, Vec<Refusal>> {
+        let mut refused = Vec::new();
+        shape(spec, &mut refused);
+        if !refused.is_empty() {
+            return Err(refused);
+        }
+        let plan = Self::tables(spec);
+        activities(spec, &mut refused);
+        for (index, mode) in plan.modes.iter().enumerate() {
+            let name = spec.modes.get(index).map(|mode| mode.name.as_str());
+            plan.time(spec, mode, name, &mut refused);
+        }
+        if refused.is_empty() { Ok(plan) } else { Err(refused) }
+    }
+
+    /// Number of minors.
+    #[must_use]
+    pub fn minors(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Number of activities.
+    #[must_use]
+    pub fn activities(&self) -> usize {
+        self.recovery.len()
+    }
+
+    /// The most entries that one minor has.
+    #[must_use]
+    pub fn queue_max(&self) -> usize {
+        (0..self.minors()).map(|minor| self.queue(minor).len()).max().unwrap_or(0)
+    }
+
+    /// The length of a minor.
+    #[must_use]
+    pub fn length(&self, minor: usize) -> DurNs {
+        self.lengths[minor]
+    }
+
+    /// The entries of a minor, in order, background ones last; those of all modes.
+    #[must_use]
+    pub fn queue(&self, minor: usize) -> &[Entry] {
+        &self.entries[self.first[minor] as usize..self.first[minor + 1] as usize]
+    }
+
+    /// Whether an activity runs in a mode.
+    #[must_use]
+    pub fn runs_in(&self, mode: usize, activity: u16) -> bool {
+        self.modes.get(mode).is_some_and(|mode| mode[usize::from(activity)])
+    }
+
+    fn tables(spec: &Spec) -> Self {
+        let mut queues: Vec<Vec<Entry>> = vec![Vec::new(); spec.minors.len()];
+        for background in [false, true] {
+            for (activity, of) in spec.activities.iter().enumerate() {
+                for (minor, discipline) in of.queue.iter().filter(|(_, found)| found.background == background) {
+                    let entry = Entry { activity: activity as u16, discipline: *discipline };
+                    queues[usize::from(*minor)].push(entry);
+                }
+            }
+        }
+        let mut first = vec![0];
+        let mut entries = Vec::new();
+        for queue in queues {
+            entries.extend(queue);
+            first.push(entries.len() as u32);
+        }
+        let all = vec![true; spec.activities.len()];
+        let within = |mode: &crate::Mode| {
+            let names: BTreeSet<&str> = mode.activities.iter().map(String::as_str).collect();
+            spec.activities.iter().map(|activity| names.contains(activity.name.as_str())).collect()
+        };
+        let tolerate = |recovery: Recovery| u32::from(recovery.gives_time());
+        Self {
+            timer: spec.base == TimeBase::Timer,
+            lengths: spec.minors.clone(),
+            first,
+            entries,
+            recovery: spec.activities.iter().map(|activity| activity.recovery).collect(),
+            tolerate: spec.activities.iter().map(|a| a.tolerate.unwrap_or_else(|| tolerate(a.recovery))).collect(),
+            modes: if spec.modes.is_empty() { vec![all] } else { spec.modes.iter().map(within).collect() },
+        }
+    }
+
+    /// The arithmetic: what must be done within each minor, and within the major frame.
+    fn time(&self, spec: &Spec, mode: &[bool], name: Option<&str>, refused: &mut Vec<Refusal>) {
+        let mut whole = Sum::default();
+        // Having yielded once is enough for a block of continuable minors.
+        let mut carried = vec![false; mode.len()];
+        let within = name.map_or(String::new(), |name| format!(" in mode {name:?}"));
+        for minor in 0..self.minors() {
+            let mut sum = Sum::default();
+            for entry in self.queue(minor) {
+                let (index, discipline) = (usize::from(entry.activity), entry.discipline);
+                if !mode[index] || discipline.background {
+                    continue;
+                }
+                let activity = &spec.activities[index];
+                let budget = activity.budget.unwrap_or(DurNs::ZERO);
+                if !discipline.overrunnable && !discipline.continuable {
+                    sum.add(&activity.name, budget);
+                }
+                if !carried[index] {
+                    whole.add(&activity.name, budget);
+                }
+                carried[index] = discipline.continuable;
+            }
+            let room = DurNs(self.lengths[minor].0 - spec.reserve.0);
+            if sum.total > room {
+                let what = format!(
+                    "frame {:?}: minor {minor}{within} is over-committed: {} = {}, but it has {}",
+                    spec.name,
+                    sum.terms(),
+                    sum.total,
+                    room_of(self.lengths[minor], spec.reserve),
+                );
+                refused.push(Refusal { activity: None, what, expected: "budgets that fit into it".to_owned() });
+            }
+        }
+        let major = spec.major();
+        let reserve = DurNs(spec.reserve.0.saturating_mul(self.minors() as i64));
+        if whole.total.0 > major.0 - reserve.0 {
+            let what = format!(
+                "frame {:?}: the major frame{within} is over-committed: {} = {}, but it has {}",
+                spec.name,
+                whole.terms(),
+                whole.total,
+                room_of(major, reserve),
+            );
+            refused.push(Refusal { activity: None, what, expected: "budgets that fit into it".to_owned() });
+        }
+    }
+}
+
+/// A sum that remembers its terms.
+#[derive(Default)]
+struct Sum<'a> {
+    total: DurNs,
+    terms: BTreeMap<&'a str, (usize, u32, DurNs)>,
+}
+
+impl<'a> Sum<'a> {
+    fn add(&mut self, name: &'a str, budget: DurNs) {
+        self.total = DurNs(self.total.0.saturating_add(budget.0));
+        let order = self.terms.len();
+        self.terms.entry(name).or_insert((order, 0, budget)).1 += 1;
+    }
+
+    /// The largest terms, in order of size.
+    fn terms(&self) -> String {
+        const SHOWN: usize = 8;
+        let mut terms: Vec<_> = self.terms.iter().collect();
+        terms.sort_by_key(|(_, (order, times, budget))| (-budget.0.saturating_mul(i64::from(*times)), *order));
+        let show = |(name, (_, times, budget)): &(&&str, &(usize, u32, DurNs))| match times {
+            1 => format!("{name} {budget}"),
+            times => format!("{times} x {name} {budget}"),
+        };
+        let mut shown: Vec<String> = terms.iter().take(SHOWN).map(show).collect();
+        if terms.len() > SHOWN {
+            shown.push(format!("{} more", terms.len() - SHOWN));
+        }
+        shown.join(" + ")
+    }
+}
+
+fn room_of(length: DurNs, reserve: DurNs) -> String {
+    match reserve {
+        DurNs::ZERO => length.to_string(),
+        reserve => format!("{length} - {reserve} reserve = {}", DurNs(length.0 - reserve.0)),
+    }
+}
+
+/// What must hold before tables can be made.
+fn shape(spec: &Spec, refused: &mut Vec<Refusal>) {
+    let mut refuse = |activity: Option<&str>, what: String, expected: String| {
+        refused.push(Refusal { activity: activity.map(String::from), what, expected });
+    };
+    let frame = format!("frame {:?}", spec.name);
+    if spec.minors.is_empty() || spec.minors.len() > MINORS_MAX {
+        let what = format!("{frame} has {} minors", spec.minors.len());
+        return refuse(None, what, format!("1 to {MINORS_MAX}"));
+    }
+    for (minor, length) in spec.minors.iter().enumerate() {
+        if *length < MINOR_MIN || *length > MINOR_MAX {
+            refuse(None, format!("{frame}: minor {minor} lasts {length}"), format!("{MINOR_MIN} to {MINOR_MAX}"));
+        }
+        if spec.reserve < DurNs::ZERO || spec.reserve >= *length {
+            let what = format!("{frame}: a reserve of {} leaves nothing of minor {minor} ({length})", spec.reserve);
+            refuse(None, what, format!("less than {length}"));
+        }
+    }
+    if spec.activities.is_empty() || spec.activities.len() > ACTIVITIES_MAX {
+        let what = format!("{frame} has {} activities", spec.activities.len());
+        refuse(None, what, format!("1 to {ACTIVITIES_MAX}"));
+    }
+    let mut names = BTreeSet::new();
+    for activity in &spec.activities {
+        let name = activity.name.as_str();
+        if !names.insert(name) {
+            refuse(Some(name), format!("{frame} has two activities {name:?}"), "a name of its own".to_owned());
+        }
+        let mut seen = BTreeSet::new();
+        for (minor, _) in &activity.queue {
+            if usize::from(*minor) >= spec.minors.len() {
+                let what = format!("{frame}: activity {name:?} is queued in minor {minor}");
+                refuse(Some(name), what, format!("minors from 0 to {}", spec.minors.len() - 1));
+            } else if !seen.insert(*minor) {
+                let what = format!("{frame}: activity {name:?} is queued in minor {minor} twice");
+                refuse(Some(name), what, "once in a minor".to_owned());
+            }
+        }
+    }
+    if spec.modes.len() > MODES_MAX {
+        refuse(None, format!("{frame} has {} modes", spec.modes.len()), format!("at most {MODES_MAX}"));
+    }
+    let mut modes = BTreeSet::new();
+    for mode in &spec.modes {
+        if !modes.insert(mode.name.as_str()) {
+            refuse(None, format!("{frame} has two modes {:?}", mode.name), "a name of its own".to_owned());
+        }
+        for unknown in mode.activities.iter().filter(|name| !names.contains(name.as_str())) {
+            let known = names.iter().copied().collect::<Vec<_>>().join(", ");
+            refuse(None, format!("{frame}: mode {:?} names no activity {unknown:?}", mode.name), known);
+        }
+    }
+}
+
+/// What each activity may say.
+fn activities(spec: &Spec, refused: &mut Vec<Refusal>) {
+    let shortest = spec.minors.iter().copied().min().unwrap_or(DurNs::ZERO);
+    for activity in &spec.activities {
+        let name = activity.name.as_str();
+        let mut refuse = |what: String, expected: &str| {
+            let what = format!("frame {:?}: activity {name:?} {what}", spec.name);
+            refused.push(Refusal { activity: Some(name.to_owned()), what, expected: expected.to_owned() });
+        };
+        if activity.queue.is_empty() {
+            refuse("is in no minor".to_owned(), "at least one");
+        }
+        if !activity.queue.is_empty() && activity.queue.iter().all(|(_, discipline)| discipline.continuable) {
+            refuse(
+                "is continuable in each of its minors: it would run once, ever".to_owned(),
+                "one where its block ends",
+            );
+        }
+        let background = activity.queue.iter().filter(|(_, discipline)| discipline.background).count();
+        if background > 0 && background < activity.queue.len() {
+            refuse("is in the background in some minors only".to_owned(), "one discipline of the two for all");
+        }
+        match activity.budget {
+            None if background < activity.queue.len().max(1) => {
+                refuse("has no budget".to_owned(), "one such as \"100us\"")
+            }
+            Some(budget) if budget <= DurNs::ZERO => refuse(format!("has a budget of {budget}"), "more than 0"),
+            _ => {}
+        }
+        let external = spec.base != TimeBase::Timer;
+        match activity.recovery {
+            Recovery::Stretch(_) | Recovery::Steal(_) if external => {
+                let what = format!("recovers by {}, but the time base is {}", activity.recovery, spec.base);
+                refuse(what, "another recovery: only a timer can be moved");
+            }
+            Recovery::Steal(by) if by >= shortest => {
+                refuse(format!("steals {by}, but the shortest minor has {shortest}"), "less than that");
+            }
+            recovery if background > 0 && recovery != Recovery::None => {
+                refuse(format!("recovers by {recovery}"), "none: a background activity owes nothing");
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Activity, Mode};
+
+    fn us(us: i64) -> DurNs {
+        DurNs::from_us(us)
+    }
+
+    fn refusals(spec: &Spec) -> Vec<String> {
+        Plan::admit(spec).unwrap_err().iter().map(|refusal| refusal.to_string()).collect()
+    }
+
+    #[test]
+    fn an_over_committed_minor_is_refused_with_its_sum() {
+        let activities = vec![
+            Activity::new("filter", Some(us(400)), 0..2),
+            Activity::new("control", Some(us(500)), 0..1),
+            Activity::new("log", Some(us(200)), 0..1),
+        ];
+        let mut spec = Spec::new("fast", vec![us(1000); 2], activities);
+        spec.reserve = us(50);
+        assert_eq!(
+            refusals(&spec),
+            ["frame \"fast\": minor 0 is over-committed: control 500us + filter 400us + log 200us = 1.1ms, \
+              but it has 1ms - 50us reserve = 950us; expected budgets that fit into it"]
+        );
+        spec.modes = vec![Mode { name: "quick".into(), activities: vec!["filter".into(), "control".into()] }];
+        assert!(Plan::admit(&spec).is_ok(), "in its only mode it fits");
+    }
+
+    #[test]
+    fn a_block_of_continuable_minors_needs_its_budget_once() {
+        let anyhow = Discipline { underrunnable: true, overrunnable: true, continuable: true, background: false };
+        let block = |budget| Activity {
+            queue: vec![(0, anyhow), (1, anyhow), (2, anyhow), (3, Discipline::REAL_TIME)],
+            ..Activity::new("block", Some(budget), 0..0)
+        };
+        let spec = |budget| Spec::new("slow", vec![us(100); 4], vec![block(budget)]);
+        assert!(Plan::admit(&spec(us(90))).is_ok());
+        // In its last minor it must be able to do all of it, should it not have begun before.
+        assert_eq!(refusals(&spec(us(101))).len(), 1);
+    }
+
+    #[test]
+    fn an_overrunnable_activity_may_take_longer_than_a_minor_but_not_than_the_major_frame() {
+        let long = |budget| Activity {
+            queue: vec![(0, Discipline { overrunnable: true, ..Discipline::REAL_TIME })],
+            ..Activity::new("long", Some(budget), 0..0)
+        };
+        assert!(Plan::admit(&Spec::new("slow", vec![us(100); 4], vec![long(us(350))])).is_ok());
+        let why = refusals(&Spec::new("slow", vec![us(100); 4], vec![long(us(450))]));
+        assert!(why[0].contains("the major frame is over-committed: long 450us = 450us, but it has 400us"), "{why:?}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_all_at_once() {
+        let mut odd = Activity::new("odd", None, 0..2);
+        odd.queue[1].1 = Discipline::BACKGROUND;
+        odd.recovery = Recovery::Steal(us(100));
+        let mut spec = Spec::new("f", vec![us(100); 2], vec![odd, Activity::new("idle", Some(us(1)), 0..0)]);
+        assert_eq!(refusals(&spec).len(), 4, "{:?}", refusals(&spec));
+        spec.base = TimeBase::Software;
+        assert!(refusals(&spec).iter().any(|why| why.contains("only a timer can be moved")));
+        let empty = Spec::new("f", vec![us(10)], vec![]);
+        assert_eq!(refusals(&empty).len(), 2);
+        let twice = Spec::new(
+            "f",
+            vec![us(100)],
+            vec![Activity::new("a", Some(us(1)), 0..2), Activity::new("a", Some(us(1)), 0..1)],
+        );
+        assert_eq!(refusals(&twice).len(), 2);
+    }
+}

@@ -1,0 +1,35 @@
+//! Frames: which activity runs in which minor frame, whether that can work, and what happens when it does not.
+//!
+//! The model is that of SGI's REACT frame scheduler: a *major frame* is a sequence of *minor frames*, each with an
+//! ordered queue of *activities*, each of which runs once and yields. What REACT did not have is here too: budgets
+//! with an admission check, recovery per activity, modes, minors that are counted as lost instead of being run late.
+//!
+//! A [`Spec`] is what the user says; [`Plan::admit`] refuses what cannot work, with the arithmetic; a [`Machine`]
+//! decides at each minor border. Time is an argument. Must never know a clock, a file, a thread or shared memory.
+//!
+//! ```
+//! use base::{DurNs, MonoNs};
+//! use frame::{Activity, Machine, Plan, Seen, Spec};
+//! let control = Activity::new("control", Some(DurNs::from_us(300)), 0..2);
+//! let spec = Spec::new("fast", vec![DurNs::from_ms(1); 2], vec![control]);
+//! let mut machine = Machine::new(Plan::admit(&spec).unwrap(), 0, MonoNs(0));
+//! let seen = |_activity| Seen { present: true, ran: true, yielded: true };
+//! let border = machine.border(MonoNs(1_000_000), 1, seen, |judgement| panic!("{judgement:?}"));
+//! assert_eq!((border.pulse, border.minor, border.lost), (1, 1, 0));
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod admit;
+mod draw;
+mod machine;
+mod spec;
+
+pub use admit::{ACTIVITIES_MAX, Entry, MINORS_MAX, Plan, Refusal};
+pub use draw::draw;
+pub use machine::{Action, Border, Extension, Fault, Judgement, Machine, Seen, Totals};
+pub use spec::{Activity, Discipline, Mode, Recovery, Spec, TimeBase, minors_of};

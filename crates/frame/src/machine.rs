@@ -1,0 +1,413 @@
+//! The state machine: what each minor border means.
+
+use crate::admit::{Entry, Plan};
+use crate::spec::Recovery;
+use alloc::vec;
+use alloc::vec::Vec;
+use base::{DurNs, MonoNs};
+
+/// How an activity did in the minor that ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// A living thread stands behind it.
+    pub present: bool,
+    /// It was dispatched in this minor, and began or went on.
+    pub ran: bool,
+    /// It has yielded since.
+    pub yielded: bool,
+}
+
+/// What an activity did wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It did not yield.
+    Overrun,
+    /// It did not begin.
+    Underrun,
+    /// Nobody has joined under its name, or who had is gone.
+    Absent,
+}
+
+/// What is done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is counted.
+    Counted,
+    /// The minor goes on, for its sake or another's.
+    MoreTime,
+    /// It is left out of the next minor in which it is queued.
+    Skip,
+    /// Its safe values stand.
+    SafeValue,
+    /// It runs in the background from now on.
+    Demote,
+    /// Its process is to be killed.
+    Restart,
+}
+
+/// One activity's fault at a border.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// The activity.
+    pub activity: u16,
+    /// The minor that ends.
+    pub minor: u16,
+    /// What it did wrong.
+    pub fault: Fault,
+    /// How often in succession, this time included.
+    pub consecutive: u32,
+    /// What is done about it.
+    pub action: Action,
+}
+
+/// Why a minor goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extension {
+    /// For its own length once more.
+    Inject,
+    /// For a while; everything after it is later.
+    Stretch,
+    /// For a while; the next one is shorter.
+    Steal,
+}
+
+/// What begins at a border.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Border {
+    /// Number of the pulse that begins.
+    pub pulse: u64,
+    /// The minor that begins, or goes on.
+    pub minor: u16,
+    /// Set if the minor that was running goes on.
+    pub extended: Option<Extension>,
+    /// Minors that passed before anybody could run them.
+    pub lost: u64,
+    /// When this minor was due to begin.
+    pub due: MonoNs,
+    /// When it is to end.
+    pub end: MonoNs,
+    /// Whether a major frame begins.
+    pub major: bool,
+    /// The mode.
+    pub mode: u16,
+}
+
+/// Counters of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Minors that were run.
+    pub minors: u64,
+    /// Minors that were lost.
+    pub lost: u64,
+    /// Overruns.
+    pub overruns: u64,
+    /// Underruns.
+    pub underruns: u64,
+    /// Minors in which somebody was absent, once for each.
+    pub absences: u64,
+    /// Times that a minor was given more time.
+    pub extensions: u64,
+    /// Changes of mode.
+    pub modes: u64,
+    /// Turns that were left out by `skip`.
+    pub skipped: u64,
+}
+
+/// What is remembered of an activity from border to border.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// From a continuable minor.
+    carried_ran: bool,
+    carried_yielded: bool,
+    consecutive: u32,
+    skip: bool,
+    demoted: bool,
+    safe: bool,
+    /// It is not judged in this minor: left out, or not queued.
+    excused: bool,
+}
+
+/// A running frame. Nothing here allocates after [`new`](Self::new); a border costs one pass over the queue.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    plan: Plan,
+    states: Vec<State>,
+    minor: usize,
+    pulse: u64,
+    /// When the minor was due to begin.
+    due: MonoNs,
+    /// When it would end if nothing had been stolen for it.
+    planned: MonoNs,
+    /// When it ends.
+    end: MonoNs,
+    mode: usize,
+    wanted: usize,
+    totals: Totals,
+}
+
+impl Machine {
+    /// The first minor, with pulse number `pulse`, begins at `start`.
+    #[must_use]
+    pub fn new(plan: Plan, pulse: u64, start: MonoNs) -> Self {
+        let planned = start + plan.lengths[0];
+        let states = vec![State::default(); plan.activities()];
+        let totals = Totals { minors: 1, ..Totals::default() };
+        Self { plan, states, minor: 0, pulse, due: start, planned, end: planned, mode: 0, wanted: 0, totals }
+    }
+
+    /// The border at which the running minor ends. `ticks` is how often the time base has said so since the last
+    /// border: 1 for a timer, whose losses are found from `now`.
+    ///
+    /// `seen` tells how an activity did; `told` hears of each fault. If the border [extends](Border::extended) the
+    /// minor, whoever has not yielded goes on and nobody begins anew.
+    pub fn border(
+        &mut self,
+        now: MonoNs,
+        ticks: u64,
+        seen: impl Fn(u16) -> Seen,
+        mut told: impl FnMut(Judgement),
+    ) -> Border {
+        let extension = self.judge(&seen, &mut told);
+        if let Some((extension, by)) = extension {
+            return self.extend(now, ticks, extension, by);
+        }
+        self.carry(&seen);
+        let lost = self.advance(now, ticks);
+        let major = self.minor == 0;
+        if major && self.wanted != self.mode {
+            self.mode = self.wanted;
+            self.totals.modes += 1;
+        }
+        self.excuse();
+        self.totals.minors += 1;
+        self.totals.lost += lost;
+        self.shown(None, lost)
+    }
+
+    /// The border with which the frame has begun.
+    #[must_use]
+    pub fn first(&mut self) -> Border {
+        self.excuse();
+        self.shown(None, 0)
+    }
+
+    /// The activities of the minor that has begun, in the order in which they run. Whether somebody stands behind
+    /// them is for the caller to know.
+    pub fn queue(&self) -> impl Iterator<Item = Entry> + '_ {
+        let entries = self.plan.queue(self.minor).iter().copied();
+        let runs = move |entry: &Entry| self.plan.runs_in(self.mode, entry.activity);
+        let state = |entry: &Entry| self.states[usize::from(entry.activity)];
+        let regular = entries.clone().filter(move |entry| {
+            let state = state(entry);
+            runs(entry) && !entry.discipline.background && !state.demoted && !state.excused && !state.carried_yielded
+        });
+        let behind = entries.filter(move |entry| runs(entry) && (entry.discipline.background || state(entry).demoted));
+        regular.chain(behind.map(|entry| Entry { discipline: crate::Discipline::BACKGROUND, ..entry }))
+    }
+
+    /// Asks for a mode; it is entered at the next border of a major frame. `false` if there is no such mode.
+    pub fn want_mode(&mut self, mode: usize) -> bool {
+        let known = mode < self.plan.modes.len();
+        if known {
+            self.wanted = mode;
+        }
+        known
+    }
+
+    /// A new thread stands behind an activity: what was held against the old one is forgotten.
+    pub fn joined(&mut self, activity: u16) {
+        if let Some(state) = self.states.get_mut(usize::from(activity)) {
+            *state = State { excused: state.excused, ..State::default() };
+        }
+    }
+
+    /// Whether the safe values of an activity stand.
+    #[must_use]
+    pub fn is_safe(&self, activity: u16) -> bool {
+        self.states.get(usize::from(activity)).is_some_and(|state| state.safe)
+    }
+
+    /// Whether an activity was demoted.
+    #[must_use]
+    pub fn is_demoted(&self, activity: u16) -> bool {
+        self.states.get(usize::from(activity)).is_some_and(|state| state.demoted)
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Judges everybody who was queued; the extension that somebody's recovery asks for.
+    fn judge(&mut self, seen: &impl Fn(u16) -> Seen, told: &mut impl FnMut(Judgement)) -> Option<(Extension, DurNs)> {
+        let mut extension = None;
+        let length = self.plan.lengths[self.minor];
+        let range = self.plan.first[self.minor] as usize..self.plan.first[self.minor + 1] as usize;
+        for at in range {
+            let Entry { activity, discipline } = self.plan.entries[at];
+            let index = usize::from(activity);
+            let state = &mut self.states[index];
+            if discipline.background || state.demoted || state.excused || !self.plan.modes[self.mode][index] {
+                continue;
+            }
+            let Seen { present, ran, yielded } = seen(activity);
+            let (ran, yielded) = (ran || state.carried_ran, yielded || state.carried_yielded);
+            let fault = match (present, ran, yielded) {
+                (false, ..) => Fault::Absent,
+                (true, false, false) if !discipline.underrunnable => Fault::Underrun,
+                (true, true, false) if !discipline.overrunnable => Fault::Overrun,
+                _ => {
+                    if yielded {
+                        (state.consecutive, state.safe) = (0, false);
+                    }
+                    continue;
+                }
+            };
+            match fault {
+                Fault::Overrun => self.totals.overruns += 1,
+                Fault::Underrun => self.totals.underruns += 1,
+                Fault::Absent => self.totals.absences += 1,
+            }
+            state.consecutive = state.consecutive.saturating_add(1);
+            let (recovery, tolerated) = (self.plan.recovery[index], state.consecutive <= self.plan.tolerate[index]);
+            let action = match (recovery, tolerated) {
+                (Recovery::Inject | Recovery::Stretch(_) | Recovery::Steal(_), true) if fault != Fault::Absent => {
+                    // The first in the queue decides how much.
+                    extension.get_or_insert(match recovery {
+                        Recovery::Stretch(by) => (Extension::Stretch, by),
+                        Recovery::Steal(by) => (Extension::Steal, by),
+                        _ => (Extension::Inject, length),
+                    });
+                    Action::MoreTime
+                }
+                (Recovery::Skip, false) if fault != Fault::Absent => {
+                    state.skip = true;
+                    Action::Skip
+                }
+                (Recovery::SafeValue, false) => {
+                    state.safe = true;
+                    Action::SafeValue
+                }
+                (Recovery::Demote, false) if fault != Fault::Absent => {
+                    state.demoted = true;
+                    Action::Demote
+                }
+                (Recovery::Restart, false) if fault != Fault::Absent => Action::Restart,
+                _ => Action::Counted,
+            };
+            told(Judgement { activity, minor: self.minor as u16, fault, consecutive: state.consecutive, action });
+        }
+        extension
+    }
+
+    fn extend(&mut self, now: MonoNs, ticks: u64, extension: Extension, by: DurNs) -> Border {
+        self.totals.extensions += 1;
+        let begin = self.end;
+        self.end = self.end + by;
+        if extension != Extension::Steal {
+            self.planned = self.end;
+        }
+        // The repeated minor has a pulse of its own, so that pulses go on counting the time base.
+        let mut lost = 0;
+        if extension == Extension::Inject {
+            lost = if self.plan.timer { 0 } else { ticks.saturating_sub(1) };
+            self.pulse = self.pulse.wrapping_add(1).wrapping_add(lost);
+            self.totals.lost += lost;
+        }
+        if !self.plan.timer {
+            (self.planned, self.end) = (now + by, now + by);
+        }
+        Border { due: begin, ..self.shown(Some(extension), lost) }
+    }
+
+    /// What of this minor counts for the next in which the same activity is queued.
+    fn carry(&mut self, seen: &impl Fn(u16) -> Seen) {
+        for at in self.plan.first[self.minor] as usize..self.plan.first[self.minor + 1] as usize {
+            let Entry { activity, discipline } = self.plan.entries[at];
+            let state = &mut self.states[usize::from(activity)];
+            if state.excused || !self.plan.modes[self.mode][usize::from(activity)] {
+                continue;
+            }
+            if !discipline.continuable {
+                (state.carried_ran, state.carried_yielded) = (false, false);
+                continue;
+            }
+            let seen = seen(activity);
+            state.carried_ran |= seen.ran;
+            state.carried_yielded |= seen.yielded;
+        }
+    }
+
+    /// Goes on to the minor that runs at `now`; how many were lost.
+    fn advance(&mut self, now: MonoNs, ticks: u64) -> u64 {
+        let mut lost = if self.plan.timer { 0 } else { ticks.saturating_sub(1) };
+        let step = |machine: &mut Self| {
+            machine.minor = (machine.minor + 1) % machine.plan.minors();
+            machine.pulse = machine.pulse.wrapping_add(1);
+            let length = machine.plan.lengths[machine.minor];
+            if machine.plan.timer {
+                // What was stolen comes back here: the next minor ends when it would have.
+                machine.due = machine.end;
+                machine.planned = machine.planned + length;
+            } else {
+                (machine.due, machine.planned) = (now, now + length);
+            }
+            machine.end = machine.planned;
+        };
+        if !self.plan.timer {
+            // Whole major frames change nothing but the pulse.
+            let minors = self.plan.minors() as u64;
+            self.pulse = self.pulse.wrapping_add(lost - lost % minors);
+            (0..=lost % minors).for_each(|_| step(self));
+            return lost;
+        }
+        step(self);
+        let major = self.plan.lengths.iter().map(|length| length.0 as u64).sum::<u64>();
+        let whole = now.0.saturating_sub(self.end.0) / major;
+        if whole > 0 {
+            let by = DurNs((whole * major) as i64);
+            (self.due, self.planned, self.end) = (self.due + by, self.planned + by, self.end + by);
+            let skipped = whole * self.plan.minors() as u64;
+            self.pulse = self.pulse.wrapping_add(skipped);
+            lost += skipped;
+        }
+        while now >= self.end {
+            step(self);
+            lost += 1;
+        }
+        lost
+    }
+
+    /// Leaves out those whose turn is skipped.
+    fn excuse(&mut self) {
+        for at in self.plan.first[self.minor] as usize..self.plan.first[self.minor + 1] as usize {
+            let index = usize::from(self.plan.entries[at].activity);
+            let state = &mut self.states[index];
+            state.excused = state.skip && self.plan.modes[self.mode][index];
+            if state.excused {
+                state.skip = false;
+                self.totals.skipped += 1;
+            }
+        }
+    }
+
+    fn shown(&self, extended: Option<Extension>, lost: u64) -> Border {
+        Border {
+            pulse: self.pulse,
+            minor: self.minor as u16,
+            extended,
+            lost,
+            due: self.due,
+            end: self.end,
+            major: self.minor == 0 && extended.is_none(),
+            mode: self.mode as u16,
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What the user says of a frame.
+
+use alloc::borrow::ToOwned as _;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use base::DurNs;
+use core::fmt;
+use core::ops::Range;
+use core::str::FromStr;
+use serde::{Deserialize, Serialize};
+
+/// A frame scheduler: one time base, one CPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its name.
+    pub name: String,
+    /// What begins a minor frame.
+    pub base: TimeBase,
+    /// The length of each minor frame; with an external time base, what is expected.
+    pub minors: Vec<DurNs>,
+    /// The activities, in the order in which they run within a minor.
+    pub activities: Vec<Activity>,
+    /// Which activities run in which mode; the first is the one to begin with. None: all run, always.
+    pub modes: Vec<Mode>,
+    /// Time of each minor that activities may not plan with.
+    pub reserve: DurNs,
+}
+
+/// What begins a minor frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeBase {
+    /// An absolute timer; the lengths of the minors say when.
+    Timer,
+    /// A program that says so (`tahti_frame_trigger`, `tahti frames trigger`).
+    Software,
+    /// A word in the frame's page that somebody counts up, looked at this often.
+    Counter(DurNs),
+    /// Each datagram that arrives at this UDP port of the loopback address.
+    Udp(u16),
+    /// A file that a blocking read of 4 or 8 bytes returns from when it is time: UIO devices, an `eventfd` that was
+    /// inherited (`/proc/self/fd/N`), a FIFO.
+    Device(String),
+    /// Each minor frame of another frame scheduler of the plant: a synchronised group.
+    Frame(String),
+}
+
+/// A thread that joins the frame under a name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Its name.
+    pub name: String,
+    /// Processor time that a call may take; not needed for background activities.
+    pub budget: Option<DurNs>,
+    /// The minors in which it is queued, and how it must behave there.
+    pub queue: Vec<(u16, Discipline)>,
+    /// What is done when it does not behave.
+    pub recovery: Recovery,
+    /// Consecutive errors that are tolerated; `None` is 1 for recoveries that give time, 0 for others.
+    pub tolerate: Option<u32>,
+}
+
+/// How an activity must behave in a minor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Discipline {
+    /// Need not begin.
+    pub underrunnable: bool,
+    /// Need not yield: it goes on in the next minor in which it is queued.
+    pub overrunnable: bool,
+    /// Having begun or yielded counts for the next minor in which it is queued, too.
+    pub continuable: bool,
+    /// Runs when all others have yielded; owes nothing.
+    pub background: bool,
+}
+
+/// What is done about an overrun or underrun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Recovery {
+    /// It is counted.
+    #[default]
+    None,
+    /// The minor gets its own length once more; everything after it is later by that.
+    Inject,
+    /// The minor gets this much more; everything after it is later by that.
+    Stretch(DurNs),
+    /// The minor gets this much more at the expense of the next; the phase is kept.
+    Steal(DurNs),
+    /// The activity is left out once.
+    Skip,
+    /// Safe values stand for its variables until it behaves again.
+    SafeValue,
+    /// It runs in the background from then on.
+    Demote,
+    /// Its process is killed, for the supervisor to start it anew.
+    Restart,
+}
+
+/// A set of activities that run together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mode {
+    /// Its name.
+    pub name: String,
+    /// The activities that run in it.
+    pub activities: Vec<String>,
+}
+
+impl Spec {
+    /// A frame on an absolute timer, without modes and reserve.
+    #[must_use]
+    pub fn new(name: &str, minors: Vec<DurNs>, activities: Vec<Activity>) -> Self {
+        let (base, modes, reserve) = (TimeBase::Timer, Vec::new(), DurNs::ZERO);
+        Self { name: name.to_owned(), base, minors, activities, modes, reserve }
+    }
+
+    /// The length of the major frame.
+    #[must_use]
+    pub fn major(&self) -> DurNs {
+        DurNs(self.minors.iter().fold(0, |sum: i64, minor| sum.saturating_add(minor.0)))
+    }
+}
+
+impl Activity {
+    /// A real-time activity in a range of minors, without recovery.
+    #[must_use]
+    pub fn new(name: &str, budget: Option<DurNs>, minors: Range<u16>) -> Self {
+        let queue = minors.map(|minor| (minor, Discipline::REAL_TIME)).collect();
+        Self { name: name.to_owned(), budget, queue, recovery: Recovery::None, tolerate: None }
+    }
+
+    /// Whether it is a background activity.
+    #[must_use]
+    pub fn is_background(&self) -> bool {
+        self.queue.iter().any(|(_, discipline)| discipline.background)
+    }
+}
+
+impl Discipline {
+    /// Must begin and yield in its minor.
+    pub const REAL_TIME: Self =
+        Self { underrunnable: false, overrunnable: false, continuable: false, background: false };
+    /// Runs when all others have yielded.
+    pub const BACKGROUND: Self = Self { background: true, ..Self::REAL_TIME };
+}
+
+impl Recovery {
+    /// Whether it gives the minor more time.
+    #[must_use]
+    pub fn gives_time(self) -> bool {
+        matches!(self, Self::Inject | Self::Stretch(_) | Self::Steal(_))
+    }
+}
+
+impl FromStr for Discipline {
+    type Err = &'static str;
+
+    /// Reads `real-time`, `background`, or `underrunnable`, `overrunnable`, `continuable` joined by `+`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str =
+            "expected real-time, background, or some of underrunnable, overrunnable, continuable joined by +";
+        let mut read = Self::default();
+        let mut alone = false;
+        let words = text.split('+').map(str::trim);
+        let count = words.clone().count();
+        for word in words {
+            match word {
+                "real-time" => {}
+                "underrunnable" => read.underrunnable = true,
+                "overrunnable" => read.overrunnable = true,
+                "continuable" => read.continuable = true,
+                "background" => (read.background, alone) = (true, true),
+                _ => return Err(EXPECTED),
+            }
+        }
+        if alone && count > 1 { Err("expected background alone: it excludes the others") } else { Ok(read) }
+    }
+}
+
+impl fmt::Display for Discipline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.background {
+            return f.write_str("background");
+        }
+        let rows = [
+            (self.underrunnable, "underrunnable"),
+            (self.overrunnable, "overrunnable"),
+            (self.continuable, "continuable"),
+        ];
+        let mut first = true;
+        for (_, word) in rows.into_iter().filter(|(set, _)| *set) {
+            write!(f, "{}{word}", if first { "" } else { "+" })?;
+            first = false;
+        }
+        if first { f.write_str("real-time") } else { Ok(()) }
+    }
+}
+
+impl FromStr for Recovery {
+    type Err = String;
+
+    /// Reads `none`, `inject`, `stretch:100us`, `steal:100us`, `skip`, `safe-value`, `demote`, `restart`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected none, inject, stretch:TIME, steal:TIME, skip, safe-value, demote or restart";
+        let time = |time: &str| match time.trim().parse::<DurNs>() {
+            Ok(time) if time > DurNs::ZERO => Ok(time),
+            Ok(_) => Err("expected a time above 0".to_owned()),
+            Err(why) => Err(format!("{EXPECTED}: {why}")),
+        };
+        match text.trim().split_once(':') {
+            Some(("stretch", by)) => time(by).map(Self::Stretch),
+            Some(("steal", by)) => time(by).map(Self::Steal),
+            Some(_) => Err(EXPECTED.to_owned()),
+            None => match text.trim() {
+                "none" => Ok(Self::None),
+                "inject" => Ok(Self::Inject),
+                "skip" => Ok(Self::Skip),
+                "safe-value" => Ok(Self::SafeValue),
+                "demote" => Ok(Self::Demote),
+                "restart" => Ok(Self::Restart),
+                _ => Err(EXPECTED.to_owned()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Inject => f.write_str("inject"),
+            Self::Stretch(by) => write!(f, "stretch:{by}"),
+            Self::Steal(by) => write!(f, "steal:{by}"),
+            Self::Skip => f.write_str("skip"),
+            Self::SafeValue => f.write_str("safe-value"),
+            Self::Demote => f.write_str("demote"),
+            Self::Restart => f.write_str("restart"),
+        }
+    }
+}
+
+impl FromStr for TimeBase {
+    type Err = String;
+
+    /// Reads `timer`, `software`, `counter:50us`, `udp:7000`, `device:/dev/uio0`, `frame:NAME`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected timer, software, counter:TIME, udp:PORT, device:PATH or frame:NAME";
+        match text.trim().split_once(':') {
+            None if text.trim() == "timer" => Ok(Self::Timer),
+            None if text.trim() == "software" => Ok(Self::Software),
+            Some(("counter", every)) => match every.trim().parse::<DurNs>() {
+                Ok(every) if (DurNs::from_us(10)..=DurNs::from_secs(1)).contains(&every) => Ok(Self::Counter(every)),
+                _ => Err("expected a time from 10us to 1s after counter:".to_owned()),
+            },
+            Some(("udp", port)) => match port.trim().parse() {
+                Ok(port) if port > 0 => Ok(Self::Udp(port)),
+                _ => Err("expected a port from 1 to 65535 after udp:".to_owned()),
+            },
+            Some(("device", path)) if path.starts_with('/') => Ok(Self::Device(path.to_owned())),
+            Some(("frame", name)) if !name.is_empty() => Ok(Self::Frame(name.to_owned())),
+            _ => Err(EXPECTED.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for TimeBase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timer => f.write_str("timer"),
+            Self::Software => f.write_str("software"),
+            Self::Counter(every) => write!(f, "counter:{every}"),
+            Self::Udp(port) => write!(f, "udp:{port}"),
+            Self::Device(path) => write!(f, "device:{path}"),
+            Self::Frame(name) => write!(f, "frame:{name}"),
+        }
+    }
+}
+
+/// The minors that a text means: `all`, or numbers and ranges such as `0,5` or `0-3`.
+///
+/// # Errors
+/// What was expected, also for a minor that the frame does not have.
+pub fn minors_of(text: &str, minors: usize) -> Result<Vec<u16>, String> {
+    let last = minors.saturating_sub(1).min(usize::from(u16::MAX)) as u16;
+    if text.trim() == "all" {
+        return Ok((0..=last).collect());
+    }
+    let expected = || format!("expected `all`, or minors from 0 to {last} such as \"0,5\" or \"0-{last}\"");
+    let mut read = Vec::new();
+    for part in text.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        match (from.trim().parse::<u16>(), to.trim().parse::<u16>()) {
+            (Ok(from), Ok(to)) if from <= to && to <= last => read.extend(from..=to),
+            _ => return Err(expected()),
+        }
+    }
+    read.sort_unstable();
+    let before = read.len();
+    read.dedup();
+    if read.len() < before { Err("a minor is named twice; name each once".to_owned()) } else { Ok(read) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString as _;
+
+    #[test]
+    fn words_survive_a_round_trip() {
+        for text in ["real-time", "underrunnable+overrunnable+continuable", "overrunnable", "background"] {
+            assert_eq!(text.parse::<Discipline>().unwrap().to_string(), text);
+        }
+        for text in ["none", "inject", "stretch:100us", "steal:1ms", "skip", "safe-value", "demote", "restart"] {
+            assert_eq!(text.parse::<Recovery>().unwrap().to_string(), text);
+        }
+        for text in ["timer", "software", "counter:50us", "udp:7000", "device:/dev/uio0", "frame:fast"] {
+            assert_eq!(text.parse::<TimeBase>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_such_word_is_refused_with_what_was_expected() {
+        assert!("background+overrunnable".parse::<Discipline>().unwrap_err().contains("alone"));
+        assert!("soft".parse::<Discipline>().unwrap_err().contains("real-time"));
+        for text in ["", "stretch", "steal:0s", "inject:1ms", "skip "] {
+            assert_eq!(text.parse::<Recovery>().is_ok(), text == "skip ", "{text:?}");
+        }
+        for text in ["udp:0", "counter:1us", "device:uio0", "frame:", "clock"] {
+            assert!(text.parse::<TimeBase>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn minors_are_named_by_numbers_and_ranges() {
+        assert_eq!(minors_of("all", 3).unwrap(), [0, 1, 2]);
+        assert_eq!(minors_of("4, 0-1", 5).unwrap(), [0, 1, 4]);
+        for text in ["", "3", "2-1", "x", "0,0-1", "-1"] {
+            assert!(minors_of(text, 3).is_err(), "{text:?}");
+        }
+    }
+}
