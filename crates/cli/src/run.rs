@@ -1,7 +1,7 @@
 //! `tahti run`: one program with class, CPUs and memory lock, guarded, in the foreground.
 
 use base::{CpuSet, DurNs, Policy};
-use host::guard::{BUDGET, Budget, LADDER, parse_budget};
+use host::guard::{BUDGET, Budget, LADDER};
 use keep::RunDir;
 use keep::foreground::{Foreground, run as run_in_foreground};
 use keep::keeper::protocol::End;
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long)]
     mlock: bool,
     /// What a FIFO or RR thread may burn without giving its CPU up (80%/100ms), or `none` with --heartbeat
-    #[arg(long, value_name = "SHARE/PERIOD", value_parser = parse_budget)]
+    #[arg(long, value_name = "SHARE/PERIOD")]
     rt_budget: Option<Budget>,
     /// It sends WATCHDOG=1 to the socket in NOTIFY_SOCKET at least this often
     #[arg(long, value_name = "TIME")]

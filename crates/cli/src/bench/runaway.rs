@@ -4,7 +4,7 @@
 //! demoted; it gives up by itself after 900 ms, so that a failing guard hangs nothing.
 
 use base::{CpuSet, DurNs, MonoNs, Policy};
-use host::guard::{Budget, Rung, RungAction, parse_budget};
+use host::guard::{Budget, Rung, RungAction};
 use keep::guard::{Guard, WatchSpec};
 use keep::launch::{LaunchSpec, Terminal, hold};
 use std::io::{BufRead, BufReader, Write};
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 100)]
     trials: u32,
     /// What the loop may burn
-    #[arg(long, default_value = "80%/100ms", value_parser = parse_budget)]
+    #[arg(long, default_value = "80%/100ms")]
     rt_budget: Budget,
     /// CPU of the loop [default: the highest]
     #[arg(long)]

@@ -191,15 +191,15 @@ pub const PROCESS: Table = Table {
         key(
             "budget",
             r#""80%/100ms""#,
-            "share of a period, or `none`",
+            "share of a period (1% to 99%, 10ms to 60s), or `none`",
             "`80%/100ms` for `fifo` and `rr`; not used by other classes",
             "Processor time that a real-time thread may use without giving its CPU up; above it the process is a runaway. `none` for loops that poll, only with a heartbeat.",
         ),
         key(
             "ladder",
-            r#"["demote 500ms", "freeze 100ms", "abort 2s", "kill"]"#,
+            r#"["demote 500ms", "freeze 200ms", "abort 2s", "kill"]"#,
             "list of `demote`, `freeze`, `abort`, `kill`, gentlest first, each with the time it has to help",
-            "all four",
+            "all four, as in the example",
             "What is done about a runaway, step by step.",
         ),
         key(

@@ -358,17 +358,20 @@ impl FromStr for Budget {
     type Err = String;
 
     /// Reads `80%/100ms` or `none`.
+    ///
+    /// 1 % to 99 %: more than all of a CPU cannot be burnt, so that 100 % would watch nothing. 10 ms to 60 s:
+    /// kernels account running threads at their tick, at worst 100 times a second.
     fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected a share of a period such as \"80%/100ms\", or \"none\"";
+        const EXPECTED: &str = "expected a share of a period such as 80%/100ms (1% to 99%, 10ms to 60s), or none";
         if text.trim() == "none" {
             return Ok(Self::None);
         }
         let (share, period) = text.split_once('/').ok_or(EXPECTED)?;
         let percent = share.trim().strip_suffix('%').and_then(|number| number.trim().parse::<u8>().ok());
-        let percent = percent.filter(|percent| (1..=100).contains(percent)).ok_or(EXPECTED)?;
-        let period: DurNs = period.parse().map_err(|error| format!("{EXPECTED}: {error}"))?;
-        if period < DurNs::from_ms(1) || period > DurNs::from_secs(60) {
-            return Err("expected a period from 1ms to 60s, such as \"80%/100ms\"".to_owned());
+        let percent = percent.filter(|percent| (1..=99).contains(percent)).ok_or(EXPECTED)?;
+        let period: DurNs = period.trim().parse().map_err(|error| format!("{EXPECTED}: {error}"))?;
+        if period < DurNs::from_ms(10) || period > DurNs::from_secs(60) {
+            return Err(EXPECTED.to_owned());
         }
         Ok(Self::Share { percent, period })
     }

@@ -4,6 +4,7 @@ use super::diag::Diagnostics;
 use super::keys;
 use super::model::*;
 use super::read::{Placed, Section, clipped};
+use crate::guard::{BUDGET, LADDER};
 use base::{DurNs, Policy, RtLevel, Size};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -55,8 +56,7 @@ pub(crate) fn read(section: &Section<'_>, called: &str, has_shield: bool, found:
         let remedy = "remove it: only fifo and rr can starve a CPU; the kernel itself bounds the others";
         found.warning(span.clone(), format!("`budget` has no effect on class {}", class.0), remedy);
     }
-    let default_budget = Budget::Share { percent: 80, period: DurNs::from_ms(100) };
-    let budget = placed(budget, default_budget, &header);
+    let budget = placed(budget, BUDGET, &header);
     if budget.0 == Budget::None && heartbeat.is_none() {
         found.error(
             budget.1.clone(),
@@ -306,12 +306,7 @@ fn steps<A: FromStr<Err = &'static str>, T>(
 fn ladder(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<Rung> {
     let read = steps(section, "ladder", found, |action: RungAction, wait| Rung { action, wait });
     let Some(ladder) = read else {
-        return vec![
-            Rung { action: RungAction::Demote, wait: DurNs::from_ms(500) },
-            Rung { action: RungAction::Freeze, wait: DurNs::from_ms(100) },
-            Rung { action: RungAction::Abort, wait: DurNs::from_secs(2) },
-            Rung { action: RungAction::Kill, wait: DurNs::from_secs(1) },
-        ];
+        return LADDER.to_vec();
     };
     let given = section.value("ladder").and_then(|value| value.get_ref().as_array()).map_or(0, |items| items.len());
     let rank = |rung: &Rung| RungAction::ALL.iter().position(|action| *action == rung.action);

@@ -124,6 +124,21 @@ command = []
     );
 }
 
+#[test]
+fn budgets_are_read_as_people_write_them_within_one_set_of_limits() {
+    let share = |percent, ms| Ok(Budget::Share { percent, period: DurNs::from_ms(ms) });
+    assert_eq!("80%/100ms".parse(), share(80, 100));
+    assert_eq!("5 % / 1s".parse(), share(5, 1000));
+    assert_eq!(" none ".parse(), Ok(Budget::None));
+    assert_eq!(crate::guard::BUDGET.to_string().parse(), Ok(crate::guard::BUDGET));
+    for text in ["", "80", "80/100ms", "100%/1s", "0%/1s", "80%/1ms", "80%/9999us", "80%/2h", "80%/100", "-1%/1s"] {
+        let why = text.parse::<Budget>().unwrap_err();
+        assert!(why.contains("80%/100ms (1% to 99%, 10ms to 60s), or none"), "{text}: {why}");
+        let found = errors(&with(&format!("class = \"fifo:1\"\nbudget = {text:?}")));
+        assert!(found.len() == 1 && found[0].contains("budget"), "{text}: {found:?}");
+    }
+}
+
 /// One process with these lines, after a shield of CPU 3.
 fn with(lines: &str) -> String {
     format!("[plant]\nname = \"p\"\n[shield]\ncpus = 3\n[[process]]\nname = \"a\"\ncommand = \"/bin/good\"\n{lines}\n")
