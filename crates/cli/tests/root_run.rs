@@ -45,6 +45,26 @@ fn a_runaway_is_taken_down_and_evidence_is_kept() {
 }
 
 #[test]
+fn evidence_of_a_loop_holds_its_last_cycles() {
+    let folder = std::env::temp_dir().join(format!("tahti-root-cycles-{}", std::process::id()));
+    let (shown, tahti) = (folder.to_str().unwrap(), env!("CARGO_BIN_EXE_tahti"));
+    let words = ["--policy", "fifo:50", "--cpus", "1", "--evidence", shown, "--for", "20s", "--", tahti];
+    let channel = format!("root-cycles-{}", std::process::id());
+    let output = run(&[&words[..], &["demo", "llrf", "--channel", &channel, "--runaway-after", "200ms"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(134), "{said}");
+    let dir = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(dir.join("incident.json")).unwrap();
+    let incident: Incident = serde_json::from_str(&text).unwrap();
+    assert_eq!(incident.kind, Kind::Runaway, "{text}");
+    assert_eq!(incident.cycles.len(), 100, "{text}");
+    let pulses: Vec<u64> = incident.cycles.iter().map(|cycle| cycle["pulse"].as_u64().unwrap()).collect();
+    assert!(pulses.windows(2).all(|pair| pair[0] < pair[1]), "{pulses:?}");
+    assert!(incident.machine.contains_key("MemAvailable") && !incident.threads.is_empty(), "{text}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn threads_get_their_rules_while_the_program_runs() {
     let script = "
 import threading, time, ctypes

@@ -117,9 +117,16 @@ pub struct ThreadEvidence {
 }
 
 impl Incident {
-    /// Begins an incident with what can be read now.
+    /// Begins an incident with what can be read now; `cycles` are the last ones of its loop, if it has one.
     #[must_use]
-    pub fn new(kind: Kind, name: &str, child: ChildId, at: MonoNs, summary: String) -> Self {
+    pub fn new(
+        kind: Kind,
+        name: &str,
+        child: ChildId,
+        at: MonoNs,
+        summary: String,
+        cycles: Vec<serde_json::Value>,
+    ) -> Self {
         let alive = start_ticks(child.pid) == Some(child.start_ticks);
         Self {
             kind,
@@ -131,7 +138,7 @@ impl Incident {
             ladder: Vec::new(),
             threads: if alive { threads(child.pid) } else { Vec::new() },
             machine: machine(),
-            cycles: Vec::new(),
+            cycles,
             exit: None,
         }
     }
@@ -358,7 +365,7 @@ mod tests {
         let pid = std::process::id() as i32;
         let child = ChildId { pid, start_ticks: start_ticks(pid).unwrap() };
         for number in 0..INCIDENTS_MAX as u64 + 3 {
-            let mut incident = Incident::new(Kind::Hang, "a/b", child, MonoNs(5), "it hung".into());
+            let mut incident = Incident::new(Kind::Hang, "a/b", child, MonoNs(5), "it hung".into(), Vec::new());
             incident.at_unix_ms = 1_000_000_000_000 + number;
             let dir = incident.write(&base).unwrap();
             let text = std::fs::read_to_string(dir.join("incident.json")).unwrap();

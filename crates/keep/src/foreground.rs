@@ -6,10 +6,11 @@
 use crate::evidence::{self, Incident, Kind, describe};
 use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
 use crate::keeper::protocol::{ChildId, End, ExitRecord, Used};
-use crate::launch::{self, LaunchError, LaunchSpec};
+use crate::launch::{self, InheritedFd, LaunchError, LaunchSpec};
+use crate::page::Page;
 use crate::threads::{ThreadRule, ThreadRules};
 use base::{CpuSet, DurNs, MonoNs};
-use host::guard::{Budget, Rung};
+use host::guard::{Budget, Rung, STARVED_AFTER};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
@@ -48,7 +49,8 @@ pub struct Foreground {
     pub budget: Budget,
     /// What is done about a runaway.
     pub ladder: Vec<Rung>,
-    /// Longest silence of its heartbeat (`WATCHDOG=1` to the socket in `NOTIFY_SOCKET`), if it has one.
+    /// Longest silence of its heartbeat (cycles in its loop page, `WATCHDOG=1` to the socket in
+    /// `NOTIFY_SOCKET`), if it has one.
     pub heartbeat: Option<DurNs>,
     /// Rules for its threads.
     pub rules: Vec<ThreadRule>,
@@ -74,6 +76,8 @@ pub enum Failure {
     Launch(LaunchError),
     /// The kernel refused something to the runner itself.
     System(sys::Error),
+    /// No loop page could be made.
+    Page(String),
 }
 
 impl std::fmt::Display for Failure {
@@ -81,6 +85,7 @@ impl std::fmt::Display for Failure {
         match self {
             Self::Launch(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
+            Self::Page(error) => f.write_str(error),
         }
     }
 }
@@ -113,6 +118,9 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
         guard = Some(started);
     }
     let mut launch = what.launch.clone();
+    // A loop of `rt` leaves its cycles there: signs of life, and evidence.
+    let page = (guarded || what.heartbeat.is_some()).then(Page::create).transpose().map_err(Failure::Page)?;
+    launch.inherit.extend(page.as_ref().map(|page| InheritedFd { variable: ring::LOOP_FD.to_owned(), fd: page.fd() }));
     let notify = what.heartbeat.map(|_| notify_socket(own)).transpose()?;
     if let Some((_, name)) = &notify {
         launch.env.insert("NOTIFY_SOCKET".to_owned(), format!("@{name}"));
@@ -123,8 +131,9 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
     let beats = Arc::new(AtomicU64::new(0));
     if let Some(guard) = &mut guard {
         let heartbeat = what.heartbeat.map(|within| {
-            let beats = beats.clone();
-            (Box::new(move || beats.load(Ordering::Relaxed)) as Beats, within)
+            let (beats, page) = (beats.clone(), page.as_ref().map(Page::watcher));
+            let of_page = move || page.as_ref().map_or(0, |page| page.beats());
+            (Box::new(move || beats.load(Ordering::Relaxed).wrapping_add(of_page())) as Beats, within)
         });
         let watched = guard.watch(WatchSpec {
             child,
@@ -133,7 +142,7 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
             ladder: what.ladder.clone(),
             heartbeat,
             freezer: None,
-            starved_after: DurNs::from_secs(5),
+            starved_after: STARVED_AFTER,
         });
         if let Err(error) = watched {
             tell(&format!("no guard: {error}"));
@@ -151,6 +160,7 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
         guard,
         notify: notify.map(|(socket, _)| socket),
         beats,
+        page,
         rules: ThreadRules::new(what.rules.clone()),
         rules_due: now,
         stop_due: what.within.map(|within| now + within),
@@ -183,6 +193,7 @@ struct Runner<'a> {
     guard: Option<Guard>,
     notify: Option<UnixDatagram>,
     beats: Arc<AtomicU64>,
+    page: Option<Page>,
     rules: ThreadRules,
     rules_due: MonoNs,
     /// When SIGTERM, and after that SIGKILL, is due.
@@ -299,12 +310,18 @@ impl Runner<'_> {
         let text = describe(&event.what);
         (self.tell)(&format!("{name} (process {}, thread {}): {text}", event.pid, event.tid));
         if let (Some(kind), None) = (kind, &self.incident) {
-            self.incident = Some((Incident::new(kind, name, self.child, event.at, text), None));
+            self.begin(kind, event.at, text);
         }
         if let Some((incident, _)) = &mut self.incident {
             incident.add(event);
         }
         self.keep_evidence();
+    }
+
+    fn begin(&mut self, kind: Kind, at: MonoNs, summary: String) {
+        let cycles = self.page.as_ref().map_or(Vec::new(), Page::evidence);
+        let incident = Incident::new(kind, &self.what.launch.name, self.child, at, summary, cycles);
+        self.incident = Some((incident, None));
     }
 
     fn keep_evidence(&mut self) {
@@ -326,7 +343,7 @@ impl Runner<'_> {
         let name = &self.what.launch.name;
         if let (Some(kind), None) = (kind, &self.incident) {
             (self.tell)(&format!("{name} was killed for lack of memory"));
-            self.incident = Some((Incident::new(kind, name, self.child, now, "out of memory".to_owned()), None));
+            self.begin(kind, now, "out of memory".to_owned());
         }
         if let Some((incident, _)) = &mut self.incident {
             let ended_unix_s =

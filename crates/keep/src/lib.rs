@@ -10,6 +10,7 @@ pub mod foreground;
 pub mod guard;
 pub mod keeper;
 pub mod launch;
+mod page;
 mod run_dir;
 pub mod shield;
 pub mod supervisor;

@@ -7,6 +7,7 @@ use base::{CpuId, DurNs, Policy};
 use rt::{Flow, LoopSpec, SharedPage};
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
+use sys::clock::mono_now;
 
 /// A control loop: keeps amplitude and phase of a simulated RF cavity at their set-points
 ///
@@ -32,10 +33,16 @@ pub(crate) struct Args {
     /// Leave the drive at its feed-forward value
     #[arg(long)]
     open_loop: bool,
+    /// Run away after this long: spin for 2 s instead of waiting for the next pulse, to see the guard at work
+    #[arg(long, value_name = "TIME")]
+    runaway_after: Option<DurNs>,
     /// Name under which the readings are published
     #[arg(long, default_value = "llrf")]
     channel: String,
 }
+
+/// A loop that runs away comes back by itself after this long, should nobody stop it.
+const RUNAWAY: DurNs = DurNs::from_secs(2);
 
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     if args.period < DurNs::from_us(20) || args.period > DurNs::from_secs(1) {
@@ -84,7 +91,14 @@ fn body(args: &Args, memory: Arc<sys::shm::SharedWords>) -> impl FnMut(&rt::Puls
     let mut cavity = Cavity::new();
     let mut controller = Controller::new(!args.open_loop);
     let mut drive = Complex::polar(controller.amplitude, controller.phase);
+    let mut runs_away_in = args.runaway_after.map(|span| span.0 / args.period.0);
     move |pulse| {
+        runs_away_in = runs_away_in.map(|left| left - 1);
+        if runs_away_in.take_if(|left| *left < 0).is_some() {
+            while mono_now() < pulse.woke + RUNAWAY {
+                std::hint::spin_loop();
+            }
+        }
         // The cavity went on under the old drive while pulses were missed.
         let mut measured = cavity.step(drive, step);
         for _ in 0..pulse.skipped.min(100) {

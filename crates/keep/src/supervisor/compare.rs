@@ -1,7 +1,7 @@
 //! `--compare`: wake-up latency with and without the shield in alternating segments of one run.
 
-use super::page::Figures;
 use super::tell::short;
+use crate::page::Figures;
 use base::{DurNs, Histogram, MonoNs};
 use std::fmt::Write as _;
 

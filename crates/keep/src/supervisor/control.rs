@@ -146,7 +146,7 @@ pub struct LoopStatus {
     /// Its period.
     pub period: DurNs,
     /// Wake-up latency.
-    pub wake: super::page::Figures,
+    pub wake: crate::page::Figures,
     /// Pulses that were given up because the loop was late.
     pub misses: u64,
 }

@@ -7,7 +7,7 @@
 mod compare;
 pub mod control;
 mod engine;
-mod page;
+
 mod probe;
 pub mod rundir;
 mod shielding;
@@ -15,7 +15,7 @@ mod spec;
 mod status;
 mod tell;
 
-pub use page::Figures;
+pub use crate::page::Figures;
 pub use probe::{Machine, Thread, threads};
 pub use tell::short;
 

@@ -2,10 +2,10 @@
 
 use super::control::{ProcessStatus, Status};
 use super::engine::Engine;
-use super::page::Page;
 use super::probe;
 use super::shielding::Lowered;
 use super::tell::short;
+use crate::page::Page;
 use base::MonoNs;
 use host::supervise::{Id, State};
 use std::fmt::Write as _;

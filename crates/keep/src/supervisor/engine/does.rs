@@ -4,7 +4,7 @@ use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun};
 use crate::keeper::Keeper;
 use crate::keeper::protocol::{self, KeeperSpec, SOCKET_NAME, Target};
 use crate::launch::InheritedFd;
-use crate::supervisor::page::Page;
+use crate::page::Page;
 use crate::supervisor::tell::short;
 use base::{DurNs, MonoNs};
 use host::plant::Signal;

@@ -6,15 +6,13 @@ use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
 use crate::keeper::protocol::ChildId;
 use crate::supervisor::spec::is_watched;
 use crate::threads::{ThreadRule, ThreadRules};
-use base::{DurNs, MonoNs};
+use base::MonoNs;
+use host::guard::STARVED_AFTER;
 use host::plant::Budget;
 use host::supervise::{Event, Id, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::clock::mono_now;
-
-/// A runnable real-time thread that has not run for this long is starved.
-const STARVED_AFTER: DurNs = DurNs::from_secs(1);
 
 /// Signs of life of a process, counted where the guard can read them.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::keeper::protocol::{self, ChildId, ExitRecord, Target};
 use crate::keeper::{Keeper, SPEC_NAME};
-use crate::supervisor::page::Page;
+use crate::page::Page;
 use crate::supervisor::probe;
 use base::MonoNs;
 use host::plant::{ReadyWhen, Signal};

@@ -4,13 +4,11 @@ use super::Engine;
 use crate::evidence::{Incident, Kind, describe, kind_of_end, out_of_memory_kills};
 use crate::guard::{GuardEvent, What};
 use crate::keeper::protocol::{self, ChildId, ExitRecord};
+use crate::page::Page;
 use base::MonoNs;
 use host::plant::Signal;
 use host::supervise::{Cause, End, Id};
 use sys::clock::mono_now;
-
-/// Cycles of its loop that are kept with an incident.
-const CYCLES_MAX: usize = 100;
 
 impl Engine {
     /// Takes what the guard tells into the incident, which it may begin.
@@ -71,11 +69,8 @@ impl Engine {
     }
 
     fn begin(&mut self, id: Id, kind: Kind, child: ChildId, at: MonoNs, summary: String) -> Incident {
-        let mut incident = Incident::new(kind, &self.name(id), child, at, summary);
-        if let Some(page) = &self.kids[id].page {
-            incident.cycles = page.last_cycles(CYCLES_MAX);
-        }
-        incident
+        let cycles = self.kids[id].page.as_ref().map_or(Vec::new(), Page::evidence);
+        Incident::new(kind, &self.name(id), child, at, summary, cycles)
     }
 
     fn write(&mut self, id: Id, incident: &Incident) {

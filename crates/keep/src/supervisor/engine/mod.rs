@@ -12,7 +12,6 @@ mod watchdog;
 
 use super::compare::Compare;
 use super::control::{Reply, Server};
-use super::page::Page;
 use super::rundir::{Lock, RunDir, RunDirError, Saved};
 use super::shielding;
 use super::spec::Common;
@@ -21,6 +20,7 @@ use crate::evidence::Incident;
 use crate::guard::{Guard, WatchId};
 use crate::keeper::Keeper;
 use crate::keeper::protocol::{ChildId, ExitRecord, KeeperSpec};
+use crate::page::Page;
 use crate::threads::ThreadRules;
 use base::{DurNs, MonoNs};
 use host::plant::{Plant, ReadyWhen, Signal};

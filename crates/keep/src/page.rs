@@ -1,6 +1,6 @@
 //! Loop pages: made here, handed to processes through their keepers, read for heartbeats and figures.
 
-use super::control::LoopStatus;
+use crate::supervisor::control::LoopStatus;
 use base::{DurNs, Histogram, MonoNs, Quantile};
 use ring::{Counter, Cursor, Cycle, LOOP_PAGE_WORDS, LoopPage, PageState};
 use std::collections::VecDeque;
@@ -10,6 +10,9 @@ use sys::shm::SharedWords;
 
 /// The name of the memfd, by which the next supervisor finds it in a keeper's table of descriptors.
 const NAME: &str = "tahti-loop";
+
+/// Cycles that are kept with an incident.
+const EVIDENCE_CYCLES: usize = 100;
 
 /// A process's loop page.
 #[derive(Debug)]
@@ -102,8 +105,8 @@ impl Page {
         LoopPage::attach(self.words.words()).ok()?.identity()?.cpu
     }
 
-    /// The last cycles, oldest first, at most `count`.
-    pub(crate) fn last_cycles(&self, count: usize) -> Vec<serde_json::Value> {
+    /// The last cycles, oldest first, as evidence.
+    pub(crate) fn evidence(&self) -> Vec<serde_json::Value> {
         let Some(trail) = LoopPage::attach(self.words.words()).ok().and_then(|page| page.trail()) else {
             return Vec::new();
         };
@@ -112,7 +115,7 @@ impl Page {
         for _ in 0..ring::TRAIL_CYCLES {
             let Some(words) = trail.next(&mut cursor) else { break };
             let cycle = Cycle::from(words);
-            if last.len() == count {
+            if last.len() == EVIDENCE_CYCLES {
                 last.pop_front();
             }
             last.push_back(serde_json::json!({
