@@ -8,6 +8,7 @@ use std::process::ExitCode;
 ///
 ///   -d FILE     load a database; -m before it gives its macros
 ///   -m MACROS   macros for the databases that follow, as P=X:,Q=1
+///   -a FILE     access security: who may read and write; -m before it gives its macros
 ///   -D FILE     load a .dbd: its menus and breakpoint tables
 ///   -S          no interactive interpreter
 ///   -s          accepted (the interpreter is the default)
@@ -39,6 +40,7 @@ struct Plan {
 enum Load {
     Definition(String),
     Records { file: String, macros: String },
+    Security { file: String, macros: String },
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
@@ -78,6 +80,12 @@ fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
                 }
                 shell.load_records(file, macros)?;
             }
+            Load::Security { file, macros } => {
+                if plan.verbose {
+                    println!("asSetFilename(\"{file}\")");
+                }
+                shell.secure(file, macros);
+            }
         }
     }
     if plan.load.iter().any(|load| matches!(load, Load::Records { .. })) {
@@ -116,13 +124,7 @@ fn parse(words: &[String]) -> Result<Plan, String> {
             "-S" => plan.interactive = false,
             "-s" => plan.interactive = true,
             "-v" => plan.verbose = true,
-            "-a" => {
-                return Err(
-                    "-a: access security files are not supported yet; without one everybody may read and write \
-                            on the interfaces that are served (this host only, by default)"
-                        .into(),
-                );
-            }
+            "-a" => plan.load.push(Load::Security { file: value()?, macros: macros.clone() }),
             "-x" => return Err("-x: the exit record is not supported; write \"exit\" to standard input instead".into()),
             other if other.starts_with('-') && other.len() > 1 => {
                 return Err(format!("unknown option {other}: expected one of -d -m -D -S -s -v, see tahti ioc --help"));
@@ -157,7 +159,6 @@ mod tests {
 
     #[test]
     fn what_is_not_supported_is_refused_by_name() {
-        assert!(plan("-a x.acf").unwrap_err().contains("access security"));
         assert!(plan("-q").unwrap_err().contains("-q"));
         assert!(plan("-d").unwrap_err().contains("needs a value"));
     }

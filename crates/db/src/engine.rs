@@ -11,7 +11,7 @@ use crate::remote::Remotes;
 use crate::scan::Scans;
 use crate::schema::Schema;
 use base::{EventMask, MonoNs, Stamp, Status};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// The time of a processing pass: wall clock for stamps, monotonic clock for delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +84,8 @@ pub struct Db {
     pub(crate) active: Vec<u32>,
     pub(crate) seed: u16,
     pub(crate) running: bool,
+    /// Records whose ASG was written.
+    pub(crate) regrouped: BTreeSet<u32>,
     pub(crate) pending: Vec<crate::load::PendingLink>,
     pub(crate) pending_text: Vec<u8>,
     /// Whether the record that was processed last says that it failed.
@@ -123,6 +125,7 @@ impl Db {
             active: Vec::new(),
             seed: 0xa3bf,
             running: false,
+            regrouped: BTreeSet::new(),
             pending: Vec::new(),
             pending_text: Vec::new(),
             failed: false,
@@ -141,6 +144,11 @@ impl Db {
     /// What the operator should read, since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
+    }
+
+    /// Records whose access security group was written since the last call.
+    pub fn take_regrouped(&mut self) -> Vec<crate::access::RecId> {
+        std::mem::take(&mut self.regrouped).into_iter().map(crate::access::RecId).collect()
     }
 
     /// With a clock each record is stamped by itself, as C's IOC does; without, all records of a pass share its time.

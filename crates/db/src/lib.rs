@@ -35,6 +35,7 @@
 //! | scan | [`Db::scans`], [`Db::scan`], [`Db::post_event`], [`Db::process`] |
 //! | devices | [`Db::source`], [`Db::listen`], [`Db::feed`] or [`Db::interrupt`] (I/O Intr) |
 //! | go on | [`Db::advance`] (delays, callbacks, scan-once) and [`Db::next_deadline`] |
+//! | who may do what | [`Security::parse`], [`Security::rights`], [`Db::take_regrouped`] |
 //! | links to elsewhere | [`Db::take_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
 #![forbid(unsafe_code)]
 
@@ -64,6 +65,7 @@ mod record;
 mod remote;
 mod scan;
 mod schema;
+mod security;
 mod slot;
 mod split;
 
@@ -79,4 +81,5 @@ pub use notify::{Completed, NotifyState};
 pub use remote::{RemoteId, RemoteRequest};
 pub use scan::{Fed, Scan, SourceId};
 pub use schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
+pub use security::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Rights, Rule, Security};
 pub use split::{Away, ScanGroup};

@@ -4,7 +4,7 @@ use crate::engine::Db;
 use crate::error::{FileError, Place, nearest};
 use crate::lex::{Lexer, Token, unescape};
 use crate::link;
-use crate::macros::Macros;
+use crate::macros::{Macros, expand_lines};
 use crate::put::prefix;
 use crate::record::Kind;
 use crate::schema::{FieldDef, Schema};
@@ -108,19 +108,11 @@ impl Db {
 
     /// Replaces macros line by line; undefined ones are noted.
     fn expand<'a>(&mut self, text: &'a str, file: &str, macros: &Macros) -> Cow<'a, str> {
-        if !text.contains('$') {
-            return Cow::Borrowed(text);
+        let (expanded, undefined) = expand_lines(text, macros);
+        for (line, name) in undefined {
+            self.notice(format!("{file}:{line}: macro {name} is undefined"));
         }
-        let mut out = String::with_capacity(text.len());
-        for (number, line) in text.split_inclusive('\n').enumerate() {
-            let comment = line.trim_start().starts_with('#');
-            let (expanded, undefined) = if comment { (Cow::Borrowed(line), Vec::new()) } else { macros.expand(line) };
-            out.push_str(&expanded);
-            for name in undefined {
-                self.notice(format!("{file}:{}: macro {name} is undefined", number + 1));
-            }
-        }
-        Cow::Owned(out)
+        expanded
     }
 
     fn add_alias(&mut self, lexer: &Lexer<'_>, place: Place, alias: &str, rec: u32) -> Result<(), FileError> {

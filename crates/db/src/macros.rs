@@ -163,6 +163,25 @@ impl Macros {
     }
 }
 
+/// A text with its macros replaced line by line, comments apart; and the names without a value, each with its line.
+pub(crate) fn expand_lines<'a>(text: &'a str, macros: &Macros) -> (Cow<'a, str>, Vec<(usize, String)>) {
+    if !text.contains('$') {
+        return (Cow::Borrowed(text), Vec::new());
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut missing = Vec::new();
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        if line.trim_start().starts_with('#') {
+            out.push_str(line);
+            continue;
+        }
+        let (expanded, undefined) = macros.expand(line);
+        out.push_str(&expanded);
+        missing.extend(undefined.into_iter().map(|name| (number + 1, name)));
+    }
+    (Cow::Owned(out), missing)
+}
+
 /// Index of the bracket that closes the one at the start.
 fn matching(text: &str, close: u8) -> Option<usize> {
     let open = text.as_bytes()[0];

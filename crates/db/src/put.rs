@@ -207,7 +207,8 @@ impl Db {
     /// What must happen after a write: record support, UDF, events.
     fn after(&mut self, rec: u32, field: u16, special: Special, stored: Result<(), PutError>) -> Result<(), PutError> {
         match special {
-            Special::None | Special::DbAddr | Special::As => {}
+            Special::None | Special::DbAddr => {}
+            Special::As => drop(self.regrouped.insert(rec)),
             Special::Scan => self.scan_add(rec),
             _ => {
                 crate::rec::special(self, rec, field, true)?;

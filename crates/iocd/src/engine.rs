@@ -160,7 +160,9 @@ impl Engine {
         let store = &self.store;
         let gone: Vec<u64> = store.handles_of(record).collect();
         self.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
+        self.store.guard.detach(&mut self.store.db);
         self.store.db.remove_record(record);
+        self.store.follow_inputs();
         self.plan_scans();
         Ok(())
     }
@@ -286,6 +288,10 @@ impl Engine {
             if empty {
                 break;
             }
+        }
+        let regrouped = !self.store.db.take_regrouped().is_empty();
+        if self.store.guard.take_changed() || regrouped {
+            self.server.refresh_access(&mut self.store);
         }
         let completed = self.store.db.take_completed();
         for done in completed {

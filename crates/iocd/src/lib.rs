@@ -9,6 +9,7 @@
 pub mod config;
 pub mod engine;
 pub mod feed;
+pub mod guard;
 pub mod net;
 pub mod session;
 pub mod shell;

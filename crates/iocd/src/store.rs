@@ -1,10 +1,11 @@
 //! The database as Channel Access sees it.
 
+use crate::guard::Guard;
 use base::{EventMask, Severity, Str40};
 use ca::encode::Reading;
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use ca::{Basic, Eca};
-use db::{Channel, Db, NotifyState, Now, QueueId, RecId, SubId};
+use db::{Channel, Db, NotifyState, Now, QueueId, RecId, Security, SubId};
 use std::collections::HashMap;
 
 /// Events that wait between two drains, besides four for each subscription.
@@ -31,8 +32,8 @@ pub struct Store {
     pub db: Db,
     /// The time of what is being done.
     pub now: Now,
-    /// Whether clients may write at all.
-    pub writable: bool,
+    /// Who may do what.
+    pub guard: Guard,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     by_key: HashMap<Key, u32>,
@@ -48,7 +49,7 @@ impl Store {
         Self {
             db,
             now: Now::default(),
-            writable: true,
+            guard: Guard::default(),
             entries: Vec::new(),
             free: Vec::new(),
             by_key: HashMap::new(),
@@ -57,12 +58,33 @@ impl Store {
         }
     }
 
+    /// Takes rules of access; [`Guard::take_changed`] says that clients are to be told.
+    pub fn secure(&mut self, rules: Security, by_address: bool) {
+        self.guard.set(rules, by_address, &mut self.db, self.queue);
+    }
+
+    /// Follows the inputs of the rules anew, after records came; before records go, [`Guard::detach`].
+    pub fn follow_inputs(&mut self) {
+        self.guard.detach(&mut self.db);
+        self.guard.attach(&mut self.db, self.queue);
+    }
+
+    /// The field behind a handle.
+    #[must_use]
+    pub fn channel(&self, handle: u64) -> Option<&Channel> {
+        Some(&self.entries.get(handle as usize)?.as_ref()?.channel)
+    }
+
     /// The posts since the last call, oldest first; at most a bounded number. Give the vector back with
     /// [`recycle`](Self::recycle).
     pub fn take_posts(&mut self) -> Vec<Post> {
         let mut posts = std::mem::take(&mut self.drained);
         posts.clear();
+        let guard = &mut self.guard;
         self.db.drain(self.queue, DRAIN_MAX, |_, event| {
+            if guard.take(&event) {
+                return;
+            }
             posts.push(Post {
                 watch: event.token,
                 mask: event.mask,
@@ -103,9 +125,10 @@ impl Backend for Store {
         text(name).is_some_and(|name| self.db.find(name).is_ok())
     }
 
-    fn open(&mut self, name: &[u8], _: Peer<'_>) -> Option<Opened> {
+    fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened> {
         let channel = self.db.find(text(name)?).ok()?;
         let info = self.db.info(&channel);
+        let access = self.guard.access(&self.db, &channel, &info, peer);
         let key = (channel.record.0, channel.field, channel.long_string, channel.type_name, channel.range);
         let handle = *self.by_key.entry(key).or_insert_with(|| {
             let native = Basic::native_of(info.kind);
@@ -128,10 +151,15 @@ impl Backend for Store {
             watch: handle.into(),
             native: entry.native,
             count: info.elements_max,
-            access: Access { read: true, write: self.writable && info.writable },
+            access,
             posted: true,
             lane: 0,
         })
+    }
+
+    fn access(&mut self, handle: u64, peer: Peer<'_>) -> Access {
+        let none = Access { read: false, write: false };
+        self.channel(handle).map_or(none, |channel| self.guard.access(&self.db, channel, &self.db.info(channel), peer))
     }
 
     fn close(&mut self, handle: u64) {

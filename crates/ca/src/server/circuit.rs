@@ -1,7 +1,7 @@
 //! One client's circuit: what it has open and what waits to be sent.
 
 use super::buffer::Out;
-use super::{Limits, Opened};
+use super::{Limits, Opened, Peer};
 use crate::dbr::Dbr;
 use crate::eca::Eca;
 use crate::slab::Slab;
@@ -126,6 +126,7 @@ pub(super) struct Wait {
 pub(super) struct Circuit {
     pub(super) user: String,
     pub(super) host: String,
+    pub(super) address: String,
     pub(super) minor: u16,
     pub(super) priority: u16,
     pub(super) channels: Slab<Channel>,
@@ -151,10 +152,11 @@ pub(super) struct Circuit {
 }
 
 impl Circuit {
-    pub(super) fn new(host: &str) -> Self {
+    pub(super) fn new(address: &str) -> Self {
         let mut circuit = Self {
             user: String::new(),
-            host: host.to_owned(),
+            host: address.to_owned(),
+            address: address.to_owned(),
             minor: 0,
             priority: 0,
             channels: Slab::default(),
@@ -175,6 +177,11 @@ impl Circuit {
         };
         circuit.send(Header::bare(command::VERSION, 0, MINOR as u32, 0, 0));
         circuit
+    }
+
+    /// Who is at the other end.
+    pub(super) fn peer(&self) -> Peer<'_> {
+        Peer { user: &self.user, host: &self.host, address: &self.address }
     }
 
     pub(super) fn info(&self) -> CircuitInfo<'_> {

@@ -1,7 +1,7 @@
 //! What a circuit does with each message. The order of checks and the answers are those of EPICS' `rsrv`.
 
 use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, PendingPut, Sub, Wait};
-use super::{Access, Answer, Backend, CircuitId, Get, Limits, Peer, Put, Server, Token, Write};
+use super::{Access, Answer, Backend, CircuitId, Get, Limits, Put, Server, Token, Write};
 use crate::dbr::Dbr;
 use crate::decode;
 use crate::eca::Eca;
@@ -96,18 +96,21 @@ impl Server {
         self.resume(now, CircuitId(id), backend);
     }
 
-    /// What clients may do with a channel has changed: those concerned are told, and their subscriptions
-    /// get the value, or the refusal.
-    pub fn set_access(&mut self, handle: u64, access: impl Fn(Peer<'_>) -> Access, backend: &mut impl Backend) {
+    /// What clients may do may have changed: the backend is asked for each open channel. Those concerned are told, and
+    /// their subscriptions get the value, or the refusal.
+    pub fn refresh_access(&mut self, backend: &mut impl Backend) {
         let limits = self.limits;
         for id in self.circuits.keys() {
             let Some(circuit) = self.circuits.get_mut(id) else { continue };
-            let new = access(Peer { user: &circuit.user, host: &circuit.host });
-            for key in circuit.channels.keys() {
+            let peer = circuit.peer();
+            let changed: Vec<(u32, Access)> = circuit
+                .channels
+                .iter()
+                .map(|(key, channel)| (key, channel.opened.access, backend.access(channel.opened.handle, peer)))
+                .filter_map(|(key, old, new)| (old != new).then_some((key, new)))
+                .collect();
+            for &(key, new) in &changed {
                 let Some(channel) = circuit.channels.get_mut(key) else { continue };
-                if channel.opened.handle != handle || channel.opened.access == new {
-                    continue;
-                }
                 channel.opened.access = new;
                 let (cid, subs) = (channel.cid, channel.subs.clone());
                 circuit.send(access_rights(cid, new));
@@ -119,7 +122,9 @@ impl Server {
                     update_now(circuit, sub, token, &mut self.scratch, &mut self.message, &limits, backend);
                 }
             }
-            self.touch(id);
+            if !changed.is_empty() {
+                self.touch(id);
+            }
         }
     }
 
@@ -269,7 +274,7 @@ impl Server {
             circuit.send_error(header, Eca::ALLOCMEM, "too many channels on one circuit");
             return Next::Close;
         }
-        let peer = Peer { user: &circuit.user, host: &circuit.host };
+        let peer = circuit.peer();
         let Some(opened) = backend.open(wire::text_of(payload), peer) else {
             circuit.send(Header::bare(command::CREATE_CH_FAIL, 0, 0, header.p1, 0));
             return Next::Go;
@@ -368,7 +373,7 @@ impl Server {
             }
         };
         let token = next_token(&mut self.tokens, id);
-        let peer = Peer { user: &circuit.user, host: &circuit.host };
+        let peer = circuit.peer();
         let put = backend.write(opened.handle, peer, write, token, notify);
         if notify
             && matches!(put, Put::Later | Put::Sent)

@@ -60,8 +60,10 @@ pub struct Opened {
 pub struct Peer<'a> {
     /// The user's name, as the client says.
     pub user: &'a str,
-    /// The host's name, as the client says.
+    /// The host's name, as the client says; its address until it does.
     pub host: &'a str,
+    /// The address from which it is connected.
+    pub address: &'a str,
 }
 
 /// What a client writes.
@@ -116,6 +118,8 @@ pub trait Backend {
     fn exists(&mut self, name: &[u8]) -> bool;
     /// Opens a channel.
     fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened>;
+    /// What a client may do with an open channel, asked again after [`Server::refresh_access`].
+    fn access(&mut self, handle: u64, peer: Peer<'_>) -> Access;
     /// A channel is no longer used.
     fn close(&mut self, handle: u64);
     /// Reads value, alarm, stamp and acknowledgement; `meta` only where asked for. Without a token the answer is given
@@ -177,9 +181,9 @@ impl Server {
         Self { limits, ..Self::default() }
     }
 
-    /// A client has connected; `host` is its address until it gives its name.
-    pub fn accept(&mut self, host: &str) -> CircuitId {
-        let id = self.circuits.insert(Circuit::new(host));
+    /// A client has connected from `address`, which stands for its host until it gives a name.
+    pub fn accept(&mut self, address: &str) -> CircuitId {
+        let id = self.circuits.insert(Circuit::new(address));
         self.touch(id);
         CircuitId(id)
     }
@@ -260,6 +264,13 @@ impl Server {
     /// The circuits, for reports.
     pub fn circuits(&self) -> impl Iterator<Item = (CircuitId, CircuitInfo<'_>)> {
         self.circuits.iter().map(|(id, circuit)| (CircuitId(id), circuit.info()))
+    }
+
+    /// All open channels: who has them, and the backend's name for each.
+    pub fn channels(&self) -> impl Iterator<Item = (Peer<'_>, Opened)> {
+        self.circuits
+            .iter()
+            .flat_map(|(_, circuit)| circuit.channels.iter().map(|(_, channel)| (circuit.peer(), channel.opened)))
     }
 
     /// Counters of all circuits, past ones included.

@@ -38,6 +38,10 @@ impl Backend for Values {
             lane: self.lane.filter(|(known, _)| known.as_bytes() == name).map_or(0, |(_, lane)| lane),
         })
     }
+    fn access(&mut self, _: u64, _: Peer<'_>) -> Access {
+        self.access.unwrap_or(ALL)
+    }
+
     fn close(&mut self, _: u64) {
         self.open -= 1;
     }
@@ -225,7 +229,8 @@ fn what_is_not_allowed_is_refused_in_the_way_of_each_request() {
     assert_eq!((answers[0].0.command, answers[0].0.p1, answers[0].0.p2), (command::ERROR, 1, Eca::NOWTACCESS.0));
     assert_eq!((answers[1].0.command, answers[1].0.p1, answers[1].0.p2), (command::WRITE_NOTIFY, Eca::NOWTACCESS.0, 5));
     assert_eq!((answers[2].0.p1, doubles(&answers[2..])), (Eca::NORDACCESS.0, vec![0.0]));
-    bench.server.set_access(0, |_| ALL, &mut bench.values);
+    bench.values.access = None;
+    bench.server.refresh_access(&mut bench.values);
     assert_eq!(bench.receive()[0].0, Header::bare(command::ACCESS_RIGHTS, 0, 0, 1, 3));
 }
 

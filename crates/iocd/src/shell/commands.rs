@@ -7,13 +7,13 @@ use db::Db;
 use std::fmt::Write as _;
 
 /// What a command comes to.
-type Outcome = Result<Option<End>, Failed>;
+pub(super) type Outcome = Result<Option<End>, Failed>;
 
 /// A command.
 pub(super) struct Command {
     pub(super) name: &'static str,
-    arguments: &'static str,
-    what: &'static str,
+    pub(super) arguments: &'static str,
+    pub(super) what: &'static str,
     pub(super) run: fn(&mut Shell, &[String]) -> Outcome,
 }
 
@@ -21,18 +21,29 @@ pub(super) struct Command {
 pub(super) const VARIABLES: &[(&str, f64, &str)] = &[
     ("stampEachRecord", 0.0, "1: each record reads the clock as C's IOC does; 0: once per processing pass"),
     ("dbRecordsOnceOnly", 0.0, "accepted; repeated records always add to the first"),
+    (
+        "asCheckClientIP",
+        0.0,
+        "1: access security knows hosts by the address of the connection, not by the name they give",
+    ),
     ("dbThreadRealtimeLock", 1.0, "accepted; memory is locked by the plant's settings"),
     ("callbackParallelThreadsDefault", 1.0, "accepted; callbacks run on the engine thread"),
 ];
 
 macro_rules! command {
     ($name:literal, $arguments:literal, $what:literal, $run:expr) => {
-        Command { name: $name, arguments: $arguments, what: $what, run: $run }
+        $crate::shell::commands::Command { name: $name, arguments: $arguments, what: $what, run: $run }
     };
 }
+pub(super) use command;
 
-/// All commands by name; `exit` is the interpreter's own.
-pub(super) const COMMANDS: &[Command] = &[
+/// All commands; `exit` is the interpreter's own.
+pub(super) fn all() -> impl Iterator<Item = &'static Command> {
+    [COMMANDS, super::security::COMMANDS].into_iter().flatten()
+}
+
+/// The commands about records and about the interpreter itself.
+const COMMANDS: &[Command] = &[
     command!("cd", "folder", "changes the working folder", |_, args| {
         std::env::set_current_dir(arg(args, 0)).map_err(|error| Failed(format!("cd {}: {error}", arg(args, 0))))?;
         Ok(None)
@@ -149,16 +160,14 @@ pub(super) const COMMANDS: &[Command] = &[
     command!("help", "[command]", "the commands", |shell, args| {
         let wanted = arg(args, 0).trim_end_matches('*').to_owned();
         let text = if wanted.is_empty() {
-            let names: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
+            let mut names: Vec<&str> = all().map(|command| command.name).collect();
+            names.sort_unstable();
             format!("{}\nexit\n\nType 'help <command>' to see the arguments of <command>.", names.join("\n"))
         } else {
-            COMMANDS.iter().filter(|command| command.name.starts_with(&wanted)).fold(
-                String::new(),
-                |mut out, command| {
-                    let _ = writeln!(out, "{} {}\n    {}", command.name, command.arguments, command.what);
-                    out
-                },
-            )
+            all().filter(|command| command.name.starts_with(&wanted)).fold(String::new(), |mut out, command| {
+                let _ = writeln!(out, "{} {}\n    {}", command.name, command.arguments, command.what);
+                out
+            })
         };
         said(shell, &text)
     }),
@@ -245,26 +254,26 @@ pub(super) const COMMANDS: &[Command] = &[
     }),
 ];
 
-fn arg(args: &[String], index: usize) -> &str {
+pub(super) fn arg(args: &[String], index: usize) -> &str {
     args.get(index).map_or("", String::as_str)
 }
 
-fn needed<'a>(args: &'a [String], usage: &str) -> Result<&'a str, Failed> {
+pub(super) fn needed<'a>(args: &'a [String], usage: &str) -> Result<&'a str, Failed> {
     args.first().map(String::as_str).filter(|word| !word.is_empty()).ok_or_else(|| Failed(format!("usage: {usage}")))
 }
 
-fn number(args: &[String], index: usize) -> u64 {
+pub(super) fn number(args: &[String], index: usize) -> u64 {
     arg(args, index).parse().unwrap_or(0)
 }
 
-fn said(shell: &mut Shell, text: &str) -> Outcome {
+pub(super) fn said(shell: &mut Shell, text: &str) -> Outcome {
     if !text.is_empty() {
         shell.print(text);
     }
     Ok(None)
 }
 
-fn about(shell: &mut Shell, report: impl FnOnce(&mut Db) -> String + Send + 'static) -> Outcome {
+pub(super) fn about(shell: &mut Shell, report: impl FnOnce(&mut Db) -> String + Send + 'static) -> Outcome {
     let text = shell.with_db(move |db, _| report(db))?;
     said(shell, &text)
 }
@@ -350,11 +359,10 @@ fn clients(engine: &mut Engine, level: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::COMMANDS;
 
     #[test]
-    fn commands_stand_in_order_and_once() {
-        let names: Vec<String> = COMMANDS.iter().map(|command| command.name.to_lowercase()).collect();
+    fn each_command_stands_once() {
+        let names: Vec<String> = super::all().map(|command| command.name.to_lowercase()).collect();
         let mut sorted = names.clone();
         sorted.sort();
         sorted.dedup();

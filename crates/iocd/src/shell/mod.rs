@@ -5,6 +5,7 @@
 
 mod commands;
 mod report;
+mod security;
 mod words;
 
 use crate::config::ServerConfig;
@@ -65,7 +66,9 @@ pub struct Shell {
     vars: BTreeMap<&'static str, f64>,
     on_error: OnError,
     depth: u32,
-    commands: &'static [commands::Command],
+    /// Access security file and its macros.
+    acf: Option<String>,
+    acf_macros: String,
     /// Output of the running command, when it goes to a file.
     output: Option<fs::File>,
     /// Commands that failed so far.
@@ -83,7 +86,8 @@ impl Shell {
             vars: commands::VARIABLES.iter().map(|(name, value, _)| (*name, *value)).collect(),
             on_error: OnError::Continue,
             depth: 0,
-            commands: commands::COMMANDS,
+            acf: None,
+            acf_macros: String::new(),
             output: None,
             failures: 0,
         }
@@ -102,11 +106,7 @@ impl Shell {
     pub fn load_records(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
         let text = self.read_file(path)?;
         let mut macros = Macros::parse(macros);
-        for (name, value) in &self.env {
-            if macros.get(name).is_none() {
-                macros.set(name, value);
-            }
-        }
+        self.add_environment(&mut macros);
         let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
         let file = path.to_owned();
         self.with_db(move |db, now| {
@@ -117,7 +117,25 @@ impl Shell {
             }
             loaded.map_err(Failed::from)
         })??;
+        if self.is_running() {
+            self.with_engine(|engine| engine.store.follow_inputs())?;
+        }
         self.print_notices()
+    }
+
+    /// Names the file of access security, read by [`init`](Self::init), with its macros.
+    pub fn secure(&mut self, file: &str, macros: &str) {
+        self.acf = Some(file.to_owned());
+        macros.clone_into(&mut self.acf_macros);
+    }
+
+    /// Gives the environment's variables to macros that do not have them.
+    fn add_environment(&self, macros: &mut Macros) {
+        for (name, value) in &self.env {
+            if macros.get(name).is_none() {
+                macros.set(name, value);
+            }
+        }
     }
 
     /// Loads a database definition: its menus and breakpoint tables.
@@ -137,8 +155,10 @@ impl Shell {
     /// Starts the IOC.
     ///
     /// # Errors
-    /// When it runs already, or cannot listen.
+    /// When it runs already, cannot listen, or its access security file is malformed: then nobody is let in.
     pub fn init(&mut self) -> Result<(), Failed> {
+        let rules = if self.is_running() { None } else { self.read_rules()? };
+        let by_address = self.checks_addresses();
         let Place::Building(mut db) = std::mem::replace(&mut self.place, Place::Gone) else {
             return Err("iocInit: the IOC runs already".into());
         };
@@ -163,6 +183,9 @@ impl Shell {
                     return Ok(());
                 }
             };
+            if let Some(rules) = rules {
+                engine.store.secure(rules, by_address);
+            }
             let _ = ready.send(Ok((mailbox, engine.net.port_taken.then_some(engine.net.tcp_port))));
             engine.run()
         })?;
@@ -269,7 +292,7 @@ impl Shell {
         if name == "exit" {
             return Ok(Some(End::Exit));
         }
-        let Some(command) = self.commands.iter().find(|command| command.name == name) else {
+        let Some(command) = commands::all().find(|command| command.name == name) else {
             return Err(Failed(format!("Command {name} not found.")));
         };
         if let Some((path, append)) = &taken.output {

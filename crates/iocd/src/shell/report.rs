@@ -122,7 +122,7 @@ pub(super) fn field(db: &mut Db, name: &str) -> String {
             Value::Scalar(Scalar::String(text)) => text,
             _ => db.get_text(&channel),
         };
-        tabs.put(&format!("{:<20}", "DBF_STRING:"));
+        tabs.put("DBF_STRING: ");
         tabs.put(&format!("\"{}\"", text.bytes().escape_ascii()));
         return tabs.finish();
     }
@@ -131,11 +131,11 @@ pub(super) fn field(db: &mut Db, name: &str) -> String {
     match &value {
         Value::Array(array) if array.is_empty() => tabs.put(&format!("DBF_{kind}[0]: (empty)")),
         Value::Array(array) if array.len() > 1 => {
-            tabs.put(&format!("DBF_{kind}[{}]:", array.len()));
+            tabs.put(&format!("DBF_{kind}[{}]: ", array.len()));
             (0..array.len()).filter_map(|index| array.get(index)).for_each(|scalar| tabs.put(&element(scalar)));
         }
         value => {
-            tabs.put(&format!("{:<20}", format!("DBF_{kind}:")));
+            tabs.put(&format!("DBF_{kind}: "));
             tabs.put(&value.get(0).map_or_else(String::new, element));
         }
     }
@@ -275,28 +275,28 @@ impl Tabs {
     }
 
     fn put(&mut self, text: &str) {
-        if !self.line.is_empty() && self.line.len() + text.len() > 80 {
+        if self.line.len() + text.len() > 80 {
             self.flush();
         }
         self.line.push_str(text);
-        while self.line.len() < 80 && !self.line.len().is_multiple_of(self.width) {
+        // As EPICS has it: a text that ends at a tab stop is followed by blanks up to the next.
+        let next = (self.line.len() / self.width + 1) * self.width;
+        while self.line.len() < next.min(80) {
             self.line.push(' ');
-        }
-        if self.line.len() >= 80 {
-            self.flush();
         }
     }
 
     fn flush(&mut self) {
+        if self.line.is_empty() {
+            return;
+        }
         self.out.push_str(&self.line);
         self.out.push('\n');
         self.line.clear();
     }
 
     fn finish(mut self) -> String {
-        if !self.line.is_empty() {
-            self.flush();
-        }
+        self.flush();
         self.out
     }
 }
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn entries_stand_at_tab_stops() {
         let mut tabs = Tabs::new(10);
-        tabs.put("DBF_DOUBLE:");
+        tabs.put("DBF_DOUBLE: ");
         tabs.put("1.5");
         assert_eq!(tabs.finish(), "DBF_DOUBLE:         1.5       \n");
     }
