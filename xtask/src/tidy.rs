@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sys", &["host"]),
     ("keep", &["host", "sys", "ring"]),
     ("cli", &["host", "sys", "keep", "ring", "rt", "iocd", "ca"]),
-    ("iocd", &["ca", "db", "sys"]),
+    ("iocd", &["ca", "db", "ring", "rt", "sys"]),
     ("testkit", &["host", "sys"]),
     ("ring", &[]),
     ("rt", &["ring", "sys"]),

@@ -1,6 +1,7 @@
 //! `tahti ioc`: an EPICS IOC with the command line of `softIoc`.
 
 use iocd::config::ServerConfig;
+use iocd::groups::GroupSpec;
 use iocd::shell::{End, Failed, Shell};
 use std::process::ExitCode;
 
@@ -13,6 +14,10 @@ use std::process::ExitCode;
 ///   -S          no interactive interpreter
 ///   -s          accepted (the interpreter is the default)
 ///   -v          say what is loaded
+///   --scan RATE[,RATE...]=CLASS[@CPUS]
+///               run these scans on a thread of their own for each CPU, such as
+///               --scan ".1 second=fifo:80@1"; may be repeated
+///   --require-rt  end if a scan's class, CPU or memory lock is not obtained
 ///   st.cmd      run this script, then the interpreter
 ///
 /// Serves this host only, unless EPICS_CAS_INTF_ADDR_LIST names addresses to listen on
@@ -34,6 +39,8 @@ struct Plan {
     scripts: Vec<String>,
     interactive: bool,
     verbose: bool,
+    scans: Vec<GroupSpec>,
+    require_rt: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -54,6 +61,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let (config, complaints) = ServerConfig::from_env(|name| std::env::var(name).ok());
     complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
     let mut shell = Shell::new(Some(config), std::env::vars());
+    shell.scan_on(plan.scans.clone(), plan.require_rt);
     let result = go(&mut shell, &plan);
     let ended = shell.shut_down();
     match result.and(ended) {
@@ -125,9 +133,13 @@ fn parse(words: &[String]) -> Result<Plan, String> {
             "-s" => plan.interactive = true,
             "-v" => plan.verbose = true,
             "-a" => plan.load.push(Load::Security { file: value()?, macros: macros.clone() }),
+            "--scan" => plan.scans.push(value()?.parse().map_err(|error| format!("--scan {error}"))?),
+            "--require-rt" => plan.require_rt = true,
             "-x" => return Err("-x: the exit record is not supported; write \"exit\" to standard input instead".into()),
             other if other.starts_with('-') && other.len() > 1 => {
-                return Err(format!("unknown option {other}: expected one of -d -m -D -S -s -v, see tahti ioc --help"));
+                return Err(format!(
+                    "unknown option {other}: expected one of -d -m -D -S -s -v --scan --require-rt, see tahti ioc --help"
+                ));
             }
             script => plan.scripts.push(script.to_owned()),
         }

@@ -260,6 +260,32 @@ impl Db {
         Value::Scalar(self.read_scalar(rec, channel.field).unwrap_or(Scalar::String(Str40::EMPTY)))
     }
 
+    /// As [`get`](Self::get), into memory that is there: nothing is allocated where `into` is an array of the field's type
+    /// with room for its elements, or a scalar for a scalar field.
+    pub fn get_into(&mut self, channel: &Channel, max: usize, into: &mut Value) {
+        let rec = channel.record.0;
+        let array = !channel.type_name && !channel.long_string && self.is_array(rec, channel.field);
+        let ordered = array && self.common[rec as usize].kind() == Kind::Compress;
+        if let (true, false, Value::Array(into)) = (array, ordered, &mut *into)
+            && let Slot::Array(found) = self.slot(rec, channel.field)
+        {
+            let len = found.len();
+            let (from, step, to) = match channel.range {
+                None => (0, 1, len),
+                Some((first, step, last)) => {
+                    slice(len, first, step, last).map_or((0, 1, 0), |(from, to)| (from, step as usize, to))
+                }
+            };
+            copy_into(found, from, step, to, max, into);
+            return;
+        }
+        match (self.get(channel, max), into) {
+            // The elements move into the memory that is there.
+            (Value::Array(array), Value::Array(into)) => copy_into(&array, 0, 1, array.len(), max, into),
+            (value, into) => *into = value,
+        }
+    }
+
     /// A field as EPICS prints it: state names, menu choices, PREC digits; an array's first element.
     pub fn get_text(&mut self, channel: &Channel) -> Str40 {
         if channel.type_name {
@@ -488,6 +514,29 @@ pub(crate) fn pick(array: &Array, from: usize, step: usize, to: usize) -> Array 
         };
     }
     arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum)
+}
+
+/// Copies every `step`th element from `from` to before `to`, at most `max`, into another array's memory.
+pub(crate) fn copy_into(array: &Array, from: usize, step: usize, to: usize, max: usize, into: &mut Array) {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match (array, into) {
+                $((Array::$variant(elements), Array::$variant(into)) => {
+                    into.clear();
+                    if step == 1 {
+                        into.extend_from_slice(&elements[from..to.min(from + max.min(to - from))]);
+                    } else {
+                        into.extend(elements[from..to].iter().step_by(step).take(max).copied());
+                    }
+                })*
+                (array, into) => {
+                    *into = pick(array, from, step, to);
+                    into.truncate(max);
+                }
+            }
+        };
+    }
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
 }
 
 #[cfg(test)]

@@ -104,7 +104,15 @@ impl Db {
 
     /// Sets a state that `Db State` device supports and filters see (dbStateSet); it is made when it is not there.
     pub fn set_state(&mut self, name: &str, on: bool) {
-        self.states.insert(name.to_owned(), on);
+        let known = self.states.get_mut(name);
+        let changed = known.as_ref().is_none_or(|state| **state != on);
+        match known {
+            Some(state) => *state = on,
+            None => drop(self.states.insert(name.to_owned(), on)),
+        }
+        if changed {
+            self.signal(crate::scan::Signal::State(base::Str40::from(name), on));
+        }
     }
 
     /// A state; `None` when it was never made.

@@ -39,6 +39,8 @@ pub struct Counters {
     pub once_lost: u64,
     /// Callbacks lost because the queue was full.
     pub callback_lost: u64,
+    /// Events and states that the IOC's other databases were not told, because too many waited.
+    pub signals_lost: u64,
 }
 
 /// How deep links may process records inside of each other (chains of forward links do not nest).

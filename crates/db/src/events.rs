@@ -36,6 +36,23 @@ pub struct Event {
     pub mask: EventMask,
 }
 
+/// One update of a subscription, as the queue holds it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Posted {
+    /// The number that the subscriber gave.
+    pub token: u64,
+    /// The value of the moment of the event; `None` for arrays and long texts, which are read when they are sent.
+    pub value: Option<Scalar>,
+    /// The record's alarm at the moment of the event.
+    pub alarm: Alarm,
+    /// The record's stamp.
+    pub stamp: Stamp,
+    /// The record's user tag.
+    pub utag: u64,
+    /// Why the event was sent.
+    pub mask: EventMask,
+}
+
 struct Sub {
     channel: Channel,
     mask: EventMask,
@@ -100,6 +117,15 @@ impl Db {
             self.events.queues[number] = Some(queue);
         }
         QueueId(number as u32)
+    }
+
+    /// Takes the memory for so many further subscriptions in a queue.
+    pub fn reserve_subscriptions(&mut self, queue: QueueId, count: usize) {
+        self.events.subs.reserve(count);
+        self.events.free.reserve(count);
+        if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
+            queue.entries.reserve((queue.subs + count) * ROOM_PER_SUB);
+        }
     }
 
     /// Ends a queue and its subscriptions.
@@ -200,23 +226,36 @@ impl Db {
     /// Hands at most `max` events of a queue to `take`, oldest first; how many.
     pub fn drain(&mut self, queue: QueueId, max: usize, mut take: impl FnMut(SubId, Event)) -> usize {
         let mut count = 0;
-        while count < max {
-            let Some(waiting) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) else { break };
-            let Some(entry) = waiting.entries.pop_front() else { break };
-            waiting.first += 1;
-            let Some(sub) = self.events.subs.get_mut(entry.sub as usize) else { continue };
-            sub.waiting -= 1;
-            let (token, late) = (sub.token, sub.late.then(|| sub.channel.clone()));
-            let value = match late {
-                Some(channel) => self.get(&channel, usize::MAX),
-                None => Value::Scalar(entry.value),
+        while count < max
+            && let Some((sub, posted)) = self.next_posted(queue)
+        {
+            let Posted { token, alarm, stamp, utag, mask, .. } = posted;
+            let value = match posted.value {
+                Some(scalar) => Value::Scalar(scalar),
+                None => {
+                    let channel = self.events.subs[sub.0 as usize].channel.clone();
+                    self.get(&channel, usize::MAX)
+                }
             };
-            let event =
-                Event { token, value, alarm: entry.alarm, stamp: entry.stamp, utag: entry.utag, mask: entry.mask };
-            take(SubId(entry.sub), event);
+            take(sub, Event { token, value, alarm, stamp, utag, mask });
             count += 1;
         }
         count
+    }
+
+    /// The oldest event of a queue, without reading what is read late. Does not allocate.
+    pub fn next_posted(&mut self, queue: QueueId) -> Option<(SubId, Posted)> {
+        loop {
+            let waiting = self.events.queues.get_mut(queue.0 as usize)?.as_mut()?;
+            let entry = waiting.entries.pop_front()?;
+            waiting.first += 1;
+            // Events of a subscription that has ended are passed over.
+            let Some(sub) = self.events.subs.get_mut(entry.sub as usize) else { continue };
+            sub.waiting -= 1;
+            let value = (!sub.late).then_some(entry.value);
+            let Entry { alarm, stamp, utag, mask, .. } = entry;
+            return Some((SubId(entry.sub), Posted { token: sub.token, value, alarm, stamp, utag, mask }));
+        }
     }
 
     /// Tells the subscribers of a field (db_post_events).

@@ -4,7 +4,7 @@ use crate::access::Channel;
 use crate::engine::{Db, Now};
 use crate::error::PutError;
 use base::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// A put that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,21 @@ struct Waiting {
 pub(crate) struct Notifies {
     next: u32,
     waiting: HashMap<u32, Waiting>,
-    completed: Vec<Completed>,
+    completed: VecDeque<Completed>,
     /// Puts to records that are busy with another one: (record, channel, value, token).
     queued: Vec<(u32, Channel, Value, u64)>,
+}
+
+/// Puts with completion for which there is room without asking for memory.
+const ROOM: usize = 1_024;
+
+impl Notifies {
+    /// Takes the memory that usual use needs.
+    pub(crate) fn reserve(&mut self) {
+        self.waiting.reserve(ROOM);
+        self.completed.reserve(ROOM);
+        self.queued.reserve(ROOM);
+    }
 }
 
 impl Db {
@@ -108,7 +120,12 @@ impl Db {
 
     /// Puts with completion that have ended since the last call.
     pub fn take_completed(&mut self) -> Vec<Completed> {
-        std::mem::take(&mut self.notifies.completed)
+        self.notifies.completed.drain(..).collect()
+    }
+
+    /// The oldest put with completion that has ended and was not told of. Does not allocate.
+    pub fn next_completed(&mut self) -> Option<Completed> {
+        self.notifies.completed.pop_front()
     }
 
     /// The target of a record's link takes part in the record's put (dbNotifyAdd).
@@ -138,7 +155,7 @@ impl Db {
                 self.notifies.waiting.remove(&id);
                 match holder {
                     Some(holder) => self.call_back(holder, crate::callback::Callback::Resume),
-                    None => self.notifies.completed.push(Completed { token, error: None }),
+                    None => self.notifies.completed.push_back(Completed { token, error: None }),
                 }
             }
         }
@@ -160,8 +177,8 @@ impl Db {
             let (_, channel, value, token) = self.notifies.queued.remove(at);
             match self.put_notify(&channel, &value, token, now) {
                 Ok(NotifyState::Pending) => {}
-                Ok(NotifyState::Done) => self.notifies.completed.push(Completed { token, error: None }),
-                Err(error) => self.notifies.completed.push(Completed { token, error: Some(error) }),
+                Ok(NotifyState::Done) => self.notifies.completed.push_back(Completed { token, error: None }),
+                Err(error) => self.notifies.completed.push_back(Completed { token, error: Some(error) }),
             }
         }
     }

@@ -4,6 +4,7 @@ use crate::engine::Db;
 use crate::link::{CP, CPP, Link, MS_BITS};
 use crate::links::{Brief, LinkError};
 use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Value};
+use std::collections::VecDeque;
 
 /// A remote process variable that links refer to, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +51,7 @@ struct Remote {
 #[derive(Default)]
 pub(crate) struct Remotes {
     links: Vec<Remote>,
-    requests: Vec<RemoteRequest>,
+    requests: VecDeque<RemoteRequest>,
     /// Writes that were lost because the shell did not take them.
     pub(crate) lost: u64,
 }
@@ -71,6 +72,11 @@ impl Remotes {
         self.links.get(id as usize).filter(|link| link.connected).map(|link| &link.meta)
     }
 
+    /// Takes the memory that a pass's writes need.
+    pub(crate) fn reserve(&mut self) {
+        self.requests.reserve(self.links.len() + 64);
+    }
+
     /// A new remote link.
     pub(crate) fn add(&mut self, holder: u32, flags: u8, name: &str, monitor: bool) -> u32 {
         let id = self.links.len() as u32;
@@ -84,7 +90,7 @@ impl Remotes {
             connected: false,
             alive: true,
         });
-        self.requests.push(RemoteRequest::Connect { id: RemoteId(id), name: name.to_owned(), monitor });
+        self.requests.push_back(RemoteRequest::Connect { id: RemoteId(id), name: name.to_owned(), monitor });
         id
     }
 
@@ -93,7 +99,7 @@ impl Remotes {
             link.alive = false;
             link.connected = false;
             link.value = None;
-            self.requests.push(RemoteRequest::Disconnect { id: RemoteId(id) });
+            self.requests.push_back(RemoteRequest::Disconnect { id: RemoteId(id) });
         }
     }
 }
@@ -101,13 +107,19 @@ impl Remotes {
 impl Db {
     /// What the shell is to do for remote links, since the last call.
     pub fn take_remote(&mut self) -> Vec<RemoteRequest> {
-        std::mem::take(&mut self.remotes.requests)
+        self.remotes.requests.drain(..).collect()
+    }
+
+    /// The oldest thing to do for a remote link. Does not allocate.
+    pub fn next_remote(&mut self) -> Option<RemoteRequest> {
+        self.remotes.requests.pop_front()
     }
 
     /// A remote process variable is connected, or its value or alarm changed. CP and CPP links process their holder soon.
-    pub fn remote_update(&mut self, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) {
-        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
-        link.value = Some(value);
+    /// The value before comes back, so that it need not be freed on a real-time thread.
+    pub fn remote_update(&mut self, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) -> Option<Value> {
+        let link = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive)?;
+        let before = link.value.replace(value);
         link.alarm = alarm;
         link.stamp = stamp;
         link.connected = true;
@@ -115,6 +127,7 @@ impl Db {
         if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
             self.scan_once(holder);
         }
+        before
     }
 
     /// Units, limits and labels of a remote process variable.
@@ -185,7 +198,7 @@ impl Db {
             self.remotes.lost += 1;
             return;
         }
-        self.remotes.requests.push(RemoteRequest::Put { id: RemoteId(id), value });
+        self.remotes.requests.push_back(RemoteRequest::Put { id: RemoteId(id), value });
     }
 
     /// Ends what a link holds elsewhere.

@@ -3,8 +3,8 @@
 use crate::access::RecId;
 use crate::callback::Callbacks;
 use crate::engine::{Db, Now};
-use base::{Alarm, DurNs, Stamp, Value};
-use std::collections::HashMap;
+use base::{Alarm, DurNs, Stamp, Str40, Value};
+use std::collections::{HashMap, VecDeque};
 
 /// A periodic scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,18 @@ pub struct Fed {
     pub stamp: Stamp,
 }
 
+/// Something that concerns all databases of an IOC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// An event was posted.
+    Event(Str40),
+    /// A state was set or cleared.
+    State(Str40, bool),
+}
+
+/// Signals that may wait to be told to the other databases.
+const SIGNALS_MAX: usize = 1_024;
+
 /// PRIO: low, medium, high.
 pub(crate) const PRIORITIES: usize = 3;
 
@@ -58,6 +70,8 @@ pub(crate) struct Scans {
     pub(crate) left: Vec<u32>,
     pub(crate) callbacks: Callbacks,
     event_stamps: HashMap<i16, Stamp>,
+    /// For the other databases of the IOC; `None` where there is no other.
+    signals: Option<VecDeque<Signal>>,
 }
 
 impl Scans {
@@ -237,6 +251,9 @@ impl Db {
         let choices = self.schema.menu_index("menuScan").map_or(0, |menu| self.schema.menus[menu].choices.len());
         self.scans.lists = vec![Vec::new(); choices.max(3)];
         self.scans.callbacks.reserve();
+        self.scans.left.reserve(64);
+        self.notifies.reserve();
+        self.remotes.reserve();
         for rec in 0..self.common.len() as u32 {
             let common = &self.common[rec as usize];
             let scan = if common.away { 0 } else { usize::from(common.scan) };
@@ -340,8 +357,52 @@ impl Db {
 
     /// Posts an event from a record (event, calcout).
     pub(crate) fn post_event_bytes(&mut self, name: &[u8]) {
-        if let Some(group) = event_name(name).and_then(|name| self.scans.events.get(&name).copied()) {
+        self.signal(Signal::Event(Str40::new(name)));
+        self.post_here(name);
+    }
+
+    fn post_here(&mut self, name: &[u8]) {
+        let name = name.trim_ascii();
+        // Names are nearly always as they stand in the list: then nothing is allocated.
+        let group = match self.scans.events.get(name) {
+            Some(group) => Some(*group),
+            None => event_name(name).and_then(|name| self.scans.events.get(&name).copied()),
+        };
+        if let Some(group) = group {
             self.queue_group(group);
+        }
+    }
+
+    /// From now on events and states are told to the other databases, by [`next_signal`](Self::next_signal).
+    pub fn share_signals(&mut self) {
+        self.scans.signals.get_or_insert_with(|| VecDeque::with_capacity(SIGNALS_MAX));
+    }
+
+    /// What the other databases are to be told next. Does not allocate.
+    pub fn next_signal(&mut self) -> Option<Signal> {
+        self.scans.signals.as_mut()?.pop_front()
+    }
+
+    /// Takes what another database of the IOC tells.
+    pub fn take_signal(&mut self, signal: &Signal) {
+        match signal {
+            Signal::Event(name) => self.post_here(name.bytes()),
+            Signal::State(name, on) => {
+                if let Some(state) = self.states.get_mut(name.to_str()) {
+                    *state = *on;
+                } else {
+                    self.states.insert(name.to_str().to_owned(), *on);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        let Some(signals) = &mut self.scans.signals else { return };
+        if signals.len() < SIGNALS_MAX {
+            signals.push_back(signal);
+        } else {
+            self.counters.signals_lost += 1;
         }
     }
 

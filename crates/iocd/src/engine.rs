@@ -1,14 +1,18 @@
-//! The engine thread: scans at their absolute times, network work in bounded bursts between them.
+//! The network's thread: circuits in bounded bursts, and the housekeeping part of the database, its scans first.
 
+use crate::bridge::{Bridges, Holder};
 use crate::config::ServerConfig;
 use crate::feed::{self, Feed, Feeder};
+use crate::job::{Ask, Out, Outcome, Whom, Work};
 use crate::net::{Net, Ready, Sent, Waker};
+use crate::parts::Part;
+use crate::scans::Scans;
 use crate::store::Store;
-use base::{DurNs, Histogram, MonoNs, Stamp};
+use base::{MonoNs, Stamp, Value};
 use ca::beacon::Beacon;
 use ca::search::{self, SearchCounters};
-use ca::server::{CircuitId, Limits, Server, Token};
-use db::{Db, Now};
+use ca::server::{Answer, CircuitId, Limits, Post, Server, Token};
+use db::{Db, Now, RemoteRequest, Signal};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -46,24 +50,7 @@ impl Mailbox {
     }
 }
 
-/// A periodic scan with what it has measured.
-pub struct ScanClock {
-    /// Number in menuScan.
-    pub index: u16,
-    /// The choice in menuScan.
-    pub name: String,
-    /// Time between two passes.
-    pub period: DurNs,
-    /// Start after the planned time, of each pass.
-    pub lateness: Box<Histogram>,
-    /// How long each pass took.
-    pub duration: Box<Histogram>,
-    /// Passes left out because the one before took too long.
-    pub overruns: u64,
-    next: MonoNs,
-}
-
-/// Database, circuits and sockets, owned by one thread.
+/// Circuits, sockets and the housekeeping part of the database, owned by one thread; the ways to the other parts.
 pub struct Engine {
     /// The database and what clients have open.
     pub store: Store,
@@ -71,14 +58,17 @@ pub struct Engine {
     pub server: Server,
     /// All sockets.
     pub net: Net,
-    /// The periodic scans that have records.
-    pub scans: Vec<ScanClock>,
+    /// The periodic scans of the housekeeping part.
+    pub scans: Scans,
     /// Names searched by datagram.
     pub searches: SearchCounters,
     config: Option<ServerConfig>,
     beacon: Option<Beacon>,
     mail: Receiver<Mail>,
     feeds: Vec<Feed>,
+    /// What was taken from the parts, in one vector that is used again.
+    taken: Vec<Out>,
+    bridges: Bridges,
     ready: Vec<Ready>,
     again: Vec<CircuitId>,
     stop: bool,
@@ -117,12 +107,14 @@ impl Engine {
             store: Store::new(db),
             server,
             net,
-            scans: Vec::new(),
+            scans: Scans::default(),
             searches: SearchCounters::default(),
             config,
             beacon,
             mail,
             feeds: Vec::new(),
+            taken: Vec::new(),
+            bridges: Bridges::default(),
             ready: Vec::new(),
             again: Vec::new(),
             stop: false,
@@ -133,22 +125,27 @@ impl Engine {
 
     /// Reads the periodic scans from the database; what was measured of those that stay is kept.
     pub fn plan_scans(&mut self) {
-        let now = now();
-        let mut old = std::mem::take(&mut self.scans);
-        for scan in self.store.db.scans() {
-            let kept = old.iter().position(|clock| clock.index == scan.index).map(|at| old.swap_remove(at));
-            self.scans.push(kept.unwrap_or_else(|| ScanClock {
-                index: scan.index,
-                name: scan.name,
-                period: scan.period,
-                lateness: Box::default(),
-                duration: Box::default(),
-                overruns: 0,
-                next: aligned(now, scan.period),
-            }));
+        self.scans.plan(&self.store.db, now());
+    }
+
+    /// Takes the ways to the parts of the database that other threads own.
+    pub fn add_parts(&mut self, parts: Vec<Part>) {
+        if !parts.is_empty() {
+            self.store.db.share_signals();
         }
-        // Where several are due the fastest goes first.
-        self.scans.sort_by_key(|scan| scan.period);
+        self.store.parts = parts;
+    }
+
+    /// Does something with the database that owns a record, on its owner's thread; with the housekeeping part when
+    /// there is no such record.
+    pub fn call(&mut self, record: &str, mut work: Work) {
+        match self.store.away(record).and_then(|away| self.store.parts.get_mut(away.part)) {
+            Some(part) => part.call(work),
+            None => {
+                work(&mut self.store.db, self.store.now);
+                self.plan_scans();
+            }
+        }
     }
 
     /// Removes a record; clients of its fields are told.
@@ -160,19 +157,40 @@ impl Engine {
         let store = &self.store;
         let gone: Vec<u64> = store.handles_of(record).collect();
         self.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
-        self.store.guard.detach(&mut self.store.db);
-        self.store.db.remove_record(record);
-        self.store.follow_inputs();
-        self.plan_scans();
+        self.bridges.drop_handles(&gone, &mut self.store);
+        if let Some(away) = self.store.db.away(record) {
+            let mut work = Some(away.record);
+            if let Some(part) = self.store.parts.get_mut(away.part) {
+                part.call(Box::new(move |db, _| work.take().into_iter().for_each(|record| db.remove_record(record))));
+            }
+            self.store.db.remove_away(record);
+        } else {
+            self.store.guard.detach(&mut self.store.db);
+            self.store.db.remove_record(record);
+            self.store.follow_inputs();
+            self.plan_scans();
+        }
         Ok(())
     }
 
-    /// A ring for at most `bound` deliveries of a device's thread to the records; give it up by dropping it.
-    pub fn feeder(&mut self, bound: usize) -> Feeder {
-        let waker = self.net.waker();
-        let (feeder, feed) = feed::ring(bound, move || waker.wake());
-        self.feeds.push(feed);
-        feeder
+    /// A ring for at most `bound` deliveries of a device's thread to the records of one owner: the one that owns `record`,
+    /// the housekeeping part where there is no such record. Give it up by dropping it.
+    pub fn feeder(&mut self, record: &str, bound: usize) -> Feeder {
+        match self.store.away(record).and_then(|away| self.store.parts.get_mut(away.part)) {
+            Some(part) => {
+                let shared = part.shared.clone();
+                let (feeder, feed) = feed::ring(bound, move || shared.bell.ring());
+                part.ask(Ask::Feed(Some(feed)));
+                part.flush();
+                feeder
+            }
+            None => {
+                let waker = self.net.waker();
+                let (feeder, feed) = feed::ring(bound, move || waker.wake());
+                self.feeds.push(feed);
+                feeder
+            }
+        }
     }
 
     /// Takes what devices have delivered, each feeder's a bounded number.
@@ -187,9 +205,80 @@ impl Engine {
         }
     }
 
+    /// Takes what the owners of the other parts have sent, of each a bounded number.
+    fn take_parts(&mut self) {
+        self.store.now = now();
+        let mut more = false;
+        let mut taken = std::mem::take(&mut self.taken);
+        for part in 0..self.store.parts.len() {
+            more |= self.store.parts[part].take(&mut taken);
+            for out in taken.drain(..) {
+                self.take_out(part, out);
+            }
+        }
+        self.taken = taken;
+        self.settle();
+        if more {
+            self.net.waker().wake();
+        }
+    }
+
+    fn take_out(&mut self, part: usize, out: Out) {
+        let mono = self.store.now.mono;
+        match out {
+            Out::Done(job) => match (job.whom, &job.outcome) {
+                (Whom::Client(token), Outcome::Read(read)) => {
+                    let answer = Answer::Read(read.map(|()| &job.reading));
+                    self.server.answer(mono, token, answer, &mut self.store);
+                }
+                (Whom::Client(token), Outcome::Write(put)) => {
+                    self.server.answer(mono, token, Answer::Write(*put), &mut self.store);
+                }
+                (Whom::Watch { key, mask }, Outcome::Read(_)) => {
+                    let post = self.store.fetched(key, mask, job);
+                    self.post(post);
+                }
+                _ => {}
+            },
+            Out::Post { key, value, alarm, stamp, mask } => {
+                let post = Post { watch: 0, mask, alarm, stamp, value: Value::from(0i32) };
+                let post = self.store.posted(key, mask, value.map(Value::Scalar), post);
+                self.post(post);
+            }
+            Out::Completed(done) => {
+                self.server.put_done(mono, Token(done.token), done.error.is_none(), &mut self.store);
+            }
+            Out::Remote(request) => self.remote(Some(part), request),
+            Out::Signal(signal) => self.signal(Some(part), signal),
+        }
+    }
+
+    fn post(&mut self, post: Option<Post>) {
+        if let Some(post) = post {
+            self.server.post(&post, &mut self.store);
+            self.bridges.post(&post, &mut self.store);
+        }
+    }
+
+    /// What links to elsewhere ask for.
+    fn remote(&mut self, holder: Holder, request: RemoteRequest) {
+        // Links to other IOCs stay disconnected.
+        let _elsewhere = self.bridges.take(holder, request, &mut self.store);
+    }
+
+    /// Tells all parts but the one that it comes from.
+    fn signal(&mut self, from: Option<usize>, signal: Signal) {
+        if from.is_some() {
+            self.store.db.take_signal(&signal);
+        }
+        let others = self.store.parts.iter_mut().enumerate().filter(|(number, _)| Some(*number) != from);
+        others.for_each(|(_, part)| part.ask(Ask::Signal(signal)));
+    }
+
     /// Ends [`run`](Self::run).
     pub fn stop(&mut self) {
         self.stop = true;
+        self.store.parts.iter().for_each(Part::stop);
     }
 
     /// Runs until told to stop.
@@ -213,7 +302,7 @@ impl Engine {
             });
             for &item in &ready {
                 self.handle(item);
-                if self.scans.first().is_some_and(|_| self.is_due()) {
+                if self.scans.is_due(sys::clock::mono_now()) {
                     self.run_due();
                 }
             }
@@ -226,39 +315,19 @@ impl Engine {
         Ok(())
     }
 
-    fn is_due(&self) -> bool {
-        let now = sys::clock::mono_now();
-        self.scans.iter().any(|scan| scan.next <= now)
-    }
-
     fn next_deadline(&self) -> Option<MonoNs> {
-        let scans = self.scans.iter().map(|scan| scan.next).min();
+        let scans = self.scans.next();
         let beacon = self.beacon.as_ref().map(Beacon::poll_timeout);
         [scans, beacon, self.store.db.next_deadline(), self.server.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Scans, delays, beacons and timeouts whose time has come.
     fn run_due(&mut self) {
-        for index in 0..self.scans.len() {
-            let start = now();
-            let scan = &mut self.scans[index];
-            if scan.next > start.mono {
-                continue;
+        for nth in 0..self.scans.clocks().len() {
+            self.store.now = now();
+            if self.scans.run(nth, &mut self.store.db, now) {
+                self.settle();
             }
-            scan.lateness.record(start.mono - scan.next);
-            let (number, period) = (scan.index, scan.period);
-            self.store.now = start;
-            self.store.db.scan(number, start);
-            let end = sys::clock::mono_now();
-            let scan = &mut self.scans[index];
-            scan.duration.record(end - start.mono);
-            scan.next = scan.next + period;
-            if scan.next <= end {
-                let missed = ((end - scan.next).0 / period.0) as u64 + 1;
-                scan.overruns += missed;
-                scan.next = scan.next + DurNs(missed as i64 * period.0);
-            }
-            self.settle();
         }
         let now = now();
         self.store.now = now;
@@ -283,6 +352,7 @@ impl Engine {
             let empty = posts.is_empty();
             for post in &posts {
                 self.server.post(post, &mut self.store);
+                self.bridges.post(post, &mut self.store);
             }
             self.store.recycle(posts);
             if empty {
@@ -297,6 +367,13 @@ impl Engine {
         for done in completed {
             self.server.put_done(self.store.now.mono, Token(done.token), true, &mut self.store);
         }
+        while let Some(request) = self.store.db.next_remote() {
+            self.remote(None, request);
+        }
+        while let Some(signal) = self.store.db.next_signal() {
+            self.signal(None, signal);
+        }
+        self.store.flush_parts();
         while let Some(id) = self.server.poll_touched() {
             self.flush(id);
         }
@@ -307,6 +384,7 @@ impl Engine {
             Ready::Timer => {}
             Ready::Mail => {
                 self.take_feeds();
+                self.take_parts();
                 while let Ok(work) = self.mail.try_recv() {
                     self.store.now = now();
                     work(self);
@@ -396,24 +474,5 @@ impl Engine {
                 |bytes| net.answer(socket, from, bytes),
             );
         }
-    }
-}
-
-/// The first multiple of `period` of the wall clock that is still to come, on the monotonic clock.
-fn aligned(now: Now, period: DurNs) -> MonoNs {
-    let period = period.0.max(1) as u64;
-    let wall = now.wall.as_nanos();
-    now.mono + DurNs((period - wall % period) as i64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scans_start_at_whole_multiples_of_their_period() {
-        let now = Now { wall: Stamp { secs: 100, nanos: 250_000_000 }, mono: MonoNs(5_000_000_000) };
-        assert_eq!(aligned(now, DurNs::from_secs(1)), MonoNs(5_750_000_000));
-        assert_eq!(aligned(now, DurNs::from_ms(100)), MonoNs(5_050_000_000));
     }
 }

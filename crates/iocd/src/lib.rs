@@ -1,16 +1,22 @@
 //! The IOC's shell: Channel Access sockets, scans and the command interpreter round the database engine.
 //!
 //! Decisions about records are in `db`, about the protocol in `ca`; here are loops, sockets and threads.
-//! One engine thread owns the database and all circuits, so nothing on a scan's path is shared by a lock;
-//! network work is done in bounded bursts between scans. Everybody else talks to it through
-//! [`engine::Mailbox`].
+//! The network's thread ([`engine`]) owns all circuits and the housekeeping part of the database; each scan group has
+//! threads that own a part of their own (`owner`). They share no lock: jobs, answers and posts go through bounded rings.
+//! Everybody else talks to the network's thread through [`engine::Mailbox`].
 #![forbid(unsafe_code)]
 
+mod bridge;
 pub mod config;
 pub mod engine;
 pub mod feed;
+pub mod groups;
 pub mod guard;
+mod job;
 pub mod net;
+mod owner;
+pub mod parts;
+pub mod scans;
 pub mod session;
 pub mod shell;
 pub mod store;

@@ -1,11 +1,14 @@
-//! The database as Channel Access sees it.
+//! The database as Channel Access sees it: the housekeeping part at once, the others by jobs.
 
 use crate::guard::Guard;
-use base::{EventMask, Severity, Str40};
+use crate::job::{Ask, Job, Whom};
+use crate::owner::write_to;
+use crate::parts::Part;
+use base::{Array, EventMask, FieldType, Severity, Str40, Value};
 use ca::encode::Reading;
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use ca::{Basic, Eca};
-use db::{Channel, Db, NotifyState, Now, QueueId, RecId, Security, SubId};
+use db::{Away, Channel, Db, FieldInfo, Now, QueueId, RecId, Security, SubId};
 use std::collections::HashMap;
 
 /// Events that wait between two drains, besides four for each subscription.
@@ -24,6 +27,52 @@ struct Entry {
     channels: u32,
     watchers: u32,
     sub: Option<SubId>,
+    /// Where it is, if another thread owns it.
+    apart: Option<Apart>,
+}
+
+/// A field that another thread owns.
+struct Apart {
+    part: usize,
+    channel: Channel,
+    info: FieldInfo,
+    /// Tells the field from an earlier one with the same handle.
+    key: u64,
+    /// The newest that is known here; its properties answer monitors that want them.
+    newest: Reading,
+    /// Whether `newest` holds anything.
+    known: bool,
+    /// Elements or properties are being asked for, and whether again, and why.
+    asking: bool,
+    again: EventMask,
+}
+
+impl Apart {
+    /// A reading with memory for the field's value.
+    fn room(&self) -> Reading {
+        let mut reading = Reading::default();
+        if self.info.array {
+            let mut array = Array::zeros(element(self.info.kind), self.info.elements_max as usize);
+            array.truncate(0);
+            reading.value = Value::Array(array);
+        }
+        reading
+    }
+
+    fn read(&self, whom: Whom, meta: bool) -> Box<Job> {
+        let mut job = Job::new(whom, Ask::Read { channel: self.channel.clone(), meta });
+        job.reading = self.room();
+        job
+    }
+}
+
+/// Type of the elements that an array field is read as.
+const fn element(kind: FieldType) -> FieldType {
+    match kind {
+        FieldType::Menu | FieldType::Device => FieldType::Enum,
+        FieldType::Link => FieldType::String,
+        kind => kind,
+    }
 }
 
 /// The database with what its clients have open.
@@ -39,6 +88,9 @@ pub struct Store {
     by_key: HashMap<Key, u32>,
     queue: QueueId,
     drained: Vec<Post>,
+    /// The parts of the database that other threads own.
+    pub parts: Vec<Part>,
+    opened: u64,
 }
 
 impl Store {
@@ -55,6 +107,8 @@ impl Store {
             by_key: HashMap::new(),
             queue,
             drained: Vec::new(),
+            parts: Vec::new(),
+            opened: 0,
         }
     }
 
@@ -96,6 +150,86 @@ impl Store {
         posts
     }
 
+    /// Where a record is by name, if another thread owns it.
+    #[must_use]
+    pub fn away(&self, name: &str) -> Option<Away> {
+        self.db.away(self.db.find(name).ok()?.record)
+    }
+
+    /// What an owner has posted becomes a post, or a job that fetches its elements or properties first.
+    pub(crate) fn posted(&mut self, key: u64, mask: EventMask, value: Option<Value>, post: Post) -> Option<Post> {
+        let Self { entries, parts, .. } = self;
+        let (handle, apart) = apart_of(entries, key)?;
+        let changed = mask.meets(EventMask::PROPERTY);
+        match value {
+            Some(value) if !changed => {
+                apart.newest.alarm = post.alarm;
+                apart.newest.stamp = post.stamp;
+                apart.newest.value.clone_from(&value);
+                Some(Post { watch: handle, mask, value, ..post })
+            }
+            _ if apart.asking => {
+                // One answer serves for several posts, as arrays are read when they are sent.
+                apart.again |= mask;
+                None
+            }
+            _ => {
+                apart.asking = true;
+                let job = apart.read(Whom::Watch { key, mask }, changed);
+                if let Some(part) = parts.get_mut(apart.part) {
+                    part.send(job);
+                }
+                None
+            }
+        }
+    }
+
+    /// The elements or properties that were fetched, as a post.
+    pub(crate) fn fetched(&mut self, key: u64, mask: EventMask, job: Box<Job>) -> Option<Post> {
+        let Self { entries, parts, .. } = self;
+        let (handle, apart) = apart_of(entries, key)?;
+        let with_meta = matches!(job.ask, Ask::Read { meta: true, .. });
+        let before = std::mem::replace(&mut apart.newest, job.reading);
+        if !with_meta {
+            (apart.newest.meta, apart.newest.record_type) = (before.meta, before.record_type);
+            (apart.newest.ackt, apart.newest.acks) = (before.ackt, before.acks);
+        }
+        apart.known = true;
+        apart.asking = false;
+        if !apart.again.is_empty() {
+            let mask = std::mem::take(&mut apart.again);
+            apart.asking = true;
+            let job = apart.read(Whom::Watch { key, mask }, mask.meets(EventMask::PROPERTY));
+            if let Some(part) = parts.get_mut(apart.part) {
+                part.send(job);
+            }
+        }
+        let Reading { alarm, stamp, .. } = apart.newest;
+        (!mask.is_empty()).then(|| Post { watch: handle, mask, alarm, stamp, value: apart.newest.value.clone() })
+    }
+
+    /// Asks for a watched field's value; it comes as a post.
+    pub(crate) fn fetch(&mut self, handle: u64) {
+        let Some(apart) = self.entries.get(handle as usize).and_then(Option::as_ref).and_then(|it| it.apart.as_ref())
+        else {
+            return;
+        };
+        let key = apart.key;
+        let post = Post {
+            watch: handle,
+            mask: EventMask::VALUE,
+            alarm: apart.newest.alarm,
+            stamp: apart.newest.stamp,
+            value: apart.newest.value.clone(),
+        };
+        self.posted(key, EventMask::VALUE, None, post);
+    }
+
+    /// Rings the owners that were sent something.
+    pub(crate) fn flush_parts(&mut self) {
+        self.parts.iter_mut().for_each(Part::flush);
+    }
+
     /// Takes the vector of [`take_posts`](Self::take_posts) back.
     pub fn recycle(&mut self, posts: Vec<Post>) {
         self.drained = posts;
@@ -115,6 +249,13 @@ impl Store {
     }
 }
 
+/// The field that a key belongs to, unless it was closed meanwhile.
+fn apart_of(entries: &mut [Option<Entry>], key: u64) -> Option<(u64, &mut Apart)> {
+    let handle = key & u64::from(u32::MAX);
+    let apart = entries.get_mut(handle as usize)?.as_mut()?.apart.as_mut()?;
+    (apart.key == key).then_some((handle, apart))
+}
+
 /// The channel name as text; EPICS names are ASCII.
 fn text(name: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok()
@@ -129,20 +270,28 @@ impl Backend for Store {
         let channel = self.db.find(text(name)?).ok()?;
         let info = self.db.info(&channel);
         let access = self.guard.access(&self.db, &channel, &info, peer);
+        let away = self.db.away(channel.record);
         let key = (channel.record.0, channel.field, channel.long_string, channel.type_name, channel.range);
         let handle = *self.by_key.entry(key).or_insert_with(|| {
             let native = Basic::native_of(info.kind);
-            let entry = Entry { channel, key, native, channels: 0, watchers: 0, sub: None };
-            match self.free.pop() {
-                Some(slot) => {
-                    self.entries[slot as usize] = Some(entry);
-                    slot
-                }
-                None => {
-                    self.entries.push(Some(entry));
-                    (self.entries.len() - 1) as u32
-                }
-            }
+            let slot = self.free.pop().unwrap_or_else(|| {
+                self.entries.push(None);
+                self.entries.len() as u32 - 1
+            });
+            self.opened += 1;
+            let apart = away.map(|away| Apart {
+                part: away.part,
+                channel: Channel { record: away.record, ..channel.clone() },
+                info,
+                key: self.opened << 32 | u64::from(slot),
+                newest: Reading::default(),
+                known: false,
+                asking: false,
+                again: EventMask::NONE,
+            });
+            let entry = Entry { channel, key, native, channels: 0, watchers: 0, sub: None, apart };
+            self.entries[slot as usize] = Some(entry);
+            slot
         });
         let entry = self.entries.get_mut(handle as usize)?.as_mut()?;
         entry.channels += 1;
@@ -153,7 +302,7 @@ impl Backend for Store {
             count: info.elements_max,
             access,
             posted: true,
-            lane: 0,
+            lane: away.map_or(0, |away| away.part as u16 + 1),
         })
     }
 
@@ -173,8 +322,20 @@ impl Backend for Store {
         }
     }
 
-    fn read(&mut self, handle: u64, meta: bool, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
+    fn read(&mut self, handle: u64, meta: bool, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca> {
         let entry = self.entries.get(handle as usize).and_then(Option::as_ref).ok_or(Eca::GETFAIL)?;
+        match (&entry.apart, token) {
+            (None, _) => {}
+            (Some(apart), Some(token)) => {
+                self.parts.get_mut(apart.part).ok_or(Eca::GETFAIL)?.send(apart.read(Whom::Client(token), meta));
+                return Ok(Get::Sent);
+            }
+            (Some(apart), None) if apart.known => {
+                reading.clone_from(&apart.newest);
+                return Ok(Get::Done);
+            }
+            (Some(_), None) => return Err(Eca::GETFAIL),
+        }
         let record = entry.channel.record;
         reading.value = self.db.get(&entry.channel, usize::MAX);
         reading.alarm = self.db.alarm(record);
@@ -191,36 +352,31 @@ impl Backend for Store {
 
     fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, token: Token, notify: bool) -> Put {
         let Some(entry) = self.entries.get(handle as usize).and_then(Option::as_ref) else { return Put::Failed };
-        let value = match write {
-            Write::Value(value) => value,
-            Write::AckT(transient) => {
-                self.db.put_ackt(&entry.channel, transient);
-                return Put::Done;
-            }
-            Write::AckS(severity) => {
-                self.db.put_acks(&entry.channel, severity);
-                return Put::Done;
-            }
+        let notify = notify.then_some(token.0);
+        let Some(apart) = &entry.apart else {
+            return write_to(&mut self.db, &entry.channel, &write, notify, self.now);
         };
-        if !notify {
-            return self.db.put(&entry.channel, &value, self.now).map_or(Put::Failed, |()| Put::Done);
-        }
-        match self.db.put_notify(&entry.channel, &value, token.0, self.now) {
-            Ok(NotifyState::Done) => Put::Done,
-            Ok(NotifyState::Pending) => Put::Later,
-            Err(_) => Put::Failed,
-        }
+        let Some(part) = self.parts.get_mut(apart.part) else { return Put::Failed };
+        part.send(Job::new(Whom::Client(token), Ask::Write { channel: apart.channel.clone(), write, notify }));
+        Put::Sent
     }
 
     fn forget(&mut self, token: Token) {
         self.db.cancel_notify(token.0);
+        self.parts.iter_mut().for_each(|part| part.ask(Ask::Forget(token.0)));
     }
 
     fn watch(&mut self, handle: u64) {
         let queue = self.queue;
         let Some(entry) = self.entries.get_mut(handle as usize).and_then(Option::as_mut) else { return };
         entry.watchers += 1;
-        if entry.sub.is_none() {
+        if let Some(apart) = &mut entry.apart {
+            let Some(part) = self.parts.get_mut(apart.part).filter(|_| entry.watchers == 1) else { return };
+            part.ask(Ask::Watch { channel: apart.channel.clone(), key: apart.key });
+            // Its properties, for monitors that send them along.
+            apart.asking = true;
+            part.send(apart.read(Whom::Watch { key: apart.key, mask: EventMask::NONE }, true));
+        } else if entry.sub.is_none() {
             let all = EventMask::VALUE | EventMask::LOG | EventMask::ALARM | EventMask::PROPERTY;
             entry.sub = Some(self.db.subscribe(queue, &entry.channel, all, handle));
         }
@@ -229,9 +385,14 @@ impl Backend for Store {
     fn unwatch(&mut self, handle: u64) {
         let Some(entry) = self.entries.get_mut(handle as usize).and_then(Option::as_mut) else { return };
         entry.watchers -= 1;
-        if entry.watchers == 0
-            && let Some(sub) = entry.sub.take()
-        {
+        if entry.watchers > 0 {
+            return;
+        }
+        if let Some(apart) = &mut entry.apart {
+            if let Some(part) = self.parts.get_mut(apart.part) {
+                part.ask(Ask::Unwatch { key: apart.key });
+            }
+        } else if let Some(sub) = entry.sub.take() {
             self.db.unsubscribe(sub);
         }
     }

@@ -23,6 +23,12 @@ impl<'a> SharedHistogram<'a> {
     /// Words that it needs.
     pub const WORDS: usize = BUCKETS + Histogram::BUCKETS;
 
+    /// The histogram at the start of `words`; [`clear`](Self::clear) makes a new one. `None` if they are too few.
+    #[must_use]
+    pub fn over(words: &'a Words) -> Option<Self> {
+        (words.len() >= Self::WORDS).then_some(Self { words })
+    }
+
     pub(crate) fn bare(words: &'a Words) -> Self {
         Self { words }
     }

@@ -11,12 +11,18 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
-type Body = Box<dyn FnMut(&Pulse) -> Flow + Send>;
+/// What a thread does once it may begin.
+enum Body {
+    /// A loop on a schedule, which accounts for itself on a page.
+    Loop(SharedPage, Box<dyn FnMut(&Pulse) -> Flow + Send>),
+    /// Anything that keeps its own time and ends by itself.
+    Task(Box<dyn FnOnce() + Send>),
+}
 
 /// The real-time part of a process, while it is being built.
 #[derive(Default)]
 pub struct Building {
-    loops: Vec<(LoopSpec, SharedPage, Body)>,
+    threads: Vec<(LoopSpec, Body)>,
     heap: Size,
 }
 
@@ -87,7 +93,15 @@ impl Rt<Building> {
     /// `body` runs once for each pulse, on the loop's thread. It must not allocate, lock or log; the page counts
     /// it if it does.
     pub fn add_loop(&mut self, spec: LoopSpec, page: SharedPage, body: impl FnMut(&Pulse) -> Flow + Send + 'static) {
-        self.state.loops.push((spec, page, Box::new(body)));
+        self.state.threads.push((spec, Body::Loop(page, Box::new(body))));
+    }
+
+    /// Adds a thread that keeps its own time: it is prepared as a loop's is (the spec's period and way to wait do not
+    /// matter), begins at [`start`](Rt::start), and must be told to end by whoever added it before [`stop`](Rt::stop).
+    ///
+    /// `body` must not allocate, lock or log.
+    pub fn add_task(&mut self, spec: LoopSpec, body: impl FnOnce() + Send + 'static) {
+        self.state.threads.push((spec, Body::Task(Box::new(body))));
     }
 
     /// Locks memory, prepares the loops' threads and waits until they are ready. The calling thread becomes time
@@ -98,7 +112,7 @@ impl Rt<Building> {
     /// # Errors
     /// A thread could not be started, or its page is no loop page.
     pub fn arm(self) -> Result<Rt<Armed>, ArmError> {
-        let Building { loops, heap } = self.state;
+        let Building { threads: wanted, heap } = self.state;
         let mut obtained = arm_process(heap);
         let idle = sys::thread::hold_idle_latency(0);
         let remedy = "run as root, or let the shield's profile keep idle states shallow";
@@ -109,11 +123,11 @@ impl Rt<Building> {
         let inherited = sys::sched::scheduling(0).map_or(Policy::OTHER, |scheduling| scheduling.policy);
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
-        for (spec, page, body) in loops {
+        for (spec, body) in wanted {
             let failed = |why: String| ArmError { name: spec.name.clone(), why };
             let (tell, ready) = channel();
             let gate = Arc::new(OnceLock::new());
-            let thread = Loop { spec: spec.clone(), page, body, gate: gate.clone(), stop: stop.clone(), inherited };
+            let thread = Prepared { spec: spec.clone(), body, gate: gate.clone(), stop: stop.clone(), inherited };
             let builder = std::thread::Builder::new().stack_size(spec.stack.0 as usize);
             let handle = builder.spawn(move || thread.main(&tell)).map_err(|error| failed(error.to_string()))?;
             let ready = hear(&ready).ok_or_else(|| failed("its thread ended".into()))?;
@@ -209,18 +223,18 @@ impl Drop for Armed {
 }
 
 /// All that a loop's thread needs.
-struct Loop {
+struct Prepared {
     spec: LoopSpec,
-    page: SharedPage,
     body: Body,
     gate: Arc<OnceLock<Option<Schedule>>>,
     stop: Arc<AtomicBool>,
     inherited: Policy,
 }
 
-impl Loop {
-    fn main(mut self, tell: &Sender<Ready>) {
-        let obtained = looping::prepare(&self.spec, self.inherited);
+impl Prepared {
+    fn main(self, tell: &Sender<Ready>) {
+        // A task's arithmetic is its own affair: EPICS' records keep denormals.
+        let obtained = looping::prepare(&self.spec, self.inherited, matches!(self.body, Body::Loop(..)));
         if tell.send(Ready { tid: sys::thread::id(), obtained }).is_err() {
             return;
         }
@@ -231,12 +245,16 @@ impl Loop {
                 None => std::thread::park(),
             }
         };
+        let (page, mut body) = match self.body {
+            Body::Task(body) => return body(),
+            Body::Loop(page, body) => (page, body),
+        };
         let identity = looping::identity(&self.spec, &schedule);
-        let mut writer = match self.page.read().take(&identity) {
+        let mut writer = match page.read().take(&identity) {
             Ok(writer) => writer,
             Err(error) => unreachable!("a page that was mapped long enough: {error}"),
         };
-        looping::run(schedule, self.spec.wait, &mut writer, &self.stop, &mut self.body);
+        looping::run(schedule, self.spec.wait, &mut writer, &self.stop, &mut body);
         writer.finish();
     }
 }

@@ -62,7 +62,7 @@ pub enum Flow {
 }
 
 /// Prepares the calling thread as the loop's; the class comes last, so that preparing disturbs nobody.
-pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy) -> Vec<Obtained> {
+pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy, flush_denormals: bool) -> Vec<Obtained> {
     let mut report = Vec::new();
     report.push(Obtained::of(format!("thread name {}", spec.name), sys::thread::set_name(&spec.name), ""));
     touch_stack();
@@ -71,10 +71,12 @@ pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy) -> Vec<Obtained> {
         report.push(Obtained::of(format!("CPU {cpu}"), bound, "see `tahti doctor` for the CPUs of this process"));
     }
     report.push(Obtained::of("timer slack 1ns", sys::thread::no_timer_slack(), ""));
-    report.push(match sys::thread::flush_denormals() {
-        true => Obtained::yes("denormals flushed to zero"),
-        false => Obtained::no("denormals flushed to zero", "not known how on this CPU", ""),
-    });
+    if flush_denormals {
+        report.push(match sys::thread::flush_denormals() {
+            true => Obtained::yes("denormals flushed to zero"),
+            false => Obtained::no("denormals flushed to zero", "not known how on this CPU", ""),
+        });
+    }
     let class = spec.class.unwrap_or(inherited);
     // What the loop might start must not become real time with it.
     let set = set_scheduling(0, Scheduling { policy: class, reset_on_fork: true });

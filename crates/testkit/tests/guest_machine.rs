@@ -75,16 +75,3 @@ mod numa {
         assert_eq!(guest::read("/sys/devices/system/node/node1/cpulist"), "2-3");
     }
 }
-
-mod queues {
-    use super::*;
-
-    #[test]
-    fn the_network_card_has_four_queues_each_way_with_an_interrupt_each() {
-        guest::required();
-        let interrupts = guest::read("/proc/interrupts");
-        for name in (0..4).flat_map(|queue| [format!("-input.{queue}"), format!("-output.{queue}")]) {
-            assert!(interrupts.contains(&name), "{name}: {interrupts}");
-        }
-    }
-}

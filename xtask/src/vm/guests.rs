@@ -15,9 +15,6 @@ pub(crate) struct Guest {
     pub(crate) cpus: &'static str,
     /// QEMU's `-numa` nodes, as lists of CPUs; none is one node.
     pub(crate) nodes: &'static [&'static str],
-    /// Pairs of queues of its network card. More than one needs a tap device, which lives in a network namespace of
-    /// the emulator's own.
-    pub(crate) queues: u8,
     /// How the emulator runs the guest's CPUs.
     pub(crate) thread: Thread,
     pub(crate) init: Init,
@@ -66,136 +63,145 @@ pub(crate) struct Tests {
     pub(crate) prefix: &'static str,
 }
 
-/// Tests of the machine itself.
-const fn machine(prefix: &'static str) -> Tests {
-    Tests { package: "testkit", target: "guest_machine", prefix }
+const fn tests(package: &'static str, target: &'static str, prefix: &'static str) -> Tests {
+    Tests { package, target, prefix }
 }
 
-/// Tests of the shield.
-const fn shield(prefix: &'static str) -> Tests {
-    Tests { package: "keep", target: "guest_shield", prefix }
-}
-
-/// Every test of a binary.
-const fn all(package: &'static str, target: &'static str) -> Tests {
-    Tests { package, target, prefix: "" }
-}
-
-/// What each guest is unless its row says otherwise: 6.12 PREEMPT_RT, one socket of two cores with two threads
-/// each, cgroup v2, a shell script as its first process.
-const USUAL: Guest = Guest {
-    name: "",
-    what: "",
-    kernel: Kernel::Rt6_12,
-    boot: "",
-    cpus: "4,sockets=1,cores=2,threads=2",
-    nodes: &[],
-    queues: 1,
-    thread: Thread::Single,
-    init: Init::CgroupV2,
-    tests: &[],
-};
-
-/// CPUs 2-3 as the guides isolate them at boot.
-const ISOLATED: &str = "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1";
+/// Four CPUs, two cores of two threads each.
+const SMT: &str = "4,sockets=1,cores=2,threads=2";
 
 /// Every guest, the most telling first.
 pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         name: "rt",
         what: "6.12 PREEMPT_RT, 4 CPUs, two threads a core, cgroup v2, no init system",
+        kernel: Kernel::Rt6_12,
+        boot: "",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
+        init: Init::CgroupV2,
         tests: &[
-            machine("all::"),
-            machine("plain::"),
-            all("sys", "lib"),
-            shield("everywhere::"),
-            shield("whole::"),
-            shield("killed::"),
-            shield("v2::"),
-            shield("remote::"),
-            shield("hotplug::"),
-            all("keep", "guest_watchdog"),
-            all("testkit", "guest_model"),
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "plain::"),
+            tests("sys", "lib", ""),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "whole::"),
+            tests("keep", "guest_shield", "killed::"),
+            tests("keep", "guest_shield", "v2::"),
+            tests("keep", "guest_shield", "remote::"),
+            tests("keep", "guest_shield", "hotplug::"),
+            tests("keep", "guest_watchdog", ""),
+            tests("testkit", "guest_model", ""),
         ],
-        ..USUAL
-    },
-    Guest {
-        name: "queues",
-        what: "as rt, with a network card of four queues",
-        queues: 4,
-        tests: &[machine("all::"), machine("queues::"), all("keep", "guest_knobs")],
-        ..USUAL
     },
     Guest {
         name: "old",
         what: "6.1 PREEMPT_RT, cgroup v2: no exclusive CPUs, no remote partitions",
         kernel: Kernel::Rt6_1,
+        boot: "",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
+        init: Init::CgroupV2,
         tests: &[
-            machine("all::"),
-            machine("plain::"),
-            shield("everywhere::"),
-            shield("killed::"),
-            shield("v2::"),
-            shield("local::"),
-            shield("hotplug::"),
-            all("testkit", "guest_model"),
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "plain::"),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "killed::"),
+            tests("keep", "guest_shield", "v2::"),
+            tests("keep", "guest_shield", "local::"),
+            tests("keep", "guest_shield", "hotplug::"),
+            tests("testkit", "guest_model", ""),
         ],
-        ..USUAL
     },
     Guest {
         name: "isolcpus",
         what: "6.12 PREEMPT_RT, CPUs 2-3 isolated at boot with isolcpus= and nohz_full=, cgroup v2",
-        boot: ISOLATED,
-        tests: &[machine("all::"), shield("everywhere::"), shield("isolcpus::"), shield("remote::")],
-        ..USUAL
+        kernel: Kernel::Rt6_12,
+        boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
+        init: Init::CgroupV2,
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "isolcpus::"),
+            tests("keep", "guest_shield", "remote::"),
+        ],
     },
     Guest {
         // 6.12 forgets for good what the boot isolated once a remote partition is dissolved: the model is held
         // against a kernel that has not lived through the shield's tests.
         name: "isolcpus-model",
         what: "as isolcpus, freshly booted, beside the model of the kernel",
-        boot: ISOLATED,
-        tests: &[all("testkit", "guest_model")],
-        ..USUAL
+        kernel: Kernel::Rt6_12,
+        boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
+        init: Init::CgroupV2,
+        tests: &[tests("testkit", "guest_model", "")],
     },
     Guest {
         name: "numa",
         what: "6.12 PREEMPT_RT, two sockets with a NUMA node each, nohz_full= without isolcpus=, cgroup v2",
+        kernel: Kernel::Rt6_12,
         boot: "nohz_full=2-3",
         cpus: "4,sockets=2,cores=2,threads=1",
         nodes: &["0-1", "2-3"],
+        thread: Thread::Single,
+        init: Init::CgroupV2,
         tests: &[
-            machine("all::"),
-            machine("numa::"),
-            shield("everywhere::"),
-            shield("numa::"),
-            shield("hotplug::"),
-            all("testkit", "guest_model"),
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "numa::"),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "numa::"),
+            tests("keep", "guest_shield", "hotplug::"),
+            tests("testkit", "guest_model", ""),
         ],
-        ..USUAL
     },
     Guest {
         name: "v1",
         what: "6.1 PREEMPT_RT, cgroup v1's cpuset and cpu, isolcpus on the last CPU",
         kernel: Kernel::Rt6_1,
         boot: "isolcpus=3",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
         init: Init::CgroupV1,
-        tests: &[machine("all::"), machine("v1::"), shield("everywhere::")],
-        ..USUAL
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "v1::"),
+            tests("keep", "guest_shield", "everywhere::"),
+        ],
     },
     Guest {
         name: "systemd",
         what: "6.12 PREEMPT_RT, systemd is PID 1",
+        kernel: Kernel::Rt6_12,
+        boot: "",
+        cpus: SMT,
+        nodes: &[],
+        thread: Thread::Single,
         init: Init::Systemd,
-        tests: &[machine("all::"), machine("systemd::"), shield("everywhere::"), shield("systemd::")],
-        ..USUAL
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("testkit", "guest_machine", "systemd::"),
+            tests("keep", "guest_shield", "everywhere::"),
+            tests("keep", "guest_shield", "systemd::"),
+        ],
     },
     Guest {
         name: "hog",
         what: "6.12 PREEMPT_RT, CPUs that spin at the same time",
+        kernel: Kernel::Rt6_12,
+        boot: "",
         cpus: "4",
+        nodes: &[],
         thread: Thread::Multi,
-        tests: &[all("keep", "guest_hog")],
-        ..USUAL
+        init: Init::CgroupV2,
+        tests: &[tests("keep", "guest_hog", "")],
     },
 ];

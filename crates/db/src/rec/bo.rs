@@ -152,7 +152,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     let r = &db.bodies.bo[body];
     if simm == 0 && device == Device::DbState {
         let (name, on) = (r.out.text().trim_start_matches('@').to_owned(), r.val != 0);
-        db.states.insert(name, on);
+        db.set_state(&name, on);
         return false;
     }
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };

@@ -2,7 +2,6 @@
 
 use super::{End, Failed, OnError, Shell, report};
 use crate::engine::Engine;
-use base::Quantile;
 use db::Db;
 use std::fmt::Write as _;
 
@@ -89,7 +88,7 @@ const COMMANDS: &[Command] = &[
     }),
     command!("dbgf", "field", "reads a field", |shell, args| {
         let name = needed(args, "dbgf field")?.to_owned();
-        about(shell, move |db| report::field(db, &name))
+        about_record(shell, name.clone(), move |db| report::field(db, &name))
     }),
     command!("dbgrep", "pattern", "names of records that match", |shell, args| {
         let pattern = needed(args, "dbgrep pattern")?.to_owned();
@@ -97,7 +96,12 @@ const COMMANDS: &[Command] = &[
     }),
     command!("dbl", "[type [fields]]", "names of records", |shell, args| {
         let (of_type, fields) = (arg(args, 0).to_owned(), args.get(1..).unwrap_or_default().join(" "));
-        about(shell, move |db| report::names(db, &of_type, &fields))
+        if fields.is_empty() {
+            return about(shell, move |db| report::names(db, &of_type, &fields));
+        }
+        // Values are with the owners of the records.
+        let texts = shell.with_each(move |db, _| report::names(db, &of_type, &fields))?;
+        said(shell, &texts.concat())
     }),
     command!("dbla", "[pattern]", "aliases", |shell, args| {
         let pattern = arg(args, 0).to_owned();
@@ -107,7 +111,7 @@ const COMMANDS: &[Command] = &[
     command!("dbpf", "field value", "writes a field and reads it back", |shell, args| {
         let name = needed(args, "dbpf field value")?.to_owned();
         let value = arg(args, 1).to_owned();
-        let text = shell.with_db(move |db, now| match db.find(&name) {
+        let text = shell.with_record(&name.clone(), move |db, now| match db.find(&name) {
             Err(error) => Err(error.to_string()),
             Ok(channel) => db
                 .put_text(&channel, &value, now)
@@ -118,15 +122,15 @@ const COMMANDS: &[Command] = &[
     }),
     command!("dbpr", "record [level]", "a record's fields", |shell, args| {
         let (name, level) = (needed(args, "dbpr record [level]")?.to_owned(), number(args, 1));
-        about(shell, move |db| report::record(db, &name, level as u8))
+        about_record(shell, name.clone(), move |db| report::record(db, &name, level as u8))
     }),
     command!("dbtgf", "field", "reads a field", |shell, args| {
         let name = needed(args, "dbtgf field")?.to_owned();
-        about(shell, move |db| report::field(db, &name))
+        about_record(shell, name.clone(), move |db| report::field(db, &name))
     }),
     command!("dbtr", "record", "processes a record and shows it", |shell, args| {
         let name = needed(args, "dbtr record")?.to_owned();
-        let text = shell.with_db(move |db, now| match db.find(&name) {
+        let text = shell.with_record(&name.clone(), move |db, now| match db.find(&name) {
             Err(error) => Err(error.to_string()),
             Ok(channel) => {
                 db.process(channel.record, now);
@@ -202,26 +206,19 @@ const COMMANDS: &[Command] = &[
     }),
     command!("scanpel", "[event]", "event lists", |shell, args| {
         let name = arg(args, 0).to_owned();
-        about(shell, move |db| report::events(db, &name))
+        let texts = shell.with_each(move |db, _| report::events(db, &name))?;
+        said(shell, &texts.concat())
     }),
     command!("scanppl", "[rate]", "periodic scans with their records, over-runs and lateness", |shell, _| {
-        let text = shell.with_engine(|engine| {
-            let over: Vec<(u16, u64)> = engine.scans.iter().map(|scan| (scan.index, scan.overruns)).collect();
-            let overruns =
-                |index: u16| over.iter().find(|(known, _)| *known == index).map_or(0, |(_, overruns)| *overruns);
-            let mut text = report::scans(&engine.store.db, overruns);
-            for scan in engine.scans.iter().filter(|scan| scan.lateness.count() > 0) {
-                let _ = writeln!(
-                    text,
-                    "scan '{}': lateness {} duration {}",
-                    scan.name,
-                    spread(&scan.lateness),
-                    spread(&scan.duration)
-                );
-            }
-            text
+        // The owners say what they scan, the measurements are read where they are made.
+        let measured = shell.with_engine(|engine| {
+            let home = std::iter::once((String::new(), engine.scans.clone(), None));
+            let parts = &engine.store.parts;
+            home.chain(parts.iter().map(|part| (part.name.clone(), part.scans.clone(), Some(part.shared.counters()))))
+                .collect::<Vec<_>>()
         })?;
-        said(shell, &text)
+        let lists = shell.with_each(|db, _| report::scan_lists(db))?;
+        said(shell, &report::scans(&measured, &lists))
     }),
     command!("system", "command", "runs a program of the operating system", |_, args| {
         let status = std::process::Command::new("/bin/sh").arg("-c").arg(arg(args, 0)).status()?;
@@ -245,7 +242,7 @@ const COMMANDS: &[Command] = &[
             shell.vars.insert(known.0, value);
             if known.0 == "stampEachRecord" {
                 let clock: Option<fn() -> base::Stamp> = (value != 0.0).then_some(crate::engine::wall);
-                shell.with_db(move |db, _| db.stamp_each_record(clock))?;
+                shell.with_each(move |db, _| db.stamp_each_record(clock))?;
             }
             return Ok(None);
         }
@@ -278,6 +275,11 @@ pub(super) fn about(shell: &mut Shell, report: impl FnOnce(&mut Db) -> String + 
     said(shell, &text)
 }
 
+fn about_record(shell: &mut Shell, name: String, report: impl FnOnce(&mut Db) -> String + Send + 'static) -> Outcome {
+    let text = shell.with_record(&name, move |db, _| report(db))?;
+    said(shell, &text)
+}
+
 fn state(shell: &mut Shell, args: &[String], on: bool) -> Outcome {
     let name = needed(args, "dbStateSet name")?.to_owned();
     shell.with_db(move |db, _| db.set_state(&name, on))?;
@@ -294,15 +296,6 @@ fn with_macros(shell: &mut Shell, macros: &str, run: impl FnOnce(&mut Shell) -> 
     let result = run(shell);
     shell.env = before;
     result
-}
-
-fn spread(times: &base::Histogram) -> String {
-    let at = |num, den| match times.quantile(num, den) {
-        Quantile::At(time) => time.to_string(),
-        Quantile::Beyond(time) => format!("over {time}"),
-        Quantile::Empty => "-".into(),
-    };
-    format!("p50 {} p99 {} max {}", at(1, 2), at(99, 100), times.max().unwrap_or_default())
 }
 
 /// `casr`: the server and its clients.

@@ -10,6 +10,7 @@ mod words;
 
 use crate::config::ServerConfig;
 use crate::engine::{self, Engine, Mailbox};
+use crate::groups::{self, GroupSpec, Threads};
 use db::{Db, Macros, Now};
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +35,7 @@ enum OnError {
 /// Where the database is.
 enum Place {
     Building(Box<Db>),
-    Running(Mailbox, JoinHandle<io::Result<()>>),
+    Running(Mailbox, JoinHandle<io::Result<()>>, Option<Threads>),
     /// The engine could not be started, or has ended.
     Gone,
 }
@@ -69,6 +70,8 @@ pub struct Shell {
     /// Access security file and its macros.
     acf: Option<String>,
     acf_macros: String,
+    groups: Vec<GroupSpec>,
+    require_rt: bool,
     /// Output of the running command, when it goes to a file.
     output: Option<fs::File>,
     /// Commands that failed so far.
@@ -88,9 +91,17 @@ impl Shell {
             depth: 0,
             acf: None,
             acf_macros: String::new(),
+            groups: Vec::new(),
+            require_rt: false,
             output: None,
             failures: 0,
         }
+    }
+
+    /// Runs scans on threads of their own; with `require_rt`, not getting what was asked for is fatal.
+    pub fn scan_on(&mut self, groups: Vec<GroupSpec>, require_rt: bool) {
+        self.groups = groups;
+        self.require_rt = require_rt;
     }
 
     /// Whether the IOC runs.
@@ -172,25 +183,27 @@ impl Shell {
         if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {
             db.stamp_each_record(Some(engine::wall));
         }
+        let parts = groups::divide(&mut db, &mut self.groups).map_err(|error| Failed(format!("--scan: {error}")))?;
         db.init(engine::now());
-        let config = self.config.clone();
-        let (ready, started) = std::sync::mpsc::sync_channel(1);
-        let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || {
-            let (mut engine, mailbox) = match Engine::new(*db, config) {
-                Ok(made) => made,
-                Err(error) => {
-                    let _ = ready.send(Err(error.to_string()));
-                    return Ok(());
-                }
-            };
-            if let Some(rules) = rules {
-                engine.store.secure(rules, by_address);
+        let (mut engine, mailbox) = Engine::new(*db, self.config.clone())?;
+        if let Some(rules) = rules {
+            engine.store.secure(rules, by_address);
+        }
+        let other_port = engine.net.port_taken.then_some(engine.net.tcp_port);
+        let mut threads = None;
+        if !parts.is_empty() {
+            // Armed first: the network's thread then inherits CPUs that are not the scans', and a heap that is kept.
+            let mut armed = Threads::arm(&mut engine, parts, &self.groups)?;
+            armed.missing.iter().for_each(|missing| eprintln!("{missing}"));
+            if self.require_rt && !armed.missing.is_empty() {
+                engine.stop();
+                return Err("--require-rt: not all that the scan groups ask for was obtained".into());
             }
-            let _ = ready.send(Ok((mailbox, engine.net.port_taken.then_some(engine.net.tcp_port))));
-            engine.run()
-        })?;
-        let (mailbox, other_port) = started.recv().map_err(|_| Failed("the engine thread ended at once".into()))??;
-        self.place = Place::Running(mailbox, thread);
+            armed.start();
+            threads = Some(armed);
+        }
+        let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || engine.run())?;
+        self.place = Place::Running(mailbox, thread, threads);
         if let Some(port) = other_port {
             eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");
         }
@@ -309,9 +322,13 @@ impl Shell {
     /// # Errors
     /// What ended the engine before.
     pub fn shut_down(&mut self) -> Result<(), Failed> {
-        if let Place::Running(mailbox, thread) = std::mem::replace(&mut self.place, Place::Gone) {
+        if let Place::Running(mailbox, thread, threads) = std::mem::replace(&mut self.place, Place::Gone) {
             let _ = mailbox.ask(Engine::stop);
-            thread.join().map_err(|_| Failed("the engine thread panicked".into()))??;
+            let ended = thread.join();
+            if let Some(threads) = threads {
+                threads.join();
+            }
+            ended.map_err(|_| Failed("the engine thread panicked".into()))??;
         }
         Ok(())
     }
@@ -323,7 +340,7 @@ impl Shell {
     ) -> Result<T, Failed> {
         match &mut self.place {
             Place::Building(db) => Ok(work(db, engine::now())),
-            Place::Running(mailbox, _) => mailbox
+            Place::Running(mailbox, ..) => mailbox
                 .ask(move |engine| {
                     let now = engine.store.now;
                     let result = work(&mut engine.store.db, now);
@@ -335,22 +352,66 @@ impl Shell {
         }
     }
 
+    /// Does something with the database that owns a record, on its owner's thread, and waits for the result.
+    fn with_record<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Db, Now) -> T + Send + 'static,
+    ) -> Result<T, Failed> {
+        let Place::Running(mailbox, ..) = &self.place else { return self.with_db(work) };
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        let mut work = Some(work);
+        let name = name.to_owned();
+        let asked = mailbox.ask(move |engine| {
+            let work = Box::new(move |db: &mut Db, now: Now| {
+                if let Some(work) = work.take() {
+                    // Nobody waits any more: nobody needs the answer.
+                    let _ = reply.try_send(work(db, now));
+                }
+            });
+            engine.call(&name, work);
+        });
+        asked.and_then(|()| answer.recv().ok()).ok_or_else(|| Failed("the IOC has ended".into()))
+    }
+
+    /// Does something with every part of the database, the housekeeping part first.
+    fn with_each<T: Send + 'static>(
+        &mut self,
+        work: impl Fn(&mut Db, Now) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Failed> {
+        let mut all = vec![self.with_db(work.clone())?];
+        let Place::Running(mailbox, ..) = &self.place else { return Ok(all) };
+        let parts = mailbox.ask(|engine| engine.store.parts.len()).unwrap_or_default();
+        for number in 0..parts {
+            let (reply, answer) = std::sync::mpsc::sync_channel(1);
+            let work = work.clone();
+            let asked = mailbox.ask(move |engine| {
+                if let Some(part) = engine.store.parts.get_mut(number) {
+                    part.call(Box::new(move |db, now| drop(reply.try_send(work(db, now)))));
+                }
+            });
+            all.extend(asked.and_then(|()| answer.recv().ok()));
+        }
+        Ok(all)
+    }
+
     /// Does something with the running engine.
     fn with_engine<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, Failed> {
         match &self.place {
-            Place::Running(mailbox, _) => mailbox.ask(work).ok_or_else(|| Failed("the IOC has ended".into())),
+            Place::Running(mailbox, ..) => mailbox.ask(work).ok_or_else(|| Failed("the IOC has ended".into())),
             _ => Err("the IOC does not run yet: iocInit first".into()),
         }
     }
 
     /// Prints what the database has to say.
     fn print_notices(&mut self) -> Result<(), Failed> {
-        let (notices, output) = self.with_db(|db, _| (db.take_notices(), db.take_output()))?;
-        notices.iter().for_each(|notice| eprintln!("{}", notice.0));
-        output.iter().for_each(|(_, text)| print!("{text}"));
+        for (notices, output) in self.with_each(|db, _| (db.take_notices(), db.take_output()))? {
+            notices.iter().for_each(|notice| eprintln!("{}", notice.0));
+            output.iter().for_each(|(_, text)| print!("{text}"));
+        }
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! What the commands print about the database, in EPICS' columns.
 
+use crate::parts::OwnerCounters;
+use crate::scans::Scans;
 use base::text::general;
-use base::{FieldType, Scalar, Value};
+use base::{FieldType, Quantile, Scalar, Value};
 use db::{Db, RecId};
 use std::fmt::Write as _;
 
@@ -13,6 +15,10 @@ pub(super) fn names(db: &mut Db, of_type: &str, fields: &str) -> String {
         if records.is_empty() {
             return "No record type\n".into();
         }
+    }
+    if !fields.is_empty() {
+        // Values are with the owners, each of which lists its own.
+        records.retain(|record| db.away(*record).is_none());
     }
     records.sort_by(|a, b| db.type_name(*a).cmp(db.type_name(*b)));
     let mut out = String::new();
@@ -236,16 +242,56 @@ fn plain(scalar: Scalar) -> String {
     }
 }
 
-/// `scanppl`: the periodic scans with their records.
-pub(super) fn scans(db: &Db, overruns: impl Fn(u16) -> u64) -> String {
+/// The records of each periodic scan, by number in menuScan.
+pub(super) fn scan_lists(db: &Db) -> Vec<(u16, Vec<String>)> {
+    let lists = db.scans().into_iter().filter(|scan| scan.records > 0);
+    lists
+        .map(|scan| {
+            let records = db.scan_list(scan.index);
+            (scan.index, records.into_iter().map(|record| db.name_of(record).to_owned()).collect())
+        })
+        .collect()
+}
+
+/// `scanppl`: the periodic scans with their records, then what was measured; for each part with its name.
+pub(super) fn scans(measured: &[(String, Scans, Option<OwnerCounters>)], lists: &[Vec<(u16, Vec<String>)>]) -> String {
     let mut out = String::new();
-    for scan in db.scans().iter().filter(|scan| scan.records > 0) {
-        let _ = writeln!(out, "Records with SCAN = '{}' ({} over-runs):", scan.name, overruns(scan.index));
-        for record in db.scan_list(scan.index) {
-            let _ = writeln!(out, "    {:<28}", db.name_of(record));
+    for ((part, scans, _), lists) in measured.iter().zip(lists) {
+        let part = if part.is_empty() { String::new() } else { format!(", owner {part}") };
+        for clock in scans.clocks() {
+            let Some((_, records)) = lists.iter().find(|(index, _)| *index == clock.index) else { continue };
+            let overruns = clock.stats.overruns();
+            let _ = writeln!(out, "Records with SCAN = '{}' ({overruns} over-runs{part}):", clock.name);
+            for record in records {
+                let _ = writeln!(out, "    {record:<28}");
+            }
+        }
+    }
+    for ((part, scans, counters), lists) in measured.iter().zip(lists) {
+        let of = if part.is_empty() { String::new() } else { format!(" of {part}") };
+        let listed = |index: u16| lists.iter().any(|(known, _)| *known == index);
+        for clock in scans.clocks().iter().filter(|clock| listed(clock.index) && clock.stats.passes() > 0) {
+            let (lateness, duration) = (spread(&clock.stats.lateness()), spread(&clock.stats.duration()));
+            let _ = writeln!(out, "scan '{}'{of}: lateness {lateness} duration {duration}", clock.name);
+        }
+        if let Some(counters) = counters {
+            let _ = writeln!(
+                out,
+                "owner {part}: {} records processed, {} jobs done, {} posts replaced, ring full {} times, {} allocations",
+                counters.processed, counters.jobs, counters.replaced, counters.no_room, counters.allocations
+            );
         }
     }
     out
+}
+
+fn spread(times: &base::Histogram) -> String {
+    let at = |num, den| match times.quantile(num, den) {
+        Quantile::At(time) => time.to_string(),
+        Quantile::Beyond(time) => format!("over {time}"),
+        Quantile::Empty => "-".into(),
+    };
+    format!("p50 {} p99 {} max {}", at(1, 2), at(99, 100), times.max().unwrap_or_default())
 }
 
 /// `scanpel`: the event lists.

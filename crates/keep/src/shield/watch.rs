@@ -35,9 +35,7 @@ pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, 
     let want = journal.as_ref().map(|journal| journal.want.clone());
     let cpus = want.as_ref().map(|want| want.cpus).unwrap_or_default();
     let snapshot = RealMachine::new(root.clone()).snapshot(&cpus)?;
-    // Those that may come to the shield, or run beside it on the same core.
-    let near = cpus.or(&snapshot.cpus.siblings_of(&cpus));
-    let may_come = |task: &Task| task.cpus.intersects(&near);
+    let may_come = |task: &Task| task.cpus.intersects(&cpus);
     let keys: Vec<TaskKey> = snapshot.tasks.iter().filter(|(_, task)| may_come(task)).map(|(key, _)| *key).collect();
     let before = sys::machine::sample(root, keys.iter());
     std::thread::sleep(window);

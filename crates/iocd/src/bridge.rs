@@ -1,0 +1,117 @@
+//! Links from one owner's records to another owner's, in the same IOC: values and writes go as jobs, as over Channel
+//! Access, without a network.
+
+use crate::job::Ask;
+use crate::store::Store;
+use base::{Alarm, Stamp, Value};
+use ca::encode::Reading;
+use ca::server::{Backend, Get, Opened, Peer, Post, Token, Write};
+use db::{RemoteId, RemoteRequest};
+use std::collections::HashMap;
+
+/// Whose records hold a link: a part, or the housekeeping part.
+pub(crate) type Holder = Option<usize>;
+
+/// Nobody waits for the answer to a link's write.
+const NOBODY: Token = Token(u64::MAX);
+
+const SELF: Peer<'_> = Peer { user: "", host: "", address: "" };
+
+struct Bridge {
+    opened: Opened,
+    monitor: bool,
+}
+
+/// All links between owners.
+#[derive(Default)]
+pub(crate) struct Bridges {
+    links: HashMap<(Holder, RemoteId), Bridge>,
+    /// Who wants the posts of a field.
+    watched: HashMap<u64, Vec<(Holder, RemoteId)>>,
+}
+
+impl Bridges {
+    /// Does what a link asks for, if it leads to a record of this IOC; hands the request back if not.
+    pub(crate) fn take(&mut self, holder: Holder, request: RemoteRequest, store: &mut Store) -> Option<RemoteRequest> {
+        match request {
+            RemoteRequest::Connect { id, ref name, monitor } => {
+                let Some(opened) = store.open(name.as_bytes(), SELF) else { return Some(request) };
+                self.links.insert((holder, id), Bridge { opened, monitor });
+                if !monitor {
+                    tell(store, holder, Ask::Connect { id, connected: true });
+                    return None;
+                }
+                self.watched.entry(opened.handle).or_default().push((holder, id));
+                store.watch(opened.handle);
+                let mut reading = Reading::default();
+                match store.read(opened.handle, false, &mut reading, None) {
+                    Ok(Get::Done) => update(store, holder, id, reading.value, reading.alarm, reading.stamp),
+                    // It comes as a post.
+                    _ => store.fetch(opened.handle),
+                }
+                None
+            }
+            RemoteRequest::Put { id, value } => match self.links.get(&(holder, id)) {
+                Some(bridge) => {
+                    // As over Channel Access, a link does not hear what became of its write.
+                    let _ = store.write(bridge.opened.handle, SELF, Write::Value(value), NOBODY, false);
+                    None
+                }
+                None => Some(RemoteRequest::Put { id, value }),
+            },
+            RemoteRequest::Disconnect { id } => {
+                let Some(bridge) = self.links.remove(&(holder, id)) else { return Some(request) };
+                let handle = bridge.opened.handle;
+                if bridge.monitor {
+                    if let Some(list) = self.watched.get_mut(&handle) {
+                        list.retain(|link| *link != (holder, id));
+                    }
+                    store.unwatch(handle);
+                }
+                store.close(handle);
+                None
+            }
+        }
+    }
+
+    /// A field was posted: links to it get the value.
+    pub(crate) fn post(&self, post: &Post, store: &mut Store) {
+        for (holder, id) in self.watched.get(&post.watch).into_iter().flatten() {
+            update(store, *holder, *id, post.value.clone(), post.alarm, post.stamp);
+        }
+    }
+
+    /// Fields that are there no more: links to them are disconnected.
+    pub(crate) fn drop_handles(&mut self, gone: &[u64], store: &mut Store) {
+        let links: Vec<(Holder, RemoteId)> = self
+            .links
+            .iter()
+            .filter(|(_, bridge)| gone.contains(&bridge.opened.handle))
+            .map(|(link, _)| *link)
+            .collect();
+        for (holder, id) in links {
+            tell(store, holder, Ask::Connect { id, connected: false });
+            self.take(holder, RemoteRequest::Disconnect { id }, store);
+        }
+    }
+}
+
+fn update(store: &mut Store, holder: Holder, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) {
+    tell(store, holder, Ask::Update { id, value: Some(value), alarm, stamp });
+}
+
+fn tell(store: &mut Store, holder: Holder, ask: Ask) {
+    match (holder, ask) {
+        (Some(part), ask) => {
+            if let Some(part) = store.parts.get_mut(part) {
+                part.ask(ask);
+            }
+        }
+        (None, Ask::Update { id, value: Some(value), alarm, stamp }) => {
+            store.db.remote_update(id, value, alarm, stamp);
+        }
+        (None, Ask::Connect { id, connected: true }) => store.db.remote_connect(id),
+        (None, Ask::Connect { id, connected: false }) => store.db.remote_disconnect(id),
+        (None, _) => {}
+    }
+}

@@ -1,0 +1,151 @@
+//! Scan groups: which scans run on threads of their own, in which class, on which CPUs.
+
+use crate::engine::Engine;
+use crate::net::Waker;
+use crate::owner::{Ends, Owner};
+use crate::parts::Part;
+use base::{CpuId, CpuSet, DurNs, Policy};
+use db::{Db, ScanGroup};
+use rt::{Armed, LoopSpec, Rt};
+use std::str::FromStr;
+
+/// A scan group: `RATE[,RATE…]=CLASS[@CPUS]`, such as `.1 second=fifo:80@1` or `1 second,2 second=rr:40@2-3`.
+///
+/// With several CPUs the group's lock sets are shared out among as many threads, each bound to one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSpec {
+    /// Choices of menuScan.
+    pub scans: Vec<String>,
+    /// Class of its threads.
+    pub policy: Policy,
+    /// CPUs of its threads; empty leaves those of the process.
+    pub cpus: CpuSet,
+}
+
+impl FromStr for GroupSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "expected RATE[,RATE…]=CLASS[@CPUS], such as \".1 second=fifo:80@1\"";
+        let fail = |what: &str| format!("{text:?}: {what}; {expected}");
+        let (scans, how) = text.rsplit_once('=').ok_or_else(|| fail("no \"=\""))?;
+        let (class, cpus) = how.split_once('@').map_or((how, None), |(class, cpus)| (class, Some(cpus)));
+        let policy: Policy = class.parse().map_err(|error| fail(&format!("{error}")))?;
+        let cpus: CpuSet = match cpus {
+            None => CpuSet::EMPTY,
+            Some(list) => list.parse().map_err(|error| fail(&format!("{error}")))?,
+        };
+        let scans: Vec<String> =
+            scans.split(',').map(|scan| scan.trim().to_owned()).filter(|scan| !scan.is_empty()).collect();
+        if scans.is_empty() {
+            return Err(fail("no rate before \"=\""));
+        }
+        if let (Policy::Deadline(_), 1..) = (policy, cpus.count()) {
+            return Err(fail("the kernel binds no DEADLINE thread to single CPUs; leave out the CPUs"));
+        }
+        Ok(Self { scans, policy, cpus })
+    }
+}
+
+impl GroupSpec {
+    fn owners(&self) -> usize {
+        self.cpus.count().max(1)
+    }
+}
+
+/// Divides a loaded database into parts, highest class first, and initialises all of it.
+///
+/// # Errors
+/// A scan that menuScan does not have, or that two groups claim.
+pub(crate) fn divide(db: &mut Db, groups: &mut [GroupSpec]) -> Result<Vec<Db>, String> {
+    groups.sort_by_key(|group| std::cmp::Reverse(group.policy.level()));
+    let wanted: Vec<ScanGroup> =
+        groups.iter().map(|group| ScanGroup { scans: group.scans.clone(), owners: group.owners() }).collect();
+    let mut parts = db.split(&wanted)?;
+    for (number, part) in parts.iter_mut().enumerate() {
+        part.init(crate::engine::now());
+        db.learn(number, part);
+    }
+    Ok(parts)
+}
+
+/// The threads of the scan groups, prepared but not started.
+pub(crate) struct Threads {
+    armed: Rt<Armed>,
+    /// What was asked for and not obtained.
+    pub(crate) missing: Vec<String>,
+}
+
+impl Threads {
+    /// Prepares a thread for each part: memory locked, class, CPU; gives the engine its ends.
+    ///
+    /// # Errors
+    /// A thread could not be started.
+    pub(crate) fn arm(engine: &mut Engine, parts: Vec<Db>, groups: &[GroupSpec]) -> Result<Self, String> {
+        let waker: Waker = engine.net.waker();
+        let mut rt = Rt::new();
+        let mut ends = Vec::new();
+        let places = groups.iter().flat_map(|group| (0..group.owners()).map(move |nth| (group, nth)));
+        for (number, (part, (group, nth))) in parts.into_iter().zip(places).enumerate() {
+            let cpu: Option<CpuId> = group.cpus.iter().nth(nth);
+            let (owner, end) = Owner::new(part, waker.clone());
+            let place = cpu.map_or_else(String::new, |cpu| format!("@{cpu}"));
+            ends.push(named(format!("{}={}{place}", group.scans.join(","), group.policy), end));
+            let spec = LoopSpec {
+                class: Some(group.policy),
+                cpu,
+                ..LoopSpec::new(format!("scan-{number}"), DurNs::from_ms(1))
+            };
+            rt.add_task(spec, move || owner.run());
+        }
+        engine.add_parts(ends);
+        let armed = rt.arm().map_err(|error| error.to_string())?;
+        let real_time = groups.iter().any(|group| group.policy.is_real_time());
+        // What else the arming reports (idle states, TAI) is of no consequence for who may scan when.
+        let counts = |what: &str| {
+            what.contains("CPU ")
+                || what.contains("class ")
+                || (real_time && (what.starts_with("memory") || what.starts_with("heap")))
+        };
+        let missing = armed.missing().filter(|item| counts(&item.what)).map(ToString::to_string).collect();
+        Ok(Self { armed, missing })
+    }
+
+    /// Lets the threads begin.
+    pub(crate) fn start(&mut self) {
+        self.armed.start(DurNs::ZERO);
+    }
+
+    /// Waits for the threads, which the engine has told to end.
+    pub(crate) fn join(mut self) {
+        self.armed.stop();
+    }
+}
+
+fn named(name: String, ends: Ends) -> Part {
+    Part::new(name, ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Priority;
+
+    #[test]
+    fn a_group_is_said_in_a_word() {
+        let group: GroupSpec = ".1 second, 1 second=fifo:80@1-2".parse().unwrap();
+        assert_eq!(group.scans, [".1 second", "1 second"]);
+        assert_eq!((group.policy, group.owners()), (Policy::Fifo(Priority(80)), 2));
+        assert_eq!("1 second=other".parse::<GroupSpec>().unwrap().owners(), 1);
+        for (text, word) in [
+            (".1 second", "no \"=\""),
+            ("=fifo:1", "no rate"),
+            ("1 second=fifo:100", "1 to 99"),
+            ("1 second=fifo:1@x", "1 second=fifo:1@x"),
+            ("1 second=deadline:1ms/2ms/2ms@1", "DEADLINE"),
+        ] {
+            let error = text.parse::<GroupSpec>().unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What travels between the network's thread and the owners of the database's parts.
+//!
+//! Jobs go to an owner and come back done, in the same box: memory is taken and freed on the network's side only.
+
+use crate::feed::Feed;
+use base::{Alarm, EventMask, Scalar, Stamp, Value};
+use ca::Eca;
+use ca::encode::Reading;
+use ca::server::{Put, Token, Write};
+use db::{Channel, Completed, Db, Now, RemoteId, RemoteRequest, Signal};
+
+/// Something for an owner to do.
+pub(crate) struct Job {
+    pub(crate) whom: Whom,
+    pub(crate) ask: Ask,
+    /// What was read; the network's side gives it the memory that it needs.
+    pub(crate) reading: Reading,
+    pub(crate) outcome: Outcome,
+}
+
+/// Who waits for a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    Nobody,
+    /// A request on a circuit.
+    Client(Token),
+    /// The properties, or the elements, of a field that is watched.
+    Watch {
+        key: u64,
+        mask: EventMask,
+    },
+}
+
+/// Work with a database.
+pub(crate) type Work = Box<dyn FnMut(&mut Db, Now) + Send>;
+
+pub(crate) enum Ask {
+    Read {
+        channel: Channel,
+        meta: bool,
+    },
+    Write {
+        channel: Channel,
+        write: Write,
+        /// The end is to be told, by this number.
+        notify: Option<u64>,
+    },
+    /// The end of a write is no longer awaited.
+    Forget(u64),
+    Watch {
+        channel: Channel,
+        key: u64,
+    },
+    Unwatch {
+        key: u64,
+    },
+    /// A value for a link to elsewhere; the one before comes back.
+    Update {
+        id: RemoteId,
+        value: Option<Value>,
+        alarm: Alarm,
+        stamp: Stamp,
+    },
+    Connect {
+        id: RemoteId,
+        connected: bool,
+    },
+    Signal(Signal),
+    Feed(Option<Feed>),
+    Call(Work),
+}
+
+pub(crate) enum Outcome {
+    Nothing,
+    Read(Result<(), Eca>),
+    Write(Put),
+}
+
+/// What an owner sends.
+pub(crate) enum Out {
+    Done(Box<Job>),
+    /// A field was posted; `None` where its elements are to be asked for.
+    Post {
+        key: u64,
+        value: Option<Scalar>,
+        alarm: Alarm,
+        stamp: Stamp,
+        mask: EventMask,
+    },
+    Completed(Completed),
+    Remote(RemoteRequest),
+    Signal(Signal),
+}
+
+impl Job {
+    pub(crate) fn new(whom: Whom, ask: Ask) -> Box<Self> {
+        Box::new(Self { whom, ask, reading: Reading::default(), outcome: Outcome::Nothing })
+    }
+}

@@ -1,0 +1,89 @@
+//! The network's side of the parts of the database that other threads own.
+
+use crate::job::{Ask, Job, Out, Whom, Work};
+use crate::owner::Ends;
+pub use crate::owner::{OwnerCounters, OwnerShared};
+use crate::scans::Scans;
+use rtrb::{Consumer, Producer};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Things that are taken from a part before the sockets have their turn.
+const TAKE_MAX: usize = 4_096;
+
+/// A part, as the network's thread reaches it.
+pub struct Part {
+    /// What the part is called in reports: its scans and CPU.
+    pub name: String,
+    /// Its scans with what was measured.
+    pub scans: Scans,
+    /// What its owner has done.
+    pub shared: Arc<OwnerShared>,
+    jobs: Producer<Box<Job>>,
+    /// Jobs that found the ring full. Bounded: a circuit has at most [`ca`]'s number of requests open, a watched field
+    /// two.
+    waiting: VecDeque<Box<Job>>,
+    out: Consumer<Out>,
+    rang: bool,
+}
+
+impl Part {
+    pub(crate) fn new(name: String, ends: Ends) -> Self {
+        let Ends { jobs, out, shared, scans } = ends;
+        Self { name, scans, shared, jobs, waiting: VecDeque::new(), out, rang: true }
+    }
+
+    /// Sends a job; [`flush`](Self::flush) makes the owner look.
+    pub(crate) fn send(&mut self, job: Box<Job>) {
+        self.rang = false;
+        if self.waiting.is_empty() {
+            match self.jobs.push(job) {
+                Ok(()) => {}
+                Err(rtrb::PushError::Full(job)) => self.waiting.push_back(job),
+            }
+        } else {
+            self.waiting.push_back(job);
+        }
+    }
+
+    pub(crate) fn ask(&mut self, ask: Ask) {
+        self.send(Job::new(Whom::Nobody, ask));
+    }
+
+    /// Does something with the part on its owner's thread.
+    pub(crate) fn call(&mut self, work: Work) {
+        self.ask(Ask::Call(work));
+        self.flush();
+    }
+
+    /// Rings the owner if something was sent since the last time.
+    pub(crate) fn flush(&mut self) {
+        while let Some(job) = self.waiting.pop_front() {
+            if let Err(rtrb::PushError::Full(job)) = self.jobs.push(job) {
+                self.waiting.push_front(job);
+                break;
+            }
+        }
+        if !std::mem::replace(&mut self.rang, true) {
+            self.shared.bell.ring();
+        }
+    }
+
+    /// What the owner has sent, into `all`; whether there is more.
+    pub(crate) fn take(&mut self, all: &mut Vec<Out>) -> bool {
+        let count = self.out.slots().min(TAKE_MAX);
+        all.extend((0..count).map_while(|_| self.out.pop().ok()));
+        if self.shared.starved.swap(false, Ordering::AcqRel) || !self.waiting.is_empty() {
+            self.rang = false;
+            self.flush();
+        }
+        !self.out.is_empty()
+    }
+
+    /// Ends the owner's thread.
+    pub(crate) fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.bell.ring();
+    }
+}

@@ -1,0 +1,195 @@
+//! Periodic scans of one owner: when they are due, and what was measured of them.
+
+use base::{DurNs, Histogram, MonoNs};
+use db::{Db, Now};
+use ring::{AtomicU64, SharedHistogram};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const LATENESS: usize = 0;
+const DURATION: usize = SharedHistogram::WORDS;
+const OVERRUNS: usize = 2 * SharedHistogram::WORDS;
+const PASSES: usize = OVERRUNS + 1;
+const WORDS: usize = PASSES + 1;
+
+/// What was measured of a scan: its owner writes, anybody reads meanwhile.
+#[derive(Clone, Debug)]
+pub struct ScanStats(Arc<[AtomicU64]>);
+
+impl Default for ScanStats {
+    fn default() -> Self {
+        let stats = Self((0..WORDS).map(|_| AtomicU64::new(0)).collect());
+        [LATENESS, DURATION].into_iter().filter_map(|at| stats.histogram(at)).for_each(|histogram| histogram.clear());
+        stats
+    }
+}
+
+impl ScanStats {
+    fn histogram(&self, at: usize) -> Option<SharedHistogram<'_>> {
+        SharedHistogram::over(&self.0[at..])
+    }
+
+    /// Start after the planned time, of each pass.
+    #[must_use]
+    pub fn lateness(&self) -> Histogram {
+        self.histogram(LATENESS).map(|histogram| histogram.read()).unwrap_or_default()
+    }
+
+    /// How long each pass took.
+    #[must_use]
+    pub fn duration(&self) -> Histogram {
+        self.histogram(DURATION).map(|histogram| histogram.read()).unwrap_or_default()
+    }
+
+    /// Passes left out because the one before took too long.
+    #[must_use]
+    pub fn overruns(&self) -> u64 {
+        self.0[OVERRUNS].load(Ordering::Relaxed)
+    }
+
+    /// Passes that were run.
+    #[must_use]
+    pub fn passes(&self) -> u64 {
+        self.0[PASSES].load(Ordering::Relaxed)
+    }
+
+    /// For the owner: neither allocates nor blocks.
+    fn pass(&self, lateness: DurNs, duration: DurNs, missed: u64) {
+        if let (Some(late), Some(took)) = (self.histogram(LATENESS), self.histogram(DURATION)) {
+            late.record(lateness);
+            took.record(duration);
+        }
+        self.0[OVERRUNS].fetch_add(missed, Ordering::Relaxed);
+        self.0[PASSES].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A periodic scan.
+#[derive(Clone, Debug)]
+pub struct ScanClock {
+    /// Number in menuScan.
+    pub index: u16,
+    /// The choice in menuScan.
+    pub name: String,
+    /// Time between two passes.
+    pub period: DurNs,
+    /// What was measured.
+    pub stats: ScanStats,
+    next: MonoNs,
+}
+
+/// The periodic scans of a database, the fastest first.
+#[derive(Clone, Debug, Default)]
+pub struct Scans {
+    clocks: Vec<ScanClock>,
+}
+
+impl Scans {
+    /// Reads the scans from the database; of those that stay, schedule and measurements are kept.
+    pub fn plan(&mut self, db: &Db, now: Now) {
+        let mut old = std::mem::take(&mut self.clocks);
+        for scan in db.scans() {
+            let kept = old.iter().position(|clock| clock.index == scan.index).map(|at| old.swap_remove(at));
+            self.clocks.push(kept.unwrap_or_else(|| ScanClock {
+                index: scan.index,
+                name: scan.name,
+                period: scan.period,
+                stats: ScanStats::default(),
+                next: aligned(now, scan.period),
+            }));
+        }
+        // Where several are due the fastest goes first.
+        self.clocks.sort_by_key(|clock| clock.period);
+    }
+
+    /// Goes on from now: what was due before is not made up for.
+    pub(crate) fn align(&mut self, now: Now) {
+        self.clocks.iter_mut().for_each(|clock| clock.next = aligned(now, clock.period));
+    }
+
+    /// The scans.
+    #[must_use]
+    pub fn clocks(&self) -> &[ScanClock] {
+        &self.clocks
+    }
+
+    /// When the next pass is due.
+    #[must_use]
+    pub fn next(&self) -> Option<MonoNs> {
+        self.clocks.iter().map(|clock| clock.next).min()
+    }
+
+    /// Whether a pass is due at `now`.
+    #[must_use]
+    pub fn is_due(&self, now: MonoNs) -> bool {
+        self.clocks.iter().any(|clock| clock.next <= now)
+    }
+
+    /// Runs the `nth` scan if it is due; whether it was. `clock` reads the clocks before and after.
+    ///
+    /// Real-time: beside what the records do, neither allocates nor blocks.
+    pub fn run(&mut self, nth: usize, db: &mut Db, clock: impl Fn() -> Now) -> bool {
+        let start = clock();
+        let Some(scan) = self.clocks.get_mut(nth).filter(|scan| scan.next <= start.mono) else { return false };
+        let lateness = start.mono - scan.next;
+        db.scan(scan.index, start);
+        let end = clock().mono;
+        scan.next = scan.next + scan.period;
+        let mut missed = 0;
+        if scan.next <= end {
+            missed = ((end - scan.next).0 / scan.period.0) as u64 + 1;
+            scan.next = scan.next + DurNs(missed as i64 * scan.period.0);
+        }
+        scan.stats.pass(lateness, end - start.mono, missed);
+        true
+    }
+}
+
+/// The first multiple of `period` of the wall clock that is still to come, on the monotonic clock.
+fn aligned(now: Now, period: DurNs) -> MonoNs {
+    let period = period.0.max(1) as u64;
+    let wall = now.wall.as_nanos();
+    now.mono + DurNs((period - wall % period) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Stamp;
+    use db::Macros;
+    use std::cell::Cell;
+
+    #[test]
+    fn scans_start_at_whole_multiples_of_their_period() {
+        let now = Now { wall: Stamp { secs: 100, nanos: 250_000_000 }, mono: MonoNs(5_000_000_000) };
+        assert_eq!(aligned(now, DurNs::from_secs(1)), MonoNs(5_750_000_000));
+        assert_eq!(aligned(now, DurNs::from_ms(100)), MonoNs(5_050_000_000));
+    }
+
+    #[test]
+    fn a_pass_that_takes_too_long_leaves_out_those_it_ran_over_and_counts_them() {
+        let mut db = Db::new();
+        let text = "record(ai, \"a\") { field(SCAN, \"1 second\") }\nrecord(ai, \"b\") { field(SCAN, \"5 second\") }";
+        db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap();
+        let start = Now { wall: Stamp { secs: 100, nanos: 0 }, mono: MonoNs(0) };
+        db.init(start);
+        let mut scans = Scans::default();
+        scans.plan(&db, start);
+        assert_eq!(&*scans.clocks()[0].name, ".1 second", "rates without records run too: SCAN may change");
+        let first = scans.next().unwrap();
+        assert!(!scans.is_due(MonoNs(first.0 - 1)) && scans.is_due(first));
+        // Each reading of the clock is 130 ms after the one before.
+        let time = Cell::new(first + DurNs::from_ms(20));
+        let clock = || {
+            let mono = time.get();
+            time.set(mono + DurNs::from_ms(130));
+            Now { mono, ..start }
+        };
+        assert!(scans.run(0, &mut db, clock));
+        let stats = &scans.clocks()[0].stats;
+        assert_eq!((stats.passes(), stats.overruns()), (1, 1));
+        assert_eq!(stats.lateness().max(), Some(DurNs::from_ms(20)));
+        assert_eq!(stats.duration().max(), Some(DurNs::from_ms(130)));
+        assert_eq!(scans.clocks()[0].next, first + DurNs::from_ms(200));
+    }
+}
