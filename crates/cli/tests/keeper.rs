@@ -1,8 +1,8 @@
 //! Keepers as separate processes, with real children.
 
 use base::Size;
-use keep::keeper::Keeper;
 use keep::keeper::protocol::{EXITS_NAME, End, Event, ExitRecord, KeeperSpec, LogSpec, Reply, Request, Target, line};
+use keep::keeper::{Keeper, News};
 use keep::launch::{LaunchSpec, Terminal, is_alive};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -182,6 +182,54 @@ s.sendto(b'STATUS=tuning', os.environ['NOTIFY_SOCKET'])
 }
 
 #[test]
+fn what_a_stopped_child_leaves_behind_ends_in_its_own_time_before_the_end_is_told() {
+    let place = Place::new("left");
+    // The wrapper ends at once; what it wraps, in a session of its own, wants a moment for an orderly end.
+    let wrapped = "trap 'sleep 0.2; echo orderly > orderly; exit' TERM; echo up; while :; do sleep 0.02; done";
+    let mut spec =
+        place.spec(&format!("setsid sh -c \"{wrapped}\" & trap 'exit 0' TERM; while :; do sleep 0.02; done"));
+    spec.launch.dir = Some(place.0.clone());
+    spec.ready_line = Some("up".into());
+    let mut keeper = start(&spec);
+    expect(&mut keeper, "up", |event| (event == Event::Ready).then_some(()));
+    keeper.signal(15, Target::Group).unwrap();
+    let record = ended(&mut keeper);
+    assert_eq!(record.end, End::Exit(0));
+    assert!(record.left_behind >= 1, "{record:?}");
+    assert_eq!(std::fs::read_to_string(place.0.join("orderly")).unwrap(), "orderly\n");
+    assert!(place.log().contains("processes that it left behind were ended, 0 by SIGKILL"), "{}", place.log());
+    assert_eq!(keeper.status().unwrap().child, None);
+    keeper.quit().unwrap();
+}
+
+#[test]
+fn a_keeper_that_is_stopped_keeps_nobody_waiting() {
+    let place = Place::new("stopped");
+    let mut keeper = start(&place.spec("sleep 1000"));
+    expect(&mut keeper, "its start", |event| matches!(event, Event::Started(_)).then_some(()));
+    let process = keeper.process().unwrap();
+    sys::child::kill(process.pid, 19).unwrap();
+    let told = base::MonoNs(7);
+    keeper.tell(&Request::Signal { signal: 15, to: Target::Child }, told).unwrap();
+    keeper.tell(&Request::Quit, base::MonoNs(8)).unwrap();
+    assert_eq!(keeper.next_news(), Ok(None));
+    assert_eq!(keeper.silent_since(), Some(told));
+    sys::child::kill(process.pid, 18).unwrap();
+    let mut answers = Vec::new();
+    while answers.len() < 2 {
+        match keeper.next_news().unwrap() {
+            Some(News::Answer(answer)) => answers.push(answer),
+            Some(_) => {}
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    assert_eq!(answers, [Ok(()), Err("its process still runs".to_owned())]);
+    assert_eq!(keeper.silent_since(), None);
+    assert_eq!(ended(&mut keeper).end, End::Signal { signal: 15, core: false });
+    keeper.quit().unwrap();
+}
+
+#[test]
 fn orphans_are_reaped_and_end_with_the_child() {
     let place = Place::new("orphans");
     // A daemon that left session and parent; its grandchild outlives it.
@@ -195,7 +243,7 @@ fn orphans_are_reaped_and_end_with_the_child() {
         assert!(std::time::Instant::now() < until, "process {orphan} lives on: {log}");
         std::thread::yield_now();
     }
-    assert!(place.log().contains("1 processes that it left behind were killed"), "{}", place.log());
+    assert!(place.log().contains("1 processes that it left behind were ended, 1 by SIGKILL"), "{}", place.log());
 }
 
 /// A console as `tahti attach` opens it.

@@ -240,7 +240,8 @@ fn a_process_that_keeps_failing_takes_the_plant_down_at_start_and_is_latched_lat
     assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
 
     // Up first, failing later: the fault is latched, the other goes on, an operator resets it.
-    let later = sh("bad", "test -e fail && exit 3; sleep 1000", keys);
+    let later =
+        sh("bad", "test -e fail && exit 3; echo on; sleep 1000", &format!("ready = {{ line = \"on\" }}\n{keys}"));
     bench.write(&(sh("good", "sleep 1000", "") + &later));
     bench.ok(&["up", ".", "--detach"]);
     fs::write(bench.dir.join("fail"), "").unwrap();
@@ -265,6 +266,27 @@ fn a_process_that_ignores_sigterm_is_killed_with_everything_that_it_started() {
     let verdict = bench.ok(&["down"]);
     assert!(verdict.contains("SIGKILL"), "{verdict}");
     bench.until("gone", || !alive(pid) && !alive(child));
+}
+
+#[test]
+fn a_keeper_that_is_stopped_holds_up_nobody_and_is_killed_with_its_process_at_the_end() {
+    let quick = "restart = { backoff = \"0s\" }";
+    let bench = Bench::new("deaf", &(sh("a", "sleep 1000", "stop = [\"TERM 100ms\"]") + &sh("b", "sleep 1000", quick)));
+    bench.ok(&["up", ".", "--detach"]);
+    let keeper = bench.process("a")["keeper"].as_i64().unwrap() as i32;
+    let (a, b) = (bench.pid("a"), bench.pid("b"));
+    kill(keeper, "STOP");
+    // An operator's signal waits for the keeper; meanwhile the other process is looked after.
+    let asking = bench.tahti(&["signal", "USR1", "a"]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    bench.until("told", || bench.run(&["ps"]).status.success());
+    kill(b, "SEGV");
+    bench.until("restarted", || bench.process("b")["pid"].as_i64().is_some_and(|pid| pid as i32 != b));
+    assert!(!bench.log().contains("does not answer"), "the restart came first\n{}", bench.log());
+    let refused = finish(asking);
+    assert!(!refused.status.success() && text(&refused).contains("does not answer"), "{}", text(&refused));
+    bench.run(&["down"]);
+    assert!(bench.log().contains("killed with everything below it"), "{}", bench.log());
+    bench.until("gone", || !alive(a) && !alive(keeper));
 }
 
 #[test]

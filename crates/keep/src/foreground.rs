@@ -348,8 +348,15 @@ impl Runner<'_> {
         if let Some((incident, _)) = &mut self.incident {
             let ended_unix_s =
                 std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            incident.exit =
-                Some(ExitRecord { child: self.child, end, started: self.since, ended: now, ended_unix_s, used });
+            incident.exit = Some(ExitRecord {
+                child: self.child,
+                end,
+                started: self.since,
+                ended: now,
+                ended_unix_s,
+                used,
+                left_behind: 0,
+            });
             self.keep_evidence();
         }
         crate::keeper::kill_left_behind();

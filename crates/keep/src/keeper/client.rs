@@ -1,6 +1,7 @@
 //! The supervisor's side of a keeper.
 
 use super::protocol::*;
+use base::{DurNs, MonoNs};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use sys::spawn::{Prepared, Step, Wanted, above};
 
 /// A keeper answers within this time, or counts as hung.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+pub const ANSWER_WITHIN: DurNs = DurNs::from_secs(5);
 
 /// The spec with which a keeper was started, in its directory.
 pub const SPEC_NAME: &str = "spec.json";
@@ -40,17 +41,32 @@ impl fmt::Display for KeeperError {
 
 impl std::error::Error for KeeperError {}
 
+/// What a keeper has said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Something happened.
+    Event(Event),
+    /// How things stand, as it was told to say.
+    Status(Box<Status>),
+    /// The outcome of the oldest request that it was told; an error is its refusal.
+    Answer(Result<(), String>),
+}
+
 /// A control connection to a keeper, which pushes its events here.
 ///
-/// Dropping it leaves keeper and child as they are.
+/// A supervisor, which must not wait for one keeper among many, tells its requests ([`Keeper::tell`]) and gets
+/// the answers as [`News`]; all other calls wait, at most [`ANSWER_WITHIN`]. Dropping it leaves keeper and
+/// child as they are.
 #[derive(Debug)]
 pub struct Keeper {
     dir: PathBuf,
-    /// Its process id, once it has told it.
-    pid: Option<i32>,
+    /// Its process, once it has told it.
+    process: Option<ChildId>,
     stream: UnixStream,
     received: Vec<u8>,
-    events: VecDeque<Event>,
+    news: VecDeque<News>,
+    /// When each request was told that has no answer yet.
+    told: VecDeque<MonoNs>,
     lost: bool,
 }
 
@@ -132,8 +148,10 @@ impl Keeper {
     }
 
     fn over(dir: PathBuf, stream: UnixStream) -> Result<Self, KeeperError> {
-        let limited = stream.set_read_timeout(Some(ANSWER_WITHIN)).and(stream.set_write_timeout(Some(ANSWER_WITHIN)));
-        let keeper = Self { dir, pid: None, stream, received: Vec::new(), events: VecDeque::new(), lost: false };
+        let limit = Some(ANSWER_WITHIN.to_std());
+        let limited = stream.set_read_timeout(limit).and(stream.set_write_timeout(limit));
+        let (news, told) = (VecDeque::new(), VecDeque::new());
+        let keeper = Self { dir, process: None, stream, received: Vec::new(), news, told, lost: false };
         limited.map_err(|error| keeper.failed(error.to_string()))?;
         Ok(keeper)
     }
@@ -144,10 +162,37 @@ impl Keeper {
         &self.dir
     }
 
-    /// The keeper's process id; `None` before it has said anything.
+    /// The keeper's process; `None` before it has told how things stand.
     #[must_use]
-    pub fn pid(&self) -> Option<i32> {
-        self.pid
+    pub fn process(&self) -> Option<ChildId> {
+        self.process
+    }
+
+    /// Tells a request without waiting: its outcome comes as [`News`], in the order of the requests.
+    ///
+    /// # Errors
+    /// The keeper is gone, or has not read for so long that nothing more goes in.
+    pub fn tell(&mut self, request: &Request, now: MonoNs) -> Result<(), KeeperError> {
+        use rustix::net::SendFlags;
+        let text = line(request);
+        match rustix::net::send(&self.stream, &text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == text.len() => {
+                self.told.push_back(now);
+                Ok(())
+            }
+            Err(rustix::io::Errno::AGAIN) => Err(self.failed("it does not read what it is told".to_owned())),
+            // Half a request cannot be taken back.
+            Ok(_) | Err(_) => {
+                self.lost = true;
+                Err(self.failed("it cannot be reached".to_owned()))
+            }
+        }
+    }
+
+    /// Since when it owes an answer; `None` if it owes none.
+    #[must_use]
+    pub fn silent_since(&self) -> Option<MonoNs> {
+        self.told.front().copied()
     }
 
     /// How things stand.
@@ -165,7 +210,7 @@ impl Keeper {
     fn asked_status(&mut self, request: &Request) -> Result<Status, KeeperError> {
         match self.ask(request)? {
             Reply::Status(status) => {
-                self.pid = Some(status.keeper.pid);
+                self.process = Some(status.keeper);
                 Ok(*status)
             }
             Reply::Refused(why) => Err(self.failed(why)),
@@ -221,7 +266,7 @@ impl Keeper {
         }
     }
 
-    /// One request and its answer; events that come between are kept for [`Keeper::next_event`].
+    /// One request and its answer; what else comes is kept for [`Keeper::next_news`].
     fn ask(&mut self, request: &Request) -> Result<Reply, KeeperError> {
         if let Err(error) = (&self.stream).write_all(&line(request)) {
             use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
@@ -229,39 +274,53 @@ impl Keeper {
             return Err(self.failed(format!("it cannot be reached: {error}")));
         }
         loop {
-            match self.next_reply(true)? {
-                Some(Reply::Event(event)) => self.events.push_back(event),
-                Some(reply) => return Ok(reply),
-                None => return Err(self.failed("it ended".to_owned())),
+            let reply = self.next_reply(true)?.ok_or_else(|| self.failed("it ended".to_owned()))?;
+            if self.told.is_empty() && !matches!(reply, Reply::Event(_)) {
+                return Ok(reply);
             }
+            let news = self.news_of(reply)?;
+            self.news.push_back(news);
         }
     }
 
-    /// The next event that has arrived; never waits. Poll the descriptor ([`AsFd`]) for readability, and call
+    /// The next news that have arrived; never waits. Poll the descriptor ([`AsFd`]) for readability, and call
     /// this until it answers `None`.
     ///
     /// # Errors
     /// The keeper does not keep to its protocol.
-    pub fn next_event(&mut self) -> Result<Option<Event>, KeeperError> {
-        if let Some(event) = self.events.pop_front() {
-            return Ok(Some(event));
+    pub fn next_news(&mut self) -> Result<Option<News>, KeeperError> {
+        if let Some(news) = self.news.pop_front() {
+            return Ok(Some(news));
         }
-        match self.next_reply(false)? {
-            Some(Reply::Event(event)) => Ok(Some(event)),
-            Some(other) => Err(self.failed(format!("it said {other:?} without being asked"))),
-            None => Ok(None),
-        }
+        self.next_reply(false)?.map(|reply| self.news_of(reply)).transpose()
     }
 
-    /// Waits for the next event, at most `within`; `None` if none came.
+    fn news_of(&mut self, reply: Reply) -> Result<News, KeeperError> {
+        if let Reply::Event(event) = reply {
+            return Ok(News::Event(event));
+        }
+        if self.told.pop_front().is_none() {
+            return Err(self.failed(format!("it said {reply:?} without being asked")));
+        }
+        Ok(match reply {
+            Reply::Event(event) => News::Event(event),
+            Reply::Status(status) => News::Status(status),
+            Reply::Done => News::Answer(Ok(())),
+            Reply::Refused(why) => News::Answer(Err(why)),
+        })
+    }
+
+    /// Waits for the next event, at most `within`; `None` if none came. Other news are passed over.
     ///
     /// # Errors
-    /// As [`Keeper::next_event`].
+    /// As [`Keeper::next_news`].
     pub fn wait_event(&mut self, within: Duration) -> Result<Option<Event>, KeeperError> {
         let until = std::time::Instant::now() + within;
         loop {
-            if let Some(event) = self.next_event()? {
-                return Ok(Some(event));
+            while let Some(news) = self.next_news()? {
+                if let News::Event(event) = news {
+                    return Ok(Some(event));
+                }
             }
             let left = until.saturating_duration_since(std::time::Instant::now());
             if left.is_zero() || self.lost {
@@ -308,7 +367,7 @@ impl Keeper {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock && !wait => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Err(self.failed(format!("no answer within {} s", ANSWER_WITHIN.as_secs())));
+                    return Err(self.failed(format!("no answer within {ANSWER_WITHIN}")));
                 }
                 Err(_) => {
                     self.lost = true;

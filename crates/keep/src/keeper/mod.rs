@@ -6,12 +6,13 @@
 
 mod client;
 mod console;
+mod ending;
 mod log;
 pub mod protocol;
 mod running;
 mod serve;
 
-pub use client::{Keeper, KeeperError, SPEC_NAME, SUBCOMMAND, run};
+pub use client::{ANSWER_WITHIN, Keeper, KeeperError, News, SPEC_NAME, SUBCOMMAND, run};
 pub use protocol::SOCKET_NAME;
 pub(crate) use running::kill_left_behind;
 pub use serve::serve;

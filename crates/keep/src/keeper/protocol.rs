@@ -140,7 +140,7 @@ pub enum Event {
     Ready,
     /// A message of the child to its notify socket, such as `WATCHDOG=1` (at most 1 KiB).
     Notify(String),
-    /// The child ended.
+    /// The child ended, and so did whatever it left behind.
     Exited(ExitRecord),
     /// Somebody at a console asked for the child's end (`^X`); the keeper has sent SIGKILL.
     ConsoleKill,
@@ -171,7 +171,7 @@ pub struct Status {
     pub name: String,
     /// The keeper itself.
     pub keeper: ChildId,
-    /// The child, while it runs.
+    /// The child, while it or something that it left behind runs.
     pub child: Option<ChildId>,
     /// The child, while it waits for [`Request::Go`].
     #[serde(default)]
@@ -216,6 +216,9 @@ pub struct ExitRecord {
     pub ended_unix_s: u64,
     /// What it used.
     pub used: Used,
+    /// Descendants that it left behind, which were ended after it.
+    #[serde(default)]
+    pub left_behind: u32,
 }
 
 /// Exit status or signal.
@@ -322,6 +325,7 @@ mod tests {
             ended: MonoNs(2),
             ended_unix_s: 3,
             used: Used::default(),
+            left_behind: 0,
         }));
         assert_eq!(parse::<Reply>(&line(&event)), Ok(event));
     }

@@ -1,7 +1,7 @@
 //! The running child of a keeper: its streams, its signs of readiness, its descendants.
 
 use super::log::Stream;
-use crate::keeper::protocol::{ChildId, Target};
+use crate::keeper::protocol::{ChildId, ExitRecord, Target};
 use crate::launch::{Shortfall, Started, is_alive, start_ticks};
 use base::MonoNs;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,6 +9,8 @@ use rustix::io::Errno;
 use sys::root::RootDir;
 
 const SIGKILL: i32 = 9;
+/// Signals that ask for an end: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
+const ASKING: [i32; 4] = [1, 2, 3, 15];
 
 /// A line of output is compared with the ready text up to this length.
 const READY_LINE_BYTES_MAX: usize = 512;
@@ -21,6 +23,10 @@ pub(super) struct Running {
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) ready: bool,
     pub(super) said: Option<String>,
+    /// Whether it was asked to end: what it leaves behind may then end in its own time.
+    pub(super) asked: bool,
+    /// How it ended, while something that it left behind still runs, and when that is killed.
+    pub(super) ended: Option<(ExitRecord, MonoNs)>,
     /// The keeper's ends of its streams; a stream at its end is taken out.
     streams: Vec<(Stream, OwnedFd)>,
     line: Vec<u8>,
@@ -40,7 +46,7 @@ impl Running {
             let _ = rustix::io::ioctl_fionbio(fd, true);
         }
         let (id, shortfalls) = (started.child, started.shortfalls);
-        Self { id, since, shortfalls, ready: false, said: None, streams, line: Vec::new() }
+        Self { id, since, shortfalls, ready: false, said: None, asked: false, ended: None, streams, line: Vec::new() }
     }
 
     /// Streams to poll for output.
@@ -96,20 +102,22 @@ impl Running {
     }
 
     /// Sends a signal; returns to how many processes.
-    pub(super) fn signal(&self, signal: i32, to: Target) -> sys::Result<usize> {
+    pub(super) fn signal(&mut self, signal: i32, to: Target) -> sys::Result<usize> {
+        self.asked |= ASKING.contains(&signal);
         match to {
+            // Its number may be somebody else's by now.
+            Target::Child | Target::Group if self.ended.is_some() => {
+                Ok(left_behind().into_iter().filter(|pid| sys::child::kill(*pid, signal).is_ok()).count())
+            }
             Target::Child => sys::child::kill(self.id.pid, signal).map(|()| 1),
             Target::Group => sys::child::kill(-self.id.pid, signal).map(|()| 1),
-            Target::All => {
-                let mine = descendants(rustix::process::getpid().as_raw_nonzero().get());
-                Ok(mine.into_iter().filter(|pid| sys::child::kill(*pid, signal).is_ok()).count())
-            }
+            Target::All => Ok(left_behind().into_iter().filter(|pid| sys::child::kill(*pid, signal).is_ok()).count()),
         }
     }
 }
 
 /// Every process below `ancestor`, parents first.
-pub(super) fn descendants(ancestor: i32) -> Vec<i32> {
+fn descendants(ancestor: i32) -> Vec<i32> {
     let root = RootDir::machine();
     let parent_of = |pid: i32| -> Option<i32> {
         let text = root.read(&format!("/proc/{pid}/stat")).ok()?;
@@ -128,20 +136,25 @@ pub(super) fn descendants(ancestor: i32) -> Vec<i32> {
     found
 }
 
+/// The descendants of this process, the reaper of them all, that still run.
+pub(super) fn left_behind() -> Vec<i32> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    descendants(own).into_iter().filter(|pid| is_no_zombie(*pid)).collect()
+}
+
 /// Kills every descendant of this process, which is their reaper: one that outlived the supervised process
 /// would hold its devices and its CPU. Returns how many there were.
 pub(crate) fn kill_left_behind() -> usize {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    let mut killed = 0;
+    let mut killed = std::collections::BTreeSet::new();
     // Each round catches what the one before forked meanwhile.
     for _ in 0..10 {
-        let left: Vec<i32> = descendants(own).into_iter().filter(|pid| is_no_zombie(*pid)).collect();
+        let left = left_behind();
         if left.is_empty() {
             break;
         }
-        killed += left.into_iter().filter(|pid| sys::child::kill(*pid, SIGKILL).is_ok()).count();
+        killed.extend(left.into_iter().filter(|pid| sys::child::kill(*pid, SIGKILL).is_ok()));
     }
-    killed
+    killed.len()
 }
 
 fn is_no_zombie(pid: i32) -> bool {

@@ -3,16 +3,15 @@
 use super::console::{Client, Kind};
 use super::log::{Log, Stream};
 use super::protocol::*;
-use super::running::{Running, kill_left_behind};
+use super::running::Running;
 use crate::launch::{self, start_ticks};
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use std::collections::VecDeque;
-use std::io::Write;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use sys::child::{Ended, Waited};
+use sys::child::Waited;
 use sys::signal::SignalFd;
 
 const SIGKILL: i32 = 9;
@@ -25,8 +24,6 @@ const SIGCHLD: i32 = 17;
 const BACKLOG_BYTES: usize = 4096;
 /// More connections are refused.
 const CLIENTS_MAX: usize = 64;
-/// The file of exit records is started anew at this size, once kept as `.1`.
-const EXITS_BYTES_MAX: u64 = 64 << 10;
 /// A notify datagram is cut there.
 const NOTIFY_BYTES_MAX: usize = 1024;
 /// Reads of a stream before others get their turn.
@@ -55,27 +52,27 @@ pub fn serve(spec: KeeperSpec, first: Option<UnixStream>) -> Result<(), String> 
 
 const NOTIFY_NAME: &str = "notify";
 
-struct Keeper {
-    spec: KeeperSpec,
+pub(super) struct Keeper {
+    pub(super) spec: KeeperSpec,
     own: ChildId,
     signals: SignalFd,
     listener: UnixListener,
     notify: Option<UnixDatagram>,
     clients: Vec<Client>,
-    child: Option<Running>,
+    pub(super) child: Option<Running>,
     /// The child before it may run.
-    held: Option<launch::Held>,
+    pub(super) held: Option<launch::Held>,
     log: Log,
     backlog: VecDeque<u8>,
     started: Option<MonoNs>,
-    last_exit: Option<ExitRecord>,
+    pub(super) last_exit: Option<ExitRecord>,
     launch_error: Option<String>,
     starts: u32,
     auto_restart: bool,
     console_bytes_lost: u64,
     /// Ends with the child.
-    leaving: bool,
-    over: bool,
+    pub(super) leaving: bool,
+    pub(super) over: bool,
 }
 
 fn socket_at(path: PathBuf) -> PathBuf {
@@ -84,7 +81,7 @@ fn socket_at(path: PathBuf) -> PathBuf {
     path
 }
 
-fn unix_ms() -> u64 {
+pub(super) fn unix_ms() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
@@ -146,7 +143,7 @@ impl Keeper {
             for fd in self.child.iter().flat_map(Running::descriptors) {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             }
-            match poll(&mut fds, None) {
+            match poll(&mut fds, self.wait_at_most().as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(format!("poll: {errno}")),
             }
@@ -172,6 +169,7 @@ impl Keeper {
         if signalled {
             self.signalled()?;
         }
+        self.wind_up();
         self.clients.retain(|client| !client.is_gone());
         Ok(())
     }
@@ -216,14 +214,14 @@ impl Keeper {
         }
     }
 
-    fn launch_failed(&mut self, why: String) {
+    pub(super) fn launch_failed(&mut self, why: String) {
         self.say(&why);
         self.launch_error = Some(why.clone());
         self.tell(&Event::LaunchFailed(why));
     }
 
     /// Takes the child's output to log, backlog and consoles.
-    fn output(&mut self, chunks: usize) {
+    pub(super) fn output(&mut self, chunks: usize) {
         let Some(mut child) = self.child.take() else { return };
         let wanted = self.spec.ready_line.clone().filter(|_| !child.ready);
         let mut arrived: Vec<u8> = Vec::new();
@@ -255,12 +253,12 @@ impl Keeper {
     }
 
     /// A line of the keeper's own, in log and consoles.
-    fn say(&mut self, text: &str) {
+    pub(super) fn say(&mut self, text: &str) {
         self.log.append(Stream::Keeper, format!("{text}\n").as_bytes(), unix_ms());
         self.show(format!("@@@ {text}\r\n").as_bytes());
     }
 
-    fn tell(&mut self, event: &Event) {
+    pub(super) fn tell(&mut self, event: &Event) {
         let reply = Reply::Event(event.clone());
         for client in self.clients.iter_mut().filter(|client| client.kind == (Kind::Control { follows: true })) {
             client.reply(&reply);
@@ -321,7 +319,7 @@ impl Keeper {
                 self.clients[index].kind = Kind::Control { follows: true };
                 Reply::Status(Box::new(self.status()))
             }
-            Request::Signal { signal, to } => match &self.child {
+            Request::Signal { signal, to } => match &mut self.child {
                 Some(child) => sent(child.signal(signal, to)),
                 None => Reply::Refused("it does not run".to_owned()),
             },
@@ -385,7 +383,7 @@ impl Keeper {
     /// What somebody at a console typed, procServ's keys taken out.
     fn typed(&mut self, bytes: &[u8]) {
         for piece in bytes.chunk_by(|a, b| !is_key(*a) && !is_key(*b)) {
-            match (piece[0], &self.child) {
+            match (piece[0], &mut self.child) {
                 (KILL_KEY, Some(child)) => {
                     let (name, pid) = (&self.spec.launch.name, child.id.pid);
                     let text = format!("^X: {name} (PID {pid}) is killed");
@@ -441,7 +439,7 @@ impl Keeper {
                 continue;
             }
             self.leaving = true;
-            match &self.child {
+            match &mut self.child {
                 // Gone already is what was asked for.
                 Some(child) => drop(child.signal(SIGTERM, Target::Group)),
                 None => self.over = true,
@@ -453,58 +451,6 @@ impl Keeper {
                 Waited::Nothing | Waited::NoChildren => return Ok(()),
                 Waited::Stopped(..) | Waited::Continued(_) => {}
             }
-        }
-    }
-
-    /// A child or an orphan ended; only the child's end is news.
-    fn reaped(&mut self, ended: Ended) {
-        if let Some(held) = self.held.take_if(|held| held.child().pid == ended.pid) {
-            held.was_reaped();
-            return self.launch_failed(format!("it was ended before it ran: {}", End::of(ended.status)));
-        }
-        if self.child.as_ref().is_none_or(|child| child.id.pid != ended.pid) {
-            return;
-        }
-        // What it wrote last is still on its way to the log.
-        self.output(usize::MAX);
-        let Some(child) = self.child.take() else { return };
-        let record = ExitRecord {
-            child: child.id,
-            end: End::of(ended.status),
-            started: child.since,
-            ended: sys::clock::mono_now(),
-            ended_unix_s: unix_ms() / 1000,
-            used: Used {
-                user: ended.user,
-                system: ended.system,
-                resident_max: ended.resident_max,
-                major_faults: ended.faults.0,
-                minor_faults: ended.faults.1,
-                voluntary_switches: ended.switches.0,
-                involuntary_switches: ended.switches.1,
-            },
-        };
-        let left = kill_left_behind();
-        self.keep_record(&record);
-        let name = self.spec.launch.name.clone();
-        self.say(&format!("{name} (PID {}) ended: {}", record.child.pid, record.end));
-        if left > 0 {
-            self.say(&format!("{left} processes that it left behind were killed"));
-        }
-        self.last_exit = Some(record.clone());
-        self.tell(&Event::Exited(record));
-        self.over |= self.leaving;
-    }
-
-    fn keep_record(&mut self, record: &ExitRecord) {
-        let path = self.spec.dir.join(EXITS_NAME);
-        if std::fs::metadata(&path).is_ok_and(|data| data.len() > EXITS_BYTES_MAX) {
-            // If that fails the file grows on; nothing is lost.
-            let _ = std::fs::rename(&path, path.with_extension("jsonl.1"));
-        }
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
-        if let Err(error) = file.and_then(|mut file| file.write_all(&line(record))) {
-            self.say(&format!("the exit record could not be written to {}: {error}", path.display()));
         }
     }
 

@@ -1,6 +1,8 @@
 //! What the supervisor reads of the machine: processes, ports, CPUs.
 
+use crate::keeper::Keeper;
 use crate::keeper::protocol::ChildId;
+use crate::launch::start_ticks;
 use base::{CpuId, CpuSet, DurNs, Policy, Size};
 use host::plant::Surroundings;
 use rustix::process::{Pid, PidfdFlags};
@@ -113,10 +115,20 @@ pub(crate) fn kill_for_good(child: ChildId) {
     }
 }
 
-/// When a process was started, in clock ticks since boot.
-fn start_ticks(pid: i32) -> Option<u64> {
-    let stat = RootDir::machine().read(&format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
+/// Kills a keeper that does not answer, and everything below it: nobody else could end that any more.
+pub(crate) fn end_keeper(keeper: &Keeper) {
+    let Some(process) = keeper.process() else { return };
+    let own = start_ticks(process.pid) == Some(process.start_ticks);
+    let below: Vec<ChildId> = if own { descendants(process.pid) } else { Vec::new() };
+    kill_for_good(process);
+    below.into_iter().for_each(kill_for_good);
+}
+
+/// The processes below one.
+fn descendants(pid: i32) -> Vec<ChildId> {
+    // The first thread of a process has its number; other threads are no processes to kill.
+    let tids = family(pid).into_iter().filter(|tid| *tid != pid);
+    tids.filter_map(|pid| Some(ChildId { pid, start_ticks: start_ticks(pid)? })).collect()
 }
 
 /// Class and CPUs of a thread as the kernel has them.

@@ -1,17 +1,16 @@
 //! Carrying actions out: starts, signals, safe-output commands, notes.
 
-use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun};
+use super::keepers::dismiss;
+use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun, Told};
 use crate::keeper::Keeper;
-use crate::keeper::protocol::{self, KeeperSpec, SOCKET_NAME, Target};
+use crate::keeper::protocol::{self, KeeperSpec, Request, Target};
 use crate::launch::InheritedFd;
 use crate::page::Page;
 use crate::supervisor::tell::short;
 use base::{DurNs, MonoNs};
 use host::plant::Signal;
 use host::supervise::{Cause, Event, Id, Note};
-use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 use sys::clock::mono_now;
 
 impl Engine {
@@ -44,27 +43,20 @@ impl Engine {
 
     pub(super) fn start_as(&mut self, id: Id, spec: KeeperSpec) -> Result<(), String> {
         let kid = &mut self.kids[id];
-        if let Some(mut keeper) = kid.keeper.take() {
-            // The same keeper keeps its consoles over a restart.
-            if kid.spec.as_ref().is_some_and(|old| same(old, &spec)) {
-                let started = keeper.start_child();
-                let runs = started.is_err().then(|| keeper.status().ok()?.child).flatten();
-                if started.is_ok() || !keeper.is_lost() {
-                    kid.keeper = Some(keeper);
-                    if let Some(child) = runs {
-                        // Somebody at a console was faster.
-                        kid.child = Some(child);
-                        self.event(Event::Started(id));
-                    }
-                    // Whether it runs or not comes as an event.
-                    return Ok(());
-                }
-            } else {
-                dismiss(keeper);
+        // The same keeper keeps its consoles over a restart.
+        if kid.keeper.is_some() && kid.spec.as_ref().is_some_and(|old| same(old, &spec)) {
+            // Whether it runs or not comes as an event.
+            if self.tell_keeper(id, &Request::Start, Told::Start).is_ok() {
+                return Ok(());
             }
         }
+        let kid = &mut self.kids[id];
+        if let Some(keeper) = kid.keeper.take() {
+            kid.told.clear();
+            dismiss(keeper);
+        }
         let keeper = Keeper::start(&spec, &self.common.program).map_err(|error| error.to_string())?;
-        kid.keeper_pid = keeper.pid();
+        kid.keeper_pid = keeper.process().map(|process| process.pid);
         (kid.keeper, kid.spec, kid.child, kid.exit) = (Some(keeper), Some(spec), None, None);
         Ok(())
     }
@@ -72,10 +64,11 @@ impl Engine {
     pub(super) fn send(&mut self, id: Id, signal: Signal) {
         let to = if signal == Signal::KILL { Target::All } else { Target::Group };
         self.tell.event(mono_now(), &self.name(id), &format!("{signal} sent"));
-        // A refusal means that the child has just ended; a keeper that is gone is noticed by itself.
-        if let Some(keeper) = &mut self.kids[id].keeper {
-            let _ = keeper.signal(signal.0.into(), to);
+        if signal == Signal::KILL && self.is_deaf(id, mono_now()) {
+            return self.give_up_keeper(id, "its keeper does not answer: killed with everything below it");
         }
+        // A keeper that is gone is noticed by itself.
+        let _ = self.tell_keeper(id, &Request::Signal { signal: signal.0.into(), to }, Told::Own);
     }
 
     pub(super) fn note(&mut self, id: Id, note: &Note) {
@@ -100,8 +93,12 @@ impl Engine {
             let cpu = DurNs(used.user.0 + used.system.0);
             let core = matches!(exit.end, protocol::End::Signal { core: true, .. });
             let core = if core { ", core dumped" } else { "" };
+            let left = match exit.left_behind {
+                0 => String::new(),
+                left => format!(", {left} processes that it left behind ended"),
+            };
             format!(
-                " after {}, {} CPU, {} at most{core}",
+                " after {}, {} CPU, {} at most{core}{left}",
                 short(exit.ended - exit.started),
                 short(cpu),
                 used.resident_max
@@ -166,15 +163,4 @@ fn same(old: &KeeperSpec, new: &KeeperSpec) -> bool {
         to.fd = from.fd;
     }
     old == *new
-}
-
-/// Ends a keeper whose child is gone, and waits until its place is free for another one.
-pub(super) fn dismiss(keeper: Keeper) {
-    let socket = keeper.dir().join(SOCKET_NAME);
-    // One that does not answer is gone or hung; a hung one keeps its place, which the next start tells.
-    let _ = keeper.quit();
-    let begin = Instant::now();
-    while UnixStream::connect(&socket).is_ok() && begin.elapsed() < Duration::from_secs(2) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -1,45 +1,17 @@
 //! Turning news from keepers, files and clocks into events.
 
-use super::Engine;
-use crate::keeper::protocol::{self, ChildId, ExitRecord, Target};
+use super::{Engine, Told};
+use crate::keeper::protocol::{self, ChildId, ExitRecord, Request};
 use crate::keeper::{Keeper, SPEC_NAME};
 use crate::page::Page;
 use crate::supervisor::probe;
 use base::MonoNs;
-use host::plant::{ReadyWhen, Signal};
-use host::supervise::{End, Event, Id, State};
+use host::plant::ReadyWhen;
+use host::supervise::{Event, Id, State};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use sys::clock::mono_now;
 
 impl Engine {
-    /// Takes in what keepers have said, without waiting; whether there was anything.
-    pub(super) fn keepers(&mut self, now: MonoNs) -> bool {
-        let mut any = false;
-        for id in 0..self.kids.len() {
-            // Bounded: a child that floods its notify socket must not keep the others waiting.
-            for _ in 0..64 {
-                let Some(keeper) = &mut self.kids[id].keeper else { break };
-                match keeper.next_event() {
-                    Ok(Some(event)) => {
-                        any = true;
-                        self.keeper_event(now, id, event);
-                    }
-                    Ok(None) if keeper.is_lost() => {
-                        any = true;
-                        self.keeper_gone(id, "its keeper is gone");
-                    }
-                    Ok(None) => break,
-                    Err(error) => {
-                        any = true;
-                        self.keeper_gone(id, &error.to_string());
-                    }
-                }
-            }
-        }
-        any
-    }
-
     /// Takes up the connection to a keeper that another supervisor started.
     fn followed(&mut self, id: Id, status: protocol::Status) {
         let alive = self.all.units()[id].state.is_alive();
@@ -83,9 +55,7 @@ impl Engine {
         self.new_rules(id);
         self.watch(id, child);
         // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
-        if let Some(keeper) = &mut self.kids[id].keeper {
-            let _ = keeper.go();
-        }
+        let _ = self.tell_keeper(id, &Request::Go, Told::Own);
     }
 
     pub(super) fn keeper_event(&mut self, now: MonoNs, id: Id, event: protocol::Event) {
@@ -98,10 +68,7 @@ impl Engine {
                 }
                 self.event(Event::Started(id));
                 // What it could not have is in the status; a keeper that is gone will be noticed.
-                if let Some(Ok(status)) = self.kids[id].keeper.as_mut().map(Keeper::status) {
-                    self.kids[id].keeper_pid = Some(status.keeper.pid);
-                    self.stands(id, &status);
-                }
+                let _ = self.tell_keeper(id, &Request::Status, Told::Own);
             }
             protocol::Event::LaunchFailed(why) => {
                 self.kids[id].child = None;
@@ -140,29 +107,8 @@ impl Engine {
         let kid = &mut self.kids[id];
         // Its watch ends by itself, once the guard has told everything.
         (kid.child, kid.exit) = (None, Some(exit.clone()));
-        if let Some(keeper) = &mut kid.keeper {
-            // What it left behind must not share the equipment with its next copy. A keeper that is gone
-            // is noticed by itself.
-            let _ = keeper.signal(Signal::KILL.0.into(), Target::All);
-        }
         self.event(Event::Exited(id, end));
         self.exit_evidence(id, &exit);
-    }
-
-    /// A keeper was killed: its child goes with it, because nobody would know of its end.
-    pub(super) fn keeper_gone(&mut self, id: Id, why: &str) {
-        let kid = &mut self.kids[id];
-        (kid.keeper, kid.keeper_pid) = (None, None);
-        let child = kid.child.take();
-        self.tell.event(mono_now(), &self.name(id), why);
-        if let Some(child) = child {
-            probe::kill_for_good(child);
-        }
-        if self.all.units()[id].state == State::Launching {
-            self.event(Event::StartFailed(id, why.to_owned()));
-        } else {
-            self.event(Event::Exited(id, End::Unseen));
-        }
     }
 
     /// Looks for signs of readiness that nobody sends.

@@ -7,6 +7,7 @@ mod does;
 mod guards;
 mod hears;
 mod incidents;
+mod keepers;
 mod serves;
 mod watchdog;
 
@@ -26,7 +27,7 @@ use base::{DurNs, MonoNs};
 use host::plant::{Plant, ReadyWhen, Signal};
 use host::supervise::{Action, Event, Id, Phase, State, Supervision};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
@@ -46,6 +47,10 @@ const FAULT_COMMAND_WITHIN: DurNs = DurNs::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Kid {
     pub(crate) keeper: Option<Keeper>,
+    /// What the keeper was told and has not answered, oldest first.
+    told: VecDeque<Told>,
+    /// Whether people know that the keeper does not answer.
+    silence_told: bool,
     /// What its keeper was told; `None` for one that was adopted.
     spec: Option<KeeperSpec>,
     pub(crate) child: Option<ChildId>,
@@ -66,6 +71,17 @@ pub(crate) struct Kid {
     pub(crate) evidence: Option<PathBuf>,
     /// How often memory had run out when it was started.
     kills: u64,
+}
+
+/// Whose request a keeper has not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// The engine's, which learns from events whether it helped.
+    Own,
+    /// To start its process.
+    Start,
+    /// An operator's, who waits.
+    Operator(u64),
 }
 
 /// A safe-output command that runs.
@@ -198,6 +214,7 @@ impl Engine {
             }
             // News that came with an answer does not wait in a socket, where poll would see it.
             let news = self.keepers(mono_now());
+            self.silent_keepers(mono_now());
             if self.guard_news() || news {
                 continue;
             }
@@ -213,9 +230,11 @@ impl Engine {
             for (client, request) in self.server.serve() {
                 let reply = match request {
                     Ok(request) => self.serve(client, request),
-                    Err(why) => Reply::Refused(why),
+                    Err(why) => Some(Reply::Refused(why)),
                 };
-                self.server.answer(client, &reply);
+                if let Some(reply) = reply {
+                    self.server.answer(client, &reply);
+                }
             }
             if self.until.is_some_and(|until| now >= until) {
                 self.until = None;
@@ -259,7 +278,7 @@ impl Engine {
                 && !unit.state.is_alive()
                 && let Some(keeper) = kid.keeper.take()
             {
-                does::dismiss(keeper);
+                keepers::dismiss(keeper);
             }
         }
     }
@@ -313,11 +332,12 @@ impl Engine {
     fn wait(&mut self) {
         let now = mono_now();
         let dog = self.watchdog.as_ref().map(|dog| dog.next);
-        let mut wake = [self.all.next_wake(), self.until, self.next_look(now), self.next_compare(), dog]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(MonoNs(u64::MAX));
+        let mut wake =
+            [self.all.next_wake(), self.until, self.next_look(now), self.next_compare(), dog, self.next_silent()]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(MonoNs(u64::MAX));
         if self.live_every().is_some() {
             wake = wake.min(self.next_live);
         }
@@ -420,7 +440,7 @@ impl Engine {
     fn dismiss(&mut self) {
         for kid in &mut self.kids {
             if let Some(keeper) = kid.keeper.take() {
-                does::dismiss(keeper);
+                keepers::dismiss(keeper);
             }
         }
     }

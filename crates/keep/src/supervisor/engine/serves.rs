@@ -1,7 +1,7 @@
 //! Answering operators.
 
-use super::{Engine, Kid};
-use crate::keeper::protocol::Target;
+use super::{Engine, Kid, Told};
+use crate::keeper::protocol as keeper;
 use crate::supervisor::control::{Reply, Request};
 use crate::supervisor::{read_plant, spec::find_program};
 use base::MonoNs;
@@ -10,9 +10,10 @@ use host::supervise::{Event, Phase};
 use sys::clock::mono_now;
 
 impl Engine {
-    pub(super) fn serve(&mut self, client: u64, request: Request) -> Reply {
+    /// The answer; `None` if it comes later.
+    pub(super) fn serve(&mut self, client: u64, request: Request) -> Option<Reply> {
         let now = mono_now();
-        match request {
+        Some(match request {
             Request::Status => Reply::Status(Box::new(self.status())),
             Request::Down => {
                 self.waiting.push(client);
@@ -31,15 +32,12 @@ impl Engine {
             },
             Request::Signal { name, signal } => match self.all.find(&name) {
                 Some(id) if self.kids[id].child.is_some() => {
-                    let keeper = self.kids[id].keeper.as_mut();
-                    match keeper.map(|keeper| keeper.signal(signal.into(), Target::Child)) {
-                        Some(Ok(())) => {
-                            self.tell.event(now, &name, &format!("{} sent on request", Signal(signal)));
-                            Reply::Done
-                        }
-                        Some(Err(error)) => Reply::Refused(error.to_string()),
-                        None => Reply::Refused(format!("process {name:?} has no keeper")),
+                    let request = keeper::Request::Signal { signal: signal.into(), to: keeper::Target::Child };
+                    if let Err(why) = self.tell_keeper(id, &request, Told::Operator(client)) {
+                        return Some(Reply::Refused(why));
                     }
+                    self.tell.event(now, &name, &format!("{} sent on request", Signal(signal)));
+                    return None;
                 }
                 Some(_) => Reply::Refused(format!("process {name:?} is not running")),
                 None => self.unknown(&name),
@@ -47,13 +45,13 @@ impl Engine {
             Request::Reload { dry_run } => self.reload(now, dry_run),
             Request::Upgrade { program } => {
                 if !program.is_absolute() || find_program(&program.to_string_lossy(), &self.common.folder).is_err() {
-                    return Reply::Refused(format!("{} is no program with an absolute path", program.display()));
+                    return Some(Reply::Refused(format!("{} is no program with an absolute path", program.display())));
                 }
                 self.tell.event(now, "tahti", &format!("{} takes over", program.display()));
                 self.upgrade = Some(program);
                 Reply::Done
             }
-        }
+        })
     }
 
     pub(super) fn unknown(&self, name: &str) -> Reply {

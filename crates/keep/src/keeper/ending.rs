@@ -1,0 +1,105 @@
+//! A child's end: its record, and what it left behind.
+//!
+//! The keeper is the reaper of all its child's descendants, so that nobody escapes by making himself a daemon.
+//! A child that ended by itself has them killed at once: they would hold its devices and its CPU. Where it was
+//! asked to end they are asked, too, and have [`LEFT_WITHIN`] for it: the end of a wrapper must not cut the
+//! orderly stop of what it wraps. The end is news only when nobody is left.
+
+use super::protocol::{EXITS_NAME, End, Event, ExitRecord, Used, line};
+use super::running::{kill_left_behind, left_behind};
+use super::serve::{Keeper, unix_ms};
+use base::DurNs;
+use rustix::event::Timespec;
+use std::io::Write;
+use sys::child::Ended;
+
+/// How long descendants have to end after a child that was asked to.
+const LEFT_WITHIN: DurNs = DurNs::from_secs(2);
+/// The file of exit records is started anew at this size, once kept as `.1`.
+const EXITS_BYTES_MAX: u64 = 64 << 10;
+/// Reads of a stream at the end: all that a terminal or pipe holds, but not what others go on writing.
+const LAST_CHUNKS: usize = 64;
+const SIGTERM: i32 = 15;
+
+impl Keeper {
+    /// A child or an orphan ended; only the child's end is news.
+    pub(super) fn reaped(&mut self, ended: Ended) {
+        if let Some(held) = self.held.take_if(|held| held.child().pid == ended.pid) {
+            held.was_reaped();
+            return self.launch_failed(format!("it was ended before it ran: {}", End::of(ended.status)));
+        }
+        // What it wrote last is still on its way to the log.
+        if self.child.as_ref().is_some_and(|child| child.id.pid == ended.pid && child.ended.is_none()) {
+            self.output(LAST_CHUNKS);
+        }
+        let Some(child) = self.child.as_mut().filter(|child| child.id.pid == ended.pid && child.ended.is_none()) else {
+            return;
+        };
+        let mut record = ExitRecord {
+            child: child.id,
+            end: End::of(ended.status),
+            started: child.since,
+            ended: sys::clock::mono_now(),
+            ended_unix_s: unix_ms() / 1000,
+            used: Used {
+                user: ended.user,
+                system: ended.system,
+                resident_max: ended.resident_max,
+                major_faults: ended.faults.0,
+                minor_faults: ended.faults.1,
+                voluntary_switches: ended.switches.0,
+                involuntary_switches: ended.switches.1,
+            },
+            left_behind: 0,
+        };
+        let mut until = record.ended;
+        if child.asked {
+            // Gone meanwhile is what is asked of them.
+            let left = left_behind().into_iter().filter(|pid| sys::child::kill(*pid, SIGTERM).is_ok()).count();
+            record.left_behind = left as u32;
+            until = until + LEFT_WITHIN;
+        }
+        child.ended = Some((record, until));
+    }
+
+    /// How long the keeper may sleep.
+    pub(super) fn wait_at_most(&self) -> Option<Timespec> {
+        let (_, until) = self.child.as_ref()?.ended.as_ref()?;
+        let left = (*until - sys::clock::mono_now()).max(DurNs::ZERO);
+        Some(Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 })
+    }
+
+    /// Once the child has ended and nobody is left of its descendants, or their time is over: the record.
+    pub(super) fn wind_up(&mut self) {
+        let Some((mut record, until)) = self.child.as_ref().and_then(|child| child.ended.clone()) else { return };
+        if sys::clock::mono_now() < until && !left_behind().is_empty() {
+            return;
+        }
+        let killed = kill_left_behind() as u32;
+        record.left_behind = record.left_behind.max(killed);
+        // Their last words.
+        self.output(LAST_CHUNKS);
+        self.child = None;
+        self.keep_record(&record);
+        let name = self.spec.launch.name.clone();
+        self.say(&format!("{name} (PID {}) ended: {}", record.child.pid, record.end));
+        if record.left_behind > 0 {
+            self.say(&format!("{} processes that it left behind were ended, {killed} by SIGKILL", record.left_behind));
+        }
+        self.last_exit = Some(record.clone());
+        self.tell(&Event::Exited(record));
+        self.over |= self.leaving;
+    }
+
+    fn keep_record(&mut self, record: &ExitRecord) {
+        let path = self.spec.dir.join(EXITS_NAME);
+        if std::fs::metadata(&path).is_ok_and(|data| data.len() > EXITS_BYTES_MAX) {
+            // If that fails the file grows on; nothing is lost.
+            let _ = std::fs::rename(&path, path.with_extension("jsonl.1"));
+        }
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+        if let Err(error) = file.and_then(|mut file| file.write_all(&line(record))) {
+            self.say(&format!("the exit record could not be written to {}: {error}", path.display()));
+        }
+    }
+}
