@@ -18,7 +18,8 @@ use std::process::ExitCode;
 ///               run these scans on a thread of their own for each CPU, such as
 ///               --scan ".1 second=fifo:80@1"; may be repeated
 ///   --require-rt  end if a scan's class, CPU or memory lock is not obtained
-///   st.cmd      run this script, then the interpreter
+///   -x PREFIX   load the records PREFIX:exit, which ends the IOC, and PREFIX:BaseVersion
+///   st.cmd      run this script, then iocInit if databases were given, then the interpreter
 ///
 /// Serves this host only, unless EPICS_CAS_INTF_ADDR_LIST names addresses to listen on
 /// (0.0.0.0 for all).
@@ -48,6 +49,7 @@ enum Load {
     Definition(String),
     Records { file: String, macros: String },
     Security { file: String, macros: String },
+    Builtin { name: &'static str, macros: String },
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
@@ -94,18 +96,26 @@ fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
                 }
                 shell.secure(file, macros);
             }
+            Load::Builtin { name, macros } => {
+                if plan.verbose {
+                    println!("dbLoadBuiltin(\"{name}\", \"{macros}\")");
+                }
+                shell.load_builtin(name, macros)?;
+            }
         }
     }
-    if plan.load.iter().any(|load| matches!(load, Load::Records { .. })) {
-        if plan.verbose {
-            println!("iocInit()");
-        }
-        shell.init()?;
-    }
+    // As softIoc has it: the script comes first, and databases of the command line are started after it.
     for script in &plan.scripts {
         if shell.run_file(script)? == End::Exit {
             return Ok(());
         }
+    }
+    let loaded = plan.load.iter().any(|load| matches!(load, Load::Records { .. } | Load::Builtin { .. }));
+    if loaded && !shell.is_running() {
+        if plan.verbose {
+            println!("iocInit()");
+        }
+        shell.init()?;
     }
     if plan.interactive {
         shell.run_stdin();
@@ -124,24 +134,47 @@ fn parse(words: &[String]) -> Result<Plan, String> {
     let mut macros = String::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value"));
         match word.as_str() {
-            "-D" => plan.load.push(Load::Definition(value()?)),
-            "-d" => plan.load.push(Load::Records { file: value()?, macros: macros.clone() }),
-            "-m" => macros = value()?,
-            "-S" => plan.interactive = false,
-            "-s" => plan.interactive = true,
-            "-v" => plan.verbose = true,
-            "-a" => plan.load.push(Load::Security { file: value()?, macros: macros.clone() }),
-            "--scan" => plan.scans.push(value()?.parse().map_err(|error| format!("--scan {error}"))?),
-            "--require-rt" => plan.require_rt = true,
-            "-x" => return Err("-x: the exit record is not supported; write \"exit\" to standard input instead".into()),
-            other if other.starts_with('-') && other.len() > 1 => {
-                return Err(format!(
-                    "unknown option {other}: expected one of -d -m -D -S -s -v --scan --require-rt, see tahti ioc --help"
-                ));
+            "--scan" => {
+                let group = words.next().ok_or("--scan needs a value")?;
+                plan.scans.push(group.parse().map_err(|error| format!("--scan {error}"))?);
+                continue;
             }
-            script => plan.scripts.push(script.to_owned()),
+            "--require-rt" => {
+                plan.require_rt = true;
+                continue;
+            }
+            _ => {}
+        }
+        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+            plan.scripts.push(word.clone());
+            continue;
+        };
+        // As getopt has it: letters without a value may stand together, a value may follow its letter at once.
+        for (at, letter) in letters.char_indices() {
+            let attached = &letters[at + letter.len_utf8()..];
+            let mut value = || match attached {
+                "" => words.next().cloned().ok_or_else(|| format!("-{letter} needs a value")),
+                attached => Ok(attached.to_owned()),
+            };
+            match letter {
+                'S' => plan.interactive = false,
+                's' => {}
+                'v' => plan.verbose = true,
+                'm' => macros = value()?,
+                'D' => plan.load.push(Load::Definition(value()?)),
+                'd' => plan.load.push(Load::Records { file: value()?, macros: macros.clone() }),
+                'a' => plan.load.push(Load::Security { file: value()?, macros: macros.clone() }),
+                'x' => plan.load.push(Load::Builtin { name: "exit.db", macros: format!("IOC={}", value()?) }),
+                _ => {
+                    return Err(format!(
+                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --scan --require-rt, see tahti ioc --help"
+                    ));
+                }
+            }
+            if matches!(letter, 'm' | 'D' | 'd' | 'a' | 'x') {
+                break;
+            }
         }
     }
     Ok(plan)
@@ -173,5 +206,19 @@ mod tests {
     fn what_is_not_supported_is_refused_by_name() {
         assert!(plan("-q").unwrap_err().contains("-q"));
         assert!(plan("-d").unwrap_err().contains("needs a value"));
+        assert!(plan("-Sq").unwrap_err().contains("-q (in -Sq)"));
+    }
+
+    #[test]
+    fn options_may_stand_together_as_getopt_has_it() {
+        let plan = plan("-vSdx.db -xIOC1").unwrap();
+        assert!(plan.verbose && !plan.interactive);
+        assert_eq!(
+            plan.load,
+            [
+                Load::Records { file: "x.db".into(), macros: String::new() },
+                Load::Builtin { name: "exit.db", macros: "IOC=IOC1".into() },
+            ]
+        );
     }
 }

@@ -276,3 +276,48 @@ fn a_malformed_security_file_keeps_the_ioc_from_starting() {
     assert!(!status.success() && said.contains("bad.acf:2:11: found \"WRIET\""), "{status} {said}");
     assert!(said.contains("nearest is \"WRITE\""), "{said}");
 }
+
+const TEMPLATE: &str = r#"
+record(ao, "$(P)$(N)") { field(DESC, "$(T=none)") field(VAL, "$(V=0)") info(autosaveFields, "VAL") alias("$(P)alias$(N)") }
+"#;
+
+const SUBSTITUTIONS: &str = r#"
+global { P=X:, T="two words" }
+file "one.db" { pattern { N, V } { a, 10 } { b "2\"0" } {"c" , 3} }
+file one.db { { N=d, V='4' } global { T="it, too" } { N=e } old { N=f, T="$(Q)" } }
+"#;
+
+#[test]
+fn substitutions_load_what_c_loads() {
+    let substitutions = SUBSTITUTIONS.replace("2\\\"0", "20");
+    let files = [("one.db", TEMPLATE), ("all.substitutions", &substitutions)];
+    let script = "dbLoadTemplate all.substitutions \"Q=fox\"\niocInit\n";
+    let files = [files[0], files[1], ("st.cmd", script)];
+    let mut iocs = both(&files, &["st.cmd"]);
+    for command in ["dbl", "dbla", "dbnr"] {
+        same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
+    }
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        for field in ["DESC", "VAL"] {
+            let command = format!("dbgf X:{name}.{field}");
+            same(&command, iocs.each_mut().map(|ioc| ioc.say(&command)));
+        }
+    }
+}
+
+#[test]
+fn the_exit_record_ends_the_ioc() {
+    for (value, status) in [("0", 0), ("3", 1)] {
+        // The package of C's IOC lacks the file that its -x loads: ours alone.
+        let mut ioc = Session::start(true, &[], &["-x", "END"]);
+        assert!(ioc.tool("caget", &["END:BaseVersion"]).contains("tahti "));
+        // Writing A processes the record.
+        ioc.stdin.as_mut().unwrap().write_all(format!("dbpf END:exit.A {value}\n").as_bytes()).unwrap();
+        let mut ended = None;
+        eventually("the IOC ends", || {
+            ended = ioc.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        assert_eq!(ended.and_then(|ended| ended.code()), Some(status));
+    }
+}

@@ -202,6 +202,14 @@ impl Db {
         )
     }
 
+    /// All names, of records and aliases, in the order in which they were given.
+    pub fn all_names(&self) -> impl Iterator<Item = (&str, RecId)> {
+        let live = self.names.iter().filter(|(_, entry)| !self.common[entry.record as usize].removed);
+        live.map(|(number, entry)| {
+            (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(entry.record))
+        })
+    }
+
     /// Info tags of a record.
     #[must_use]
     pub fn info_tags(&self, record: RecId) -> &[(String, String)] {

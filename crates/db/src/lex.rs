@@ -8,7 +8,7 @@ use std::borrow::Cow;
 pub(crate) enum Token<'a> {
     /// A bare word or a quoted text (its escapes still in it).
     Word { text: Cow<'a, str>, quoted: bool },
-    /// One of `(){},`.
+    /// One of `(){},`, and `=` in `.substitutions` files.
     Punct(u8),
     /// End of the text.
     End,
@@ -22,6 +22,8 @@ pub(crate) struct Lexer<'a> {
     line_start: usize,
     file: &'a str,
     peeked: Option<(Token<'a>, Place)>,
+    /// Words of a `.substitutions` file: there `=` stands alone and texts may stand in single quotes.
+    substitutions: bool,
 }
 
 const fn is_bare(byte: u8) -> bool {
@@ -32,7 +34,11 @@ const fn is_bare(byte: u8) -> bool {
 
 impl<'a> Lexer<'a> {
     pub(crate) const fn new(text: &'a str, file: &'a str) -> Self {
-        Self { text, at: 0, line: 1, line_start: 0, file, peeked: None }
+        Self { text, at: 0, line: 1, line_start: 0, file, peeked: None, substitutions: false }
+    }
+
+    pub(crate) fn of_substitutions(text: &'a str, file: &'a str) -> Self {
+        Self { substitutions: true, ..Self::new(text, file) }
     }
 
     /// Where the next byte stands.
@@ -77,7 +83,11 @@ impl<'a> Lexer<'a> {
                 self.at += 1;
                 Ok((Token::Punct(first), place))
             }
-            b'"' => {
+            b'=' if self.substitutions => {
+                self.at += 1;
+                Ok((Token::Punct(first), place))
+            }
+            b'"' | b'\'' if first == b'"' || self.substitutions => {
                 let text = self.quoted(place)?;
                 Ok((Token::Word { text: Cow::Borrowed(text), quoted: true }, place))
             }
@@ -98,14 +108,18 @@ impl<'a> Lexer<'a> {
     /// What stands between two quotes; escapes are kept.
     fn quoted(&mut self, place: Place) -> Result<&'a str, FileError> {
         let bytes = self.text.as_bytes();
+        let quote = bytes[self.at];
         let start = self.at + 1;
         let mut at = start;
         loop {
             match bytes.get(at) {
-                Some(b'"') => break,
+                Some(byte) if *byte == quote => break,
                 Some(b'\\') if bytes.get(at + 1).is_some_and(|byte| *byte != b'\n') => at += 2,
                 None | Some(b'\n') => {
-                    return Err(self.error(place, "this quoted text does not end on its line, expected a closing \""));
+                    return Err(self.error(
+                        place,
+                        format!("this quoted text does not end on its line, expected a closing {}", char::from(quote)),
+                    ));
                 }
                 Some(_) => at += 1,
             }

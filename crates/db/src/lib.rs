@@ -68,6 +68,7 @@ mod schema;
 mod security;
 mod slot;
 mod split;
+mod substitutions;
 
 pub use access::{Channel, FieldInfo, RecId};
 pub use calc::CalcError;
@@ -83,3 +84,4 @@ pub use scan::{Fed, Scan, Signal, SourceId};
 pub use schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
 pub use security::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Rights, Rule, Security};
 pub use split::{Away, ScanGroup};
+pub use substitutions::{Instance, parse_substitutions};

@@ -67,6 +67,12 @@ const COMMANDS: &[Command] = &[
     command!("dbLoadRecords", "file [macros]", "loads records, also while the IOC runs", |shell, args| {
         shell.load_records(needed(args, "dbLoadRecords file [macros]")?, arg(args, 1)).map(|()| None)
     }),
+    command!("dbLoadTemplate", "file [macros]", "loads the templates of a .substitutions file", |shell, args| {
+        shell.load_template(needed(args, "dbLoadTemplate file [macros]")?, arg(args, 1)).map(|()| None)
+    }),
+    command!("dbLoadBuiltin", "name [macros]", "loads a template that is part of tahti, as exit.db", |shell, args| {
+        shell.load_builtin(needed(args, "dbLoadBuiltin name [macros]")?, arg(args, 1)).map(|()| None)
+    }),
     command!("dbStateClear", "name", "sets a state to false", |shell, args| state(shell, args, false)),
     command!("dbStateCreate", "name", "makes a state", |shell, args| state(shell, args, false)),
     command!("dbStateSet", "name", "sets a state to true", |shell, args| state(shell, args, true)),

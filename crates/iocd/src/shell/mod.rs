@@ -4,6 +4,7 @@
 //! the engine thread.
 
 mod commands;
+mod exit;
 mod report;
 mod security;
 mod words;
@@ -22,6 +23,9 @@ use std::thread::JoinHandle;
 const DEPTH_MAX: u32 = 20;
 /// Largest script or database file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// Templates that are part of the program.
+const BUILTIN: &[(&str, &str)] = &[("exit.db", include_str!("../templates/exit.db"))];
 
 /// What a script does after a command that failed (`on error`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +120,39 @@ impl Shell {
     /// When it cannot be read or is malformed; the error names file, line and column.
     pub fn load_records(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
         let text = self.read_file(path)?;
+        self.load_text(text, path, macros)
+    }
+
+    /// Loads every template of a `.substitutions` file.
+    ///
+    /// # Errors
+    /// When it or a template cannot be read or is malformed; what stands before that is loaded.
+    pub fn load_template(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
+        let text = self.read_file(path)?;
+        let mut own = Macros::parse(macros);
+        self.add_environment(&mut own);
+        for one in db::parse_substitutions(&text, path)? {
+            let all = if macros.is_empty() { one.macros } else { format!("{macros},{}", one.macros) };
+            self.load_records(&own.expand(&one.file).0, &all).map_err(|Failed(error)| {
+                Failed(format!("{error}\n    (instance at {path}:{}:{})", one.place.line, one.place.column))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Loads a template that is part of the program, such as `exit.db`.
+    ///
+    /// # Errors
+    /// When there is no such template, or its macros make no names.
+    pub fn load_builtin(&mut self, name: &str, macros: &str) -> Result<(), Failed> {
+        let Some((_, text)) = BUILTIN.iter().find(|(known, _)| *known == name) else {
+            let known = BUILTIN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
+            return Err(Failed(format!("no built-in template \"{name}\", expected one of {known}")));
+        };
+        self.load_text((*text).to_owned(), name, macros)
+    }
+
+    fn load_text(&mut self, text: String, path: &str, macros: &str) -> Result<(), Failed> {
         let mut macros = Macros::parse(macros);
         self.add_environment(&mut macros);
         let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
@@ -177,9 +214,13 @@ impl Shell {
         eprintln!("############################################################################");
         eprintln!("## tahti {}", env!("CARGO_PKG_VERSION"));
         eprintln!("############################################################################");
+        self.env
+            .entry("EPICS_VERSION_FULL".into())
+            .or_insert_with(|| concat!("tahti ", env!("CARGO_PKG_VERSION")).into());
         for (name, value) in &self.env {
             db.set_environment(name, value);
         }
+        let exit = exit::Exit::register(&mut db);
         if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {
             db.stamp_each_record(Some(engine::wall));
         }
@@ -203,6 +244,7 @@ impl Shell {
             threads = Some(armed);
         }
         let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || engine.run())?;
+        exit.may_ask(mailbox.clone());
         self.place = Place::Running(mailbox, thread, threads);
         if let Some(port) = other_port {
             eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");

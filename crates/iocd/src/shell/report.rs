@@ -9,21 +9,20 @@ use std::fmt::Write as _;
 
 /// `dbl`: names of records, of one type or all, by type; with the values of some fields.
 pub(super) fn names(db: &mut Db, of_type: &str, fields: &str) -> String {
-    let mut records: Vec<RecId> = db.records().collect();
+    let mut names: Vec<(String, RecId)> =
+        by_type(db).into_iter().map(|(name, record)| (name.to_owned(), record)).collect();
     if !matches!(of_type, "" | "*") {
-        records.retain(|record| db.type_name(*record) == of_type);
-        if records.is_empty() {
+        if db.schema().type_index(of_type).is_none() {
             return "No record type\n".into();
         }
+        names.retain(|(_, record)| db.type_name(*record) == of_type);
     }
     if !fields.is_empty() {
         // Values are with the owners, each of which lists its own.
-        records.retain(|record| db.away(*record).is_none());
+        names.retain(|(_, record)| db.away(*record).is_none());
     }
-    records.sort_by(|a, b| db.type_name(*a).cmp(db.type_name(*b)));
     let mut out = String::new();
-    for record in records {
-        let name = db.name_of(record).to_owned();
+    for (name, record) in names {
         out.push_str(&name);
         for field in fields.split_whitespace() {
             let value = match db.find(&format!("{name}.{field}")) {
@@ -66,19 +65,23 @@ pub(super) fn counts(db: &Db) -> String {
 /// `dbgrep`: names that match a pattern.
 pub(super) fn matching(db: &Db, pattern: &str) -> String {
     let mut out = String::new();
-    for record in db.records().filter(|record| glob(pattern.as_bytes(), db.name_of(*record).as_bytes())) {
-        let _ = writeln!(out, "{}", db.name_of(record));
-    }
-    for (alias, _) in db.aliases().filter(|(alias, _)| glob(pattern.as_bytes(), alias.as_bytes())) {
-        let _ = writeln!(out, "{alias}");
+    for (name, _) in by_type(db).into_iter().filter(|(name, _)| glob(pattern.as_bytes(), name.as_bytes())) {
+        let _ = writeln!(out, "{name}");
     }
     out
+}
+
+/// Names of records and aliases by type, in EPICS' order of the types.
+pub(super) fn by_type(db: &Db) -> Vec<(&str, RecId)> {
+    let mut names: Vec<(&str, RecId)> = db.all_names().collect();
+    names.sort_by_key(|(_, record)| db.type_name(*record).to_ascii_lowercase());
+    names
 }
 
 /// `dbla`: aliases.
 pub(super) fn aliases(db: &Db, pattern: &str) -> String {
     let mut out = String::new();
-    for (alias, record) in db.aliases() {
+    for (alias, record) in by_type(db).into_iter().filter(|(name, record)| *name != db.name_of(*record)) {
         if pattern.is_empty() || glob(pattern.as_bytes(), alias.as_bytes()) {
             let _ = writeln!(out, "{alias} -> {}", db.name_of(record));
         }
