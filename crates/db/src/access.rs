@@ -178,6 +178,19 @@ impl Db {
         self.record_name(record.0)
     }
 
+    /// A channel's name: the record, with the field unless that is the record's value.
+    #[must_use]
+    pub fn channel_name(&self, channel: &Channel) -> String {
+        let (record, kind) = (self.name_of(channel.record), self.type_of(channel.record.0));
+        if channel.type_name {
+            format!("{record}.RTYP")
+        } else if channel.field == kind.val {
+            record.to_owned()
+        } else {
+            format!("{record}.{}", kind.fields[usize::from(channel.field)].name)
+        }
+    }
+
     /// Type name of a record.
     #[must_use]
     pub fn type_name(&self, record: RecId) -> &str {

@@ -16,6 +16,7 @@ mod job;
 pub mod net;
 mod owner;
 pub mod parts;
+pub mod putlog;
 pub mod scans;
 pub mod session;
 pub mod shell;

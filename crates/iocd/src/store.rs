@@ -4,6 +4,7 @@ use crate::guard::Guard;
 use crate::job::{Ask, Job, Whom};
 use crate::owner::write_to;
 use crate::parts::Part;
+use crate::putlog::PutLog;
 use base::{Array, EventMask, FieldType, Severity, Str40, Value};
 use ca::encode::Reading;
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
@@ -83,6 +84,8 @@ pub struct Store {
     pub now: Now,
     /// Who may do what.
     pub guard: Guard,
+    /// Where writes are logged.
+    pub put_log: Option<PutLog>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     by_key: HashMap<Key, u32>,
@@ -102,6 +105,7 @@ impl Store {
             db,
             now: Now::default(),
             guard: Guard::default(),
+            put_log: None,
             entries: Vec::new(),
             free: Vec::new(),
             by_key: HashMap::new(),
@@ -121,6 +125,12 @@ impl Store {
     pub fn follow_inputs(&mut self) {
         self.guard.detach(&mut self.db);
         self.guard.attach(&mut self.db, self.queue);
+    }
+
+    /// Whether a client's writes to a field are to be logged.
+    fn is_trapped(&self, channel: &Channel, peer: Peer<'_>) -> bool {
+        let level = self.db.info(channel).level;
+        self.guard.rights(&self.db, channel.record, level, peer).is_some_and(|rights| rights.trap)
     }
 
     /// The field behind a handle.
@@ -350,13 +360,28 @@ impl Backend for Store {
         Ok(Get::Done)
     }
 
-    fn write(&mut self, handle: u64, _: Peer<'_>, write: Write, token: Token, notify: bool) -> Put {
+    fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> Put {
         let Some(entry) = self.entries.get(handle as usize).and_then(Option::as_ref) else { return Put::Failed };
+        let trapped = self.put_log.is_some() && self.is_trapped(&entry.channel, peer);
         let notify = notify.then_some(token.0);
         let Some(apart) = &entry.apart else {
-            return write_to(&mut self.db, &entry.channel, &write, notify, self.now);
+            let old = trapped.then(|| self.db.get(&entry.channel, usize::MAX));
+            let put = write_to(&mut self.db, &entry.channel, &write, notify, self.now);
+            if let (Some(log), Some(old)) = (&self.put_log, old)
+                && put != Put::Failed
+            {
+                let new = self.db.get(&entry.channel, usize::MAX);
+                log.log(self.now.wall, peer, self.db.channel_name(&entry.channel), Some(&old), Some(&new));
+            }
+            return put;
         };
         let Some(part) = self.parts.get_mut(apart.part) else { return Put::Failed };
+        if let Some(log) = self.put_log.as_ref().filter(|_| trapped) {
+            // The owner has the value: what is known here is the newest that it posted, and what is asked for.
+            let old = apart.known.then_some(&apart.newest.value);
+            let new = if let Write::Value(value) = &write { Some(value) } else { None };
+            log.log(self.now.wall, peer, self.db.channel_name(&entry.channel), old, new);
+        }
         part.send(Job::new(Whom::Client(token), Ask::Write { channel: apart.channel.clone(), write, notify }));
         Put::Sent
     }

@@ -5,6 +5,7 @@
 
 mod commands;
 mod exit;
+mod putlog;
 mod report;
 mod security;
 mod words;
