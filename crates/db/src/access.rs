@@ -300,6 +300,10 @@ impl Db {
             copy_into(found, from, step, to, max, into);
             return;
         }
+        if let (true, None, Value::Array(into @ Array::F64(_))) = (ordered, channel.range, &mut *into) {
+            crate::rec::compress::ordered_into(self, rec, max, into);
+            return;
+        }
         match (self.get(channel, max), into) {
             // The elements move into the memory that is there.
             (Value::Array(array), Value::Array(into)) => copy_into(&array, 0, 1, array.len(), max, into),
@@ -468,24 +472,38 @@ impl Db {
     /// Up to `max` elements of a field as elements of `kind`; `None` where one cannot become that.
     pub(crate) fn read_array(&mut self, rec: u32, field: u16, kind: FieldType, max: usize) -> Option<Array> {
         if self.is_array(rec, field) {
-            let array = self.whole_array(rec, field);
-            return crate::put::convert_array(&array, kind, max, self.precision_of(rec, field));
+            let precision = self.precision_of(rec, field);
+            let ordered = self.common[rec as usize].kind() == Kind::Compress;
+            let mut into = self.lend_array(kind);
+            let fits = match self.slot(rec, field) {
+                Slot::Array(array) if !ordered => crate::put::convert_into(array, max, precision, &mut into),
+                _ => crate::put::convert_into(&self.whole_array(rec, field), max, precision, &mut into),
+            };
+            if fits {
+                return Some(into);
+            }
+            self.recycle_array(into);
+            return None;
         }
         if matches!(kind, FieldType::String) {
-            return Some(Array::String(vec![self.read_text(rec, field)?]));
+            let text = self.read_text(rec, field)?;
+            let mut into = self.lend_array(kind);
+            if let Array::String(texts) = &mut into {
+                texts.push(text);
+            }
+            return Some(into);
         }
         if self.is_long_text(rec, field) && matches!(kind, FieldType::I8 | FieldType::U8) {
-            let mut bytes = self.whole_bytes(rec, field);
-            bytes.truncate(max);
-            return Some(if kind == FieldType::U8 {
-                Array::U8(bytes)
-            } else {
-                Array::I8(bytes.iter().map(|byte| *byte as i8).collect())
-            });
+            let mut into = self.lend_array(kind);
+            if let Slot::Array(bytes) = self.slot(rec, field) {
+                crate::put::convert_into(bytes, max, 0, &mut into);
+            }
+            return Some(into);
         }
         let scalar = self.read_scalar(rec, field)?;
-        let mut array = Array::zeros(kind, 1);
-        crate::put::set_element(&mut array, 0, scalar).then_some(array)
+        let mut into = self.lend_array(kind);
+        crate::put::resize(&mut into, 1);
+        crate::put::set_element(&mut into, 0, scalar).then_some(into)
     }
 
     /// A link as EPICS prints it.

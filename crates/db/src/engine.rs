@@ -85,6 +85,7 @@ pub struct Db {
     pub(crate) clock: Option<fn() -> Stamp>,
     pub(crate) active: Vec<u32>,
     pub(crate) seed: u16,
+    pub(crate) pool: crate::pool::Pool,
     pub(crate) running: bool,
     /// Records whose ASG was written.
     pub(crate) regrouped: BTreeSet<u32>,
@@ -126,6 +127,7 @@ impl Db {
             clock: None,
             active: Vec::new(),
             seed: 0xa3bf,
+            pool: crate::pool::Pool::default(),
             running: false,
             regrouped: BTreeSet::new(),
             pending: Vec::new(),

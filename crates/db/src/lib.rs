@@ -59,6 +59,7 @@ mod macros;
 mod meta;
 mod names;
 mod notify;
+mod pool;
 mod put;
 mod rec;
 mod record;

@@ -209,7 +209,7 @@ impl Db {
             return 0;
         }
         let record = self.type_of(rec);
-        let name = record.fields[usize::from(field)].name.clone();
+        let name = record.fields[usize::from(field)].name.as_str();
         if record.name == "bo" && name == "HIGH" || record.name == "seq" && name.starts_with("DLY") {
             return 2;
         }
@@ -220,10 +220,11 @@ impl Db {
             // Types without PREC give EPICS' default, which their other fields limit to 15.
             return if crate::dev::has_precision(self.common[rec as usize].kind()) { 15 } else { 6 };
         };
+        let is_value = name == "VAL";
         let own = match self.slot(rec, prec) {
             Slot::I16(prec) => *prec,
             _ => 0,
         };
-        if name != "VAL" && !(0..=15).contains(&own) { 15 } else { own as u16 }
+        if !is_value && !(0..=15).contains(&own) { 15 } else { own as u16 }
     }
 }

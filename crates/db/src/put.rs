@@ -180,14 +180,16 @@ impl Db {
         let kind = self.element_type(rec, field);
         let max = self.capacity(rec, field) as usize;
         let precision = 6;
-        let Some(converted) = convert_array(values, kind, max, precision) else {
+        let mut converted = self.lend_array(kind);
+        if !convert_into(values, max, precision, &mut converted) {
+            self.recycle_array(converted);
             return self.after(
                 rec,
                 field,
                 special,
                 Err(PutError::BadValue { what: format!("an element is no {kind:?}") }),
             );
-        };
+        }
         let stored = crate::rec::store_array(self, rec, field, converted);
         self.after(rec, field, special, stored)
     }
@@ -423,24 +425,40 @@ pub(crate) fn set_element(array: &mut Array, at: usize, value: Scalar) -> bool {
     true
 }
 
-/// At most `max` elements as elements of another type; `None` where one does not fit.
-pub(crate) fn convert_array(from: &Array, kind: FieldType, max: usize, precision: u16) -> Option<Array> {
-    if from.kind() == kind {
-        let mut same = from.clone();
-        same.truncate(max);
-        return Some(same);
+/// Makes an array longer by zeros, or shorter.
+pub(crate) fn resize(array: &mut Array, len: usize) {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match array {
+                $(Array::$variant(elements) => elements.resize(len, Default::default()),)*
+            }
+        };
+    }
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
+}
+
+/// At most `max` elements as elements of `into`'s type, in its memory; whether all of them fit.
+pub(crate) fn convert_into(from: &Array, max: usize, precision: u16, into: &mut Array) -> bool {
+    if from.kind() == into.kind() {
+        crate::access::copy_into(from, 0, 1, from.len(), max, into);
+        return true;
     }
     let len = from.len().min(max);
-    let mut out = Array::zeros(kind, len);
-    for at in 0..len {
-        let scalar = from.get(at)?;
-        if let Array::String(texts) = &mut out {
+    resize(into, len);
+    (0..len).all(|at| match (from.get(at), &mut *into) {
+        (Some(scalar), Array::String(texts)) => {
             texts[at] = base::text::scalar(scalar, precision);
-        } else if !set_element(&mut out, at, scalar) {
-            return None;
+            true
         }
-    }
-    Some(out)
+        (Some(scalar), into) => set_element(into, at, scalar),
+        (None, _) => false,
+    })
+}
+
+/// At most `max` elements as elements of another type; `None` where one does not fit.
+pub(crate) fn convert_array(from: &Array, kind: FieldType, max: usize, precision: u16) -> Option<Array> {
+    let mut out = Array::zeros(kind, 0);
+    convert_into(from, max, precision, &mut out).then_some(out)
 }
 
 #[cfg(test)]

@@ -508,9 +508,10 @@ pub(crate) fn store_array(db: &mut Db, rec: u32, field: u16, values: Array) -> R
         ($block:ident, $room:ident, $nord:ty) => {{
             let r = &mut db.bodies.$block[body];
             let room = r.$room;
-            arrays::set(&mut r.val, values, room);
+            let spare = arrays::set(&mut r.val, values, room);
             let changed = r.nord != len as $nord;
             r.nord = len as $nord;
+            db.recycle_array(spare);
             changed
         }};
     }

@@ -111,6 +111,7 @@ impl Owner {
         // Usual clients watch a field or two of each record.
         db.reserve_subscriptions(queue, 2 * records + 64);
         db.share_signals();
+        db.reserve_arrays();
         let mut scans = Scans::default();
         scans.plan(&db, now());
         let ends = Ends { jobs: to, out: from, shared: shared.clone(), scans: scans.clone() };

@@ -75,7 +75,8 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
                 Ok(Some(values)) => {
                     let r = &mut db.bodies.aao[body];
                     r.nord = values.len() as u32;
-                    set(&mut r.val, values, nelm);
+                    let spare = set(&mut r.val, values, nelm);
+                    db.recycle_array(spare);
                 }
                 Ok(None) => {}
                 Err(_) => return Outcome::NoForward,
@@ -91,9 +92,12 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         Mode::Bad => None,
     };
     if let Some(link) = link.filter(|link| link.kind != crate::link::LinkKind::Constant) {
-        let values = db.bodies.aao[body].val.clone();
+        // Taken out while it is written: the link may lead anywhere.
+        let mut values = db.lend_array(db.bodies.aao[body].val.kind());
+        crate::put::convert_into(&db.bodies.aao[body].val, usize::MAX, 0, &mut values);
         // A failed write has raised its alarm.
         let _ = db.put_link_array(rec, link, &values);
+        db.recycle_array(values);
     }
     if resumed {
         let simm = db.bodies.aao[body].sim.simm;

@@ -186,7 +186,8 @@ macro_rules! array_input {
                     Ok(Some(values)) => {
                         let r = &mut db.bodies.$block[body];
                         r.nord = values.len() as u32;
-                        set(&mut r.val, values, nelm);
+                        let spare = set(&mut r.val, values, nelm);
+                        db.recycle_array(spare);
                         if stamp_by_device(db, rec) {
                             take_stamp(db, rec, link);
                         }
@@ -229,20 +230,21 @@ macro_rules! array_monitor {
 }
 pub(crate) use array_monitor;
 
-/// Takes new elements into the record's own memory.
-pub(crate) fn set(place: &mut Array, values: Array, _room: u32) {
+/// Takes new elements into the record's own memory; the memory that they came in is returned.
+pub(crate) fn set(place: &mut Array, values: Array, _room: u32) -> Array {
     macro_rules! arms {
         ($($variant:ident)*) => {
             match (place, values) {
                 $((Array::$variant(place), Array::$variant(values)) => {
                     place.clear();
                     place.extend_from_slice(&values);
+                    Array::$variant(values)
                 })*
-                (place, values) => *place = values,
+                (place, values) => std::mem::replace(place, values),
             }
         };
     }
-    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum)
 }
 
 #[cfg(test)]

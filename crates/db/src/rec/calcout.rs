@@ -276,7 +276,7 @@ fn execute(db: &mut Db, rec: u32, body: usize) {
     // A failed write has raised its alarm.
     let _ = db.put_link(rec, out, value);
     if !db.bodies.calcout[body].oevt.bytes().is_empty() {
-        let name = db.bodies.calcout[body].oevt.clone();
+        let name = base::Str40::new(db.bodies.calcout[body].oevt.bytes());
         db.post_event_bytes(name.bytes());
     }
 }

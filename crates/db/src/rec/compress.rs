@@ -86,11 +86,19 @@ impl Compress {
 
 /// The samples, oldest first (newest first with LIFO), at most `max`.
 pub(crate) fn ordered(db: &mut Db, rec: u32, max: usize) -> Array {
+    let mut array = Array::F64(Vec::new());
+    ordered_into(db, rec, max, &mut array);
+    array
+}
+
+/// As [`ordered`], into memory that is there.
+pub(crate) fn ordered_into(db: &Db, rec: u32, max: usize, into: &mut Array) {
     let r = &db.bodies.compress[db.common[rec as usize].body as usize];
-    let Array::F64(ring) = &r.val else { return Array::F64(Vec::new()) };
+    let (Array::F64(ring), Array::F64(into)) = (&r.val, into) else { return };
     let nsam = r.nsam as usize;
     let first = if r.balg == 0 { (r.off as usize + nsam - r.nuse as usize) % nsam } else { r.off as usize };
-    Array::F64((0..(r.nuse as usize).min(max)).map(|at| ring[(first + at) % nsam]).collect())
+    into.clear();
+    into.extend((0..(r.nuse as usize).min(max)).map(|at| ring[(first + at) % nsam]));
 }
 
 /// A client's samples go behind the others.
@@ -133,9 +141,10 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
                         r.put(&values);
                         false
                     }
-                    _ if values.len() > 1 => compress_array(r, values),
+                    _ if values.len() > 1 => compress_array(r, &values),
                     _ => compress_scalar(r, values[0]),
                 };
+                db.recycle_array(Array::F64(values));
             }
             _ => {
                 db.common[rec as usize].raise(Status::Link, 3);
@@ -160,8 +169,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
 }
 
 /// N values of an array to one; whether none came out.
-fn compress_array(r: &mut Compress, values: Vec<f64>) -> bool {
-    let mut values = values.as_slice();
+fn compress_array(r: &mut Compress, mut values: &[f64]) -> bool {
     if r.ilil < r.ihil {
         while let Some((first, rest)) = values.split_first() {
             if *first >= r.ilil && *first <= r.ihil {

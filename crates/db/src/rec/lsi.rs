@@ -60,12 +60,21 @@ pub(crate) fn get_link_long(db: &mut Db, rec: u32, link: Brief, size: u16) -> Re
     let chars = matches!(db.link_type(link), Some(FieldType::I8 | FieldType::U8));
     let long = link.kind == LinkKind::Db && db.is_long_text(link.target, link.field);
     if chars || long {
-        return Ok(db.get_link_array(rec, link, FieldType::U8, usize::from(size))?.map(|array| match array {
-            Array::U8(bytes) => with_nul(text(&bytes), size),
-            other => other,
-        }));
+        let mut found = db.get_link_array(rec, link, FieldType::U8, usize::from(size))?;
+        if let Some(Array::U8(bytes)) = &mut found {
+            bytes.truncate(text(bytes).len().min(usize::from(size).saturating_sub(1)));
+            bytes.push(0);
+        }
+        return Ok(found);
     }
-    Ok(db.get_link_text(rec, link)?.map(|found| with_nul(found.bytes(), size)))
+    let Some(found) = db.get_link_text(rec, link)? else { return Ok(None) };
+    let mut into = db.lend_array(FieldType::U8);
+    if let Array::U8(bytes) = &mut into {
+        let found = found.bytes();
+        bytes.extend_from_slice(&found[..found.len().min(usize::from(size).saturating_sub(1))]);
+        bytes.push(0);
+    }
+    Ok(Some(into))
 }
 
 /// Events of lsi and lso.
@@ -76,7 +85,7 @@ macro_rules! long_text_monitor {
             let r = &mut db.bodies.$block[body];
             if r.len != r.olen || r.val != r.oval {
                 mask |= EventMask::VALUE | EventMask::LOG;
-                r.oval.clone_from(&r.val);
+                crate::access::copy_into(&r.val, 0, 1, r.val.len(), usize::MAX, &mut r.oval);
             }
             let longer = r.len != r.olen;
             r.olen = r.len;
@@ -156,7 +165,8 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     if let Ok(Some(val)) = read {
         let r = &mut db.bodies.lsi[body];
         r.len = val.len() as u32;
-        r.val = val;
+        let spare = super::arrays::set(&mut r.val, val, 0);
+        db.recycle_array(spare);
     }
     let (simm, siol) = (db.bodies.lsi[body].sim.simm, db.bodies.lsi[body].sim.siol.brief());
     db.stamp_simulated(rec, simm, Some(siol));

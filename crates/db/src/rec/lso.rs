@@ -64,7 +64,8 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
             if let Some(val) = found {
                 let r = &mut db.bodies.lso[body];
                 r.len = val.len() as u32;
-                r.val = val;
+                let spare = super::arrays::set(&mut r.val, val, 0);
+                db.recycle_array(spare);
             }
             db.common[rec as usize].udf = 0;
         }
@@ -113,8 +114,10 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         return false;
     }
     let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
-    let value = r.val.clone();
+    let mut value = db.lend_array(base::FieldType::U8);
+    crate::put::convert_into(&db.bodies.lso[body].val, usize::MAX, 0, &mut value);
     db.failed = db.put_link_long(rec, link, &value).is_err();
+    db.recycle_array(value);
     false
 }
 

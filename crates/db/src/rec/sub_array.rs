@@ -1,6 +1,6 @@
 //! subArray record.
 
-use super::arrays::{ELEMENTS_LIMIT, constant, kind_of, room, set};
+use super::arrays::{ELEMENTS_LIMIT, constant, kind_of, room};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
@@ -55,9 +55,10 @@ fn take_part(db: &mut Db, rec: u32, body: usize, values: Array) {
     let r = &mut db.bodies.sub_array[body];
     let (first, room) = (r.indx as usize, r.malm);
     let count = values.len().saturating_sub(first).min(r.nelm as usize);
-    let part = crate::access::pick(&values, first.min(values.len()), 1, (first + count).min(values.len()));
+    let (from, to) = (first.min(values.len()), (first + count).min(values.len()));
+    crate::access::copy_into(&values, from, 1, to, room as usize, &mut r.val);
     r.nord = count as i32;
-    set(&mut r.val, part, room);
+    db.recycle_array(values);
     db.common[rec as usize].udf = 0;
 }
 
@@ -75,7 +76,11 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
         match constant(&r.inp, kind, count) {
             Some(values) => Some(values),
             // An empty link: what is there is cut again.
-            None => Some(r.val.clone()),
+            None => {
+                let mut again = db.lend_array(kind);
+                crate::put::convert_into(&db.bodies.sub_array[body].val, usize::MAX, 0, &mut again);
+                Some(again)
+            }
         }
     } else {
         let got = db.get_link_array(rec, link, kind, count).ok().flatten();
