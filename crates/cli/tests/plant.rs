@@ -1,122 +1,13 @@
 //! Plants of real processes: up, down, faults, adoption. Needs no privilege; each test has its own folder.
 
+mod bench;
+
+use bench::{Bench, alive, finish, kill, sh, text};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-/// How long anything may hang before the test fails: never how long something should take.
-const WATCHDOG: Duration = Duration::from_secs(60);
-
-/// A folder with a plant file, and commands run with it as `TAHTI_RUN`.
-struct Bench {
-    dir: PathBuf,
-}
-
-impl Bench {
-    fn new(name: &str, processes: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("tahti-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let bench = Self { dir };
-        bench.write(processes);
-        bench
-    }
-
-    fn write(&self, processes: &str) {
-        fs::write(self.dir.join("plant.toml"), format!("[plant]\nname = \"p\"\n{processes}")).unwrap();
-    }
-
-    fn tahti(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
-        command.args(words).current_dir(&self.dir).env("TAHTI_RUN", self.dir.join("run")).stdin(Stdio::null());
-        command
-    }
-
-    /// Runs a command to its end.
-    fn run(&self, words: &[&str]) -> Output {
-        let child = self.tahti(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        finish(child)
-    }
-
-    /// Runs a command that must succeed; its output.
-    fn ok(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        let text = text(&output);
-        assert!(output.status.success(), "tahti {}: {text}{}", words.join(" "), self.log());
-        text
-    }
-
-    fn status(&self) -> serde_json::Value {
-        let output = self.ok(&["ps", "p", "--json"]);
-        let all: serde_json::Value = serde_json::from_str(&output).unwrap();
-        all[0].clone()
-    }
-
-    fn process(&self, name: &str) -> serde_json::Value {
-        let status = self.status();
-        let processes = status["processes"].as_array().unwrap();
-        processes.iter().find(|process| process["name"] == name).unwrap_or_else(|| panic!("{name} in {status}")).clone()
-    }
-
-    fn pid(&self, name: &str) -> i32 {
-        self.process(name)["pid"].as_i64().unwrap_or_else(|| panic!("{name} runs\n{}", self.log())) as i32
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.dir.join("run/p/log/_supervisor.log")).unwrap_or_default()
-    }
-
-    /// Waits until `what` is so.
-    fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
-        let begin = Instant::now();
-        while !is_so() {
-            assert!(begin.elapsed() < WATCHDOG, "never {what}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn supervisor(&self) -> i32 {
-        self.status()["supervisor"].as_i64().unwrap() as i32
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        // A test that failed half-way must leave nobody behind.
-        let _ = self.run(&["down", "p"]);
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn finish(mut child: Child) -> Output {
-    let begin = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if begin.elapsed() > WATCHDOG {
-            child.kill().unwrap();
-            panic!("a command hangs: {}", text(&child.wait_with_output().unwrap()));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-fn alive(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
-}
-
-fn kill(pid: i32, signal: &str) {
-    assert!(Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().unwrap().success());
-}
-
-fn sh(name: &str, script: &str, keys: &str) -> String {
-    format!("[[process]]\nname = \"{name}\"\ncommand = [\"/bin/sh\", \"-c\", '''{script}''']\n{keys}\n")
-}
+use std::path::Path;
+use std::process::Stdio;
 
 #[test]
 fn two_processes_come_up_in_order_and_go_down_in_reverse_and_nothing_stays() {

@@ -1,70 +1,41 @@
 //! Plants that change the machine: shields and real-time classes. Spares every task that it did not start.
 
+mod bench;
+
+use bench::Bench;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// How long anything may hang before the test fails: never how long something should take.
-const WATCHDOG: Duration = Duration::from_secs(60);
+use std::process::Command;
 
 /// A plant with a shield on the machine's last CPU, in a folder of its own.
-struct Bench {
-    dir: PathBuf,
+struct Shielded {
+    bench: Bench,
     /// What interrupts and work queues were like before.
     before: BTreeMap<String, String>,
 }
 
-impl Bench {
+impl Shielded {
     fn new(name: &str, processes: &str) -> Self {
-        // The effective user, as the kernel sees it.
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        let root = status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"));
-        assert!(root, "these tests change the machine: run them as root");
-        let cpus: Vec<String> = fs::read_to_string("/sys/devices/system/cpu/online")
-            .unwrap()
-            .trim()
-            .split([',', '-'])
-            .map(str::to_owned)
-            .collect();
-        let last = cpus.last().unwrap();
-        assert!(last != "0", "these tests need two CPUs");
-        let dir = std::env::temp_dir().join(format!("tahti-root-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let text = format!("[plant]\nname = \"p\"\n[shield]\ncpus = \"{last}\"\nrequired = true\n{processes}");
-        fs::write(dir.join("plant.toml"), text).unwrap();
-        Self { dir, before: machine() }
-    }
-
-    fn tahti(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
-        command.args(words).current_dir(&self.dir).env("TAHTI_RUN", self.dir.join("run")).stdin(Stdio::null());
-        // Everything but what this test starts: it all descends from init.
-        command.env("TAHTI_SPARE", "1");
-        command
-    }
-
-    fn ok(&self, words: &[&str]) -> String {
-        let output = self.tahti(words).output().unwrap();
-        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let log = fs::read_to_string(self.dir.join("run/p/log/_supervisor.log")).unwrap_or_default();
-        assert!(output.status.success(), "tahti {}: {text}\n{log}", words.join(" "));
-        text
-    }
-
-    fn status(&self) -> serde_json::Value {
-        let all: serde_json::Value = serde_json::from_str(&self.ok(&["ps", "p", "--json"])).unwrap();
-        all[0].clone()
+        let last = bench::last_cpu();
+        let shield = format!("[shield]\ncpus = \"{last}\"\nrequired = true\n");
+        Self { bench: Bench::new(&format!("root-{name}"), &(shield + processes)), before: machine() }
     }
 }
 
-impl Drop for Bench {
+impl std::ops::Deref for Shielded {
+    type Target = Bench;
+
+    fn deref(&self) -> &Bench {
+        &self.bench
+    }
+}
+
+impl Drop for Shielded {
     fn drop(&mut self) {
-        // A test that failed half-way must leave nobody behind, nor the machine changed.
-        let _ = self.tahti(&["down", "p"]).output();
-        let _ = self.tahti(&["shield", "release"]).output();
-        let _ = fs::remove_dir_all(&self.dir);
+        // A test that failed half-way must leave neither a plant nor a shield behind.
+        let _ = self.run(&["down", "p"]);
+        let _ = self.run(&["shield", "release"]);
     }
 }
 
@@ -88,19 +59,11 @@ fn machine() -> BTreeMap<String, String> {
     found
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < WATCHDOG, "never {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 const LOOP: &str = "[[process]]\nname = \"loop\"\ncommand = \"sleep 1000\"\nclass = \"fifo:10\"\n";
 
 #[test]
 fn a_process_on_the_shield_has_its_class_cpu_and_memory_lock_and_the_machine_is_given_back() {
-    let bench = Bench::new("class", &format!("{LOOP}[[process]]\nname = \"other\"\ncommand = \"sleep 1000\"\n"));
+    let bench = Shielded::new("class", &format!("{LOOP}[[process]]\nname = \"other\"\ncommand = \"sleep 1000\"\n"));
     bench.ok(&["up", ".", "--detach"]);
     let status = bench.status();
     assert!(status["shield"].as_str().unwrap().ends_with("isolated"), "{status}");
@@ -119,13 +82,13 @@ fn a_process_on_the_shield_has_its_class_cpu_and_memory_lock_and_the_machine_is_
 
 #[test]
 fn a_supervisor_killed_with_sigkill_leaves_the_shield_and_the_next_one_gives_it_back() {
-    let bench = Bench::new("kill", LOOP);
+    let bench = Shielded::new("kill", LOOP);
     bench.ok(&["up", ".", "--detach"]);
     let before = bench.status();
     let supervisor = before["supervisor"].to_string();
     let shielded = machine();
     assert!(Command::new("kill").args(["-KILL", &supervisor]).status().unwrap().success());
-    until("killed", || {
+    bench.until("killed", || {
         fs::read_to_string(format!("/proc/{supervisor}/stat")).map_or(true, |stat| stat.contains(") Z"))
     });
     assert_eq!(machine(), shielded, "the shield outlives its supervisor");
@@ -139,7 +102,7 @@ fn a_supervisor_killed_with_sigkill_leaves_the_shield_and_the_next_one_gives_it_
 
 #[test]
 fn a_shield_that_stood_before_the_plant_stays_when_the_plant_goes() {
-    let bench = Bench::new("borrowed", LOOP);
+    let bench = Shielded::new("borrowed", LOOP);
     let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();
     let cpus = plant.lines().find_map(|line| line.strip_prefix("cpus = ")).unwrap().trim_matches('"').to_owned();
     bench.ok(&["shield", "apply", "--cpus", &cpus]);
@@ -158,11 +121,11 @@ fn a_runaway_is_demoted_recorded_and_counts_in_the_verdict() {
     let hog = format!(
         "[[process]]\nname = \"hog\"\ncommand = [\"/bin/sh\", \"-c\", \"{burn}\"]\nclass = \"fifo:5\"\nladder = [\"demote 10s\"]\n"
     );
-    let bench = Bench::new("hog", &hog);
+    let bench = Shielded::new("hog", &hog);
     bench.ok(&["up", ".", "--detach"]);
     let process = || bench.status()["processes"][0].clone();
-    until("demoted", || process()["class"] == "other");
-    until("evidence", || process()["evidence"].is_string());
+    bench.until("demoted", || process()["class"] == "other");
+    bench.until("evidence", || process()["evidence"].is_string());
     let evidence = PathBuf::from(process()["evidence"].as_str().unwrap()).join("incident.json");
     assert!(fs::read_to_string(evidence).unwrap().contains("\"runaway\""));
     let down = bench.tahti(&["down"]).output().unwrap();
@@ -172,7 +135,8 @@ fn a_runaway_is_demoted_recorded_and_counts_in_the_verdict() {
 
 #[test]
 fn no_room_in_the_run_folder_is_an_error_before_anything_starts() {
-    let bench = Bench::new("room", "[[process]]\nname = \"a\"\ncommand = [\"/bin/sh\", \"-c\", \"touch started\"]\n");
+    let bench =
+        Shielded::new("room", "[[process]]\nname = \"a\"\ncommand = [\"/bin/sh\", \"-c\", \"touch started\"]\n");
     let run = bench.dir.join("small");
     fs::create_dir(&run).unwrap();
     let script = format!(

@@ -303,14 +303,42 @@ pub fn out_of_memory_kills(pid: i32) -> u64 {
     own.or_else(|| count(&root.read("/proc/vmstat").ok()?)).unwrap_or(0)
 }
 
+/// The kernel's own word that it ended this process for lack of memory: the line of its log. `Err` where the log
+/// may not be read.
+///
+/// # Errors
+/// Why it may not.
+pub fn out_of_memory_line(pid: i32) -> Result<Option<String>, rustix::io::Errno> {
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::io::Errno;
+    let log = open("/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    let wanted = format!("Killed process {pid} ");
+    let mut found = None;
+    let mut record = [0u8; 8192];
+    loop {
+        // One record a read, until there is no further one; those overwritten meanwhile are skipped.
+        match rustix::io::read(&log, &mut record) {
+            Ok(got) => {
+                let text = String::from_utf8_lossy(&record[..got]);
+                let line = text.lines().next().and_then(|line| line.split_once(';'));
+                found = line.filter(|(_, line)| line.contains(&wanted)).map(|(_, line)| line.to_owned()).or(found);
+            }
+            Err(Errno::AGAIN) => return Ok(found),
+            Err(Errno::PIPE | Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
 /// What kind of end this is; `None` for a good one. `kills_before` and `kills_after` are
-/// [`out_of_memory_kills`] at start and end.
+/// [`out_of_memory_kills`] at start and end; where they differ `by_log` tells whether the kernel's log names this
+/// very process, `None` if the log tells nothing.
 #[must_use]
-pub fn kind_of_end(end: End, kills_before: u64, kills_after: u64) -> Option<Kind> {
+pub fn kind_of_end(end: End, kills_before: u64, kills_after: u64, by_log: Option<bool>) -> Option<Kind> {
     match end {
         End::Exit(0) => None,
         End::Exit(_) => Some(Kind::Exit),
-        End::Signal { signal: 9, .. } if kills_after > kills_before => Some(Kind::OutOfMemory),
+        End::Signal { signal: 9, .. } if kills_after > kills_before && by_log != Some(false) => Some(Kind::OutOfMemory),
         End::Signal { .. } => Some(Kind::Signal),
     }
 }
@@ -340,14 +368,17 @@ mod tests {
     #[test]
     fn ends_are_told_apart() {
         let signal = |signal| End::Signal { signal, core: false };
-        for (end, after, expected) in [
-            (End::Exit(0), 0, None),
-            (End::Exit(3), 5, Some(Kind::Exit)),
-            (signal(11), 5, Some(Kind::Signal)),
-            (signal(9), 0, Some(Kind::Signal)),
-            (signal(9), 1, Some(Kind::OutOfMemory)),
+        for (end, after, by_log, expected) in [
+            (End::Exit(0), 0, None, None),
+            (End::Exit(3), 5, Some(true), Some(Kind::Exit)),
+            (signal(11), 5, None, Some(Kind::Signal)),
+            (signal(9), 0, None, Some(Kind::Signal)),
+            (signal(9), 1, None, Some(Kind::OutOfMemory)),
+            (signal(9), 1, Some(true), Some(Kind::OutOfMemory)),
+            // Somebody else of its control group was meant.
+            (signal(9), 1, Some(false), Some(Kind::Signal)),
         ] {
-            assert_eq!(kind_of_end(end, 0, after), expected, "{end:?}");
+            assert_eq!(kind_of_end(end, 0, after, by_log), expected, "{end:?}");
         }
     }
 

@@ -339,11 +339,14 @@ impl Runner<'_> {
     fn ended(&mut self, end: End, used: Used) {
         let now = sys::clock::mono_now();
         let kills = evidence::out_of_memory_kills(rustix::process::getpid().as_raw_nonzero().get());
-        let kind = evidence::kind_of_end(end, self.oom_kills, kills).filter(|kind| *kind == Kind::OutOfMemory);
+        let line = if kills > self.oom_kills { evidence::out_of_memory_line(self.child.pid) } else { Ok(None) };
+        let by_log = line.as_ref().ok().map(Option::is_some);
+        let kind = evidence::kind_of_end(end, self.oom_kills, kills, by_log).filter(|kind| *kind == Kind::OutOfMemory);
+        let word = line.ok().flatten().unwrap_or_else(|| "out of memory".to_owned());
         let name = &self.what.launch.name;
         if let (Some(kind), None) = (kind, &self.incident) {
             (self.tell)(&format!("{name} was killed for lack of memory"));
-            self.begin(kind, now, "out of memory".to_owned());
+            self.begin(kind, now, word);
         }
         if let Some((incident, _)) = &mut self.incident {
             let ended_unix_s =

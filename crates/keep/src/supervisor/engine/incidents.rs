@@ -1,7 +1,7 @@
 //! Keeping evidence: one folder for each incident, below the plant's folder.
 
 use super::Engine;
-use crate::evidence::{Incident, Kind, describe, kind_of_end, out_of_memory_kills};
+use crate::evidence::{Incident, Kind, describe, kind_of_end, out_of_memory_kills, out_of_memory_line};
 use crate::guard::{GuardEvent, What};
 use crate::keeper::protocol::{self, ChildId, ExitRecord};
 use crate::page::Page;
@@ -49,8 +49,9 @@ impl Engine {
 
     fn kind_of_end(&self, id: Id, exit: &ExitRecord) -> Option<Kind> {
         // Of the keeper, which is in the same control group and still there.
-        let after = out_of_memory_kills(self.kids[id].keeper_pid.unwrap_or(0));
-        kind_of_end(exit.end, self.kids[id].kills, after)
+        let (before, after) = (self.kids[id].kills, out_of_memory_kills(self.kids[id].keeper_pid.unwrap_or(0)));
+        let line = if after > before { out_of_memory_line(exit.child.pid) } else { Ok(None) };
+        kind_of_end(exit.end, before, after, line.ok().map(|line| line.is_some()))
     }
 
     /// Keeps evidence of an end that nobody asked for.
@@ -60,7 +61,9 @@ impl Engine {
         let Some(cause) = cause.filter(|cause| !matches!(cause, Cause::Asked(_))) else { return };
         let incident = open.or_else(|| {
             let kind = self.kind_of_end(id, exit)?;
-            Some(self.begin(id, kind, exit.child, exit.ended, cause.to_string()))
+            let line = if kind == Kind::OutOfMemory { out_of_memory_line(exit.child.pid) } else { Ok(None) };
+            let summary = line.ok().flatten().map_or(cause.to_string(), |line| format!("{cause}: {line}"));
+            Some(self.begin(id, kind, exit.child, exit.ended, summary))
         });
         if let Some(mut incident) = incident {
             incident.exit = Some(exit.clone());
