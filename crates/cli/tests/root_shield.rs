@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, thread, time::Duration};
 
 /// The last online CPU: never the one that most interrupts are on.
@@ -20,16 +21,21 @@ struct Bench {
     run: PathBuf,
     spare: String,
     cpu: String,
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// There is one machine: a test that runs beside another would restore what that one set.
+static MACHINE: Mutex<()> = Mutex::new(());
 
 impl Bench {
     fn new(name: &str) -> Self {
+        let alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(rustix::process::geteuid().is_root(), "this test changes the machine and needs root");
         let run = std::env::temp_dir().join(format!("tahti-root-shield-{name}-{}", std::process::id()));
         let own = std::process::id();
         let spare: Vec<String> =
             user_processes().into_iter().filter(|pid| *pid != own).map(|it| it.to_string()).collect();
-        Self { run, spare: spare.join(","), cpu: shielded_cpu() }
+        Self { run, spare: spare.join(","), cpu: shielded_cpu(), _alone: alone }
     }
 
     fn command(&self, words: &[&str]) -> Command {

@@ -13,6 +13,14 @@ pub trait Kernel {
     /// The kernel's.
     fn read(&self, path: &str) -> Result<String>;
 
+    /// [`Kernel::read`] of a file that may be written and read again: it may stay open until then.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn read_setting(&self, path: &str) -> Result<String> {
+        self.read(path)
+    }
+
     /// [`RootDir::list`].
     ///
     /// # Errors

@@ -13,6 +13,7 @@ pub mod clock;
 mod error;
 pub mod facts;
 pub mod handover;
+pub mod keeping;
 pub mod kernel;
 pub mod machine;
 pub mod mem;

@@ -3,6 +3,8 @@
 //! A task that ends meanwhile is left out; everything else that cannot be read is an error or, where the
 //! kernel may lack the file, an absence.
 
+mod tasks;
+
 use crate::error::Result;
 use crate::kernel::Kernel;
 use base::CpuSet;
@@ -11,10 +13,10 @@ use host::proc::cgroup::memberships;
 use host::proc::interrupts::Interrupts;
 use host::proc::mountinfo::{Mount, mounts};
 use host::proc::status;
-use host::proc::task_stat::{self, Stat};
+use host::proc::task_stat::Stat;
 use host::reach::Sample;
-use host::snapshot::{Cgroup, Class, Cpus, Form, Irq, IrqKey, Snapshot, Task, TaskKey, Value};
-use std::collections::{BTreeMap, HashMap};
+use host::snapshot::{Cgroup, Cpus, Form, Irq, IrqKey, Snapshot, Task, TaskKey, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// More cpusets than anybody makes; a tree beyond that is read no further.
 const CPUSETS_MAX: usize = 1 << 16;
@@ -35,12 +37,26 @@ pub fn snapshot(root: &impl Kernel, cpus: &CpuSet) -> Result<Snapshot> {
     };
     snapshot.cgroup = read_cgroup(root);
     read_cpusets(root, &mut snapshot);
-    read_tasks(root, &mut snapshot)?;
-    snapshot.irqs = read_irqs(root);
+    tasks::read(root, &mut snapshot)?;
+    snapshot.irqs = read_irqs(root, &snapshot);
     for pattern in knob::patterns(cpus) {
         read_pattern(root, &pattern.path, pattern.form, &mut snapshot.files);
     }
     Ok(snapshot)
+}
+
+/// Looks again a moment after `before`: at every task's place, at newcomers, and at the cpusets.
+///
+/// What does not change by itself (knobs, interrupts) is taken over; whoever wrote it reads it back. So are the
+/// names and classes of the threads that were there.
+#[must_use]
+pub fn look_again(root: &impl Kernel, before: &Snapshot) -> Snapshot {
+    let mut snapshot = Snapshot { tasks: BTreeMap::new(), ..before.clone() };
+    snapshot.files.retain(|path, _| before.cpuset_of_dir(path).is_none());
+    snapshot.dirs.clear();
+    read_cpusets(root, &mut snapshot);
+    tasks::read_again(root, &mut snapshot, before);
+    snapshot
 }
 
 fn trimmed(root: &impl Kernel, path: &str) -> Option<String> {
@@ -133,7 +149,7 @@ fn read_cpusets(root: &impl Kernel, snapshot: &mut Snapshot) {
         }
         for (name, form) in files {
             let path = format!("{dir}/{name}");
-            if let Ok(text) = root.read(&path) {
+            if let Ok(text) = root.read_setting(&path) {
                 snapshot.files.insert(path, form.read(&text));
             }
         }
@@ -142,77 +158,6 @@ fn read_cpusets(root: &impl Kernel, snapshot: &mut Snapshot) {
         }
         snapshot.dirs.insert(dir);
     }
-}
-
-/// Every thread, each with two files; cpusets of version 1 say themselves who is in them.
-fn read_tasks(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {
-    let mut members: HashMap<i32, String> = HashMap::new();
-    if let Cgroup::V1 { .. } = snapshot.cgroup {
-        for dir in &snapshot.dirs {
-            let Some(path) = snapshot.cpuset_of_dir(dir) else { continue };
-            for tid in root.read(&format!("{dir}/tasks")).unwrap_or_default().lines() {
-                if let Ok(tid) = tid.parse() {
-                    members.insert(tid, path.to_owned());
-                }
-            }
-        }
-    }
-    let cpuset_of = |tid: i32, folder: &str| -> Option<String> {
-        match members.get(&tid) {
-            Some(path) => Some(path.clone()),
-            None => cpuset_path(&root.read(&format!("{folder}/cgroup")).ok()?, &snapshot.cgroup).map(str::to_owned),
-        }
-    };
-    let mut effective: HashMap<String, CpuSet> = HashMap::new();
-    for name in root.list("/proc")? {
-        let Ok(pid) = name.parse::<i32>() else { continue };
-        let leader = format!("/proc/{pid}");
-        let Some(first) = root.read(&format!("{leader}/stat")).ok().and_then(|text| Stat::parse(&text)) else {
-            continue;
-        };
-        // A kernel thread is alone in its process, as is most everybody else.
-        let threads =
-            if first.flags & task_stat::KTHREAD == 0 { root.list(&format!("{leader}/task")).ok() } else { None };
-        for tid in threads.unwrap_or_else(|| vec![name.clone()]) {
-            let Ok(tid) = tid.parse::<i32>() else { continue };
-            let folder = if tid == pid { leader.clone() } else { format!("{leader}/task/{tid}") };
-            let stat = if tid == pid {
-                Some(first.clone())
-            } else {
-                root.read(&format!("{folder}/stat")).ok().and_then(|text| Stat::parse(&text))
-            };
-            // One call instead of a file that takes the kernel longer to write than all the rest.
-            let status = if root.is_machine() {
-                root.affinity(tid).ok()
-            } else {
-                root.read(&format!("{folder}/status")).ok().and_then(|text| status::cpus_allowed(&text).ok())
-            };
-            let (Some(stat), Some(allowed)) = (stat, status) else { continue };
-            if stat.is_dead() {
-                continue;
-            }
-            let cpuset = cpuset_of(tid, &folder);
-            let offered = match &cpuset {
-                None => snapshot.cpus.online,
-                Some(path) => *effective.entry(path.clone()).or_insert_with(|| snapshot.effective(path)),
-            };
-            // What is said of CPUs that are off, nobody can read back.
-            let cpus = allowed.and(&snapshot.cpus.online);
-            let task = Task {
-                tgid: pid,
-                ppid: stat.ppid,
-                kernel: stat.flags & task_stat::KTHREAD != 0,
-                bound: stat.flags & task_stat::NO_SETAFFINITY != 0,
-                class: Class::of(&stat),
-                own: (cpus != offered).then_some(cpus),
-                cpus,
-                comm: stat.comm,
-                cpuset,
-            };
-            snapshot.tasks.insert(TaskKey { tid, start: stat.start }, task);
-        }
-    }
-    Ok(())
 }
 
 /// A task's cpuset, as its `cgroup` file says it.
@@ -245,13 +190,15 @@ pub fn irq_keys(table: &Interrupts<'_>) -> BTreeMap<IrqKey, u32> {
     keys
 }
 
-fn read_irqs(root: &impl Kernel) -> BTreeMap<IrqKey, Irq> {
+/// The interrupts; where one really goes is read where a thread follows it there.
+fn read_irqs(root: &impl Kernel, snapshot: &Snapshot) -> BTreeMap<IrqKey, Irq> {
     let text = root.read("/proc/interrupts").unwrap_or_default();
     let Ok(table) = Interrupts::parse(&text) else { return BTreeMap::new() };
+    let followed: BTreeSet<u32> = snapshot.tasks.values().filter_map(Task::handles_irq).collect();
     let read = |(key, number)| {
-        let requested = list(root, &format!("/proc/irq/{number}/smp_affinity_list"))?;
-        let effective = list(root, &format!("/proc/irq/{number}/effective_affinity_list"));
-        Some((key, Irq { number, requested, effective }))
+        let requested = root.read_setting(&format!("/proc/irq/{number}/smp_affinity_list")).ok()?.parse().ok()?;
+        let effective = || list(root, &format!("/proc/irq/{number}/effective_affinity_list"));
+        Some((key, Irq { number, requested, effective: followed.contains(&number).then(effective).flatten() }))
     };
     irq_keys(&table).into_iter().filter_map(read).collect()
 }
@@ -259,7 +206,7 @@ fn read_irqs(root: &impl Kernel) -> BTreeMap<IrqKey, Irq> {
 /// Reads the files that `path` means; `*` stands for part of one name.
 fn read_pattern(root: &impl Kernel, path: &str, form: Form, files: &mut BTreeMap<String, Value>) {
     let Some(star) = path.find('*') else {
-        if let Ok(text) = root.read(path) {
+        if let Ok(text) = root.read_setting(path) {
             files.insert(path.to_owned(), form.read(&text));
         }
         return;

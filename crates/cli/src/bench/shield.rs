@@ -1,5 +1,7 @@
 //! `tahti bench shield`: applying and releasing a shield, beside a bare C loop that makes the same writes.
 
+use super::Touched;
+use base::text::Counted;
 use base::CpuSet;
 use host::plan::{self, Plan, Step, Want};
 use host::snapshot::{Cgroup, Snapshot, Target, Value};
@@ -18,7 +20,8 @@ const SOURCE: &str = include_str!("shield_loop.c");
 
 /// Apply and release a shield, beside a bare C loop that makes the same writes
 ///
-/// Changes the machine and gives it back each time. Processes to spare: --spare or TAHTI_SPARE.
+/// Changes the machine and gives it back each time. The loop is given its writes; tahti has to find them: how long one
+/// look at the whole machine and the plan from it take is said too (apply and release begin with one each).
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The CPUs to shield
@@ -27,9 +30,8 @@ pub(crate) struct Args {
     /// How often each is measured; the medians are compared
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Processes that must not be touched, nor their descendants
-    #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
-    spare: Vec<i32>,
+    #[command(flatten)]
+    touched: Touched,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -40,6 +42,7 @@ pub(crate) struct Args {
 struct Report {
     writes: usize,
     rounds: usize,
+    look_us: f64,
     apply_us: f64,
     apply_loop_us: f64,
     release_us: f64,
@@ -59,15 +62,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn measure(args: &Args) -> Result<(), String> {
+    let spare = args.touched.spare()?;
     let (root, scratch) = (RootDir::machine(), Scratch::new()?);
     let program = compile(&scratch.0)?;
     let dir = RunDir::at(scratch.0.join("run"));
-    let want = Want { cpus: args.cpus, spare: args.spare.clone(), own: shield::own_processes(), ..Want::default() };
+    let want = Want { cpus: args.cpus, spare, own: shield::own_processes(), ..Want::default() };
     let (mut ours, mut bare) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-    let mut writes = 0;
+    let (mut writes, mut look) = (0, Vec::new());
     for _ in 0..args.rounds.max(1) {
-        let snapshot = RealMachine::new(root.clone()).snapshot(&want.cpus).map_err(|error| error.to_string())?;
+        let start = Instant::now();
+        let snapshot = RealMachine::at(&root).snapshot(&want.cpus).map_err(|error| error.to_string())?;
         let plan = plan::plan(&snapshot, &want).map_err(|error| error.to_string())?;
+        look.push(start.elapsed().as_nanos() as f64 / 1e3);
         let (script, steps) = script(&snapshot, &plan);
         writes = steps;
         let [there, back] = bare_loop(&program, &script)?;
@@ -86,17 +92,19 @@ fn measure(args: &Args) -> Result<(), String> {
     let [apply_us, release_us] = ours.map(median);
     let [apply_loop_us, release_loop_us] = bare.map(median);
     let ratio = (apply_us + release_us) / (apply_loop_us + release_loop_us);
-    let report = Report { writes, rounds: args.rounds, apply_us, apply_loop_us, release_us, release_loop_us, ratio };
+    let look_us = median(look);
+    let report = Report { writes, rounds: args.rounds, look_us, apply_us, apply_loop_us, release_us, release_loop_us, ratio };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?);
         return Ok(());
     }
-    println!("Shield of CPUs {}: {} writes, medians of {} rounds", args.cpus, writes, args.rounds);
+    println!("Shield of CPUs {}: {writes} writes, medians of {}", args.cpus, Counted(args.rounds, "round"));
     println!("{:<9} {:>12} {:>12} {:>8}", "", "tahti us", "C loop us", "ratio");
     for (name, ours, bare) in [("apply", apply_us, apply_loop_us), ("release", release_us, release_loop_us)] {
         println!("{name:<9} {ours:>12.0} {bare:>12.0} {:>8.2}", ours / bare);
     }
     println!("{:<9} {:>12.0} {:>12.0} {ratio:>8.2}", "both", apply_us + release_us, apply_loop_us + release_loop_us);
+    println!("one look at the machine and the plan from it: {look_us:.0} us");
     Ok(())
 }
 

@@ -149,7 +149,7 @@ fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
 
 fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
     let want = want(root, dir, wish)?;
-    let snapshot = RealMachine::new(root.clone()).snapshot(&want.cpus).map_err(text)?;
+    let snapshot = RealMachine::at(root).snapshot(&want.cpus).map_err(text)?;
     let plan = plan::plan(&snapshot, &want).map_err(text)?;
     if json {
         print::json(&plan)?
@@ -187,7 +187,7 @@ fn standing(root: &RootDir, dir: &RunDir) -> Result<Journal, String> {
 
 fn verify(root: &RootDir, dir: &RunDir, json: bool) -> Outcome {
     let journal = standing(root, dir)?;
-    let snapshot = RealMachine::new(root.clone()).snapshot(&journal.want.cpus).map_err(text)?;
+    let snapshot = RealMachine::at(root).snapshot(&journal.want.cpus).map_err(text)?;
     let drift = shield::drift(&snapshot, &journal);
     if json {
         print::json(&drift)?

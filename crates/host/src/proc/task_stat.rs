@@ -15,6 +15,8 @@ pub struct Stat {
     pub flags: u64,
     /// The nice value.
     pub nice: i8,
+    /// Threads of its process.
+    pub threads: u32,
     /// Start, in clock ticks since boot: with the id it names a task for ever.
     pub start: u64,
     /// The CPU on which it ran last.
@@ -50,11 +52,12 @@ impl Stat {
         // From here `nth` counts from the field behind the last one taken; proc(5) numbers are in brackets.
         let flags = fields.nth(4)?.parse().ok()?; // (9)
         let nice = fields.nth(9)?.parse().ok()?; // (19)
-        let start = fields.nth(2)?.parse().ok()?; // (22)
+        let threads = fields.next()?.parse().ok()?; // (20)
+        let start = fields.nth(1)?.parse().ok()?; // (22)
         let last_cpu = fields.nth(16)?.parse().ok()?; // (39)
         let rt_priority = fields.next()?.parse().ok()?; // (40)
         let policy = fields.next()?.parse().ok()?; // (41)
-        Some(Self { tid, comm, state, ppid, flags, nice, start, last_cpu, rt_priority, policy })
+        Some(Self { tid, comm, state, ppid, flags, nice, threads, start, last_cpu, rt_priority, policy })
     }
 }
 
@@ -76,6 +79,7 @@ mod tests {
             ppid: 1362,
             flags: 4_194_304,
             nice: 0,
+            threads: 1,
             start: 258_348,
             last_cpu: 1,
             rt_priority: 50,

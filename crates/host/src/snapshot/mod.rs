@@ -99,8 +99,8 @@ pub struct Irq {
     pub number: u32,
     /// The CPUs that were asked for.
     pub requested: CpuSet,
-    /// The CPUs that it really goes to; lags behind until the next interrupt. `None` where the kernel
-    /// does not tell.
+    /// The CPUs that it really goes to; lags behind until the next interrupt. Only read where a kernel thread
+    /// follows it there, and `None` where the kernel does not tell.
     pub effective: Option<CpuSet>,
 }
 

@@ -12,6 +12,9 @@ pub struct Outcome {
     pub writes: usize,
     /// Steps that found their value there already, or their target gone.
     pub skipped: usize,
+    /// Which steps found their task elsewhere than the plan had it: tasks have a life of their own, a kernel thread just
+    /// born is still being placed. Nothing was written; the next look decides.
+    pub strayed: Vec<usize>,
     /// Steps that the kernel refused, and may.
     pub refused: Vec<Refused>,
     /// Why the rest was not done.
@@ -37,7 +40,7 @@ pub enum Stopped {
 /// Takes `steps` in order and stops at the first that cannot be taken.
 pub fn execute(machine: &mut dyn Machine, steps: &[Step]) -> Outcome {
     let mut outcome = Outcome::default();
-    for step in steps {
+    for (index, step) in steps.iter().enumerate() {
         if step.remembers() {
             outcome.skipped += 1;
             continue;
@@ -57,6 +60,10 @@ pub fn execute(machine: &mut dyn Machine, steps: &[Step]) -> Outcome {
             continue;
         }
         if !found.agrees(&step.from) {
+            if matches!(step.target, Target::Task { .. }) {
+                outcome.strayed.push(index);
+                continue;
+            }
             let (label, expected) = (step.label.clone(), step.from.to_string());
             outcome.stopped = Some(Stopped::Moved { label, expected, found: found.to_string() });
             return outcome;
@@ -102,4 +109,52 @@ fn refuse(outcome: &mut Outcome, step: &Step, error: &sys::Error) -> bool {
     }
     outcome.stopped = Some(Stopped::Refused(refused));
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::CpuSet;
+    use host::snapshot::{Place, Snapshot, TaskKey};
+
+    /// A machine on which everything reads the same, and a write is a failure of the test.
+    struct Stone(Value);
+
+    impl Machine for Stone {
+        fn boot_id(&mut self) -> String {
+            String::new()
+        }
+
+        fn snapshot(&mut self, _: &CpuSet) -> Result<Snapshot, sys::Error> {
+            Ok(Snapshot::default())
+        }
+
+        fn look_again(&mut self, before: &Snapshot, _: &[Step]) -> Result<Snapshot, sys::Error> {
+            Ok(before.clone())
+        }
+
+        fn read(&mut self, _: &Target) -> Result<Value, sys::Error> {
+            Ok(self.0.clone())
+        }
+
+        fn write(&mut self, step: &Step) -> Result<(), sys::Error> {
+            panic!("written: {step:?}")
+        }
+    }
+
+    fn step(target: Target, from: Value, to: Value) -> Step {
+        Step { target, label: "it".into(), from, to, why: String::new(), may_refuse: None }
+    }
+
+    #[test]
+    fn a_task_that_moved_by_itself_is_left_to_the_next_look_and_a_file_stops_the_plan() {
+        let place = |cpus: &str| Value::Place(Place { cpuset: None, cpus: cpus.parse().unwrap(), own: true });
+        let task = Target::Task { key: TaskKey { tid: 7, start: 1 } };
+        let outcome = execute(&mut Stone(place("1")), &[step(task, place("0-3"), place("0"))]);
+        assert_eq!(outcome, Outcome { strayed: vec![0], ..Outcome::default() });
+        let text = |text: &str| Value::Text(text.to_owned());
+        let file = Target::File { path: "/proc/sys/vm/swappiness".into(), form: host::snapshot::Form::Text };
+        let outcome = execute(&mut Stone(text("7")), &[step(file, text("60"), text("0"))]);
+        assert!(matches!(outcome.stopped, Some(Stopped::Moved { .. })), "{outcome:?}");
+    }
 }

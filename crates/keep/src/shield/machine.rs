@@ -7,8 +7,9 @@ use host::proc::interrupts::Interrupts;
 use host::proc::task_stat::Stat;
 use host::snapshot::{Cgroup, Class, IrqKey, Place, Snapshot, Target, TaskKey, Value};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use sys::Error;
+use sys::keeping::Keeping;
 use sys::kernel::Kernel;
 use sys::root::RootDir;
 
@@ -22,6 +23,13 @@ pub trait Machine {
     /// # Errors
     /// The kernel's.
     fn snapshot(&mut self, cpus: &CpuSet) -> Result<Snapshot, Error>;
+
+    /// The machine again, a moment after `before` and after `steps` were taken from there: what they wrote is read
+    /// back, and tasks and cpusets are looked at anew. The rest is taken over.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn look_again(&mut self, before: &Snapshot, steps: &[Step]) -> Result<Snapshot, Error>;
 
     /// A target's value now; what has gone is [`Value::Absent`].
     ///
@@ -38,17 +46,32 @@ pub trait Machine {
 
 /// The machine below a root directory.
 #[derive(Debug)]
-pub struct RealMachine<K = RootDir> {
+pub struct RealMachine<K = Keeping> {
     root: K,
     cgroup: Cgroup,
     irqs: BTreeMap<IrqKey, u32>,
+    /// Where the last look found each task, or a step put it.
+    seen: HashMap<TaskKey, Option<String>>,
+}
+
+impl RealMachine {
+    /// The machine below `root`.
+    #[must_use]
+    pub fn at(root: &RootDir) -> Self {
+        Self::new(Keeping::new(root.clone()))
+    }
 }
 
 impl<K: Kernel> RealMachine<K> {
     /// The machine that `root` leads to.
     #[must_use]
     pub fn new(root: K) -> Self {
-        Self { root, cgroup: Cgroup::None, irqs: BTreeMap::new() }
+        Self { root, cgroup: Cgroup::None, irqs: BTreeMap::new(), seen: HashMap::new() }
+    }
+
+    fn remember(&mut self, snapshot: &Snapshot) {
+        self.cgroup.clone_from(&snapshot.cgroup);
+        self.seen = snapshot.tasks.iter().map(|(key, task)| (*key, task.cpuset.clone())).collect();
     }
 
     /// The interrupt's number now: they move when a device comes back.
@@ -65,26 +88,17 @@ impl<K: Kernel> RealMachine<K> {
         stat.filter(|stat| stat.start == key.start && !stat.is_dead())
     }
 
+    /// Where the thread is. Its cpuset is what the last look found, milliseconds ago; only its mask is asked for.
     fn place(&self, key: TaskKey) -> Result<Value, Error> {
-        if self.stat(key).is_none() {
-            return Ok(Value::Absent);
-        }
-        let cpuset = match &self.cgroup {
-            Cgroup::None => None,
-            cgroup => match self.root.read(&format!("/proc/{}/cgroup", key.tid)) {
-                Ok(text) => sys::machine::cpuset_path(&text, cgroup).map(str::to_owned),
-                Err(error) if is_gone(error.errno) => return Ok(Value::Absent),
-                Err(error) => return Err(error),
-            },
-        };
+        let Some(cpuset) = self.seen.get(&key) else { return Ok(Value::Absent) };
         match self.root.affinity(key.tid) {
-            Ok(cpus) => Ok(Value::Place(Place { cpuset, cpus, own: false })),
+            Ok(cpus) => Ok(Value::Place(Place { cpuset: cpuset.clone(), cpus, own: false })),
             Err(error) if is_gone(error.errno) => Ok(Value::Absent),
             Err(error) => Err(error),
         }
     }
 
-    fn set_place(&self, key: TaskKey, from: &Value, to: &Place) -> Result<(), Error> {
+    fn set_place(&mut self, key: TaskKey, from: &Value, to: &Place) -> Result<(), Error> {
         let moves = !matches!(from, Value::Place(from) if from.cpuset == to.cpuset);
         let entry = match &self.cgroup {
             Cgroup::None => None,
@@ -94,9 +108,15 @@ impl<K: Kernel> RealMachine<K> {
         if let (true, Some(cpuset), Some((mount, file))) = (moves, &to.cpuset, entry) {
             let dir = if cpuset == "/" { "" } else { cpuset };
             self.root.write(&format!("{mount}{dir}/{file}"), &key.tid.to_string())?;
+            self.seen.insert(key, to.cpuset.clone());
         }
         // The cpuset has brought the mask along, unless it is one of the task's own or there is no cpuset.
         if (to.own || !moves) && self.root.affinity(key.tid)? != to.cpus {
+            // A mask sticks, so never may it go to another thread with the same id. A move does no harm there: who
+            // is found in the shield's cpusets and not in the journal is brought back to its parent's.
+            if self.stat(key).is_none() {
+                return Err(unknown(&Target::Task { key }, Errno::SRCH));
+            }
             self.root.set_affinity(key.tid, &to.cpus)?;
         }
         Ok(())
@@ -120,7 +140,7 @@ impl<K: Kernel> Machine for RealMachine<K> {
 
     fn snapshot(&mut self, cpus: &CpuSet) -> Result<Snapshot, Error> {
         let mut snapshot = sys::machine::snapshot(&self.root, cpus)?;
-        self.cgroup.clone_from(&snapshot.cgroup);
+        self.remember(&snapshot);
         self.irqs = snapshot.irqs.iter().map(|(key, irq)| (key.clone(), irq.number)).collect();
         if self.root.is_machine() {
             snapshot.irqbalance = super::irqbalance::ask(&self.root);
@@ -128,8 +148,24 @@ impl<K: Kernel> Machine for RealMachine<K> {
         Ok(snapshot)
     }
 
+    fn look_again(&mut self, before: &Snapshot, steps: &[Step]) -> Result<Snapshot, Error> {
+        let mut snapshot = sys::machine::look_again(&self.root, before);
+        self.remember(&snapshot);
+        for Step { target, .. } in steps {
+            let seen = match target {
+                Target::Task { .. } => true,
+                Target::Dir { path } | Target::File { path, .. } => snapshot.cpuset_of_dir(path).is_some(),
+                Target::Class { .. } | Target::Irq { .. } | Target::Irqbalance => false,
+            };
+            if !seen {
+                snapshot.set(target, &self.read(target)?);
+            }
+        }
+        Ok(snapshot)
+    }
+
     fn read(&mut self, target: &Target) -> Result<Value, Error> {
-        let file = |path: &str, form: host::snapshot::Form| match self.root.read(path) {
+        let file = |path: &str, form: host::snapshot::Form| match self.root.read_setting(path) {
             Ok(text) => Ok(form.read(&text)),
             Err(error) if is_gone(error.errno) => Ok(Value::Absent),
             Err(error) => Err(error),
@@ -144,7 +180,7 @@ impl<K: Kernel> Machine for RealMachine<K> {
             }
             Target::Irq { key } => match self.number(key) {
                 None => Ok(Value::Absent),
-                Some(number) => match self.root.read(&format!("/proc/irq/{number}/smp_affinity_list")) {
+                Some(number) => match self.root.read_setting(&format!("/proc/irq/{number}/smp_affinity_list")) {
                     Ok(text) => Ok(host::snapshot::Form::List.read(&text)),
                     Err(error) if is_gone(error.errno) => Ok(Value::Absent),
                     Err(error) => Err(error),

@@ -15,7 +15,7 @@ pub mod watch;
 use crate::RunDir;
 use executor::{Stopped, execute};
 use host::plan::{self, Drift, Kept, Note, PlanErrors, Profile, Step, Want};
-use host::snapshot::{Cgroup, Snapshot, Target, Value};
+use host::snapshot::{Cgroup, Snapshot, Target};
 use journal::{Found, Journal, Refused, State};
 use machine::{Machine, RealMachine};
 use serde::{Deserialize, Serialize};
@@ -182,7 +182,7 @@ pub enum Error {
 /// # Errors
 /// If it cannot be, or cannot be kept track of; then the machine is as it was.
 pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
-    apply_on(&mut RealMachine::new(root.clone()), want, dir)
+    apply_on(&mut RealMachine::at(root), want, dir)
 }
 
 /// Gives the machine back: each old value where ours still stands; what somebody else changed meanwhile is
@@ -191,7 +191,7 @@ pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error
 /// # Errors
 /// If the machine or the journal cannot be read. Called again it does what is left.
 pub fn release(root: &RootDir, dir: &RunDir, force: bool) -> Result<Released, Error> {
-    release_on(&mut RealMachine::new(root.clone()), dir, force)
+    release_on(&mut RealMachine::at(root), dir, force)
 }
 
 /// The shield that stands, if one does.
@@ -240,6 +240,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
         check_unowned(&snapshot, want)?;
     }
     let (mut rounds, mut writes) = (0, 0);
+    let mut whole = true;
     loop {
         let plan = match plan::plan(&snapshot, want) {
             Ok(plan) => plan.without(journal.refused.iter().map(|refused| &refused.target)),
@@ -249,6 +250,11 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
                 return Err(errors.into());
             }
         };
+        if !whole && !plan.steps.is_empty() {
+            // Newcomers: what was taken over from the look before may be out of date.
+            (snapshot, whole) = (machine.snapshot(&want.cpus)?, true);
+            continue;
+        }
         (journal.notes, journal.boot) = (plan.notes, plan.boot);
         if plan.steps.is_empty() {
             break;
@@ -263,6 +269,10 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
         journal.save(dir)?;
         let outcome = execute(machine, journal.rounds.last().map_or(&[], Vec::as_slice));
         writes += outcome.writes;
+        if let Some(round) = journal.rounds.last_mut() {
+            // In reverse, so that the other indices stay right.
+            outcome.strayed.iter().rev().for_each(|&index| drop(round.remove(index)));
+        }
         journal.refused.extend(outcome.refused);
         if let Some(stopped) = outcome.stopped {
             give_back(machine, dir, journal, false)?;
@@ -271,7 +281,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
                 Stopped::Refused(refused) => Error::Refused { answer: refused.answer },
             });
         }
-        snapshot = machine.snapshot(&want.cpus)?;
+        (snapshot, whole) = (machine.look_again(&snapshot, journal.rounds.last().map_or(&[], Vec::as_slice))?, false);
     }
     journal.state = State::Applied;
     journal.save(dir)?;
@@ -316,9 +326,8 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
     let steps = journal.steps();
     retell_irqbalance(machine, &steps);
     let mut released = Released { want: Some(journal.want.clone()), ..Released::default() };
-    let mut idle = 0;
+    let (mut idle, mut snapshot) = (0, machine.snapshot(&journal.want.cpus)?);
     for _ in 0..ROUNDS_MAX {
-        let snapshot = machine.snapshot(&journal.want.cpus)?;
         let way = plan::release(&snapshot, &steps, force);
         released.kept = way.kept;
         if way.plan.steps.is_empty() {
@@ -326,29 +335,17 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
             break;
         }
         // On the way back nothing stops: what will not go now is tried again, and reported in the end.
-        let mut refused = Vec::new();
-        let (mut writes, mut settled) = (0, true);
+        let (mut writes, mut refused) = (0, Vec::new());
         for step in &way.plan.steps {
             let outcome = execute(machine, std::slice::from_ref(step));
             writes += outcome.writes;
             refused.extend(outcome.refused);
-            settled &= outcome.stopped.is_none();
             if let Some(Stopped::Refused(why)) = outcome.stopped {
                 refused.push(why);
             }
         }
         released.writes += writes;
         released.refused = refused;
-        // Cpusets that could be removed held nobody any more, so looking at what was written is enough.
-        // Unless somebody else's cpuset grew again, which before Linux 6.2 changes the masks of its tasks, or a
-        // partition was dissolved, which before 7.0 changes those of kernel threads.
-        let grows = ["/cpuset.cpus", "/cpuset.cpus.partition"];
-        let grew = |step: &Step| matches!(&step.target, Target::File { path, .. } if grows.iter().any(|end| path.ends_with(end)));
-        let steps = &way.plan.steps;
-        settled &= released.refused.is_empty() && !steps.iter().any(grew);
-        if settled && steps.iter().all(|step| stands(machine, step)) {
-            break;
-        }
         idle = if writes == 0 { idle + 1 } else { 0 };
         if idle == 3 {
             break;
@@ -357,6 +354,11 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
             // A cpuset whose last task is just ending cannot be removed for a moment.
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
+        snapshot = if released.refused.is_empty() && idle == 0 {
+            machine.look_again(&snapshot, &way.plan.steps)?
+        } else {
+            machine.snapshot(&journal.want.cpus)?
+        };
     }
     if released.is_whole() {
         Journal::remove(dir)?;
@@ -373,11 +375,6 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
     journal.refused.clone_from(&released.refused);
     journal.save(dir)?;
     Ok(released)
-}
-
-/// Whether a step's value stands, or its target has gone.
-fn stands(machine: &mut dyn Machine, step: &Step) -> bool {
-    machine.read(&step.target).is_ok_and(|found| found.agrees(&step.to) || found == Value::Absent)
 }
 
 /// irqbalance obeys late: what looks as before may be about to become ours. So it is told in any case; whether

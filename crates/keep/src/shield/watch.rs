@@ -34,7 +34,7 @@ pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, 
     let journal = current(root, dir)?;
     let want = journal.as_ref().map(|journal| journal.want.clone());
     let cpus = want.as_ref().map(|want| want.cpus).unwrap_or_default();
-    let snapshot = RealMachine::new(root.clone()).snapshot(&cpus)?;
+    let snapshot = RealMachine::at(root).snapshot(&cpus)?;
     let may_come = |task: &Task| task.cpus.intersects(&cpus);
     let keys: Vec<TaskKey> = snapshot.tasks.iter().filter(|(_, task)| may_come(task)).map(|(key, _)| *key).collect();
     let before = sys::machine::sample(root, keys.iter());
@@ -73,7 +73,7 @@ fn newcomers(snapshot: &Snapshot, journal: &Journal) -> Vec<Step> {
 /// If the machine or the journal cannot be read, or the repair fails.
 pub fn look(root: &RootDir, dir: &RunDir, repair: bool) -> Result<Option<Look>, Error> {
     let Some(journal) = current(root, dir)? else { return Ok(None) };
-    let snapshot = RealMachine::new(root.clone()).snapshot(&journal.want.cpus)?;
+    let snapshot = RealMachine::at(root).snapshot(&journal.want.cpus)?;
     let newcomers = newcomers(&snapshot, &journal);
     let drift = drift(&snapshot, &journal);
     let repaired = if repair && !newcomers.is_empty() { Some(apply(root, &journal.want, dir)?) } else { None };

@@ -231,9 +231,10 @@ impl FakeKernel {
                 let cpu = task.mask.lowest().unwrap_or_default();
                 let zeros = |count: usize| vec!["0"; count].join(" ");
                 let (number, priority, nice) = numbers(task.policy);
-                // Fields 1-9, 10-18, 19 (nice), 20-21, 22 (start), 23-38, 39 (CPU), 40-41 (class), 42-52.
+                let threads = self.tasks.values().filter(|other| other.tgid == task.tgid).count();
+                // Fields 1-9, 10-18, 19 (nice), 20 (threads), 21, 22 (start), 23-38, 39 (CPU), 40-41 (class), 42-52.
                 format!(
-                    "{tid} ({}) S {parent} {} 0 0 -1 {flags} {} {nice} 0 0 {} {} {cpu} {priority} {number} {}\n",
+                    "{tid} ({}) S {parent} {} 0 0 -1 {flags} {} {nice} {threads} 0 {} {} {cpu} {priority} {number} {}\n",
                     task.comm,
                     task.tgid,
                     zeros(9),
