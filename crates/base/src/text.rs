@@ -1,4 +1,4 @@
-//! Numbers as text and back, digit by digit as EPICS' own C code does it.
+//! Numbers as text and back, digit by digit as EPICS' own C code does it, and counted things.
 //!
 //! Nothing here allocates but [`general`] and [`exponent`], which return a `String`.
 
@@ -11,6 +11,16 @@ use core::fmt::{self, Write};
 #[must_use]
 pub fn to_i32(value: f64) -> i32 {
     if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i32 } else { i32::MIN }
+}
+
+/// So many of something: `1 round`, `2 rounds`.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted<'a>(pub usize, pub &'a str);
+
+impl fmt::Display for Counted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}{}", self.0, self.1, if self.0 == 1 { "" } else { "s" })
+    }
 }
 
 /// Most digits after the point that are written; a double has at most 1074.

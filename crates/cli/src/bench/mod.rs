@@ -37,6 +37,30 @@ enum What {
     Spin(classes::SpinArgs),
 }
 
+/// Whom a shield may touch that is only made to be measured.
+#[derive(clap::Args)]
+struct Touched {
+    /// Processes that the shield must not touch, nor their descendants
+    #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
+    spare: Vec<i32>,
+    /// Shield from every task of this machine
+    #[arg(long)]
+    whole_machine: bool,
+}
+
+impl Touched {
+    /// Who is spared. A measurement is no reason to push everybody aside: that has to be said.
+    fn spare(&self) -> Result<Vec<i32>, String> {
+        if self.spare.is_empty() && !self.whole_machine {
+            return Err("this measurement shields CPUs from every task of this machine, again and again: say so with \
+                        --whole-machine, or name processes to be spared with their descendants (--spare 1 spares \
+                        everybody but this measurement; TAHTI_SPARE)"
+                .into());
+        }
+        Ok(self.spare.clone())
+    }
+}
+
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Classes(args) => classes::run(&args),

@@ -1,8 +1,8 @@
 //! `tahti bench shield`: applying and releasing a shield, beside a bare C loop that makes the same writes.
 
 use super::Touched;
-use base::text::Counted;
 use base::CpuSet;
+use base::text::Counted;
 use host::plan::{self, Plan, Step, Want};
 use host::snapshot::{Cgroup, Snapshot, Target, Value};
 use keep::shield::machine::{Machine, RealMachine};
@@ -93,7 +93,8 @@ fn measure(args: &Args) -> Result<(), String> {
     let [apply_loop_us, release_loop_us] = bare.map(median);
     let ratio = (apply_us + release_us) / (apply_loop_us + release_loop_us);
     let look_us = median(look);
-    let report = Report { writes, rounds: args.rounds, look_us, apply_us, apply_loop_us, release_us, release_loop_us, ratio };
+    let report =
+        Report { writes, rounds: args.rounds, look_us, apply_us, apply_loop_us, release_us, release_loop_us, ratio };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?);
         return Ok(());

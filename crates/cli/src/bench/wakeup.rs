@@ -1,5 +1,6 @@
 //! `tahti bench wakeup`: how late a periodic loop wakes up, beside `cyclictest` in the same run.
 
+use super::Touched;
 use super::cyclictest;
 use super::fingerprint::Fingerprint;
 use super::measure::{self, Measured, Where};
@@ -46,9 +47,8 @@ pub(crate) struct Args {
     /// Measure with and without the shield, in turn
     #[arg(long, conflicts_with = "shield")]
     compare: bool,
-    /// Processes that the shield must not touch, nor their descendants
-    #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
-    spare: Vec<i32>,
+    #[command(flatten)]
+    touched: Touched,
     /// Leave cyclictest out
     #[arg(long)]
     no_cyclictest: bool,
@@ -156,7 +156,7 @@ impl Shielded {
         let want = Want {
             cpus: CpuSet::single(cpu),
             profile: Profile::default(),
-            spare: args.spare.clone(),
+            spare: args.touched.spare()?,
             own: shield::own_processes(),
         };
         let applied = shield::apply(&root, &want, &RunDir::from_env()).map_err(|error| error.to_string())?;

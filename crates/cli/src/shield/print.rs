@@ -1,5 +1,6 @@
 //! What `tahti shield` says.
 
+use base::text::Counted;
 use host::plan::{Drift, Note, Plan, Step, Want};
 use host::snapshot::Target;
 use keep::shield::journal::{Journal, Refused};
@@ -19,10 +20,11 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), String> {
 /// Prints a plan: tasks of one kind in one line, everything else step by step.
 pub(super) fn plan(want: &Want, plan: &Plan) {
     println!("Shield of CPUs {} (profile {}) by {}:", want.cpus, want.profile, plan.backend);
-    if plan.steps.is_empty() {
+    let (remembered, steps): (Vec<Step>, Vec<Step>) = plan.steps.iter().cloned().partition(Step::remembers);
+    if steps.is_empty() {
         println!("  nothing to do: it stands");
     }
-    let mut steps = plan.steps.as_slice();
+    let mut steps = steps.as_slice();
     while let Some(step) = steps.first() {
         let alike = steps.iter().take_while(|next| is_like(step, next)).count();
         if alike > 1 {
@@ -33,6 +35,10 @@ pub(super) fn plan(want: &Want, plan: &Plan) {
         }
         println!("      {}", step.why);
         steps = &steps[alike..];
+    }
+    if !remembered.is_empty() {
+        let masks = Counted(remembered.len(), "mask");
+        println!("\n{masks} of tasks that stay as they are will be noted: the kernel may forget them on the way");
     }
     notes(&plan.notes);
     boot(&plan.boot);
@@ -99,7 +105,8 @@ pub(super) fn applied(applied: &Applied) {
         println!("CPUs {cpus} are shielded already (profile {profile}): nothing to do");
     } else {
         let Applied { writes, rounds, backend, .. } = applied;
-        println!("CPUs {cpus} are shielded (profile {profile}) by {backend}: {writes} writes in {rounds} rounds");
+        let (writes, rounds) = (Counted(*writes, "write"), Counted(*rounds, "round"));
+        println!("CPUs {cpus} are shielded (profile {profile}) by {backend}: {writes} in {rounds}");
     }
     refused(&applied.refused);
     notes(&applied.notes);
@@ -112,7 +119,7 @@ pub(super) fn applied(applied: &Applied) {
 
 /// Prints what is not as written.
 pub(super) fn drift(journal: &Journal, drift: &[Drift]) {
-    let steps: usize = journal.rounds.iter().map(Vec::len).sum();
+    let steps = journal.rounds.iter().flatten().filter(|step| !step.remembers()).count();
     if drift.is_empty() {
         println!("CPUs {}: all {steps} values are as they were written", journal.want.cpus);
     } else {
@@ -190,7 +197,7 @@ pub(super) fn look(look: &Look) {
         println!("{}: {}, should be {}", step.label, step.from, step.to);
     }
     if let Some(repaired) = &look.repaired {
-        println!("repaired: {} writes", repaired.writes);
+        println!("repaired: {}", Counted(repaired.writes, "write"));
     }
 }
 
@@ -201,7 +208,7 @@ pub(super) fn released(released: &Released) {
     }
     match &released.want {
         None => println!("no shield stands: nothing to do"),
-        Some(want) => println!("CPUs {} are released: {} writes", want.cpus, released.writes),
+        Some(want) => println!("CPUs {} are released: {}", want.cpus, Counted(released.writes, "write")),
     }
     if !released.kept.is_empty() {
         println!("\nLeft as somebody else wrote them (tahti shield release --force writes the old values):");

@@ -3,6 +3,7 @@
 use crate::RunDir;
 use crate::shield::{self, Place};
 use base::CpuSet;
+use base::text::Counted;
 use host::plan::Want;
 use host::plant::{Plant, Shield};
 use std::path::PathBuf;
@@ -117,8 +118,11 @@ impl Shielding {
             Ok(applied) => {
                 let mut said: Vec<String> = applied.found.into_iter().collect();
                 said.push(format!(
-                    "CPUs {} isolated by {}: {} writes in {} rounds",
-                    want.cpus, applied.backend, applied.writes, applied.rounds
+                    "CPUs {} isolated by {}: {} in {}",
+                    want.cpus,
+                    applied.backend,
+                    Counted(applied.writes, "write"),
+                    Counted(applied.rounds, "round")
                 ));
                 let refused = applied.refused.iter();
                 let refused = refused.map(|refused| format!("{}: {}; {}", refused.label, refused.answer, refused.why));
