@@ -3,6 +3,7 @@
 use crate::common::Common;
 use crate::events::Events;
 use crate::function::Functions;
+use crate::jlink::JsonLinks;
 use crate::link::{LinkKind, PP};
 use crate::names::Names;
 use crate::notify::Notifies;
@@ -76,6 +77,7 @@ pub struct Db {
     pub(crate) remotes: Remotes,
     pub(crate) away: HashMap<u32, crate::split::Away>,
     pub(crate) functions: Functions,
+    pub(crate) json: JsonLinks,
     pub(crate) states: HashMap<String, bool>,
     pub(crate) environment: HashMap<String, String>,
     pub(crate) output: Vec<(crate::dev::Stream, String)>,
@@ -118,6 +120,7 @@ impl Db {
             remotes: Remotes::default(),
             away: HashMap::new(),
             functions: Functions::default(),
+            json: JsonLinks::default(),
             states: HashMap::new(),
             environment: HashMap::new(),
             output: Vec::new(),

@@ -106,10 +106,8 @@ impl Db {
             }
             Ok(LinkText::Constant(text)) => Link { extra: extra(text), ..Link::EMPTY },
             Ok(LinkText::Hardware(text)) => Link { kind: LinkKind::Hardware, extra: extra(text), ..Link::EMPTY },
-            Ok(LinkText::Json(text)) => {
-                let name = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
-                self.notice(format!("{name}: JSON links are not supported, the link is not followed: {text}"));
-                Link { kind: LinkKind::Json, extra: extra(text), ..Link::EMPTY }
+            Ok(LinkText::Json(text, link)) => {
+                Link { kind: LinkKind::Json, target: self.add_json(*link), extra: extra(text), ..Link::EMPTY }
             }
             Ok(LinkText::Pv(name, flags)) => self.resolve(rec, field, link_field, name, flags),
         };

@@ -99,7 +99,7 @@ impl Link {
 }
 
 /// A link's text, taken apart.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) enum LinkText<'a> {
     /// Nothing, a number, or a list of constants.
     Constant(&'a str),
@@ -107,8 +107,8 @@ pub(crate) enum LinkText<'a> {
     Pv(&'a str, u8),
     /// A device address, with its `@` or `#`.
     Hardware(&'a str),
-    /// A JSON map.
-    Json(&'a str),
+    /// A JSON link that computes, as it stands and as it was understood.
+    Json(&'a str, Box<crate::jlink::JsonLink>),
 }
 
 /// Whether the text is a number as EPICS reads it.
@@ -123,7 +123,11 @@ pub(crate) fn parse(text: &str, field: LinkField) -> Result<LinkText<'_>, String
         return Ok(LinkText::Hardware(text));
     }
     if text.starts_with('{') && text.ends_with('}') {
-        return Ok(LinkText::Json(text));
+        let json = crate::json::parse(text).map_err(|error| error.to_string())?;
+        return Ok(match crate::jlink::from_json(&json, field)? {
+            Some(link) => LinkText::Json(text, Box::new(link)),
+            None => LinkText::Constant(text),
+        });
     }
     if text.starts_with('#') {
         check_hardware(text)?;
@@ -213,7 +217,8 @@ mod tests {
 
     #[test]
     fn link_texts_are_taken_apart() {
-        let check = |text, expected| assert_eq!(parse(text, LinkField::In), Ok(expected), "{text}");
+        let show = |link: Result<LinkText<'_>, String>| format!("{link:?}");
+        let check = |text, expected| assert_eq!(show(parse(text, LinkField::In)), show(Ok(expected)), "{text}");
         check("", LinkText::Constant(""));
         check(" 1.5 ", LinkText::Constant("1.5"));
         check("0x10", LinkText::Constant("0x10"));
@@ -222,9 +227,10 @@ mod tests {
         check("rec CPP MSI", LinkText::Pv("rec", CPP | MSI));
         check("rec NPP NMS", LinkText::Pv("rec", 0));
         check("@drv 1", LinkText::Hardware("@drv 1"));
-        check("{const:1}", LinkText::Json("{const:1}"));
+        check("{const:1}", LinkText::Constant("{const:1}"));
+        assert!(matches!(parse("{state:'s'}", LinkField::In), Ok(LinkText::Json(..))));
         check("#C1 S2 @x", LinkText::Hardware("#C1 S2 @x"));
-        assert_eq!(parse("rec PP MS", LinkField::Forward), Ok(LinkText::Pv("rec", 0)));
+        assert_eq!(show(parse("rec PP MS", LinkField::Forward)), show(Ok(LinkText::Pv("rec", 0))));
         assert!(parse("#C1 S", LinkField::In).is_err());
     }
 

@@ -106,7 +106,8 @@ impl Db {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => self.get_db::<T>(rec, link).map(Some).ok_or(LinkError),
             LinkKind::Remote => self.remote_scalar(rec, link).and_then(conv::number).map(Some).ok_or(LinkError),
-            _ => Err(LinkError),
+            LinkKind::Json => self.json_get(rec, link).and_then(|value| conv::number(value).ok_or(LinkError)).map(Some),
+            LinkKind::Hardware => Err(LinkError),
         }
     }
 
@@ -128,6 +129,10 @@ impl Db {
     fn get_elsewhere<T: Number>(&mut self, rec: u32, link: Brief) -> Got<T> {
         match link.kind {
             LinkKind::Remote => match self.remote_scalar(rec, link).and_then(conv::number) {
+                Some(value) => Ok(Some(value)),
+                None => Err(self.link_alarm(rec, link)),
+            },
+            LinkKind::Json => match self.json_get(rec, link).ok().and_then(conv::number) {
                 Some(value) => Ok(Some(value)),
                 None => Err(self.link_alarm(rec, link)),
             },
@@ -173,7 +178,11 @@ impl Db {
                 Some(scalar) => Ok(Some(base::text::scalar(scalar, 6))),
                 None => Err(self.link_alarm(rec, link)),
             },
-            _ => Err(LinkError),
+            LinkKind::Json => match self.json_get(rec, link) {
+                Ok(value) => Ok(Some(base::text::scalar(value, 6))),
+                Err(_) => Err(self.link_alarm(rec, link)),
+            },
+            LinkKind::Hardware => Err(LinkError),
         }
     }
 
@@ -204,7 +213,15 @@ impl Db {
                 Some(array) => Ok(Some(array)),
                 None => Err(self.link_alarm(rec, link)),
             },
-            _ => Err(LinkError),
+            LinkKind::Json => {
+                let mut one = Array::zeros(kind, max.min(1));
+                let value = self.json_get(rec, link);
+                match value.is_ok_and(|value| max == 0 || crate::put::set_element(&mut one, 0, value)) {
+                    true => Ok(Some(one)),
+                    false => Err(self.link_alarm(rec, link)),
+                }
+            }
+            LinkKind::Hardware => Err(LinkError),
         }
     }
 
@@ -218,7 +235,8 @@ impl Db {
                 self.after_put(rec, link, done.is_ok())
             }
             LinkKind::Remote => self.remote_put(rec, link, base::Value::Scalar(value)),
-            _ => Err(LinkError),
+            LinkKind::Json => self.json_put(rec, link, value).map_err(|LinkError| self.link_alarm(rec, link)),
+            LinkKind::Hardware => Err(LinkError),
         }
     }
 
@@ -231,7 +249,11 @@ impl Db {
                 self.after_put(rec, link, done.is_ok())
             }
             LinkKind::Remote => self.remote_put(rec, link, base::Value::Array(values.clone())),
-            _ => Err(LinkError),
+            LinkKind::Json => match values.get(0) {
+                Some(first) => self.put_link(rec, link, first),
+                None => Ok(()),
+            },
+            LinkKind::Hardware => Err(LinkError),
         }
     }
 
@@ -280,41 +302,21 @@ impl Db {
         match link.kind {
             LinkKind::Db => Some(self.element_type(link.target, link.field)),
             LinkKind::Remote => self.remotes.value(link.target).map(base::Value::kind),
-            _ => None,
+            LinkKind::Json => match self.json.get(link.target)?.calc() {
+                Some(_) => Some(FieldType::F64),
+                None => Some(FieldType::I16),
+            },
+            LinkKind::Constant | LinkKind::Hardware => None,
         }
     }
 
     /// Whether the source of a link is reachable.
     pub(crate) fn is_connected(&self, link: Brief) -> bool {
         match link.kind {
-            LinkKind::Db | LinkKind::Constant => true,
+            LinkKind::Db | LinkKind::Constant | LinkKind::Json => true,
             LinkKind::Remote => self.remotes.value(link.target).is_some(),
             _ => false,
         }
-    }
-
-    /// A constant link's number goes into a field at start (recGblInitConstantLink).
-    pub(crate) fn constant<T: Number>(link: &Link) -> Option<T> {
-        let text = link.constant()?;
-        if text.is_empty() {
-            return None;
-        }
-        if let Some(list) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            return T::parse(list.split(',').next()?.trim().trim_matches('"'));
-        }
-        T::parse(text.trim()).or_else(|| crate::put::prefix::<T>(text, 0))
-    }
-
-    /// A constant link's text goes into a field at start.
-    pub(crate) fn constant_text(link: &Link) -> Option<Str40> {
-        let text = link.constant()?;
-        if text.is_empty() {
-            return None;
-        }
-        if let Some(list) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            return Some(Str40::from(list.split(',').next()?.trim().trim_matches('"')));
-        }
-        Some(Str40::from(text))
     }
 
     /// One field, borrowed.

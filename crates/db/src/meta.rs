@@ -95,6 +95,12 @@ impl Db {
                     meta.alarm = found.alarm;
                 }
             }
+            crate::link::LinkKind::Json => {
+                if let Some(calc) = self.json.get(brief.target).and_then(crate::jlink::JsonLink::calc) {
+                    meta.units = calc.units;
+                    meta.precision = calc.precision;
+                }
+            }
             crate::link::LinkKind::Remote => {
                 if let Some(found) = self.remotes.meta(brief.target) {
                     meta.units = found.units;

@@ -203,8 +203,10 @@ impl Db {
 
     /// Ends what a link holds elsewhere.
     pub(crate) fn release_link(&mut self, link: &Link) {
-        if link.kind == crate::link::LinkKind::Remote {
-            self.remotes.remove(link.target);
+        match link.kind {
+            crate::link::LinkKind::Remote => self.remotes.remove(link.target),
+            crate::link::LinkKind::Json => self.json.remove(link.target),
+            _ => {}
         }
     }
 }

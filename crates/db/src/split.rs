@@ -164,7 +164,7 @@ impl Db {
                     self.join_name(&mut sets, item.rec, name)
                 }
                 // JSON links name records inside of expressions: whatever is the name of a record counts.
-                Ok(LinkText::Json(text)) => text
+                Ok(LinkText::Json(text, _)) => text
                     .split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '{' | '}' | '[' | ']' | ':'))
                     .chain(text.split(['"', '\'']))
                     .for_each(|word| self.join_name(&mut sets, item.rec, word.split_whitespace().next().unwrap_or(""))),

@@ -279,6 +279,11 @@ fn differences(file: &Path) -> Vec<String> {
     let ours = ours(&mut db, &steps, &names);
     assert_eq!(theirs.len(), ours.len(), "{}: softIoc ended early", file.display());
     let mut found = Vec::new();
+    for record in names.iter().filter(|name| name.ends_with(".NAME")) {
+        if !theirs[0].contains_key(record) {
+            found.push(format!("{}: softIoc has no {record}", file.display()));
+        }
+    }
     let nan = |text: &str| text.replace("-nan", "nan");
     for (dump, (theirs, ours)) in theirs.iter().zip(&ours).enumerate() {
         for name in &names {

@@ -1,6 +1,6 @@
 //! aSub record.
 
-use super::arrays::{ELEMENTS_LIMIT, constant, kind_of};
+use super::arrays::{ELEMENTS_LIMIT, kind_of};
 use crate::engine::{Db, Outcome};
 use crate::error::PutError;
 use crate::function::{ARGUMENTS, ASubCall, Function};
@@ -110,7 +110,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     }
     for at in 0..ARGUMENTS {
         if let Some(values) =
-            constant(&r.inp[at], kind_of(r.ft[at]), r.no[at] as usize).filter(|values| !values.is_empty())
+            Db::constant_array(&r.inp[at], kind_of(r.ft[at]), r.no[at] as usize).filter(|values| !values.is_empty())
         {
             r.ne[at] = values.len() as u32;
             r.a[at] = values;

@@ -1,6 +1,6 @@
 //! aao record.
 
-use super::arrays::{ELEMENTS_LIMIT, array_monitor, constant, hash_of, kind_of, mask, room, set};
+use super::arrays::{ELEMENTS_LIMIT, array_monitor, hash_of, kind_of, mask, room, set};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
@@ -53,7 +53,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.aao[body];
     if r.omsl == 1
-        && let Some(values) = constant(&r.dol, kind, r.nelm as usize)
+        && let Some(values) = Db::constant_array(&r.dol, kind, r.nelm as usize)
     {
         r.nord = values.len() as u32;
         set(&mut r.val, values, r.nelm);

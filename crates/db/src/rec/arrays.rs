@@ -1,7 +1,6 @@
 //! What the array record types have in common.
 
 use crate::engine::Db;
-use crate::link::Link;
 use base::{Array, EventMask, FieldType};
 
 /// Element type of a number of menuFtype; beyond it bytes, as EPICS has it.
@@ -31,45 +30,6 @@ pub(crate) fn room(kind: FieldType, count: u32) -> Array {
 
 /// How many elements an array may have.
 pub(crate) const ELEMENTS_LIMIT: usize = 100_000_000;
-
-/// The elements of a constant link: a number, a text, or a list; `None` where it is empty or malformed.
-pub(crate) fn constant(link: &Link, kind: FieldType, max: usize) -> Option<Array> {
-    let text = link.constant()?.trim();
-    if text.is_empty() {
-        return None;
-    }
-    let items: Vec<String> = match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        Some(list) if list.trim().is_empty() => Vec::new(),
-        Some(list) => split_list(list),
-        None => vec![text.to_owned()],
-    };
-    let mut array = Array::zeros(kind, items.len().min(max));
-    for (at, item) in items.iter().take(max).enumerate() {
-        if !crate::put::set_element(&mut array, at, base::Scalar::String(item.as_str().into())) {
-            return None;
-        }
-    }
-    Some(array)
-}
-
-/// Items of a JSON list of numbers and texts.
-pub(crate) fn split_list(list: &str) -> Vec<String> {
-    let mut items = vec![String::new()];
-    let mut quote = None;
-    let mut chars = list.chars();
-    while let Some(c) = chars.next() {
-        let last = items.len() - 1;
-        match c {
-            '\\' if quote.is_some() => items[last].extend(chars.next()),
-            '"' | '\'' if quote.is_none() => quote = Some(c),
-            _ if quote == Some(c) => quote = None,
-            ',' if quote.is_none() => items.push(String::new()),
-            c if c.is_whitespace() && quote.is_none() => {}
-            c => items[last].push(c),
-        }
-    }
-    items
-}
 
 /// EPICS' hash of a block of bytes (HASH).
 fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
@@ -156,7 +116,7 @@ macro_rules! array_input {
                 return;
             }
             let r = &mut db.bodies.$block[body];
-            match constant(&r.inp, kind, r.nelm as usize) {
+            match Db::constant_array(&r.inp, kind, r.nelm as usize) {
                 Some(values) => {
                     r.nord = values.len() as u32;
                     set(&mut r.val, values, r.nelm);
@@ -245,14 +205,4 @@ pub(crate) fn set(place: &mut Array, values: Array, _room: u32) -> Array {
         };
     }
     arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_split_at_commas_outside_of_texts() {
-        assert_eq!(split_list("1, 2.5 ,\"a,b\""), ["1", "2.5", "a,b"]);
-    }
 }

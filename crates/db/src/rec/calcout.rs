@@ -90,6 +90,8 @@ fn look_at_links(db: &mut Db, body: usize) -> u32 {
             LinkKind::Constant => CONSTANT,
             LinkKind::Remote if db.is_connected(link) => ELSEWHERE,
             LinkKind::Remote => NOT_CONNECTED,
+            // As C has it: a link that could lose its connection, though it cannot here.
+            LinkKind::Json if db.json.get(link.target).is_some_and(|json| json.calc().is_some()) => ELSEWHERE,
             _ => LOCAL,
         };
         let r = &mut db.bodies.calcout[body];

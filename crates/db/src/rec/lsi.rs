@@ -116,22 +116,13 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.lsi[body];
     if device == Device::Soft
-        && let Some(text) = constant_long(&r.inp)
+        && let Some(text) = Db::constant_long(&r.inp)
     {
         r.val = with_nul(text.as_bytes(), r.sizv);
         r.len = r.val.len() as u32;
         r.oval.clone_from(&r.val);
         r.olen = r.len;
         db.common[rec as usize].udf = 0;
-    }
-}
-
-/// The text of a constant link: a number, or the first text of a list.
-pub(crate) fn constant_long(link: &Link) -> Option<String> {
-    let text = link.constant().filter(|text| !text.is_empty())?;
-    match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        Some(list) => super::arrays::split_list(list).into_iter().next(),
-        None => Some(text.to_owned()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! lso record.
 
-use super::lsi::{constant_long, get_link_long, long_text_monitor, text, with_nul};
+use super::lsi::{get_link_long, long_text_monitor, text, with_nul};
 use super::stringin::ALWAYS;
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
@@ -43,7 +43,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.lso[body];
     if device != Device::Missing
-        && let Some(text) = constant_long(&r.dol)
+        && let Some(text) = Db::constant_long(&r.dol)
     {
         r.val = with_nul(text.as_bytes(), r.sizv);
         r.len = r.val.len() as u32;

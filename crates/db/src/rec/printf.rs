@@ -1,6 +1,6 @@
 //! printf record.
 
-use super::lsi::{constant_long, text};
+use super::lsi::text;
 use crate::conv::Number;
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
@@ -235,7 +235,7 @@ fn convert(
             let cut =
                 directive.precision.filter(|precision| *precision > 0).map_or(room, |precision| precision.min(room));
             let bytes = if link.is_constant() {
-                constant_long(&link).ok_or(Bad::Link)?.into_bytes()
+                Db::constant_long(&link).ok_or(Bad::Link)?.into_bytes()
             } else if link.kind == LinkKind::Db && db.is_long_text(link.target, link.field) {
                 // A text that is not seen as characters (`$`) is read as one, a number, as C does it.
                 let one = db.get_link::<i8>(inputs.rec, link.brief()).ok().flatten().ok_or(Bad::Link)?;

@@ -1,6 +1,6 @@
 //! subArray record.
 
-use super::arrays::{ELEMENTS_LIMIT, constant, kind_of, room};
+use super::arrays::{ELEMENTS_LIMIT, kind_of, room};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
@@ -40,7 +40,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     if device == Device::Missing {
         return;
     }
-    if let Some(values) = constant(&r.inp, kind_of(r.ftvl), wanted(r)) {
+    if let Some(values) = Db::constant_array(&r.inp, kind_of(r.ftvl), wanted(r)) {
         take_part(db, rec, body, values);
     }
 }
@@ -73,7 +73,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
     let before = r.nord;
     let (link, kind, count) = (r.inp.brief(), kind_of(r.ftvl), wanted(r));
     let read = if r.inp.is_constant() {
-        match constant(&r.inp, kind, count) {
+        match Db::constant_array(&r.inp, kind, count) {
             Some(values) => Some(values),
             // An empty link: what is there is cut again.
             None => {

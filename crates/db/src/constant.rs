@@ -1,0 +1,104 @@
+//! Constant links: numbers, texts, lists, and JSON's `{const:…}`.
+
+use crate::conv::{self, Number};
+use crate::engine::Db;
+use crate::json::{self, Json};
+use crate::link::Link;
+use base::{Array, FieldType, Scalar, Str40};
+
+/// What a constant link holds.
+enum Constant<'a> {
+    /// A number as it stands in the file.
+    Plain(&'a str),
+    /// A list, or what stands in `{const:…}`.
+    Json(Json),
+}
+
+/// The value in `{const:…}`, `{debug:{const:…}}`, `{trace:{const:…}}`; `None` where it is something else.
+pub(crate) fn json_const(json: &Json) -> Option<&Json> {
+    let Json::Map(entries) = json else { return None };
+    match &entries[..] {
+        [(key, value)] if key == "const" => Some(value),
+        [(key, inner)] if key == "debug" || key == "trace" => json_const(inner),
+        _ => None,
+    }
+}
+
+/// A constant link's value; `None` for other links and empty ones.
+fn of(link: &Link) -> Option<Constant<'_>> {
+    let text = link.constant()?.trim();
+    match text.as_bytes().first()? {
+        b'[' => Some(Constant::Json(json::parse(text).ok()?)),
+        b'{' => Some(Constant::Json(json_const(&json::parse(text).ok()?)?.clone())),
+        _ => Some(Constant::Plain(text)),
+    }
+}
+
+/// One element; `None` for lists, maps and null.
+fn scalar(json: &Json) -> Option<Scalar> {
+    match json {
+        Json::Bool(on) => Some(Scalar::I64(i64::from(*on))),
+        Json::Int(value) => Some(Scalar::I64(*value)),
+        Json::Real(value) => Some(Scalar::F64(*value)),
+        Json::Text(text) => Some(Scalar::String(Str40::from(text.as_str()))),
+        Json::Null | Json::List(_) | Json::Map(_) => None,
+    }
+}
+
+/// A value or the first of a list.
+fn first(json: &Json) -> Option<&Json> {
+    match json {
+        Json::List(items) => items.first(),
+        other => Some(other),
+    }
+}
+
+impl Db {
+    /// A constant link's number goes into a field at start (recGblInitConstantLink).
+    pub(crate) fn constant<T: Number>(link: &Link) -> Option<T> {
+        match of(link)? {
+            Constant::Plain(text) => T::parse(text).or_else(|| crate::put::prefix::<T>(text, 0)),
+            Constant::Json(json) => conv::number(scalar(first(&json)?)?),
+        }
+    }
+
+    /// A constant link's text goes into a field at start.
+    pub(crate) fn constant_text(link: &Link) -> Option<Str40> {
+        match of(link)? {
+            Constant::Plain(text) => Some(Str40::from(text)),
+            Constant::Json(json) => scalar(first(&json)?).map(|value| base::text::scalar(value, 6)),
+        }
+    }
+
+    /// A constant link's text of any length goes into a field at start (dbLoadLinkLS).
+    pub(crate) fn constant_long(link: &Link) -> Option<String> {
+        match of(link)? {
+            Constant::Plain(text) => Some(text.to_owned()),
+            Constant::Json(json) => match first(&json)? {
+                Json::Text(text) => Some(text.clone()),
+                _ => None,
+            },
+        }
+    }
+
+    /// A constant link's elements go into a field at start (dbLoadLinkArray); at most `max`.
+    pub(crate) fn constant_array(link: &Link, kind: FieldType, max: usize) -> Option<Array> {
+        let list = |items: &[Json]| {
+            let count = items.len().min(max);
+            let mut array = Array::zeros(kind, count);
+            let fits = |(at, item)| scalar(item).is_some_and(|value| crate::put::set_element(&mut array, at, value));
+            items[..count].iter().enumerate().all(fits).then_some(array)
+        };
+        match of(link)? {
+            Constant::Plain(text) => list(&[Json::Text(text.to_owned())]),
+            Constant::Json(Json::List(items)) => list(&items),
+            Constant::Json(Json::Text(text)) if kind == FieldType::I8 => {
+                // A text in an array of characters stands there with its NUL.
+                let mut bytes: Vec<i8> = text.bytes().take(max.saturating_sub(1)).map(|byte| byte as i8).collect();
+                bytes.push(0);
+                Some(Array::I8(bytes))
+            }
+            Constant::Json(json) => list(std::slice::from_ref(&json)),
+        }
+    }
+}
