@@ -162,6 +162,13 @@ impl core::ops::BitOr for EventMask {
     }
 }
 
+impl core::ops::BitAnd for EventMask {
+    type Output = Self;
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
 impl core::ops::BitOrAssign for EventMask {
     fn bitor_assign(&mut self, other: Self) {
         self.0 |= other.0;

@@ -2,6 +2,7 @@
 
 use crate::engine::Db;
 use crate::error::FindError;
+use crate::filter::Filters;
 use crate::link::{self, LinkKind};
 use crate::record::Kind;
 use crate::schema::{FieldDef, Special, TypeDef};
@@ -20,7 +21,7 @@ pub(crate) const DISP_FIELD: usize = 16;
 pub struct RecId(pub u32);
 
 /// A field of a record, found by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Channel {
     /// The record.
     pub record: RecId,
@@ -30,8 +31,8 @@ pub struct Channel {
     pub long_string: bool,
     /// Record type (RTYP) instead of a field.
     pub type_name: bool,
-    /// First, step and last element of an array (`[1:2:9]`), negative ones counted from the end.
-    pub range: Option<(i32, u32, i32)>,
+    /// What is done to its values and events (`[1:2:9]`, `{"dbnd":{"abs":1}}`).
+    pub filters: Filters,
 }
 
 /// What a field is.
@@ -52,7 +53,7 @@ pub struct FieldInfo {
 }
 
 impl Db {
-    /// Finds `RECORD`, `RECORD.FIELD`, with aliases, and with `$` or `[first:step:last]` after the field.
+    /// Finds `RECORD`, `RECORD.FIELD`, with aliases, and with `$`, `[first:step:last]` or JSON filters after the field.
     ///
     /// # Errors
     /// When there is no such record or field, or the modifier is not understood.
@@ -73,8 +74,13 @@ impl Db {
         let kind = &self.schema.types[common.kind() as usize];
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (field, modifier) = rest.split_at(end);
-        let mut channel =
-            Channel { record: RecId(entry.record), field: kind.val, long_string: false, type_name: false, range: None };
+        let mut channel = Channel {
+            record: RecId(entry.record),
+            field: kind.val,
+            long_string: false,
+            type_name: false,
+            filters: Filters::default(),
+        };
         if !field.is_empty() {
             match kind.field(field) {
                 Some(found) => channel.field = found,
@@ -90,7 +96,7 @@ impl Db {
     }
 
     fn modifiers(&self, channel: &mut Channel, modifier: &str) -> Result<(), FindError> {
-        let bad = || FindError::BadModifier { text: modifier.to_owned() };
+        let bad = || FindError::BadModifier { text: modifier.to_owned(), what: String::new() };
         let mut rest = modifier;
         if let Some(after) = rest.strip_prefix('$') {
             let def = self.def(channel.record.0, channel.field);
@@ -106,7 +112,7 @@ impl Db {
             let (body, after) = body.split_once(']').ok_or_else(bad)?;
             let parts: Vec<&str> = body.split(':').map(str::trim).collect();
             let number = |text: &str, default: i32| if text.is_empty() { Some(default) } else { text.parse().ok() };
-            channel.range = Some(match parts[..] {
+            let (first, step, last) = match parts[..] {
                 [one] => {
                     let at = number(one, 0).filter(|_| !one.is_empty()).ok_or_else(bad)?;
                     (at, 1, at)
@@ -117,8 +123,15 @@ impl Db {
                     (number(first, 0).ok_or_else(bad)?, step as u32, number(last, -1).ok_or_else(bad)?)
                 }
                 _ => return Err(bad()),
-            });
+            };
+            channel.filters.add_range(first, step, last);
             rest = after;
+        }
+        if rest.starts_with('{') {
+            let wrong = |what| FindError::BadModifier { text: modifier.to_owned(), what };
+            let json = crate::json::parse(rest).map_err(|error| wrong(error.to_string()))?;
+            channel.filters.add_json(&json, &self.states).map_err(wrong)?;
+            rest = "";
         }
         if rest.is_empty() { Ok(()) } else { Err(bad()) }
     }
@@ -155,10 +168,7 @@ impl Db {
             info.array = true;
             info.elements_max = size;
         }
-        if let (true, Some((first, step, last))) = (info.array, channel.range) {
-            info.elements_max = slice(info.elements_max as usize, first, step, last)
-                .map_or(0, |(from, to)| ((to - from) as u32).div_ceil(step));
-        }
+        (info.kind, info.elements_max, info.array) = channel.filters.shape(info.kind, info.elements_max, info.array);
         info
     }
 
@@ -257,6 +267,27 @@ impl Db {
 
     /// A field's value, at most `max` elements.
     pub fn get(&mut self, channel: &Channel, max: usize) -> Value {
+        if channel.filters.is_empty() {
+            return self.get_plain(channel, max);
+        }
+        let value = self.get_plain(channel, usize::MAX);
+        let (stamp, _) = self.stamp_of(channel);
+        let mut value = channel.filters.apply(value, stamp);
+        if let Value::Array(array) = &mut value {
+            array.truncate(max);
+        }
+        value
+    }
+
+    /// Time stamp and user tag of what [`get`](Self::get) reads.
+    #[must_use]
+    pub fn stamp_of(&self, channel: &Channel) -> (Stamp, u64) {
+        let (stamp, utag) = self.stamp(channel.record);
+        (if channel.filters.stamps_now() { self.now.wall } else { stamp }, utag)
+    }
+
+    /// A field's value before filters.
+    pub(crate) fn get_plain(&mut self, channel: &Channel, max: usize) -> Value {
         let rec = channel.record.0;
         if channel.type_name {
             return Value::from(self.type_of(rec).name.as_str());
@@ -269,12 +300,6 @@ impl Db {
         }
         if self.is_array(rec, channel.field) {
             let mut array = self.whole_array(rec, channel.field);
-            if let Some((first, step, last)) = channel.range {
-                array = match slice(array.len(), first, step, last) {
-                    Some((from, to)) => pick(&array, from, step as usize, to),
-                    None => Array::zeros(array.kind(), 0),
-                };
-            }
             array.truncate(max);
             return Value::Array(array);
         }
@@ -288,19 +313,17 @@ impl Db {
         let array = !channel.type_name && !channel.long_string && self.is_array(rec, channel.field);
         let ordered = array && self.common[rec as usize].kind() == Kind::Compress;
         if let (true, false, Value::Array(into)) = (array, ordered, &mut *into)
+            && let Some(range) = channel.filters.only_range()
             && let Slot::Array(found) = self.slot(rec, channel.field)
         {
             let len = found.len();
-            let (from, step, to) = match channel.range {
-                None => (0, 1, len),
-                Some((first, step, last)) => {
-                    slice(len, first, step, last).map_or((0, 1, 0), |(from, to)| (from, step as usize, to))
-                }
-            };
+            let (from, step, to) = range.map_or((0, 1, len), |(first, step, last)| {
+                slice(len, first, last).map_or((0, 1, 0), |(from, to)| (from, step as usize, to))
+            });
             copy_into(found, from, step, to, max, into);
             return;
         }
-        if let (true, None, Value::Array(into @ Array::F64(_))) = (ordered, channel.range, &mut *into) {
+        if let (true, true, Value::Array(into @ Array::F64(_))) = (ordered, channel.filters.is_empty(), &mut *into) {
             crate::rec::compress::ordered_into(self, rec, max, into);
             return;
         }
@@ -529,17 +552,17 @@ impl Db {
                 let flags = if by_notify { brief.flags & link::MS_BITS | link::NO_PP } else { brief.flags };
                 link::write_modifiers(&mut text, flags, link_field);
             }
-            LinkKind::Remote => link::write_modifiers(&mut text, brief.flags, link_field),
+            LinkKind::Remote | LinkKind::Through => link::write_modifiers(&mut text, brief.flags, link_field),
         }
         text
     }
 }
 
 /// First index and end of a range over `len` elements; `None` where it is empty.
-pub(crate) fn slice(len: usize, first: i32, _step: u32, last: i32) -> Option<(usize, usize)> {
+pub(crate) fn slice(len: usize, first: i32, last: i32) -> Option<(usize, usize)> {
     let index = |at: i32| if at < 0 { len as i64 + i64::from(at) } else { i64::from(at) };
     let from = index(first).max(0);
-    let to = index(last).min(len as i64 - 1);
+    let to = index(last).max(0).min(len as i64 - 1);
     (from <= to).then_some((from as usize, to as usize + 1))
 }
 
@@ -596,8 +619,8 @@ mod tests {
 
     #[test]
     fn ranges_count_from_both_ends() {
-        assert_eq!(slice(10, 2, 1, 4), Some((2, 5)));
-        assert_eq!(slice(10, -3, 1, -1), Some((7, 10)));
-        assert_eq!(slice(3, 5, 1, 9), None);
+        assert_eq!(slice(10, 2, 4), Some((2, 5)));
+        assert_eq!(slice(10, -3, -1), Some((7, 10)));
+        assert_eq!(slice(3, 5, 9), None);
     }
 }

@@ -11,6 +11,7 @@ use crate::record::{Bodies, Kind};
 use crate::remote::Remotes;
 use crate::scan::Scans;
 use crate::schema::Schema;
+use crate::through::Throughs;
 use base::{EventMask, MonoNs, Stamp, Status};
 use std::collections::{BTreeSet, HashMap};
 
@@ -78,6 +79,7 @@ pub struct Db {
     pub(crate) away: HashMap<u32, crate::split::Away>,
     pub(crate) functions: Functions,
     pub(crate) json: JsonLinks,
+    pub(crate) throughs: Throughs,
     pub(crate) states: HashMap<String, bool>,
     pub(crate) environment: HashMap<String, String>,
     pub(crate) output: Vec<(crate::dev::Stream, String)>,
@@ -121,6 +123,7 @@ impl Db {
             away: HashMap::new(),
             functions: Functions::default(),
             json: JsonLinks::default(),
+            throughs: Throughs::default(),
             states: HashMap::new(),
             environment: HashMap::new(),
             output: Vec::new(),
@@ -390,6 +393,11 @@ impl Db {
                 self.process_passive(rec, link.target);
             }
             LinkKind::Remote => self.remote_forward(link.target),
+            LinkKind::Through => {
+                if let Some(bare) = self.bare(link) {
+                    self.process_passive(rec, bare.target);
+                }
+            }
             LinkKind::Constant | LinkKind::Hardware | LinkKind::Json => {}
         }
     }
@@ -494,6 +502,11 @@ impl Db {
                 let common = &mut self.common[rec as usize];
                 common.time = time;
                 common.utag = utag;
+            }
+            LinkKind::Through => {
+                if let Some(bare) = self.bare(link) {
+                    self.stamp_from_link(rec, bare);
+                }
             }
             LinkKind::Remote => {
                 if let Some(time) = self.remotes.stamp(link.target) {

@@ -51,6 +51,8 @@ pub enum FindError {
     BadModifier {
         /// The text after the field name.
         text: String,
+        /// Why, where more can be said.
+        what: String,
     },
 }
 
@@ -65,7 +67,13 @@ impl fmt::Display for FindError {
                     None => Ok(()),
                 }
             }
-            Self::BadModifier { text } => write!(f, "channel modifier \"{text}\" is not understood"),
+            Self::BadModifier { text, what } => {
+                if what.is_empty() {
+                    write!(f, "channel modifier \"{text}\" is not understood")
+                } else {
+                    write!(f, "channel modifier \"{text}\" is not understood: {what}")
+                }
+            }
         }
     }
 }

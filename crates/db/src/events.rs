@@ -5,6 +5,7 @@
 
 use crate::access::{Channel, RecId};
 use crate::engine::Db;
+use crate::filter::Watch;
 use base::{Alarm, EventMask, Scalar, Stamp, Value};
 use std::collections::VecDeque;
 
@@ -67,15 +68,17 @@ struct Sub {
     alive: bool,
     /// Whether the value is taken when the event is drained.
     late: bool,
+    /// What filters before the queue remember.
+    watch: Option<Box<Watch>>,
 }
 
-struct Entry {
+pub(crate) struct Entry {
     sub: u32,
-    value: Scalar,
+    pub(crate) value: Scalar,
     alarm: Alarm,
-    stamp: Stamp,
-    utag: u64,
-    mask: EventMask,
+    pub(crate) stamp: Stamp,
+    pub(crate) utag: u64,
+    pub(crate) mask: EventMask,
 }
 
 struct Queue {
@@ -141,10 +144,17 @@ impl Db {
         }
     }
 
-    /// Subscribes to a field. The current value is not sent: read it with [`Db::get`].
+    /// Subscribes to a field. The current value is not sent: read it with [`Db::get`]. Filters count it as the first
+    /// event.
     pub fn subscribe(&mut self, queue: QueueId, channel: &Channel, mask: EventMask, token: u64) -> SubId {
         let rec = channel.record.0;
         let late = channel.long_string || self.is_array(rec, channel.field) || self.is_long_text(rec, channel.field);
+        let mut watch = channel.filters.watch();
+        if let Some(watch) = &mut watch {
+            let value = self.read_scalar(rec, channel.field).unwrap_or(Scalar::I8(0));
+            let first = self.entry(0, rec, value, mask);
+            watch.pass(first, late, &self.states, self.now.wall);
+        }
         let sub = Sub {
             channel: channel.clone(),
             mask,
@@ -155,6 +165,7 @@ impl Db {
             newest: 0,
             alive: true,
             late,
+            watch,
         };
         let number = match self.events.free.pop() {
             Some(number) => {
@@ -234,7 +245,8 @@ impl Db {
                 Some(scalar) => Value::Scalar(scalar),
                 None => {
                     let channel = self.events.subs[sub.0 as usize].channel.clone();
-                    self.get(&channel, usize::MAX)
+                    let plain = self.get_plain(&channel, usize::MAX);
+                    channel.filters.apply(plain, stamp)
                 }
             };
             take(sub, Event { token, value, alarm, stamp, utag, mask });
@@ -252,7 +264,14 @@ impl Db {
             // Events of a subscription that has ended are passed over.
             let Some(sub) = self.events.subs.get_mut(entry.sub as usize) else { continue };
             sub.waiting -= 1;
-            let value = (!sub.late).then_some(entry.value);
+            let value = match (sub.late, sub.channel.filters.is_empty()) {
+                (true, _) => None,
+                (false, true) => Some(entry.value),
+                (false, false) => match sub.channel.filters.apply(Value::Scalar(entry.value), entry.stamp) {
+                    Value::Scalar(scalar) => Some(scalar),
+                    Value::Array(_) => None,
+                },
+            };
             let Entry { alarm, stamp, utag, mask, .. } = entry;
             return Some((SubId(entry.sub), Posted { token: sub.token, value, alarm, stamp, utag, mask }));
         }
@@ -325,11 +344,20 @@ impl Db {
             if !late {
                 last = Some((own, value));
             }
-            let common = &self.common[rec as usize];
-            let entry =
-                Entry { sub: number, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask };
+            let mut entry = self.entry(number, rec, value, mask);
+            if let Some(watch) = &mut self.events.subs[number as usize].watch {
+                match watch.pass(entry, late, &self.states, self.now.wall) {
+                    Some(passed) => entry = passed,
+                    None => continue,
+                }
+            }
             self.events.add_or_replace_newest(number, entry);
         }
+    }
+
+    fn entry(&self, sub: u32, rec: u32, value: Scalar, mask: EventMask) -> Entry {
+        let common = &self.common[rec as usize];
+        Entry { sub, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask }
     }
 
     /// Ends a CP link's watch; `token` apart from its lowest byte.

@@ -113,10 +113,15 @@ impl Db {
         };
         if let Slot::Link(slot) = self.slot(rec, field) {
             let old = std::mem::replace(slot, link);
-            self.release_link(&old);
-            if old.flags & (CP | CPP) != 0 && old.kind == LinkKind::Db {
-                self.unwatch(rec, field, old.target);
+            let source = match old.kind {
+                LinkKind::Db => Some(old.target),
+                LinkKind::Through => self.throughs.get(old.target).map(|channel| channel.record.0),
+                _ => None,
+            };
+            if let Some(source) = source.filter(|_| old.flags & (CP | CPP) != 0) {
+                self.unwatch(rec, field, source);
             }
+            self.release_link(&old);
         }
         crate::rec::links_changed(self, rec);
     }
@@ -129,12 +134,20 @@ impl Db {
             None => (name, flags),
         };
         match self.find(name) {
-            Ok(channel)
-                if !self.common[channel.record.0 as usize].away
-                    && !channel.long_string
-                    && channel.range.is_none()
-                    && !channel.type_name =>
-            {
+            Ok(channel) if !channel.type_name && !self.common[channel.record.0 as usize].away => {
+                if link_field == LinkField::In && flags & (CP | CPP) != 0 {
+                    self.watch(rec, field, &channel, flags);
+                }
+                if channel.long_string || !channel.filters.is_empty() {
+                    let extra = Some(Box::new(LinkExtra { text: name.to_owned() }));
+                    return Link {
+                        kind: LinkKind::Through,
+                        flags,
+                        field: 0,
+                        target: self.throughs.add(channel),
+                        extra,
+                    };
+                }
                 let target = channel.record.0;
                 let plain = if channel.field == self.type_of(target).val {
                     name == self.record_name(target)
@@ -143,9 +156,6 @@ impl Db {
                         == Some(&*self.def(target, channel.field).name)
                 };
                 let extra = (!plain).then(|| Box::new(LinkExtra { text: name.to_owned() }));
-                if link_field == LinkField::In && flags & (CP | CPP) != 0 {
-                    self.watch(rec, field, &channel, flags);
-                }
                 Link { kind: LinkKind::Db, flags, field: channel.field, target, extra }
             }
             _ => {

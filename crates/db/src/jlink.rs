@@ -19,7 +19,7 @@ pub(crate) enum JsonLink {
         invert: bool,
     },
     /// Says in notices what is read and written.
-    Trace(Box<JsonLink>),
+    Trace(Box<Self>),
 }
 
 /// `{calc:{expr:…}}`

@@ -8,9 +8,9 @@ pub(crate) enum Json {
     Int(i64),
     Real(f64),
     Text(String),
-    List(Vec<Json>),
+    List(Vec<Self>),
     /// Keys in the order in which they stand.
-    Map(Vec<(String, Json)>),
+    Map(Vec<(String, Self)>),
 }
 
 /// How deep lists and maps may stand in each other.

@@ -40,6 +40,8 @@ pub(crate) enum LinkKind {
     Hardware,
     /// JSON link, number `target` of the table of JSON links.
     Json,
+    /// To a field of this database with modifiers, number `target` of the table of their channels.
+    Through,
 }
 
 /// What kind of field holds a link.

@@ -6,7 +6,7 @@ use crate::link::{Link, LinkKind, MS, MS_BITS, MSI, MSS};
 use crate::record::Kind;
 use crate::schema::Schema;
 use crate::slot::Slot;
-use base::{Array, FieldType, Scalar, Stamp, Status, Str40};
+use base::{Array, FieldType, Scalar, Stamp, Status, Str40, Value};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -107,6 +107,7 @@ impl Db {
             LinkKind::Db => self.get_db::<T>(rec, link).map(Some).ok_or(LinkError),
             LinkKind::Remote => self.remote_scalar(rec, link).and_then(conv::number).map(Some).ok_or(LinkError),
             LinkKind::Json => self.json_get(rec, link).and_then(|value| conv::number(value).ok_or(LinkError)).map(Some),
+            LinkKind::Through => self.through_scalar(rec, link).and_then(conv::number).map(Some).ok_or(LinkError),
             LinkKind::Hardware => Err(LinkError),
         }
     }
@@ -129,6 +130,10 @@ impl Db {
     fn get_elsewhere<T: Number>(&mut self, rec: u32, link: Brief) -> Got<T> {
         match link.kind {
             LinkKind::Remote => match self.remote_scalar(rec, link).and_then(conv::number) {
+                Some(value) => Ok(Some(value)),
+                None => Err(self.link_alarm(rec, link)),
+            },
+            LinkKind::Through => match self.through_scalar(rec, link).and_then(conv::number) {
                 Some(value) => Ok(Some(value)),
                 None => Err(self.link_alarm(rec, link)),
             },
@@ -178,6 +183,10 @@ impl Db {
                 Some(scalar) => Ok(Some(base::text::scalar(scalar, 6))),
                 None => Err(self.link_alarm(rec, link)),
             },
+            LinkKind::Through => match self.through_get(rec, link) {
+                Some(value) if !value.is_empty() => Ok(value.get(0).map(|first| base::text::scalar(first, 6))),
+                _ => Err(self.link_alarm(rec, link)),
+            },
             LinkKind::Json => match self.json_get(rec, link) {
                 Ok(value) => Ok(Some(base::text::scalar(value, 6))),
                 Err(_) => Err(self.link_alarm(rec, link)),
@@ -186,7 +195,7 @@ impl Db {
         }
     }
 
-    fn inherit_from(&mut self, rec: u32, link: Brief) {
+    pub(crate) fn inherit_from(&mut self, rec: u32, link: Brief) {
         if link.flags & MS_BITS != 0 && rec != link.target {
             let source = &self.common[link.target as usize];
             let (status, severity) = (source.stat, source.sevr);
@@ -213,6 +222,10 @@ impl Db {
                 Some(array) => Ok(Some(array)),
                 None => Err(self.link_alarm(rec, link)),
             },
+            LinkKind::Through => match self.through_array(rec, link, kind, max) {
+                Some(array) => Ok(Some(array)),
+                None => Err(self.link_alarm(rec, link)),
+            },
             LinkKind::Json => {
                 let mut one = Array::zeros(kind, max.min(1));
                 let value = self.json_get(rec, link);
@@ -234,7 +247,8 @@ impl Db {
                 let done = self.put_scalar(link.target, link.field, value);
                 self.after_put(rec, link, done.is_ok())
             }
-            LinkKind::Remote => self.remote_put(rec, link, base::Value::Scalar(value)),
+            LinkKind::Remote => self.remote_put(rec, link, Value::Scalar(value)),
+            LinkKind::Through => self.through_put(rec, link, &Value::Scalar(value)),
             LinkKind::Json => self.json_put(rec, link, value).map_err(|LinkError| self.link_alarm(rec, link)),
             LinkKind::Hardware => Err(LinkError),
         }
@@ -248,7 +262,8 @@ impl Db {
                 let done = self.put_array(link.target, link.field, values);
                 self.after_put(rec, link, done.is_ok())
             }
-            LinkKind::Remote => self.remote_put(rec, link, base::Value::Array(values.clone())),
+            LinkKind::Remote => self.remote_put(rec, link, Value::Array(values.clone())),
+            LinkKind::Through => self.through_put(rec, link, &Value::Array(values.clone())),
             LinkKind::Json => match values.get(0) {
                 Some(first) => self.put_link(rec, link, first),
                 None => Ok(()),
@@ -272,7 +287,7 @@ impl Db {
     }
 
     /// Severity and processing of a target that was written.
-    fn after_put(&mut self, rec: u32, link: Brief, done: bool) -> Result<(), LinkError> {
+    pub(crate) fn after_put(&mut self, rec: u32, link: Brief, done: bool) -> Result<(), LinkError> {
         if link.flags & MS_BITS != 0 {
             let (status, severity) = (self.common[rec as usize].nsta, self.common[rec as usize].nsev);
             self.inherit(link.target, link.flags, status, severity);
@@ -292,6 +307,7 @@ impl Db {
     pub(crate) fn link_stamp(&self, link: Brief) -> Option<Stamp> {
         match link.kind {
             LinkKind::Db => Some(self.common[link.target as usize].time),
+            LinkKind::Through => self.throughs.get(link.target).map(|channel| self.stamp_of(channel).0),
             LinkKind::Remote => self.remotes.stamp(link.target),
             _ => None,
         }
@@ -301,7 +317,8 @@ impl Db {
     pub(crate) fn link_type(&mut self, link: Brief) -> Option<FieldType> {
         match link.kind {
             LinkKind::Db => Some(self.element_type(link.target, link.field)),
-            LinkKind::Remote => self.remotes.value(link.target).map(base::Value::kind),
+            LinkKind::Remote => self.remotes.value(link.target).map(Value::kind),
+            LinkKind::Through => self.throughs.get(link.target).map(|channel| self.info(channel).kind),
             LinkKind::Json => match self.json.get(link.target)?.calc() {
                 Some(_) => Some(FieldType::F64),
                 None => Some(FieldType::I16),
@@ -313,7 +330,7 @@ impl Db {
     /// Whether the source of a link is reachable.
     pub(crate) fn is_connected(&self, link: Brief) -> bool {
         match link.kind {
-            LinkKind::Db | LinkKind::Constant | LinkKind::Json => true,
+            LinkKind::Db | LinkKind::Constant | LinkKind::Json | LinkKind::Through => true,
             LinkKind::Remote => self.remotes.value(link.target).is_some(),
             _ => false,
         }

@@ -83,7 +83,7 @@ impl Db {
                     field: brief.field,
                     long_string: false,
                     type_name: false,
-                    range: None,
+                    filters: crate::filter::Filters::default(),
                 };
                 // One step only: an input of an input shows its own record's properties.
                 let source_name = self.def(brief.target, brief.field).name.clone();

@@ -71,7 +71,7 @@ impl Db {
     }
 
     /// Writes without processing (dbPut).
-    fn put_value(&mut self, channel: &Channel, value: &Value) -> Result<(), PutError> {
+    pub(crate) fn put_value(&mut self, channel: &Channel, value: &Value) -> Result<(), PutError> {
         let (rec, field) = (channel.record.0, channel.field);
         if channel.long_string || self.is_long_text(rec, field) {
             let bytes = match value {
@@ -85,23 +85,7 @@ impl Db {
             return self.put_long_text(rec, field, &bytes);
         }
         match value {
-            Value::Array(array) if self.is_array(rec, field) => match channel.range {
-                None => self.put_array(rec, field, array),
-                Some((first, step, _)) => {
-                    let mut whole = self.whole_array(rec, field);
-                    let (len, start) = (
-                        whole.len(),
-                        if first < 0 { whole.len() as i64 + i64::from(first) } else { i64::from(first) }.max(0)
-                            as usize,
-                    );
-                    for (index, at) in (start..len).step_by(step as usize).enumerate().take(array.len()) {
-                        if array.get(index).is_none_or(|scalar| !set_element(&mut whole, at, scalar)) {
-                            return Err(PutError::BadValue { what: "an element does not fit the array".into() });
-                        }
-                    }
-                    self.put_array(rec, field, &whole)
-                }
-            },
+            Value::Array(array) if self.is_array(rec, field) => self.put_array(rec, field, array),
             Value::Array(array) => match array.get(0) {
                 Some(scalar) => self.put_scalar(rec, field, scalar),
                 None => {

@@ -205,6 +205,7 @@ impl Db {
     pub(crate) fn release_link(&mut self, link: &Link) {
         match link.kind {
             crate::link::LinkKind::Remote => self.remotes.remove(link.target),
+            crate::link::LinkKind::Through => self.throughs.remove(link.target),
             crate::link::LinkKind::Json => self.json.remove(link.target),
             _ => {}
         }

@@ -270,3 +270,85 @@ fn sub_and_asub_records_call_registered_functions() {
     assert_eq!(db.alarm(s.record), Alarm { status: Status::Soft, severity: Severity::Major });
     assert_eq!(db.alarm(wrong.record), Alarm { status: Status::BadSub, severity: Severity::Invalid });
 }
+
+/// What a subscription with filters is sent while `a` (an ao) takes these values.
+fn filtered(db: &mut Db, name: &str, values: &[f64]) -> Vec<f64> {
+    let queue = db.open_queue(100);
+    let watched = channel(db, name);
+    db.subscribe(queue, &watched, EventMask::VALUE | EventMask::ALARM, 1);
+    for value in values {
+        put(db, "a", *value);
+    }
+    let mut seen = Vec::new();
+    db.drain(queue, 100, |_, event| match event.value {
+        Value::Scalar(base::Scalar::F64(value)) => seen.push(value),
+        other => panic!("{other:?}"),
+    });
+    db.close_queue(queue);
+    seen
+}
+
+#[test]
+fn filters_decide_about_events_of_their_own_subscription() {
+    let mut db = database("record(ao, \"a\") {}");
+    db.set_state("on", false);
+    let values = [1.0, 2.0, 3.0, 10.0, 11.0, 100.0];
+    put(&mut db, "a", 0.0);
+    assert_eq!(filtered(&mut db, "a.VAL{dbnd:{abs:3}}", &values), [10.0, 100.0]);
+    put(&mut db, "a", 0.0);
+    // The value at the start counts as the first.
+    assert_eq!(filtered(&mut db, "a.VAL{dec:{n:3}}", &values), [3.0, 100.0]);
+    put(&mut db, "a", 100.0);
+    assert_eq!(filtered(&mut db, "a.VAL{dbnd:{rel:10}}", &[105.0, 112.0, 120.0, 130.0]), [112.0, 130.0]);
+    put(&mut db, "a", 0.0);
+    // One after the other: every second of those that move by three.
+    assert_eq!(filtered(&mut db, "a.VAL{dbnd:{abs:3},dec:{n:2}}", &values), [100.0]);
+    let error = db.find("a.VAL{dec:{n:2}}{dec:{n:2}}").unwrap_err().to_string();
+    assert!(error.contains("expected nothing more"), "{error}");
+}
+
+#[test]
+fn a_state_lets_events_through_before_at_and_after_its_changes() {
+    for (mode, expected) in [
+        ("before", vec![2.0]),
+        ("first", vec![3.0]),
+        ("while", vec![3.0, 4.0]),
+        ("last", vec![4.0]),
+        ("after", vec![5.0]),
+        ("unless", vec![1.0, 2.0, 5.0, 6.0]),
+    ] {
+        let mut db = database("record(ao, \"a\") {}");
+        db.set_state("on", false);
+        let queue = db.open_queue(100);
+        let watched = channel(&db, &format!("a.VAL{{sync:{{{mode}:'on'}}}}"));
+        db.subscribe(queue, &watched, EventMask::VALUE, 1);
+        for value in 1..=6 {
+            db.set_state("on", (3..=4).contains(&value));
+            put(&mut db, "a", f64::from(value));
+        }
+        let mut seen = Vec::new();
+        db.drain(queue, 100, |_, event| seen.push(event.value));
+        assert_eq!(seen, expected.iter().map(|value| Value::from(*value)).collect::<Vec<_>>(), "{mode}");
+    }
+}
+
+#[test]
+fn filters_change_what_is_read_and_say_so_in_the_type() {
+    let mut db =
+        database("record(waveform, \"w\") { field(FTVL, \"DOUBLE\") field(NELM, 8) field(INP, [1,2,3,4,5,6]) }");
+    put(&mut db, "w.PROC", 1i16);
+    let mut read = |name: &str| {
+        let channel = channel(&db, name);
+        let info = db.info(&channel);
+        (info.kind, info.elements_max, db.get(&channel, usize::MAX))
+    };
+    use base::FieldType::{F64, String, U32};
+    assert_eq!(read("w.VAL[1:3]{arr:{i:2}}"), (F64, 2, Value::Array(Array::F64(vec![2.0, 4.0]))));
+    assert_eq!(read("w.VAL{ts:{num:'sec'}}"), (U32, 1, Value::from(1_000_000_000u32)));
+    assert_eq!(
+        read("w.VAL{ts:{num:'ts',epoch:'unix'}}"),
+        (U32, 2, Value::Array(Array::U32(vec![1_631_152_000, 1_000_000])))
+    );
+    assert_eq!(read("w.VAL{ts:{str:'iso'}}"), (String, 1, Value::from("2021-09-09T01:46:40.001000+0000")));
+    assert_eq!(read("w.VAL{dbnd:{abs:1},utag:{M:1}}").1, 8);
+}

@@ -243,7 +243,7 @@ impl Owner {
                 let record = channel.record;
                 db.get_into(channel, usize::MAX, &mut job.reading.value);
                 job.reading.alarm = db.alarm(record);
-                job.reading.stamp = db.stamp(record).0;
+                job.reading.stamp = db.stamp_of(channel).0;
                 if *meta {
                     let (ackt, acks) = db.acknowledge_state(record);
                     job.reading.ackt = ackt != 0;

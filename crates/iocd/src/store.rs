@@ -17,8 +17,8 @@ const QUEUE_ROOM: usize = 10_000;
 /// Events that are handed on at once.
 const DRAIN_MAX: usize = 4_096;
 
-/// What tells two channels apart.
-type Key = (u32, u16, bool, bool, Option<(i32, u32, i32)>);
+/// What tells two channels apart; those with filters are not shared.
+type Key = (u32, u16, bool, bool);
 
 /// A field that clients have open, however many they are.
 struct Entry {
@@ -281,8 +281,10 @@ impl Backend for Store {
         let info = self.db.info(&channel);
         let access = self.guard.access(&self.db, &channel, &info, peer);
         let away = self.db.away(channel.record);
-        let key = (channel.record.0, channel.field, channel.long_string, channel.type_name, channel.range);
-        let handle = *self.by_key.entry(key).or_insert_with(|| {
+        let key = (channel.record.0, channel.field, channel.long_string, channel.type_name);
+        let shared = channel.filters.is_empty();
+        let known = self.by_key.get(&key).copied().filter(|_| shared);
+        let handle = known.unwrap_or_else(|| {
             let native = Basic::native_of(info.kind);
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.entries.push(None);
@@ -301,6 +303,9 @@ impl Backend for Store {
             });
             let entry = Entry { channel, key, native, channels: 0, watchers: 0, sub: None, apart };
             self.entries[slot as usize] = Some(entry);
+            if shared {
+                self.by_key.insert(key, slot);
+            }
             slot
         });
         let entry = self.entries.get_mut(handle as usize)?.as_mut()?;
@@ -326,7 +331,9 @@ impl Backend for Store {
         let Some(entry) = slot else { return };
         entry.channels -= 1;
         if entry.channels == 0 {
-            self.by_key.remove(&entry.key);
+            if entry.channel.filters.is_empty() {
+                self.by_key.remove(&entry.key);
+            }
             *slot = None;
             self.free.push(handle as u32);
         }
@@ -349,7 +356,7 @@ impl Backend for Store {
         let record = entry.channel.record;
         reading.value = self.db.get(&entry.channel, usize::MAX);
         reading.alarm = self.db.alarm(record);
-        reading.stamp = self.db.stamp(record).0;
+        reading.stamp = self.db.stamp_of(&entry.channel).0;
         if meta {
             let (ackt, acks) = self.db.acknowledge_state(record);
             reading.ackt = ackt != 0;
