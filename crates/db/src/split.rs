@@ -194,6 +194,7 @@ impl Db {
         to.environment = self.environment.clone();
         to.states = self.states.clone();
         to.functions = self.functions.clone();
+        to.functions = self.functions.clone();
         to.common.truncate(0);
         to.common.extend_from_slice(&self.common[..crate::record::Kind::ALL.len()]);
         for rec in (0..assigned.len()).filter(|rec| assigned[*rec] == Some(part)) {

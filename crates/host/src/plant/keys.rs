@@ -27,7 +27,7 @@ pub struct Table {
     pub keys: &'static [Key],
 }
 
-const fn key(
+pub(crate) const fn key(
     name: &'static str,
     example: &'static str,
     value: &'static str,
@@ -342,12 +342,24 @@ pub const WATCHDOG: Table = Table {
 };
 
 /// All tables in the order of the documentation.
-pub const TABLES: &[Table] = &[PLANT, SHIELD, PROCESS, READY, RESTART, HEARTBEAT, THREADS, LIMITS, LOG, WATCHDOG];
+pub const TABLES: &[Table] = &[
+    PLANT,
+    SHIELD,
+    PROCESS,
+    READY,
+    RESTART,
+    HEARTBEAT,
+    THREADS,
+    LIMITS,
+    LOG,
+    super::ioc::IOC,
+    super::ioc::SCAN,
+    WATCHDOG,
+];
 
 /// Tables that later versions will have, and what they will be for.
 pub const RESERVED: &[(&str, &str)] = &[
     ("frame", "frame schedules"),
-    ("ioc", "EPICS IOCs"),
     ("messages", "the message server"),
     ("equipment", "equipment managers"),
     ("guest", "virtual machines"),

@@ -6,6 +6,7 @@
 mod across;
 mod diag;
 mod doc;
+mod ioc;
 pub mod keys;
 mod model;
 mod process;
@@ -122,7 +123,7 @@ fn tables<'t>(
 }
 
 fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 4] = ["plant", "shield", "process", "watchdog"];
+    const KNOWN: [&str; 5] = ["plant", "shield", "process", "ioc", "watchdog"];
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -130,7 +131,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
         }
         if let Some((_, what)) = keys::RESERVED.iter().find(|(name, _)| *name == word) {
             let message = format!("`{word}` ({what}) is not in this version");
-            found.error(key.span(), message, "[plant], [shield], [[process]], [watchdog]", "remove it");
+            found.error(key.span(), message, "[plant], [shield], [[process]], [[ioc]], [watchdog]", "remove it");
             continue;
         }
         let remedy = match nearest(word, KNOWN) {
@@ -141,7 +142,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
             None => "remove it".to_owned(),
         };
         let message = format!("unknown table `{}`", read::clipped(word));
-        found.error(key.span(), message, "[plant], [shield], [[process]], [watchdog]", remedy);
+        found.error(key.span(), message, "[plant], [shield], [[process]], [[ioc]], [watchdog]", remedy);
     }
 
     let name = match tables(root, "plant", false, found).first() {
@@ -162,24 +163,32 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
         .map(|section| (read_shield(&section, around, found), section));
     let mut reads = Vec::new();
     let processes = tables(root, "process", true, found);
-    if processes.is_empty() && !root.iter().any(|(key, _)| *key.get_ref() == "process") {
+    let iocs = tables(root, "ioc", true, found);
+    if processes.is_empty() && !root.iter().any(|(key, _)| matches!(key.get_ref().as_ref(), "process" | "ioc")) {
         found.error(
             0..0,
             "the plant has no process",
-            "at least one [[process]]",
+            "at least one [[process]] or [[ioc]]",
             "add `[[process]]` with name and command",
         );
     }
-    if processes.len() > PROCESSES_MAX {
-        let message = format!("the plant has {} processes", processes.len());
-        found.error(processes[PROCESSES_MAX].1.clone(), message, format!("at most {PROCESSES_MAX}"), "split the plant");
+    let count = processes.len() + iocs.len();
+    if let Some((_, span)) = processes.iter().chain(&iocs).nth(PROCESSES_MAX) {
+        let message = format!("the plant has {count} processes");
+        found.error(span.clone(), message, format!("at most {PROCESSES_MAX}"), "split the plant");
     }
-    for (table, span) in processes.into_iter().take(PROCESSES_MAX) {
+    let called = |table: &DeTable<'_>, what: &str| {
         let named =
-            table.iter().find(|(key, _)| *key.get_ref() == "name").and_then(|(_, value)| value.get_ref().as_str());
-        let called = named.map_or("a process".to_owned(), |name| format!("process {:?}", read::clipped(name)));
+            table.iter().find(|(key, _)| *key.get_ref() == "name").and_then(|(_, name)| name.get_ref().as_str());
+        named.map_or(format!("a {what}"), |name| format!("{what} {:?}", read::clipped(name)))
+    };
+    for (table, span) in processes.into_iter().take(PROCESSES_MAX) {
+        let called = called(table, "process");
         let section = Section::open(table, span, &keys::PROCESS, &called, found);
-        reads.push(process::read(&section, &called, shield.is_some(), found));
+        reads.push(process::read(&section, &called, shield.is_some(), None, found));
+    }
+    for (table, span) in iocs.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
+        reads.push(ioc::read(table, span, &called(table, "ioc"), shield.is_some(), found));
     }
     let watchdog = tables(root, "watchdog", false, found).first().map(|(table, span)| {
         let section = Section::open(table, span.clone(), &keys::WATCHDOG, "[watchdog]", found);

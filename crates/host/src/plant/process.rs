@@ -37,13 +37,22 @@ fn placed<T>(value: Option<Placed<T>>, default: T, header: &Range<usize>) -> Pla
 }
 
 /// Reads one process. What cannot be read has its default, and a finding, so that the plant is not used.
-pub(crate) fn read(section: &Section<'_>, called: &str, has_shield: bool, found: &mut Diagnostics<'_>) -> Read {
+/// Without a command that is made, the section has one.
+pub(crate) fn read(
+    section: &Section<'_>,
+    called: &str,
+    has_shield: bool,
+    made: Option<Placed<Vec<String>>>,
+    found: &mut Diagnostics<'_>,
+) -> Read {
     let header = section.range();
     let name = name(section, found).unwrap_or_else(|| (String::new(), header.clone()));
-    if section.value("command").is_none() {
-        section.missing("command", found);
-    }
-    let command = placed(section.command("command", found), Vec::new(), &header);
+    let command = made.unwrap_or_else(|| {
+        if section.value("command").is_none() {
+            section.missing("command", found);
+        }
+        placed(section.command("command", found), Vec::new(), &header)
+    });
     let class = placed(section.parsed::<Policy>("class", found), Policy::OTHER, &header);
     let real_time = class.0.is_real_time();
     let default_cpus = if real_time && has_shield { Cpus::Shield } else { Cpus::Housekeeping };

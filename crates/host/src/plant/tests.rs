@@ -250,6 +250,13 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                 "heartbeat" if key.name != "within" => with(&format!("heartbeat = {{ within = \"1s\", {line} }}")),
                 "threads" if key.name == "match" => with(&format!("threads = [{{ {line}, class = \"rr:1\" }}]")),
                 "threads" => with(&format!("threads = [{{ match = \"x\", {line} }}]")),
+                "[[ioc]]" if key.name == "load" => with(&format!("[[ioc]]\nname = \"i\"\n{line}")),
+                "[[ioc]]" => with(&format!("[[ioc]]\nname = \"i\"\nload = [{{ file = \"a.db\" }}]\n{line}")),
+                "scan" => {
+                    let rest = ["rates = [\"1 second\"]", "class = \"fifo:1\""];
+                    let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
+                    with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nscan = [{{ {line}, {} }}]", rest.join(", ")))
+                }
                 "ready" if key.name == "within" => with(&format!("ready = {{ port = 1, {line} }}")),
                 inline => with(&format!("{inline} = {{ {line} }}")),
             };
@@ -297,4 +304,57 @@ proptest! {
         let text: String = text.into_iter().collect();
         let _ = render_all(&check(&text, &Bench).found, "plant.toml", &text);
     }
+}
+
+const IOC: &str = r#"
+[plant]
+name = "ring"
+[shield]
+cpus = "2-3"
+[[ioc]]
+name = "magnets"
+load = [{ file = "menus.dbd" }, { file = "ring.db", macros = "P=SR:,R=1" }, { file = "more.db" }]
+access = "site.acf"
+scan = [{ rates = [".1 second", ".2 second"], class = "fifo:80", cpus = "3" }, { rates = ["1 second"], class = "other" }]
+require_rt = true
+script = "st.cmd"
+env = { EPICS_CAS_INTF_ADDR_LIST = "0.0.0.0" }
+[[process]]
+name = "sequencer"
+command = "/bin/good"
+after = ["magnets"]
+"#;
+
+#[test]
+fn an_ioc_is_a_process_whose_command_line_is_made() {
+    let checked = check(IOC, &Bench);
+    assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", IOC));
+    let plant = checked.plant.unwrap();
+    let ioc = plant.process("magnets").unwrap();
+    let expected = "tahti|ioc|-a|site.acf|-m||-D|menus.dbd|-m|P=SR:,R=1|-d|ring.db|-m||-d|more.db|\
+                    --scan|.1 second,.2 second=fifo:80@3|--scan|1 second=other|--require-rt|st.cmd";
+    assert_eq!(ioc.command.join("|"), expected);
+    assert_eq!((ioc.cpus, ioc.class), (Cpus::Shield, Policy::OTHER));
+    assert_eq!(ioc.ready.when, ReadyWhen::Line("iocRun: All initialization complete".into()));
+}
+
+#[test]
+fn everything_that_is_wrong_with_an_ioc_is_said_at_once() {
+    let bad = "[plant]\nname = \"x\"\n[[ioc]]\nname = \"a\"\ncommand = \"tahti\"\nload = [{ file = \"a.txt\" }, { macros = \"P=1\" }]\n\
+               scan = [{ rates = [\"1 second\"], class = \"fifo:200\" }, { rates = [\"1 second\"], class = \"fifo:1\", cpu = \"1\" }, {}]\n\
+               [[ioc]]\nname = \"a\"\n";
+    let errors = errors(bad);
+    for word in [
+        "unknown key `command`",
+        "`file` cannot be \"a.txt\"",
+        "`file` is missing",
+        "`class` in scan cannot be \"fifo:200\"",
+        "`rates` cannot hold \"1 second\"",
+        "unknown key `cpu`",
+        "`rates` is missing",
+        "loads nothing",
+    ] {
+        assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:#?}");
+    }
+    assert!(errors.iter().any(|error| error.contains("a second process \"a\"")), "{errors:#?}");
 }

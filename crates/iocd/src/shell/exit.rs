@@ -1,9 +1,15 @@
-//! The subroutine `exit` of `sub` records: ends the IOC from within, as softIoc's exit record does.
+//! Ends of the IOC besides the command: the subroutine `exit` of `sub` records, as softIoc's exit record has it, and
+//! SIGTERM.
 
 use crate::engine::{Engine, Mailbox};
 use db::{Db, Function};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use sys::signal::SignalFd;
+
+const TERM: i32 = 15;
 
 /// Whom to ask to stop, known once the IOC runs.
 pub(super) struct Exit(Arc<OnceLock<Mailbox>>);
@@ -37,5 +43,32 @@ impl Exit {
     pub(super) fn may_ask(self, mailbox: Mailbox) {
         // It is empty: one IOC is started once.
         let _ = self.0.set(mailbox);
+    }
+}
+
+/// SIGTERM, kept from ending the process before it has been asked to.
+pub(super) struct Term(SignalFd);
+
+impl Term {
+    /// Keeps the signal back, on this thread and those that it starts from now on.
+    pub(super) fn hold() -> sys::Result<Self> {
+        SignalFd::new(&[TERM]).map(Self)
+    }
+
+    /// From now on the signal ends the process as `exit` does.
+    pub(super) fn end(self, mailbox: Mailbox) -> io::Result<()> {
+        std::thread::Builder::new().name("ioc-term".into()).spawn(move || {
+            loop {
+                match (poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None), self.0.read()) {
+                    (_, Ok(Some(_))) => break,
+                    (Err(rustix::io::Errno::INTR), _) | (Ok(_), Ok(None)) => {}
+                    // Nothing can be heard any more.
+                    _ => return,
+                }
+            }
+            let _ = mailbox.ask(Engine::stop);
+            std::process::exit(0);
+        })?;
+        Ok(())
     }
 }

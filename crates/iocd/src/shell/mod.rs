@@ -222,6 +222,7 @@ impl Shell {
             db.set_environment(name, value);
         }
         let exit = exit::Exit::register(&mut db);
+        let term = exit::Term::hold()?;
         if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {
             db.stamp_each_record(Some(engine::wall));
         }
@@ -246,6 +247,7 @@ impl Shell {
         }
         let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || engine.run())?;
         exit.may_ask(mailbox.clone());
+        term.end(mailbox.clone())?;
         self.place = Place::Running(mailbox, thread, threads);
         if let Some(port) = other_port {
             eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");

@@ -1,0 +1,240 @@
+//! Reading `[[ioc]]`: an EPICS IOC is a process whose command line is made from what the table says.
+
+use super::diag::Diagnostics;
+use super::keys::{Key, PROCESS, Table, key};
+use super::model::{Cpus, Ready, ReadyWhen};
+use super::process::{self, Read};
+use super::read::{Section, clipped};
+use base::{DurNs, Policy};
+use std::ops::Range;
+use toml::de::DeValue;
+
+/// What `tahti ioc` prints once it serves.
+const SERVING: &str = "iocRun: All initialization complete";
+/// How long loading may take.
+const LOAD_WITHIN: DurNs = DurNs::from_secs(60);
+
+const OWN: [Key; 6] = [
+    key(
+        "load",
+        r#"[{ file = "ring.db", macros = "P=SR:" }]"#,
+        "list of tables with `file` and `macros`",
+        "none",
+        "Databases (`.db`) and definitions (`.dbd`) to load, in this order; files are sought from `dir`.",
+    ),
+    key("access", r#""site.acf""#, "file", "everybody may read and write", "Access security file."),
+    key(
+        "scan",
+        r#"[{ rates = [".1 second"], class = "fifo:80", cpus = "3" }]"#,
+        "list of tables, see *scan*",
+        "one thread for all",
+        "Scans that run on threads of their own, as `tahti ioc --scan`.",
+    ),
+    key(
+        "require_rt",
+        "true",
+        "true or false",
+        "`false`",
+        "Whether the IOC ends where a scan does not get its class, CPU or locked memory.",
+    ),
+    key(
+        "script",
+        r#""st.cmd""#,
+        "file",
+        "none",
+        "Commands to run after `load`; `iocInit` in it where nothing was loaded.",
+    ),
+    key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
+];
+
+const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = {
+    let mut keys = [OWN[0]; OWN.len() + PROCESS.keys.len() - 2];
+    let mut at = 0;
+    while at < OWN.len() {
+        keys[at] = OWN[at];
+        at += 1;
+    }
+    let mut from = 0;
+    while from < PROCESS.keys.len() {
+        // `command` is made, and `ready` has a default of its own.
+        if !is(PROCESS.keys[from].name, "command") && !is(PROCESS.keys[from].name, "ready") {
+            keys[at] = PROCESS.keys[from];
+            at += 1;
+        }
+        from += 1;
+    }
+    keys
+};
+
+const fn is(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < a.len() {
+        if a[at] != b[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// `[[ioc]]`, as the documentation shows it.
+pub(crate) const IOC: Table = Table {
+    header: "[[ioc]]",
+    doc: "An EPICS IOC (see docs/ioc.md). It is a process: every key of `[[process]]` but `command` holds here too, and names are \
+          unique among both. SIGTERM ends it as `exit` does. Scans on shielded CPUs need the IOC there (`cpus = \"shield\"`, the default \
+          then) and a second shielded CPU for its network, for all threads of a process share one cpuset.",
+    keys: &OWN,
+};
+
+const READ: Table = Table { header: "[[ioc]]", doc: "", keys: &SHAPE };
+
+/// `load = [{…}]`
+const LOAD: Table = Table {
+    header: "load",
+    doc: "A file to load.",
+    keys: &[
+        key("file", r#""ring.db""#, "file", "", "A `.db`, `.template` or `.dbd` file."),
+        key("macros", r#""P=SR:""#, "`NAME=VALUE,…`", "none", "Values of its macros."),
+    ],
+};
+
+/// `scan = [{…}]`
+pub(crate) const SCAN: Table = Table {
+    header: "scan",
+    doc: "A scan group: whole lock sets with records of these rates run on its threads.",
+    keys: &[
+        key("rates", r#"[".1 second"]"#, "list of choices of menuScan", "", "The scans."),
+        key("class", r#""fifo:80""#, "as in `[[process]]`", "", "Class of its threads."),
+        key(
+            "cpus",
+            r#""3""#,
+            "CPU list",
+            "those of the IOC",
+            "One thread on each; lock sets are shared out among them.",
+        ),
+    ],
+};
+
+/// Reads one IOC as the process that it is.
+pub(crate) fn read(
+    table: &toml::de::DeTable<'_>,
+    span: Range<usize>,
+    called: &str,
+    has_shield: bool,
+    found: &mut Diagnostics<'_>,
+) -> Read {
+    let section = Section::open(table, span, &READ, called, found);
+    let mut command: Vec<String> = vec!["tahti".into(), "ioc".into()];
+    if let Some((file, _)) = section.words("access", found) {
+        command.extend(["-a".into(), file.to_owned()]);
+    }
+    let loads = load(&section, &mut command, found);
+    let real_time = scan(&section, &mut command, found);
+    if section.flag("require_rt", found).unwrap_or(false) {
+        command.push("--require-rt".into());
+    }
+    match section.words("script", found) {
+        Some((script, _)) => command.push(script.to_owned()),
+        None if loads == 0 => {
+            let expected = "`load`, or a `script` that loads and ends with iocInit";
+            found.error(
+                section.range(),
+                format!("{called} loads nothing"),
+                expected,
+                "add `load = [{ file = \"…\" }]`",
+            );
+        }
+        None => {}
+    }
+    let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
+    if section.value("cpus").is_none() && real_time && has_shield {
+        read.process.cpus = Cpus::Shield;
+    }
+    if section.value("ready").is_none() {
+        read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: LOAD_WITHIN };
+    }
+    read
+}
+
+/// Tables of a list, each opened.
+fn each<'t>(section: &Section<'t>, name: &str, shape: &'static Table, found: &mut Diagnostics<'_>) -> Vec<Section<'t>> {
+    let Some(value) = section.value(name) else { return Vec::new() };
+    let DeValue::Array(items) = value.get_ref() else {
+        section.wrong(name, value, "a list of tables", found);
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for item in items.iter() {
+        match item.get_ref() {
+            DeValue::Table(table) => all.push(Section::open(table, item.span(), shape, shape.header, found)),
+            _ => section.wrong(name, item, "tables", found),
+        }
+    }
+    all
+}
+
+fn load(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) -> usize {
+    let loads = each(section, "load", &LOAD, found);
+    for load in &loads {
+        if load.value("file").is_none() {
+            load.missing("file", found);
+        }
+        let Some((file, span)) = load.words("file", found) else { continue };
+        // Macros hold for what follows them, hence also none must be said.
+        let macros = load.words("macros", found).map_or("", |(macros, _)| macros);
+        let option = match file.rsplit('.').next() {
+            Some("dbd") => "-D",
+            Some("db" | "template" | "vdb") => "-d",
+            _ => {
+                let message = format!("`file` cannot be {:?}", clipped(file));
+                found.error(
+                    span,
+                    message,
+                    "a .db, .template or .dbd file; dbLoadTemplate in `script` loads .substitutions",
+                    "",
+                );
+                continue;
+            }
+        };
+        command.extend(["-m".into(), macros.to_owned(), option.into(), file.to_owned()]);
+    }
+    loads.len()
+}
+
+/// Whether any scan is real time.
+fn scan(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) -> bool {
+    let mut real_time = false;
+    let mut claimed: Vec<&str> = Vec::new();
+    for scan in each(section, "scan", &SCAN, found) {
+        for needed in ["rates", "class"].into_iter().filter(|needed| scan.value(needed).is_none()) {
+            scan.missing(needed, found);
+        }
+        let rates = scan.texts("rates", found).unwrap_or_default();
+        if rates.is_empty() && scan.value("rates").is_some() {
+            found.error(scan.range(), "a scan group without rates", "at least one, such as \".1 second\"", "");
+        }
+        for (rate, span) in &rates {
+            if claimed.contains(rate) || rate.contains([',', '=', '@']) || rate.trim().is_empty() {
+                let message = format!("`rates` cannot hold {:?}", clipped(rate));
+                found.error(span.clone(), message, "choices of menuScan, each in one group only", "");
+            }
+            claimed.push(rate);
+        }
+        let class = scan.parsed::<Policy>("class", found);
+        let cpus = scan.cpu_list("cpus", found);
+        let Some((class, span)) = class else { continue };
+        if let (Policy::Deadline(_), true) = (class, cpus.is_some()) {
+            let remedy = "leave out `cpus`, or take fifo";
+            found.error(span, "a DEADLINE thread cannot be bound to single CPUs", "fifo, rr or other", remedy);
+        }
+        real_time |= class.is_real_time();
+        let rates = rates.iter().map(|(rate, _)| *rate).collect::<Vec<_>>().join(",");
+        let place = cpus.map_or_else(String::new, |(cpus, _)| format!("@{cpus}"));
+        command.extend(["--scan".into(), format!("{rates}={class}{place}")]);
+    }
+    real_time
+}
