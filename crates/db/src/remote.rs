@@ -3,7 +3,7 @@
 use crate::engine::Db;
 use crate::link::{CP, CPP, Link, MS_BITS};
 use crate::links::{Brief, LinkError};
-use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Value};
+use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Str40, Value};
 use std::collections::VecDeque;
 
 /// A remote process variable that links refer to, by number.
@@ -36,9 +36,27 @@ pub enum RemoteRequest {
     },
 }
 
+/// A remote link for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteInfo<'a> {
+    /// The record that holds it.
+    pub holder: &'a str,
+    /// Name of the process variable.
+    pub name: &'a str,
+    /// Whether values are wanted (input links).
+    pub monitor: bool,
+    /// Whether it can be used now.
+    pub connected: bool,
+    /// How often it was lost.
+    pub disconnects: u32,
+}
+
 struct Remote {
     holder: u32,
     flags: u8,
+    name: Box<str>,
+    monitor: bool,
+    disconnects: u32,
     value: Option<Value>,
     alarm: Alarm,
     stamp: Stamp,
@@ -83,6 +101,9 @@ impl Remotes {
         self.links.push(Remote {
             holder,
             flags,
+            name: name.into(),
+            monitor,
+            disconnects: 0,
             value: None,
             alarm: Alarm::NONE,
             stamp: Stamp::EPOCH,
@@ -115,6 +136,23 @@ impl Db {
         self.remotes.requests.pop_front()
     }
 
+    /// All remote links that are in use.
+    pub fn remote_links(&self) -> impl Iterator<Item = RemoteInfo<'_>> {
+        self.remotes.links.iter().filter(|link| link.alive).map(|link| RemoteInfo {
+            holder: self.record_name(link.holder),
+            name: &link.name,
+            monitor: link.monitor,
+            connected: link.connected,
+            disconnects: link.disconnects,
+        })
+    }
+
+    /// Writes to remote links that were given up because too many waited.
+    #[must_use]
+    pub fn remote_lost(&self) -> u64 {
+        self.remotes.lost
+    }
+
     /// A remote process variable is connected, or its value or alarm changed. CP and CPP links process their holder soon.
     /// The value before comes back, so that it need not be freed on a real-time thread.
     pub fn remote_update(&mut self, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) -> Option<Value> {
@@ -130,10 +168,11 @@ impl Db {
         before
     }
 
-    /// Units, limits and labels of a remote process variable.
-    pub fn remote_meta(&mut self, id: RemoteId, meta: Meta) {
+    /// Exchanges units, limits and labels of a remote process variable with those before, so that they need not be
+    /// freed on a real-time thread.
+    pub fn remote_meta(&mut self, id: RemoteId, meta: &mut Meta) {
         if let Some(link) = self.remotes.links.get_mut(id.0 as usize) {
-            link.meta = meta;
+            std::mem::swap(&mut link.meta, meta);
         }
     }
 
@@ -146,7 +185,8 @@ impl Db {
 
     /// A remote process variable is gone; links to it raise LINK alarms. CP links process their holder.
     pub fn remote_disconnect(&mut self, id: RemoteId) {
-        let Some(link) = self.remotes.links.get_mut(id.0 as usize) else { return };
+        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
+        link.disconnects += u32::from(link.connected);
         link.connected = false;
         link.value = None;
         let (holder, flags) = (link.holder, link.flags);
@@ -156,19 +196,35 @@ impl Db {
     }
 
     /// The newest value of a remote link, its severity passed on.
-    pub(crate) fn remote_scalar(&mut self, rec: u32, link: Brief) -> Option<Scalar> {
+    fn remote_value(&mut self, rec: u32, link: Brief) -> Option<&Value> {
         let remote = self.remotes.links.get(link.target as usize).filter(|remote| remote.connected)?;
-        let scalar = remote.value.as_ref()?.get(0)?;
-        if link.flags & MS_BITS != 0 {
-            let alarm = remote.alarm;
+        let alarm = remote.alarm;
+        if link.flags & MS_BITS != 0 && remote.value.is_some() {
             self.inherit(rec, link.flags, alarm.status as u16, alarm.severity as u16);
         }
-        Some(scalar)
+        self.remotes.value(link.target)
+    }
+
+    /// The first element of a remote link's newest value; none of an empty array.
+    pub(crate) fn remote_scalar(&mut self, rec: u32, link: Brief) -> Option<Scalar> {
+        self.remote_value(rec, link)?.get(0)
+    }
+
+    /// The newest value of a remote link as text: the name of a state, a number with six digits as C has it.
+    pub(crate) fn remote_text(&mut self, rec: u32, link: Brief) -> Option<Str40> {
+        let scalar = self.remote_scalar(rec, link)?;
+        let meta = self.remotes.meta(link.target)?;
+        Some(match scalar {
+            Scalar::Enum(index) if !meta.labels.is_empty() => {
+                let label = meta.labels.get(usize::from(index)).copied();
+                label.unwrap_or_else(|| base::text::scalar(Scalar::U16(index), 0))
+            }
+            other => base::text::scalar(other, 6),
+        })
     }
 
     pub(crate) fn remote_array(&mut self, rec: u32, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
-        self.remote_scalar(rec, link)?;
-        match self.remotes.value(link.target)? {
+        match self.remote_value(rec, link)? {
             Value::Array(array) => crate::put::convert_array(array, kind, max, 6),
             Value::Scalar(scalar) => {
                 let mut array = Array::zeros(kind, 1);

@@ -100,7 +100,8 @@ fn update(store: &mut Store, holder: Holder, id: RemoteId, value: Value, alarm: 
     tell(store, holder, Ask::Update { id, value: Some(value), alarm, stamp });
 }
 
-fn tell(store: &mut Store, holder: Holder, ask: Ask) {
+/// Tells the records of `holder` what has become of a link.
+pub(crate) fn tell(store: &mut Store, holder: Holder, ask: Ask) {
     match (holder, ask) {
         (Some(part), ask) => {
             if let Some(part) = store.parts.get_mut(part) {
@@ -110,6 +111,7 @@ fn tell(store: &mut Store, holder: Holder, ask: Ask) {
         (None, Ask::Update { id, value: Some(value), alarm, stamp }) => {
             store.db.remote_update(id, value, alarm, stamp);
         }
+        (None, Ask::Meta { id, mut meta }) => store.db.remote_meta(id, &mut meta),
         (None, Ask::Connect { id, connected: true }) => store.db.remote_connect(id),
         (None, Ask::Connect { id, connected: false }) => store.db.remote_disconnect(id),
         (None, _) => {}

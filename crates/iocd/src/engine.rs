@@ -4,6 +4,7 @@ use crate::bridge::{Bridges, Holder};
 use crate::config::ServerConfig;
 use crate::feed::{self, Feed, Feeder};
 use crate::job::{Ask, Out, Outcome, Whom, Work};
+use crate::links::Links;
 use crate::net::{Net, Ready, Sent, Waker};
 use crate::parts::Part;
 use crate::scans::Scans;
@@ -48,6 +49,13 @@ impl Mailbox {
         self.waker.wake();
         answer.recv().ok()
     }
+
+    /// Does something on the engine thread, later; waits only while the mailbox is full. Whether there is an engine.
+    pub fn tell(&self, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
+        let sent = self.sender.send(Box::new(work)).is_ok();
+        self.waker.wake();
+        sent
+    }
 }
 
 /// Circuits, sockets and the housekeeping part of the database, owned by one thread; the ways to the other parts.
@@ -69,6 +77,8 @@ pub struct Engine {
     /// What was taken from the parts, in one vector that is used again.
     taken: Vec<Out>,
     bridges: Bridges,
+    /// Links to other IOCs.
+    links: Option<Links>,
     ready: Vec<Ready>,
     again: Vec<CircuitId>,
     stop: bool,
@@ -115,12 +125,18 @@ impl Engine {
             feeds: Vec::new(),
             taken: Vec::new(),
             bridges: Bridges::default(),
+            links: None,
             ready: Vec::new(),
             again: Vec::new(),
             stop: false,
         };
         engine.plan_scans();
         Ok((engine, mailbox))
+    }
+
+    /// Has links to other IOCs followed.
+    pub fn follow_links(&mut self, links: Links) {
+        self.links = Some(links);
     }
 
     /// Reads the periodic scans from the database; what was measured of those that stay is kept.
@@ -262,8 +278,11 @@ impl Engine {
 
     /// What links to elsewhere ask for.
     fn remote(&mut self, holder: Holder, request: RemoteRequest) {
-        // Links to other IOCs stay disconnected.
-        let _elsewhere = self.bridges.take(holder, request, &mut self.store);
+        if let Some(request) = self.bridges.take(holder, request, &mut self.store)
+            && let Some(links) = &mut self.links
+        {
+            links.ask(holder, request);
+        }
     }
 
     /// Tells all parts but the one that it comes from.
@@ -376,6 +395,10 @@ impl Engine {
         self.store.flush_parts();
         while let Some(id) = self.server.poll_touched() {
             self.flush(id);
+        }
+        if let Some(Err(error)) = self.links.as_mut().map(Links::hand_on) {
+            eprintln!("links to other IOCs are not followed any more: {error}");
+            self.links = None;
         }
     }
 

@@ -3,7 +3,7 @@
 //! Jobs go to an owner and come back done, in the same box: memory is taken and freed on the network's side only.
 
 use crate::feed::Feed;
-use base::{Alarm, EventMask, Scalar, Stamp, Value};
+use base::{Alarm, EventMask, Meta, Scalar, Stamp, Value};
 use ca::Eca;
 use ca::encode::Reading;
 use ca::server::{Put, Token, Write};
@@ -60,6 +60,11 @@ pub(crate) enum Ask {
         value: Option<Value>,
         alarm: Alarm,
         stamp: Stamp,
+    },
+    /// Units, limits and names of states of a link's source; those before come back.
+    Meta {
+        id: RemoteId,
+        meta: Box<Meta>,
     },
     Connect {
         id: RemoteId,

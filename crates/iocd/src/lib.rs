@@ -13,6 +13,7 @@ pub mod feed;
 pub mod groups;
 pub mod guard;
 mod job;
+pub mod links;
 pub mod net;
 mod owner;
 pub mod parts;

@@ -5,7 +5,7 @@ use base::MonoNs;
 use ca::server::CircuitId;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -73,6 +73,25 @@ impl Waker {
         // The counter can only be full when it is read soon anyway.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
+
+    /// A waker of one's own.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// What to wait for.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Takes note of having been woken.
+    pub(crate) fn answer(&self) {
+        // Nothing to read means that nobody has woken.
+        let _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
+    }
 }
 
 /// All sockets of a server.
@@ -104,7 +123,7 @@ impl Net {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer =
             rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let mail = Waker(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+        let mail = Waker::new()?;
         let mut net = Self {
             epoll,
             timer,
@@ -195,7 +214,7 @@ impl Net {
                     Ready::Timer
                 }
                 TAG_MAIL => {
-                    let _ = rustix::io::read(&*self.mail.0, &mut [0u8; 8]);
+                    self.mail.answer();
                     Ready::Mail
                 }
                 TAG_LISTEN => Ready::Listener(index),

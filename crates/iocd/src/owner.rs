@@ -272,6 +272,7 @@ impl Owner {
                     *value = db.remote_update(*id, new, *alarm, *stamp);
                 }
             }
+            Ask::Meta { id, meta } => db.remote_meta(*id, meta),
             Ask::Connect { id, connected: true } => db.remote_connect(*id),
             Ask::Connect { id, connected: false } => db.remote_disconnect(*id),
             Ask::Signal(signal) => db.take_signal(signal),

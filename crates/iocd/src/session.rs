@@ -1,6 +1,7 @@
 //! A Channel Access client with its sockets, driven by whoever calls [`Session::step`].
 
 use crate::config::{Complaint, addresses};
+use crate::net::Waker;
 use base::{DurNs, MonoNs};
 use ca::client::{Address, CircuitId, Client, ClientConfig, Event};
 use ca::wire::{self, Header, command};
@@ -9,10 +10,16 @@ use rustix::time::Timespec;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
-use std::time::Duration;
 
 /// How long opening a connection may take.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
+const CONNECT_MAX: DurNs = DurNs::from_secs(5);
+
+/// A circuit's connection.
+struct Conn {
+    stream: TcpStream,
+    /// Until when it may take to open; `None` once it is open.
+    opening: Option<MonoNs>,
+}
 
 /// A client with its sockets.
 pub struct Session {
@@ -20,7 +27,8 @@ pub struct Session {
     pub client: Client,
     udp: UdpSocket,
     search_to: Vec<SocketAddrV4>,
-    streams: HashMap<CircuitId, TcpStream>,
+    conns: HashMap<CircuitId, Conn>,
+    bell: Option<Waker>,
     /// What the environment said that could not be used.
     pub complaints: Vec<Complaint>,
     buffer: Vec<u8>,
@@ -63,7 +71,8 @@ impl Session {
             client: Client::new(config),
             udp,
             search_to,
-            streams: HashMap::new(),
+            conns: HashMap::new(),
+            bell: None,
             complaints,
             buffer: vec![0; 65_536],
         };
@@ -80,7 +89,13 @@ impl Session {
         sys::clock::mono_now()
     }
 
-    /// Moves bytes until something has happened or `until` is reached. `None` means that time is up.
+    /// Has [`step`](Self::step) return when this bell is rung.
+    pub fn listen_to(&mut self, bell: Waker) {
+        self.bell = Some(bell);
+    }
+
+    /// Moves bytes until something has happened or `until` is reached. `None` means that time is up, or that the bell
+    /// was rung.
     ///
     /// # Errors
     /// The kernel's, from waiting.
@@ -94,7 +109,11 @@ impl Session {
             if now >= until {
                 return Ok(None);
             }
-            self.wait(now, self.client.poll_timeout().map_or(until, |timer| timer.min(until)))?;
+            let openings = self.conns.values().filter_map(|conn| conn.opening);
+            let wake = openings.chain(self.client.poll_timeout()).fold(until, MonoNs::min);
+            if self.wait(now, wake)? {
+                return Ok(None);
+            }
         }
     }
 
@@ -111,12 +130,14 @@ impl Session {
         while let Some((id, server)) = self.client.poll_connect() {
             match connect(server) {
                 Ok(stream) => {
-                    self.streams.insert(id, stream);
-                    self.client.connected_to(Self::now(), id);
+                    self.conns.insert(id, Conn { stream, opening: Some(now + CONNECT_MAX) });
                 }
                 Err(_) => self.client.closed(now, id),
             }
         }
+        let late = |conn: &Conn| conn.opening.is_some_and(|until| until <= now);
+        let late: Vec<CircuitId> = self.conns.iter().filter(|(_, conn)| late(conn)).map(|(id, _)| *id).collect();
+        late.into_iter().for_each(|id| self.close(id));
         while let Some(id) = self.client.poll_touched() {
             self.flush(id);
         }
@@ -127,7 +148,7 @@ impl Session {
             self.close(id);
             return;
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(Conn { stream, opening: None }) = self.conns.get_mut(&id) else { return };
         loop {
             let out = self.client.output(id);
             if out.is_empty() {
@@ -146,29 +167,37 @@ impl Session {
     }
 
     fn close(&mut self, id: CircuitId) {
-        self.streams.remove(&id);
+        self.conns.remove(&id);
         self.client.closed(Self::now(), id);
     }
 
-    /// Waits until a socket is ready or `until` is reached, and takes what has come.
-    fn wait(&mut self, now: MonoNs, until: MonoNs) -> io::Result<()> {
+    /// Waits until a socket is ready or `until` is reached, and takes what has come; whether the bell was rung.
+    fn wait(&mut self, now: MonoNs, until: MonoNs) -> io::Result<bool> {
         let left = (until - now).0.max(0);
         let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
-        let ids: Vec<CircuitId> = self.streams.keys().copied().collect();
-        let (udp_ready, ready) = {
+        let ids: Vec<CircuitId> = self.conns.keys().copied().collect();
+        let (rung, udp_ready, ready) = {
             let mut fds = vec![PollFd::new(&self.udp, PollFlags::IN)];
             for id in &ids {
-                let waits = !self.client.output(*id).is_empty();
-                let flags = if waits { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-                fds.push(PollFd::new(&self.streams[id], flags));
+                let conn = &self.conns[id];
+                let writes = conn.opening.is_some() || !self.client.output(*id).is_empty();
+                let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+                fds.push(PollFd::new(&conn.stream, flags));
+            }
+            if let Some(bell) = &self.bell {
+                fds.push(PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN));
             }
             match poll(&mut fds, Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let ready: Vec<bool> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
-            (!fds[0].revents().is_empty(), ready)
+            let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let ready: Vec<bool> = fds[1..=ids.len()].iter().map(is_ready).collect();
+            (fds.get(1 + ids.len()).is_some_and(is_ready), is_ready(&fds[0]), ready)
         };
+        if let Some(bell) = self.bell.as_ref().filter(|_| rung) {
+            bell.answer();
+        }
         let now = Self::now();
         if udp_ready {
             while let Ok((len, SocketAddr::V4(from))) = self.udp.recv_from(&mut self.buffer) {
@@ -177,24 +206,42 @@ impl Session {
             }
         }
         for (id, _) in ids.into_iter().zip(ready).filter(|(_, ready)| *ready) {
-            self.flush(id);
-            let Some(stream) = self.streams.get_mut(&id) else { continue };
-            match stream.read(&mut self.buffer) {
-                Ok(0) => self.close(id),
-                Ok(len) => self.client.handle_bytes(now, id, &self.buffer[..len]),
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                Err(_) => self.close(id),
-            }
+            self.serve(now, id);
         }
-        Ok(())
+        Ok(rung)
+    }
+
+    /// A connection has opened, failed to, or has bytes.
+    fn serve(&mut self, now: MonoNs, id: CircuitId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.opening.is_some() {
+            if !matches!(conn.stream.take_error(), Ok(None)) {
+                self.close(id);
+                return;
+            }
+            conn.opening = None;
+            self.client.connected_to(now, id);
+        }
+        self.flush(id);
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        match conn.stream.read(&mut self.buffer) {
+            Ok(0) => self.close(id),
+            Ok(len) => self.client.handle_bytes(now, id, &self.buffer[..len]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => self.close(id),
+        }
     }
 }
 
+/// Begins to open a connection.
 fn connect(server: Address) -> io::Result<TcpStream> {
-    let address = SocketAddrV4::new(server.ip.into(), server.port);
-    let stream = TcpStream::connect_timeout(&address.into(), CONNECT_MAX)?;
-    stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
-    rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
-    Ok(stream)
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    match rustix::net::connect(&socket, &SocketAddrV4::new(server.ip.into(), server.port)) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket.into()),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -257,6 +257,17 @@ impl Client {
         self.channels.get(id.0).map_or("", |channel| &channel.name)
     }
 
+    /// Bytes that wait to be sent on a channel's circuit.
+    #[must_use]
+    pub fn backlog(&self, id: ChannelId) -> usize {
+        match self.channels.get(id.0).map(|channel| channel.state) {
+            Some(State::Connected(circuit, _) | State::Creating(circuit)) => {
+                self.circuits.get(circuit.0).map_or(0, |circuit| circuit.out.len())
+            }
+            _ => 0,
+        }
+    }
+
     /// What a channel is; `None` while it is not connected.
     #[must_use]
     pub fn info(&self, id: ChannelId) -> Option<ChannelInfo> {

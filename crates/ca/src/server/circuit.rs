@@ -87,6 +87,18 @@ pub(super) struct Sub {
     pub(super) stale: bool,
     /// The newest update while the client wants none.
     pub(super) held: Vec<u8>,
+    /// Room that it adds to its circuit's.
+    pub(super) queue: usize,
+}
+
+/// Updates of one subscription that may wait beside each other, as in EPICS.
+const QUEUE_UPDATES: usize = 4;
+/// Longer updates hold arrays, which EPICS does not queue either.
+const QUEUED_BYTES_MAX: usize = 512;
+
+/// The room that a subscription with updates of `message_bytes` adds to its circuit's.
+pub(super) const fn queue_bytes(message_bytes: usize) -> usize {
+    if message_bytes > QUEUED_BYTES_MAX { 0 } else { QUEUE_UPDATES * message_bytes }
 }
 
 /// A write whose end is awaited.
@@ -136,6 +148,8 @@ pub(super) struct Circuit {
     /// Bytes of a message that was too large, still to be thrown away.
     pub(super) skip: usize,
     pub(super) out: Out,
+    /// Room for updates beyond the common one: what the subscriptions may have queued.
+    pub(super) queues: usize,
     /// Subscriptions to be read again.
     pub(super) stale: usize,
     pub(super) events_off: bool,
@@ -165,6 +179,7 @@ impl Circuit {
             input: Vec::new(),
             skip: 0,
             out: Out::default(),
+            queues: 0,
             stale: 0,
             events_off: false,
             wait: None,
@@ -200,7 +215,12 @@ impl Circuit {
 
     /// Whether requests have to wait.
     pub(super) fn is_paused(&self, limits: &Limits) -> bool {
-        self.wait.is_some() || self.blocked || self.out.len() >= limits.out_bytes
+        self.wait.is_some() || self.blocked || self.out.len() >= self.room(limits)
+    }
+
+    /// Unsent bytes above which requests wait and updates replace each other.
+    pub(super) const fn room(&self, limits: &Limits) -> usize {
+        limits.out_bytes + self.queues
     }
 
     /// Whether a request has to wait until what is owed has been answered.
@@ -266,7 +286,7 @@ impl Circuit {
             self.counters.replaced += 1;
             return;
         }
-        if self.out.len() >= limits.out_bytes
+        if self.out.len() >= limits.out_bytes + self.queues
             && sub.last_len > 0
             && let Some(waiting) = self.out.waiting(sub.last, sub.last_len)
         {

@@ -1,6 +1,6 @@
 //! What a circuit does with each message. The order of checks and the answers are those of EPICS' `rsrv`.
 
-use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, PendingPut, Sub, Wait};
+use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, PendingPut, Sub, Wait, queue_bytes};
 use super::{Access, Answer, Backend, CircuitId, Get, Limits, Put, Server, Token, Write};
 use crate::dbr::Dbr;
 use crate::decode;
@@ -60,7 +60,7 @@ impl Server {
     /// The next time at which [`handle_timeout`](Self::handle_timeout) has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<MonoNs> {
-        self.circuits.iter().filter_map(|(_, circuit)| Some(circuit.wait?.until)).min()
+        self.next_wait
     }
 
     /// Gives up puts that held up their channel for too long.
@@ -78,6 +78,7 @@ impl Server {
             self.touch(id);
             self.resume(now, CircuitId(id), backend);
         }
+        self.next_wait = self.circuits.iter().filter_map(|(_, circuit)| Some(circuit.wait?.until)).min();
     }
 
     /// A write that was [`Put::Later`] is done.
@@ -355,7 +356,9 @@ impl Server {
             return Next::Go;
         }
         if notify && busy {
-            circuit.wait = Some(Wait { channel: header.p1, until: now + DurNs(PUT_WAIT_NS) });
+            let until = now + DurNs(PUT_WAIT_NS);
+            circuit.wait = Some(Wait { channel: header.p1, until });
+            self.next_wait = Some(self.next_wait.map_or(until, |next| next.min(until)));
             return Next::Wait;
         }
         let write = match dbr {
@@ -444,6 +447,9 @@ impl Server {
             circuit.send_error(header, Eca::TOLARGE, text);
             return Next::Go;
         }
+        let elements = if header.count == 0 { opened.count } else { header.count };
+        let queue = queue_bytes(16 + padded(dbr.size(elements)));
+        circuit.queues += queue;
         let sub = circuit.subs.insert(Sub {
             id: header.p2,
             sid: header.p1,
@@ -459,6 +465,7 @@ impl Server {
             last_len: 0,
             stale: false,
             held: Vec::new(),
+            queue,
         });
         if let Some(channel) = circuit.channels.get_mut(header.p1) {
             channel.subs.push(sub);
@@ -485,6 +492,7 @@ impl Server {
         let key = channel.subs.remove(place);
         let Some(sub) = circuit.subs.remove(key) else { return Next::Close };
         circuit.stale -= usize::from(sub.stale);
+        circuit.queues -= sub.queue;
         circuit.send(Header::bare(command::EVENT_ADD, sub.dbr.wire(), sub.count, sub.sid, sub.id));
         self.unlink(sub.watch, id);
         backend.unwatch(sub.handle);
@@ -502,6 +510,7 @@ impl Server {
         for key in &channel.subs {
             if let Some(sub) = circuit.subs.remove(*key) {
                 circuit.stale -= usize::from(sub.stale);
+                circuit.queues -= sub.queue;
                 backend.unwatch(sub.handle);
             }
         }

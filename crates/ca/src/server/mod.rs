@@ -143,7 +143,8 @@ pub trait Backend {
 pub struct Limits {
     /// Largest message that is taken or sent, header included.
     pub message_bytes: usize,
-    /// Unsent bytes of a circuit above which updates replace each other and requests wait.
+    /// Unsent bytes of a circuit above which updates replace each other and requests wait, besides four updates of
+    /// each subscription to a single value.
     pub out_bytes: usize,
     /// Channels of a circuit.
     pub channels: usize,
@@ -171,6 +172,8 @@ pub struct Server {
     scratch: Reading,
     message: Vec<u8>,
     tokens: u32,
+    /// When the first circuit may have waited long enough for a put; at the latest then.
+    next_wait: Option<MonoNs>,
     closed: Counters,
 }
 
@@ -234,7 +237,7 @@ impl Server {
     pub fn sent(&mut self, now: MonoNs, id: CircuitId, len: usize, backend: &mut impl Backend) {
         let Some(circuit) = self.circuits.get_mut(id.0) else { return };
         circuit.out.sent(len);
-        if circuit.out.len() >= self.limits.out_bytes / 2 {
+        if circuit.out.len() >= circuit.room(&self.limits) / 2 {
             return;
         }
         if circuit.stale > 0 {

@@ -60,7 +60,7 @@ impl Server {
                 let token = next_token(&mut self.tokens, id);
                 update_now(circuit, key, token, &mut self.scratch, &mut self.message, &limits, backend);
             }
-            if circuit.out.len() >= limits.out_bytes {
+            if circuit.out.len() >= circuit.room(&limits) {
                 break;
             }
         }

@@ -288,6 +288,20 @@ fn short_of_room_the_newest_replaces_the_last_queued_and_is_counted() {
 }
 
 #[test]
+fn each_subscription_may_have_four_updates_queued_as_in_epics() {
+    let mut bench = Bench::new();
+    let sid = bench.create("x", 1);
+    (0..200).for_each(|id| bench.subscribe(sid, 6, id));
+    assert_eq!(bench.receive().len(), 200);
+    (0..4).for_each(|n| bench.post(0, f64::from(n)));
+    assert_eq!((bench.receive().len(), bench.server.counters().replaced), (800, 0));
+    (0..1000).for_each(|id| bench.send(Header::bare(command::EVENT_CANCEL, 6, 0, sid, id % 200), &[]));
+    bench.receive();
+    (0..1000).for_each(|n| bench.post(0, f64::from(n)));
+    assert!(bench.receive().is_empty());
+}
+
+#[test]
 fn with_events_off_only_the_last_value_is_kept() {
     let mut bench = Bench::new();
     let sid = bench.create("x", 1);

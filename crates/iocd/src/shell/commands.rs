@@ -92,6 +92,10 @@ const COMMANDS: &[Command] = &[
             })
         })
     }),
+    command!("dbcar", "[record [level]]", "links to other IOCs", |shell, args| {
+        let (record, level) = (arg(args, 0).to_owned(), number(args, 1));
+        about(shell, move |db| report::remote_links(db, &record, level))
+    }),
     command!("dbgf", "field", "reads a field", |shell, args| {
         let name = needed(args, "dbgf field")?.to_owned();
         about_record(shell, name.clone(), move |db| report::field(db, &name))

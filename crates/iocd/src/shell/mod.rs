@@ -13,6 +13,7 @@ mod words;
 use crate::config::ServerConfig;
 use crate::engine::{self, Engine, Mailbox};
 use crate::groups::{self, GroupSpec, Threads};
+use crate::links::Links;
 use db::{Db, Macros, Now};
 use std::collections::BTreeMap;
 use std::fs;
@@ -229,6 +230,7 @@ impl Shell {
         let parts = groups::divide(&mut db, &mut self.groups).map_err(|error| Failed(format!("--scan: {error}")))?;
         db.init(engine::now());
         let (mut engine, mailbox) = Engine::new(*db, self.config.clone())?;
+        engine.follow_links(Links::new(mailbox.clone(), self.env.clone()));
         if let Some(rules) = rules {
             engine.store.secure(rules, by_address);
         }

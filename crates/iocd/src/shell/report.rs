@@ -71,6 +71,27 @@ pub(super) fn matching(db: &Db, pattern: &str) -> String {
     out
 }
 
+/// `dbcar`: links to other IOCs, in C's columns; level 1 names those that are not connected, 2 all.
+pub(super) fn remote_links(db: &Db, record: &str, level: u64) -> String {
+    let all = matches!(record, "" | "*");
+    let mut out =
+        if all { "CA links in all records\n\n".into() } else { format!("CA links in record named '{record}'\n\n") };
+    let (mut links, mut connected, mut lost) = (0, 0, 0);
+    for link in db.remote_links().filter(|link| all || link.holder == record) {
+        links += 1;
+        connected += u32::from(link.connected);
+        lost += link.disconnects;
+        if level > 1 || (level == 1 && !link.connected) {
+            let arrow = if link.connected { "==>" } else { "-->" };
+            let _ = writeln!(out, "{:>28} {arrow} {:<28}  ({} disconnects)", link.holder, link.name, link.disconnects);
+        }
+    }
+    let plural = if links == 1 { "" } else { "s" };
+    let _ = writeln!(out, "Total {links} CA link{plural}; {connected} connected, {} not connected.", links - connected);
+    let _ = writeln!(out, "    {lost} disconnects, {} writes given up", db.remote_lost());
+    out
+}
+
 /// Names of records and aliases by type, in EPICS' order of the types.
 pub(super) fn by_type(db: &Db) -> Vec<(&str, RecId)> {
     let mut names: Vec<(&str, RecId)> = db.all_names().collect();

@@ -1,0 +1,354 @@
+//! Links of records to other IOCs: a Channel Access client on a thread of its own.
+//!
+//! The engine hands over what its database asks for ([`db::RemoteRequest`]); back come values, alarms and connections,
+//! in bounded batches. Links to one process variable share a channel and a subscription. Values are subscribed to in
+//! the type in which their server has them, units and limits are read at each connection, as C's `dbCa` does.
+
+use crate::bridge::{Holder, tell};
+use crate::engine::Mailbox;
+use crate::job::Ask;
+use crate::net::Waker;
+use crate::session::Session;
+use base::{Alarm, DurNs, EventMask, Meta, Stamp, Value};
+use ca::client::{ChannelId, Event, IoId};
+use ca::encode::{Reading, encode};
+use ca::{Basic, Class, Dbr};
+use db::{RemoteId, RemoteRequest};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+
+/// Batches of requests on their way to the thread.
+const BATCHES_MAX: usize = 64;
+/// Requests that may wait for room; further writes are given up.
+const WAITING_MAX: usize = 100_000;
+/// News handed to the engine at once.
+const NEWS_MAX: usize = 1_000;
+/// Unsent bytes of a circuit above which a write only replaces the one of the same link that waits.
+const BACKLOG_BYTES: usize = 64 << 10;
+/// The thread looks about at least so often.
+const PAUSE: DurNs = DurNs::from_secs(1);
+
+/// A link, by who holds it and its number there.
+type LinkId = (Holder, RemoteId);
+
+/// What links ask for.
+type Batch = Vec<(Holder, RemoteRequest)>;
+
+/// What has become of links.
+type News = Vec<(Holder, Ask)>;
+
+fn update((holder, id): LinkId, value: Value, alarm: Alarm, stamp: Stamp) -> (Holder, Ask) {
+    (holder, Ask::Update { id, value: Some(value), alarm, stamp })
+}
+
+fn meta((holder, id): LinkId, meta: Meta) -> (Holder, Ask) {
+    (holder, Ask::Meta { id, meta: Box::new(meta) })
+}
+
+const fn connected((holder, id): LinkId, connected: bool) -> (Holder, Ask) {
+    (holder, Ask::Connect { id, connected })
+}
+
+/// The engine's end.
+pub struct Links {
+    /// EPICS' variables, for the thread that the first link starts.
+    environment: BTreeMap<String, String>,
+    mailbox: Mailbox,
+    thread: Option<(SyncSender<Batch>, Waker)>,
+    /// What is still to be handed on.
+    waiting: Batch,
+    /// Writes given up because too many waited.
+    pub lost: u64,
+}
+
+impl Links {
+    /// Links whose client reads EPICS' variables from `environment`, and whose news come by `mailbox`.
+    #[must_use]
+    pub const fn new(mailbox: Mailbox, environment: BTreeMap<String, String>) -> Self {
+        Self { environment, mailbox, thread: None, waiting: Vec::new(), lost: 0 }
+    }
+
+    /// Notes what a link asks for; a write beyond the bound is given up and counted.
+    pub(crate) fn ask(&mut self, holder: Holder, request: RemoteRequest) {
+        if self.waiting.len() >= WAITING_MAX && matches!(request, RemoteRequest::Put { .. }) {
+            self.lost += 1;
+        } else {
+            self.waiting.push((holder, request));
+        }
+    }
+
+    /// Hands on what was noted, as far as there is room.
+    ///
+    /// # Errors
+    /// When the client cannot be started.
+    pub(crate) fn hand_on(&mut self) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        if self.thread.is_none() {
+            self.thread = Some(start(self.mailbox.clone(), std::mem::take(&mut self.environment))?);
+        }
+        if let Some((sender, bell)) = &self.thread {
+            match sender.try_send(std::mem::take(&mut self.waiting)) {
+                Ok(()) => bell.wake(),
+                Err(TrySendError::Full(batch)) => self.waiting = batch,
+                Err(TrySendError::Disconnected(_)) => {
+                    return Err(io::Error::other("the thread of the links to other IOCs has ended"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        // Without a sender the thread ends; it looks when it is woken.
+        if let Some((sender, bell)) = self.thread.take() {
+            drop(sender);
+            bell.wake();
+        }
+    }
+}
+
+fn start(mailbox: Mailbox, environment: BTreeMap<String, String>) -> io::Result<(SyncSender<Batch>, Waker)> {
+    let mut session = Session::open(|name| environment.get(name).cloned())?;
+    session.complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
+    let bell = Waker::new()?;
+    session.listen_to(bell.clone());
+    let (sender, requests) = sync_channel(BATCHES_MAX);
+    let mut client = Client { session, by_name: HashMap::new(), channels: HashMap::new(), links: HashMap::new() };
+    std::thread::Builder::new().name("ca-links".into()).spawn(move || {
+        if let Err(error) = client.run(&requests, &mailbox) {
+            eprintln!("links to other IOCs: {error}");
+        }
+    })?;
+    Ok((sender, bell))
+}
+
+/// A process variable that links use.
+#[derive(Default)]
+struct Target {
+    name: String,
+    readers: Vec<LinkId>,
+    writers: Vec<LinkId>,
+    /// The subscription and its type.
+    sub: Option<(IoId, Dbr)>,
+    last: Option<(Value, Alarm, Stamp)>,
+    meta: Option<Meta>,
+    /// The newest write of each link, while the circuit takes no more.
+    held: BTreeMap<LinkId, Value>,
+}
+
+/// The thread's state.
+struct Client {
+    session: Session,
+    by_name: HashMap<String, ChannelId>,
+    channels: HashMap<ChannelId, Target>,
+    links: HashMap<LinkId, ChannelId>,
+}
+
+impl Client {
+    /// Until the engine gives up its end.
+    fn run(&mut self, requests: &Receiver<Batch>, mailbox: &Mailbox) -> io::Result<()> {
+        let mut news = Vec::new();
+        loop {
+            loop {
+                match requests.try_recv() {
+                    Ok(batch) => {
+                        batch.into_iter().for_each(|(holder, request)| self.request(holder, request, &mut news))
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return Ok(()),
+                }
+            }
+            self.write_held();
+            if !hand_over(&mut news, mailbox) {
+                return Ok(());
+            }
+            let mut event = self.session.step(Session::now() + PAUSE)?;
+            while let Some(now) = event {
+                self.event(now, &mut news);
+                if news.len() >= NEWS_MAX {
+                    break;
+                }
+                event = self.session.client.poll_event();
+            }
+        }
+    }
+
+    fn request(&mut self, holder: Holder, request: RemoteRequest, news: &mut News) {
+        match request {
+            RemoteRequest::Connect { id, name, monitor } => {
+                let channel = match self.by_name.get(&name) {
+                    Some(channel) => *channel,
+                    None => {
+                        let channel = self.session.client.channel(Session::now(), &name, 0);
+                        self.by_name.insert(name.clone(), channel);
+                        self.channels.insert(channel, Target { name, ..Target::default() });
+                        channel
+                    }
+                };
+                let id = (holder, id);
+                self.links.insert(id, channel);
+                let Some(target) = self.channels.get_mut(&channel) else { return };
+                if monitor {
+                    target.readers.push(id);
+                    news.extend(target.meta.clone().map(|found| meta(id, found)));
+                    let last = target.last.clone();
+                    news.extend(last.map(|(value, alarm, stamp)| update(id, value, alarm, stamp)));
+                    self.subscribe(channel);
+                } else {
+                    target.writers.push(id);
+                    if self.session.client.info(channel).is_some_and(|info| info.access.write) {
+                        news.push(connected(id, true));
+                    }
+                }
+            }
+            RemoteRequest::Put { id, value } => {
+                let id = (holder, id);
+                if let Some(channel) = self.links.get(&id).copied() {
+                    self.put(channel, id, value);
+                }
+            }
+            RemoteRequest::Disconnect { id } => self.release((holder, id)),
+        }
+    }
+
+    fn release(&mut self, id: LinkId) {
+        let Some(channel) = self.links.remove(&id) else { return };
+        let Some(target) = self.channels.get_mut(&channel) else { return };
+        target.readers.retain(|reader| *reader != id);
+        target.writers.retain(|writer| *writer != id);
+        target.held.remove(&id);
+        if target.readers.is_empty()
+            && let Some((sub, _)) = target.sub.take()
+        {
+            target.last = None;
+            self.session.client.unsubscribe(sub);
+        }
+        if target.readers.is_empty() && target.writers.is_empty() {
+            self.by_name.remove(&target.name);
+            self.channels.remove(&channel);
+            self.session.client.clear(channel);
+        }
+    }
+
+    /// Subscribes to what is read, in the type that the server has.
+    fn subscribe(&mut self, channel: ChannelId) {
+        let client = &mut self.session.client;
+        let (Some(target), Some(info)) = (self.channels.get_mut(&channel), client.info(channel)) else { return };
+        let dbr = Dbr::new(Class::Time, info.native);
+        if target.readers.is_empty() || target.sub.is_some_and(|(_, known)| known == dbr) {
+            return;
+        }
+        if let Some((old, _)) = target.sub.take() {
+            client.unsubscribe(old);
+        }
+        target.sub = Some((client.subscribe(channel, dbr, 0, EventMask::VALUE | EventMask::ALARM), dbr));
+        // Refused when it may not be read: then there are no units either.
+        let _ = client.read(channel, Dbr::new(Class::Ctrl, info.native), 1);
+    }
+
+    fn put(&mut self, channel: ChannelId, id: LinkId, value: Value) {
+        let Some(target) = self.channels.get_mut(&channel) else { return };
+        if self.session.client.backlog(channel) > BACKLOG_BYTES {
+            target.held.insert(id, value);
+            return;
+        }
+        target.held.remove(&id);
+        let Some(info) = self.session.client.info(channel) else { return };
+        let dbr = Dbr::plain(Basic::native_of(value.kind()));
+        let count = (value.len() as u32).min(info.count);
+        let mut payload = Vec::new();
+        if encode(dbr, count, &Reading { value, ..Reading::default() }, &mut payload).is_ok() {
+            // A channel that went meanwhile is reported by itself.
+            let _ = self.session.client.write_raw(channel, dbr, count, &payload, false);
+        }
+    }
+
+    fn write_held(&mut self) {
+        let ready = |(channel, target): (&ChannelId, &Target)| {
+            (!target.held.is_empty() && self.session.client.backlog(*channel) <= BACKLOG_BYTES).then_some(*channel)
+        };
+        let ready: Vec<ChannelId> = self.channels.iter().filter_map(ready).collect();
+        for channel in ready {
+            let held = self.channels.get_mut(&channel).map(|target| std::mem::take(&mut target.held));
+            held.into_iter().flatten().for_each(|(id, value)| self.put(channel, id, value));
+        }
+    }
+
+    fn event(&mut self, event: Event, news: &mut News) {
+        match event {
+            Event::Connected(channel) => {
+                self.subscribe(channel);
+                self.writable(channel, news);
+            }
+            Event::AccessChanged(channel) => {
+                self.writable(channel, news);
+                if !self.session.client.info(channel).is_some_and(|info| info.access.read) {
+                    self.gone(channel, false, news);
+                }
+            }
+            Event::Disconnected(channel) => self.gone(channel, true, news),
+            Event::Update { channel, result, .. } => match result {
+                Ok((_, reading)) => {
+                    let Some(target) = self.channels.get_mut(&channel) else { return };
+                    let Reading { value, alarm, stamp, .. } = reading;
+                    for id in &target.readers {
+                        news.push(update(*id, value.clone(), alarm, stamp));
+                    }
+                    target.last = Some((value, alarm, stamp));
+                }
+                Err(_) => self.gone(channel, false, news),
+            },
+            Event::Read { channel, result: Ok((_, reading)), .. } => {
+                let Some(target) = self.channels.get_mut(&channel) else { return };
+                news.extend(target.readers.iter().map(|id| meta(*id, reading.meta.clone())));
+                target.meta = Some(reading.meta);
+            }
+            Event::Duplicate { channel, used, other } => {
+                let address = |at: ca::client::Address| format!("{}:{}", std::net::Ipv4Addr::from(at.ip), at.port);
+                let name = self.session.client.name(channel);
+                eprintln!(
+                    "link to {name}: served by {}, and also by {}, which is not used",
+                    address(used),
+                    address(other)
+                );
+            }
+            Event::Complaint { channel, text, .. } => {
+                let name = channel.map_or("", |channel| self.session.client.name(channel));
+                eprintln!("link to {name}: the server says {text}");
+            }
+            Event::Read { .. } | Event::Written { .. } => {}
+        }
+    }
+
+    /// Tells output links whether they can be written.
+    fn writable(&self, channel: ChannelId, news: &mut News) {
+        let Some(target) = self.channels.get(&channel) else { return };
+        let may = self.session.client.info(channel).is_some_and(|info| info.access.write);
+        news.extend(target.writers.iter().map(|id| connected(*id, may)));
+    }
+
+    /// Tells input links, and where the connection is lost output links, that there is no value.
+    fn gone(&mut self, channel: ChannelId, writers: bool, news: &mut News) {
+        let Some(target) = self.channels.get_mut(&channel) else { return };
+        target.last = None;
+        target.held.clear();
+        news.extend(target.readers.iter().map(|id| connected(*id, false)));
+        if writers {
+            news.extend(target.writers.iter().map(|id| connected(*id, false)));
+        }
+    }
+}
+
+/// Hands news to the engine, waiting while it has much to do; whether there still is one.
+fn hand_over(news: &mut News, mailbox: &Mailbox) -> bool {
+    if news.is_empty() {
+        return true;
+    }
+    let batch = std::mem::take(news);
+    mailbox.tell(move |engine| batch.into_iter().for_each(|(holder, ask)| tell(&mut engine.store, holder, ask)))
+}
