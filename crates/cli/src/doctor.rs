@@ -3,7 +3,7 @@
 mod text;
 
 use clap::ValueEnum;
-use host::doctor::{CHECKS, Facts, Files, Use, Verdict, examine};
+use host::doctor::{CHECKS, Facts, Use, Verdict, examine};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +22,8 @@ pub(crate) struct Args {
     /// tried then.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Print what the checks read as one text for --root, instead of examining it.
+    /// Print what doctor and shield read as one text for --root, instead of examining it. Names of programs other than
+    /// the system's, of disks and networks are left out.
     #[arg(long, conflicts_with_all = ["json", "all", "uses", "explain"])]
     capture: bool,
     /// Judge only these uses.
@@ -63,6 +64,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if let Some(id) = &args.explain {
         return explain(id);
     }
+    if args.capture {
+        return capture(args.root.as_deref());
+    }
     let facts = match facts(args.root.as_deref()) {
         Ok(facts) => facts,
         Err(why) => {
@@ -70,10 +74,6 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return ExitCode::from(super::USAGE);
         }
     };
-    if args.capture {
-        print(&facts.files.to_capture());
-        return ExitCode::SUCCESS;
-    }
     let mut uses: Vec<Use> = args.uses.iter().copied().map(Use::from).collect();
     if uses.is_empty() {
         uses.extend(Use::ALL);
@@ -94,18 +94,32 @@ pub(crate) fn run(args: Args) -> ExitCode {
     })
 }
 
+/// What doctor and shield read, without what only the machine's owner should know.
+fn capture(root: Option<&Path>) -> ExitCode {
+    let files = match root {
+        None => sys::capture::take(&RootDir::machine()).map_err(|error| error.to_string()),
+        Some(path) => sys::capture::load(path).map(|captured| captured.0.scrubbed()),
+    };
+    match files {
+        Ok(files) => {
+            print(&files.to_capture());
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("tahti doctor: {why}");
+            ExitCode::from(super::USAGE)
+        }
+    }
+}
+
 /// The machine itself, a directory, or a capture.
 fn facts(root: Option<&Path>) -> Result<Facts, String> {
     let Some(path) = root else { return Ok(sys::facts::gather(&RootDir::machine())) };
-    let shown = path.display();
     if path.is_dir() {
         return Ok(sys::facts::gather(&RootDir::at(path)));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        format!("--root {shown}: expected a directory that holds proc and sys, or a text made by --capture: {error}")
-    })?;
-    let files = Files::from_capture(&text).map_err(|error| format!("--root {shown}: {error}"))?;
-    Ok(Facts { files, probes: sys::facts::no_probes() })
+    let captured = sys::capture::load(path).map_err(|why| format!("--root {why}"))?;
+    Ok(Facts { files: captured.0, probes: sys::facts::no_probes() })
 }
 
 fn explain(id: &str) -> ExitCode {

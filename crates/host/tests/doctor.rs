@@ -141,6 +141,24 @@ fn a_desktop_with_everything_switched_on() {
 }
 
 #[test]
+fn this_project_s_own_machine_and_the_guests_of_its_tests() {
+    check("captured-two-cpus", unsteered());
+    for guest in ["queues", "old", "isolcpus", "numa", "v1", "systemd"] {
+        check(&format!("captured-{guest}"), unsteered());
+    }
+}
+
+#[test]
+fn scrubbing_a_capture_changes_no_finding() {
+    for entry in fs::read_dir(fixture("")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(name) = name.strip_suffix(".txt") else { continue };
+        let examine = |files| golden(&examine(&Facts { files, probes: granted() }, &Use::ALL));
+        assert_eq!(examine(files(name).scrubbed()), examine(files(name)), "{name}");
+    }
+}
+
+#[test]
 fn a_controller_set_up_well_is_fit_for_everything() {
     check("rt-box", granted());
     let report = examined("rt-box", granted());

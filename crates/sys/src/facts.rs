@@ -19,6 +19,16 @@ const FILES_PER_PATTERN_MAX: usize = 100_000;
 /// Takes some 10 ms on a small machine. What it tries it tries on a thread that is then thrown away.
 #[must_use]
 pub fn gather(root: &RootDir) -> Facts {
+    let mut facts = Facts { files: files(root), probes: no_probes() };
+    if root.is_machine() {
+        facts.probes = probe::all(root, |name| !facts.running(&[name]).is_empty());
+    }
+    facts
+}
+
+/// Reads every file that a check wants.
+#[must_use]
+pub fn files(root: &RootDir) -> Files {
     let mut files = Files::new(!root.is_machine());
     for pattern in reads() {
         read(root, pattern, &mut files);
@@ -26,11 +36,7 @@ pub fn gather(root: &RootDir) -> Facts {
     for path in reads_then(&files) {
         read(root, &path, &mut files);
     }
-    let mut facts = Facts { files, probes: no_probes() };
-    if root.is_machine() {
-        facts.probes = probe::all(root, |name| !facts.running(&[name]).is_empty());
-    }
-    facts
+    files
 }
 
 /// The probes of a machine that is known by its files alone: none.

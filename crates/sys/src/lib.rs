@@ -8,6 +8,7 @@
 
 pub mod alloc;
 pub mod bell;
+pub mod capture;
 pub mod child;
 pub mod clock;
 mod error;

@@ -6,9 +6,11 @@ mod print;
 use base::{CpuSet, DurNs};
 use clap::Subcommand;
 use host::plan::{self, Profile, Want};
+use host::snapshot::Snapshot;
 use keep::RunDir;
 use keep::shield::machine::{Machine, RealMachine};
 use keep::shield::{self, journal::Journal};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use sys::root::RootDir;
 
@@ -28,6 +30,9 @@ enum Verb {
     Plan {
         #[command(flatten)]
         wish: Wish,
+        /// Plan for another machine: a text made by `tahti doctor --capture`, or a directory laid out as below /
+        #[arg(long, value_name = "PATH")]
+        root: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -114,7 +119,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let root = RootDir::machine();
     let dir = RunDir::from_env();
     let result = match args.verb {
-        Verb::Plan { wish, json } => show_plan(&root, &dir, wish, json),
+        Verb::Plan { wish, root: None, json } => show_plan(&root, &dir, wish, json),
+        Verb::Plan { wish, root: Some(path), json } => plan_elsewhere(&path, wish, json),
         Verb::Apply { wish, confirm_within, json } => apply(&root, &dir, wish, confirm_within, json),
         Verb::Status { window, json } => status(&root, &dir, window, json),
         Verb::Watch { repair, every, looks } => watch(&root, &dir, repair, every, looks),
@@ -150,11 +156,23 @@ fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
 fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
     let want = want(root, dir, wish)?;
     let snapshot = RealMachine::at(root).snapshot(&want.cpus).map_err(text)?;
-    let plan = plan::plan(&snapshot, &want).map_err(text)?;
+    print_plan(&snapshot, &want, json)
+}
+
+/// What a shield on a captured machine would write.
+fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
+    let cpus = wish.cpus.ok_or("no CPU to shield: name them, such as --cpus 2-3")?;
+    let want = Want { cpus, profile: wish.profile.unwrap_or_default(), spare: wish.spare, own: Vec::new() };
+    let machine = sys::capture::load(path).map_err(|why| format!("--root {why}"))?;
+    print_plan(&sys::machine::snapshot(&machine, &want.cpus).map_err(text)?, &want, json)
+}
+
+fn print_plan(snapshot: &Snapshot, want: &Want, json: bool) -> Outcome {
+    let plan = plan::plan(snapshot, want).map_err(text)?;
     if json {
         print::json(&plan)?
     } else {
-        print::plan(&want, &plan)
+        print::plan(want, &plan)
     }
     Ok(ExitCode::SUCCESS)
 }

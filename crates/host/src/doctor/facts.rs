@@ -78,6 +78,12 @@ impl Files {
         self.read.insert(path.into(), read);
     }
 
+    /// What became of reading the file at `path`, if it was read.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<&Read> {
+        self.read.get(path)
+    }
+
     /// All files, by path.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Read)> {
         self.read.iter().map(|(path, read)| (path.as_str(), read))

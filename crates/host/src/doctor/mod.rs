@@ -13,6 +13,7 @@ mod finding;
 mod pattern;
 mod probe;
 mod report;
+mod scrub;
 
 pub use capture::CaptureError;
 pub use check::{About, Check, reads, reads_then};

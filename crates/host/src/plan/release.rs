@@ -164,7 +164,10 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
     if let (true, Some(number)) = (story.first.remembers(), task.handles_irq()) {
         // It follows its interrupt, unless a partition that was dissolved gave it every CPU.
         let follows = snapshot.irqs.values().find(|irq| irq.number == number).and_then(|irq| irq.effective);
-        let to = Place { cpus: follows.unwrap_or(before.cpus), own: true, ..found.clone() };
+        // An interrupt that is switched off goes nowhere.
+        let follows = follows.map(|cpus| cpus.and(&snapshot.cpus.online)).filter(|cpus| !cpus.is_empty());
+        let cpus = follows.unwrap_or(before.cpus);
+        let to = Place { cpus, own: true, ..found.clone() };
         if offered == Some(found.cpus) && to.cpus != found.cpus {
             let step = back(story.first, Value::Place(found), Value::Place(to));
             out.plan.steps.push(Step { may_refuse: Some("the thread may be ending".into()), ..step });

@@ -3,7 +3,8 @@
 use crate::doctor::{About, Check, Facts, Finding, How, Timex, Unknown, Use};
 
 /// Programs that steer `CLOCK_REALTIME`; names as in `/proc/PID/comm`, 15 characters at most.
-const STEERING: &[&str] = &["chronyd", "ntpd", "systemd-timesyn", "phc2sys", "ntpd-rs", "openntpd"];
+pub(in crate::doctor) const STEERING: &[&str] =
+    &["chronyd", "ntpd", "systemd-timesyn", "phc2sys", "ntpd-rs", "openntpd"];
 
 /// Whether the clock is synchronised, by whom, and how well.
 pub struct Synchronised;

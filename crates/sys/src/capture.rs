@@ -1,0 +1,158 @@
+//! Another machine's files: taken along from this one, and read as if they were a machine.
+
+use crate::error::{Error, Result};
+use crate::facts;
+use crate::kernel::Kernel;
+use crate::machine;
+use crate::root::RootDir;
+use base::{CpuSet, Policy};
+use host::doctor::{Files, Read};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What doctor and shield read of the machine below `root`, without what only its owner should know.
+///
+/// # Errors
+/// The kernel's, for a file that every machine has.
+pub fn take(root: &RootDir) -> Result<Files> {
+    let mut files = Files::new(true);
+    for (path, read) in facts::files(root).iter() {
+        files.insert(path, read.clone());
+    }
+    let recorder = Recorder { root, read: RefCell::default() };
+    let online = root.read("/sys/devices/system/cpu/online")?.parse().unwrap_or_default();
+    machine::snapshot(&recorder, &online)?;
+    for (path, text) in recorder.read.into_inner() {
+        files.insert(path, Read::Text(text));
+    }
+    Ok(files.scrubbed())
+}
+
+/// The captured machine at `path`: a text made by [`take`], or a directory laid out as below `/`.
+///
+/// # Errors
+/// As a sentence: what is there instead.
+pub fn load(path: &Path) -> std::result::Result<Captured, String> {
+    let shown = path.display();
+    if path.is_dir() {
+        return take(&RootDir::at(path)).map(Captured).map_err(|error| format!("{shown}: {error}"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        format!(
+            "{shown}: expected a directory that holds proc and sys, or a text made by `tahti doctor --capture`: {error}"
+        )
+    })?;
+    Files::from_capture(&text).map(Captured).map_err(|error| format!("{shown}: {error}"))
+}
+
+/// A machine that remembers what was read of it, and cannot be written to.
+struct Recorder<'a> {
+    root: &'a RootDir,
+    read: RefCell<BTreeMap<String, String>>,
+}
+
+/// A machine that is known by its captured files, and cannot be written to.
+#[derive(Clone, Debug)]
+pub struct Captured(pub Files);
+
+fn refused(doing: String, errno: Errno) -> Error {
+    Error { doing, errno }
+}
+
+/// What both refuse, since there is no kernel behind them.
+macro_rules! only_read {
+    () => {
+        fn write(&self, path: &str, _: &str) -> Result<()> {
+            Err(refused(format!("write to captured {path}"), Errno::ROFS))
+        }
+
+        fn make_dir(&self, path: &str) -> Result<()> {
+            Err(refused(format!("make captured {path}"), Errno::ROFS))
+        }
+
+        fn remove_dir(&self, path: &str) -> Result<()> {
+            Err(refused(format!("remove captured {path}"), Errno::ROFS))
+        }
+
+        fn affinity(&self, tid: i32) -> Result<CpuSet> {
+            Err(refused(format!("ask the kernel for the CPUs of captured thread {tid}"), Errno::ROFS))
+        }
+
+        fn set_affinity(&self, tid: i32, _: &CpuSet) -> Result<()> {
+            Err(refused(format!("restrict captured thread {tid}"), Errno::ROFS))
+        }
+
+        fn set_policy(&self, tid: i32, _: Policy) -> Result<()> {
+            Err(refused(format!("set captured thread {tid}"), Errno::ROFS))
+        }
+
+        fn is_machine(&self) -> bool {
+            false
+        }
+    };
+}
+
+impl Kernel for Recorder<'_> {
+    fn read(&self, path: &str) -> Result<String> {
+        let text = self.root.read(path)?;
+        self.read.borrow_mut().insert(path.to_owned(), text.clone());
+        Ok(text)
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>> {
+        self.root.list(path)
+    }
+
+    fn subdirs(&self, path: &str) -> Result<Vec<String>> {
+        self.root.subdirs(path)
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.root.exists(path)
+    }
+
+    only_read!();
+}
+
+impl Captured {
+    /// What lies directly below `path`, and whether it is a directory.
+    fn below(&self, path: &str) -> BTreeMap<String, bool> {
+        let prefix = format!("{}/", path.trim_end_matches('/'));
+        let mut names = BTreeMap::new();
+        for (file, read) in self.0.iter() {
+            if let (Some(rest), true) = (file.strip_prefix(&prefix), *read != Read::Absent) {
+                let (name, deeper) = rest.split_once('/').map_or((rest, false), |(name, _)| (name, true));
+                *names.entry(name.to_owned()).or_insert(false) |= deeper || *read == Read::Directory;
+            }
+        }
+        names
+    }
+}
+
+impl Kernel for Captured {
+    fn read(&self, path: &str) -> Result<String> {
+        match self.0.get(path) {
+            Some(Read::Text(text)) => Ok(text.clone()),
+            Some(Read::Directory) => Err(refused(format!("read {path}"), Errno::ISDIR)),
+            Some(Read::Refused(_)) => Err(refused(format!("read {path}"), Errno::ACCESS)),
+            Some(Read::Absent) | None => Err(refused(format!("read {path}"), Errno::NOENT)),
+        }
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>> {
+        let names: Vec<String> = self.below(path).into_keys().collect();
+        if names.is_empty() { Err(refused(format!("list {path}"), Errno::NOENT)) } else { Ok(names) }
+    }
+
+    fn subdirs(&self, path: &str) -> Result<Vec<String>> {
+        Ok(self.below(path).into_iter().filter(|(_, deeper)| *deeper).map(|(name, _)| name).collect())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.read(path).is_ok() || !self.below(path).is_empty() || self.0.exists(path)
+    }
+
+    only_read!();
+}
