@@ -8,6 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 #[test]
 fn two_processes_come_up_in_order_and_go_down_in_reverse_and_nothing_stays() {
@@ -227,7 +228,11 @@ fn a_watchdog_is_petted_only_while_its_critical_process_lives_and_disarmed_in_or
     bench.ok(&["up", ".", "--detach"]);
     bench.until("petted", || !fs::read(&device).unwrap().is_empty());
     bench.until("latched", || bench.process("a")["state"] == "FAULT");
-    bench.until("told", || bench.log().contains("NOT PETTED"));
+    bench.until("told", || bench.log().contains("NOT PETTED: no sign of life from a; the machine resets within 1s"));
+    // Four times its period, in which it would be petted.
+    let pets = fs::read(&device).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(fs::read(&device).unwrap(), pets, "not petted any more");
     bench.run(&["down"]);
     assert_eq!(fs::read(&device).unwrap().last(), Some(&b'V'));
 }

@@ -336,7 +336,7 @@ pub const WATCHDOG: Table = Table {
             r#""10s""#,
             "time, 1s to 1h",
             "`10s`",
-            "The machine resets after this long without a sign of life. It is petted four times in this time; the driver keeps its own timeout, and one that differs is told.",
+            "The machine resets after this long without a sign of life. It is petted four times in this time; a device that keeps a timeout of its own is told.",
         ),
     ],
 };

@@ -156,7 +156,7 @@ impl Engine {
 }
 
 /// What the guard calls to count signs of life: those of the loop page and of the notify socket together.
-fn beats(kid: &Kid) -> Beats {
+pub(super) fn beats(kid: &Kid) -> Beats {
     let signs = kid.signs.clone();
     let page = kid.page.as_ref().map(super::Page::watcher);
     Box::new(move || {

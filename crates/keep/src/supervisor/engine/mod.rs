@@ -112,7 +112,7 @@ pub(crate) struct Engine {
     /// What could not be had, said once.
     pub(crate) shortfalls: Vec<String>,
     guard: Option<Guard>,
-    watchdog: Option<watchdog::Watchdog>,
+    watchdog: Option<watchdog::Armed>,
     /// Whether it was tried and could not be opened.
     watchdog_refused: bool,
     pub(crate) compare: Option<Compare>,

@@ -1,82 +1,106 @@
 //! The hardware watchdog: petted only while every critical process runs and gives its signs of life.
 //!
 //! A supervisor that dies stops petting, and so does one whose critical process hangs: the machine resets.
-//! Only a plant that goes down in order closes the device with the magic letter that disarms it.
+//! Only a plant that goes down in order disarms it. Heartbeats are looked at here as well as by the guard: it
+//! must work where there is no guard.
 
-use super::Engine;
+use super::{Engine, guards};
+use crate::watchdog::Watchdog;
 use base::{DurNs, MonoNs};
-use host::supervise::{Phase, State};
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use host::guard::Silence;
+use host::supervise::{Id, Phase, State};
+use std::collections::BTreeMap;
+use std::path::Path;
 
-/// An open watchdog.
+/// An open watchdog, and what is known of those on whom it depends.
 #[derive(Debug)]
-pub(super) struct Watchdog {
-    file: File,
+pub(super) struct Armed {
+    device: Watchdog,
     every: DurNs,
     pub(super) next: MonoNs,
+    /// Whether the last look found everybody alive.
     petting: bool,
+    silences: BTreeMap<Id, Silence>,
 }
 
 impl Engine {
     /// Opens the watchdog once the plant is up, and pets it when that is due and deserved.
     pub(super) fn watchdog(&mut self, now: MonoNs) {
-        let Some(wanted) = self.plant.watchdog.clone() else { return };
-        if self.watchdog.is_none() && self.all.phase() == Phase::Up && !self.watchdog_refused {
-            match OpenOptions::new().write(true).open(&wanted.device) {
-                Ok(file) => {
-                    self.watchdog =
-                        Some(Watchdog { file, every: DurNs(wanted.timeout.0 / 4), next: now, petting: true });
-                    self.tell.event(now, "watchdog", &format!("{} armed", wanted.device));
-                    self.tell_timeout(&wanted.device, wanted.timeout);
-                }
-                Err(error) => {
-                    self.watchdog_refused = true;
-                    let text = format!(
-                        "no hardware watchdog {}: {error}; remove [watchdog] or load its driver",
-                        wanted.device
-                    );
-                    self.shortfall("watchdog", text);
-                }
-            }
+        self.arm_watchdog(now);
+        let Some(mut armed) = self.watchdog.take() else { return };
+        if now >= armed.next {
+            armed.next = now + armed.every;
+            self.pet_or_not(&mut armed, now);
         }
-        let fresh =
-            self.plant.processes.iter().filter(|process| process.heartbeat.is_some_and(|beat| beat.critical)).all(
-                |process| self.all.find(&process.name).is_some_and(|id| self.all.units()[id].state == State::Running),
-            );
-        // On its way down in order it need not be fresh any more.
-        let deserved = fresh || matches!(self.all.phase(), Phase::Stopping(None));
-        let Some(dog) = self.watchdog.as_mut().filter(|dog| now >= dog.next) else { return };
-        dog.next = now + dog.every;
-        if deserved && let Err(error) = dog.file.write_all(b"\0") {
-            self.shortfall("watchdog", format!("the hardware watchdog cannot be petted: {error}"));
+        self.watchdog = Some(armed);
+    }
+
+    fn arm_watchdog(&mut self, now: MonoNs) {
+        let Some(wanted) = self.plant.watchdog.clone() else { return };
+        if self.watchdog.is_some() || self.all.phase() != Phase::Up || self.watchdog_refused {
             return;
         }
-        if std::mem::replace(&mut dog.petting, deserved) != deserved {
-            let text = if deserved { "petted again" } else { "NOT PETTED: a critical process gives no sign of life" };
-            self.tell.event(now, "watchdog", text);
+        match Watchdog::open(Path::new(&wanted.device), wanted.timeout) {
+            Ok((device, shortfall)) => {
+                self.tell.event(now, "watchdog", &format!("{} armed, timeout {}", wanted.device, device.timeout()));
+                let every = DurNs(device.timeout().0 / 4);
+                let silences = BTreeMap::new();
+                self.watchdog = Some(Armed { device, every, next: now, petting: true, silences });
+                shortfall.into_iter().for_each(|lack| self.shortfall("watchdog", lack.to_string()));
+            }
+            Err(lack) => {
+                self.watchdog_refused = true;
+                self.shortfall("watchdog", lack.to_string());
+            }
         }
     }
 
-    /// The driver keeps its own timeout: one that differs is told, so that nobody counts on the plant's.
-    fn tell_timeout(&mut self, device: &str, wanted: DurNs) {
-        let name = device.rsplit('/').next().unwrap_or(device);
-        let name = if name == "watchdog" { "watchdog0" } else { name };
-        let found = std::fs::read_to_string(format!("/sys/class/watchdog/{name}/timeout"));
-        let Some(seconds) = found.ok().and_then(|text| text.trim().parse::<i64>().ok()) else { return };
-        if DurNs::from_secs(seconds) != wanted {
-            let text =
-                format!("the watchdog's timeout is {seconds}s, not {wanted}: set it with the driver's parameter");
-            self.shortfall("watchdog", text);
+    fn pet_or_not(&mut self, armed: &mut Armed, now: MonoNs) {
+        // On its way down in order nobody need be alive any more.
+        let down = matches!(self.all.phase(), Phase::Stopping(None));
+        let silent = if down { Vec::new() } else { self.silent(armed, now) };
+        if silent.is_empty()
+            && let Err(error) = armed.device.pet()
+        {
+            self.shortfall("watchdog", error.to_string());
+            return;
         }
+        if std::mem::replace(&mut armed.petting, silent.is_empty()) != silent.is_empty() {
+            let text = match silent.is_empty() {
+                true => "petted again".to_owned(),
+                false => format!(
+                    "NOT PETTED: no sign of life from {}; the machine resets within {}",
+                    silent.join(", "),
+                    armed.device.timeout()
+                ),
+            };
+            self.tell.event(now, "watchdog", &text);
+        }
+    }
+
+    /// Critical processes that do not run, or give no sign of life.
+    fn silent(&self, armed: &mut Armed, now: MonoNs) -> Vec<String> {
+        let mut silent = Vec::new();
+        for process in &self.plant.processes {
+            let Some(heartbeat) = process.heartbeat.filter(|heartbeat| heartbeat.critical) else { continue };
+            let Some(id) = self.all.find(&process.name) else { continue };
+            let is_fresh = self.all.units()[id].state == State::Running && {
+                let silence = armed.silences.entry(id).or_insert_with(|| Silence::new(heartbeat.within));
+                silence.observe(now, guards::beats(&self.kids[id])()).is_none()
+            };
+            if !is_fresh {
+                silent.push(process.name.clone());
+            }
+        }
+        silent
     }
 
     /// Disarms the watchdog; the plant is down in order.
     pub(super) fn disarm_watchdog(&mut self) {
-        if let Some(mut dog) = self.watchdog.take()
-            && let Err(error) = dog.file.write_all(b"V")
+        if let Some(armed) = self.watchdog.take()
+            && let Err(error) = armed.device.disarm()
         {
-            self.shortfall("watchdog", format!("the hardware watchdog cannot be disarmed: {error}"));
+            self.shortfall("watchdog", error.to_string());
         }
     }
 }
