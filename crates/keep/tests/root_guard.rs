@@ -2,6 +2,8 @@
 //!
 //! Real-time throttling stays as it is; everything started here is killed and reaped.
 
+mod freezer;
+
 use base::{DurNs, MonoNs, Policy};
 use host::guard::{Budget, LADDER, Rung, RungAction};
 use keep::guard::{Guard, GuardEvent, WatchSpec, What};
@@ -152,6 +154,17 @@ fn a_stubborn_one_is_frozen_aborted_and_gone() {
     assert!(aborted - decided >= DurNs(2 * wait.0), "aborted {} after it", aborted - decided);
     expect(&mut guard, "the end", |what| *what == What::Gone { by_ladder: true });
     assert_eq!(running.ended_by(), 6);
+}
+
+#[test]
+fn a_runaway_is_frozen_through_its_group() {
+    assert!(rustix::process::geteuid().is_root(), "this test must run as root (--unprivileged leaves it out)");
+    // Where v1's freezer is not mounted, v2 is.
+    let v1 = "/sys/fs/cgroup/freezer";
+    match std::path::Path::new(v1).exists() {
+        true => freezer::freezes_and_kills(v1, "1", false),
+        false => freezer::freezes_and_kills("/sys/fs/cgroup", "1", true),
+    }
 }
 
 #[test]

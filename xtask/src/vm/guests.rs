@@ -92,6 +92,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "remote::"),
             tests("keep", "guest_shield", "hotplug::"),
             tests("keep", "guest_watchdog", ""),
+            tests("keep", "guest_guard", ""),
             tests("testkit", "guest_model", ""),
         ],
     },

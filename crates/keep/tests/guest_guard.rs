@@ -1,0 +1,11 @@
+//! The guard with cgroup v2, whose groups freeze and kill.
+
+mod freezer;
+
+use testkit::guest;
+
+#[test]
+fn a_runaway_is_frozen_and_killed_through_its_group_with_whatever_escaped_from_it() {
+    guest::required();
+    freezer::freezes_and_kills("/sys/fs/cgroup", "3", true);
+}
