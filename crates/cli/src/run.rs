@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     evidence: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
@@ -128,6 +128,14 @@ fn cpus(text: &str) -> Result<(Option<CpuSet>, Vec<PathBuf>), String> {
         let cpus: CpuSet = text.parse().map_err(|error| format!("--cpus: {error}"))?;
         if cpus.is_empty() {
             return Err("--cpus: the list is empty".to_owned());
+        }
+        // The kernel takes any list that holds one of its CPUs, and forgets the rest without a word.
+        let online = RootDir::machine().read("/sys/devices/system/cpu/online").map_err(|error| error.to_string())?;
+        let online: CpuSet =
+            online.trim().parse().map_err(|error| format!("/sys/devices/system/cpu/online: {error}"))?;
+        let absent = cpus.minus(&online);
+        if !absent.is_empty() {
+            return Err(format!("--cpus: this machine has no CPUs {absent}: those online are {online}"));
         }
         return Ok((Some(cpus), Vec::new()));
     }

@@ -5,9 +5,10 @@ mod bench;
 use bench::{Bench, alive, finish, kill, sh, text};
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -277,6 +278,81 @@ fn readiness_by_file_port_and_notification_is_awaited_and_seen() {
     assert_eq!(bench.status()["phase"], "up");
     kill(child.id() as i32, "TERM");
     assert!(finish(child).status.success());
+}
+
+#[test]
+fn every_mistake_in_a_plant_file_is_shown_with_its_place_and_remedy_and_nothing_starts() {
+    let touch = sh("a", "touch started; sleep 1000", "");
+    for (lines, expected) in [
+        ("[shild]\ncpus = \"1\"\n", &["plant.toml:3:2", "unknown table `shild`", "did you mean `shield`?"][..]),
+        ("[shield]\ncups = \"1\"\n", &["plant.toml:4:1", "unknown key `cups`", "did you mean `cpus`?"]),
+        ("[shield]\ncpus = \"900\"\n", &["plant.toml:4:8", "CPUs 900 to be isolated are not online"]),
+        ("[shield]\ncpus = \"0-899\"\n", &["plant.toml:4:8", "CPUs of this machine: 0"]),
+        ("[shield]\ncpus = \"x\"\n", &["plant.toml:4:8", "`cpus` in [shield] cannot be", "CPU list such as"]),
+    ] {
+        let bench = Bench::new("mistake", &format!("{lines}{touch}"));
+        let said = text(&bench.run(&["up", "."]));
+        assert!(expected.iter().all(|part| said.contains(part)), "{lines}: {said}");
+        assert!(!bench.dir.join("started").exists() && bench.ok(&["ps"]) == "no plant is up\n");
+    }
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let bench = Bench::new("mistake-all", &format!("[shield]\ncpus = \"{}\"\n{touch}", online.trim()));
+    let said = text(&bench.run(&["up", "."]));
+    let expected = ["every CPU of the machine would be isolated", "at least one of CPUs"];
+    assert!(expected.iter().all(|part| said.contains(part)), "{said}");
+    let said = text(&bench.run(&["shield", "apply", "--cpus", online.trim()]));
+    assert!(said.contains("none left for everybody else: leave at least one out"), "{said}");
+    assert!(text(&bench.run(&["shield", "plan", "--cpus", "900"])).contains("this machine has no CPU 900"));
+}
+
+#[test]
+fn what_another_boot_left_behind_is_not_continued() {
+    let bench = Bench::new("boot", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let supervisor = bench.supervisor();
+    let (pid, keeper) = (bench.pid("a"), bench.process("a")["keeper"].as_i64().unwrap() as i32);
+    for gone in [supervisor, keeper, pid] {
+        kill(gone, "KILL");
+        bench.until("killed", || !alive(gone));
+    }
+    let state = bench.dir.join("run/p/state.json");
+    let text = fs::read_to_string(&state).unwrap();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    fs::write(&state, text.replace(boot.trim(), "00000000-0000-0000-0000-000000000000")).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    assert!(!bench.log().contains("continues what process"), "{}", bench.log());
+    assert_eq!((bench.process("a")["starts"].as_u64(), bench.process("a")["restarts"].as_u64()), (Some(1), Some(0)));
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn without_privileges_the_plant_runs_and_says_once_what_it_lacks_or_does_not_start() {
+    let plant = "[shield]\ncpus = \"1\"\n[[process]]\nname = \"a\"\ncommand = \"sleep 1000\"\nclass = \"fifo:5\"\n";
+    let bench = Bench::new("nobody", plant);
+    let as_nobody = |words: &[&str]| {
+        let mut command = bench.tahti(words);
+        // Tests of root become nobody; anybody else is unprivileged already.
+        if fs::metadata("/proc/self").unwrap().uid() == 0 {
+            let own = bench.tahti(words);
+            command = Command::new("setpriv");
+            command.args(["--reuid", "65534", "--clear-groups"]).arg(own.get_program()).args(own.get_args());
+            command.current_dir(&bench.dir).env("TAHTI_RUN", bench.dir.join("run")).stdin(Stdio::null());
+        }
+        finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    fs::create_dir_all(bench.dir.join("run")).unwrap();
+    fs::set_permissions(bench.dir.join("run"), fs::Permissions::from_mode(0o777)).unwrap();
+    let output = as_nobody(&["up", ".", "--for", "500ms"]);
+    let said = text(&output);
+    for lack in ["no shield on CPUs 1: it takes root", "no class fifo:5:", "no real-time guard:", "no memory lock:"] {
+        assert_eq!(said.matches(&format!("not had: {lack}")).count(), 1, "{lack}: {said}");
+    }
+    assert!(output.status.success() && said.contains("run as root"), "{said}");
+    let output = as_nobody(&["up", ".", "--require-rt"]);
+    assert!(!output.status.success() && text(&output).contains("it takes root"), "{}", text(&output));
+    let output = as_nobody(&["shield", "apply", "--cpus", "1"]);
+    let said = text(&output);
+    assert!(output.status.code() == Some(2) && said.contains("nothing was changed: it takes root"), "{said}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod bench;
 
-use bench::Bench;
+use bench::{Bench, text};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -110,6 +110,22 @@ fn a_shield_that_stood_before_the_plant_stays_when_the_plant_goes() {
     assert!(bench.status()["shield"].as_str().unwrap().contains("not by this plant"));
     bench.ok(&["down"]);
     assert_ne!(machine(), bench.before, "it is not the plant's to release");
+    bench.ok(&["shield", "release"]);
+    assert_eq!(machine(), bench.before);
+}
+
+#[test]
+fn a_second_shield_on_other_cpus_is_refused_and_the_first_one_stays() {
+    let bench = Shielded::new("overlap", LOOP);
+    bench.ok(&["shield", "apply", "--cpus", "0"]);
+    let shielded = machine();
+    let refused = bench.run(&["shield", "apply", "--cpus", &bench::last_cpu()]);
+    let expected = "a shield on CPUs 0 (profile control-loop) stands already: release it first";
+    assert!(refused.status.code() == Some(2) && text(&refused).contains(expected), "{}", text(&refused));
+    let refused = bench.run(&["up", ".", "--detach"]);
+    assert!(refused.status.code() == Some(1) && text(&refused).contains(expected), "{}", text(&refused));
+    assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
+    assert_eq!(machine(), shielded);
     bench.ok(&["shield", "release"]);
     assert_eq!(machine(), bench.before);
 }

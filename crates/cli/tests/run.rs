@@ -76,7 +76,8 @@ fn mistakes_are_explained() {
         (&["run", "--", "/etc/passwd"], "no executable file"),
         (&["run", "--policy", "fifo:1", "--rt-budget", "none", "--", "true"], "needs --heartbeat"),
         (&["run", "--cpus", "", "--", "true"], "the list is empty"),
-        (&["run", "--cpus", "900", "--require-rt", "--", "true"], "no CPUs 900"),
+        (&["run", "--cpus", "900", "--", "true"], "this machine has no CPUs 900: those online are 0"),
+        (&["run", "--cpus", "0,900-901", "--", "true"], "this machine has no CPUs 900-901"),
         (&["run", "--user", "no-such-user", "--", "true"], "there is no user \"no-such-user\""),
         (&["run", "--capabilities", "CAP_X", "--", "true"], "CAP_SYS_NICE"),
         (&["attach", "x", "--plant", "no-such-plant-of-tahti"], "no console"),
@@ -85,7 +86,12 @@ fn mistakes_are_explained() {
         let (code, said) = (output.status.code(), said(&output));
         assert!(said.contains(expected) && matches!(code, Some(125 | 1)), "{words:?}: {code:?} {said}");
     }
-    for words in [&["run", "--policy", "fifo:100", "true"][..], &["run", "--rt-budget", "80", "true"], &["run"]] {
+    for words in [
+        &["run", "--policy", "fifo:100", "true"][..],
+        &["run", "--rt-budget", "80", "true"],
+        &["run", "--polcy", "x", "true"],
+        &["run"],
+    ] {
         assert_eq!(run(words).status.code(), Some(64), "{words:?}");
     }
 }

@@ -179,6 +179,10 @@ fn print_plan(snapshot: &Snapshot, want: &Want, json: bool) -> Outcome {
 
 fn apply(root: &RootDir, dir: &RunDir, wish: Wish, confirm_within: Option<DurNs>, json: bool) -> Outcome {
     let want = want(root, dir, wish)?;
+    if !rustix::process::geteuid().is_root() {
+        let remedy = "run as root (tahti shield plan needs no root)";
+        return Err(format!("nothing was changed: it takes root to move other tasks and interrupts; {remedy}"));
+    }
     if let Some(within) = confirm_within {
         confirm::start(dir, within)?;
     }
