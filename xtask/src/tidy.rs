@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iocd", &["ca", "db", "ring", "rt", "sys"]),
     ("testkit", &["host", "sys"]),
     ("ring", &[]),
-    ("rt", &["ring", "sys"]),
+    ("rt", &["frame", "ring", "sys"]),
     ("xtask", &[]),
 ];
 

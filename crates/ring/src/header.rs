@@ -25,6 +25,7 @@ pub(crate) enum Kind {
     Latest = 3,
     LoopPage = 4,
     Variables = 5,
+    Frame = 6,
 }
 
 /// Why shared memory is not the block that was expected.

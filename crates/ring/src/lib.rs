@@ -1,5 +1,6 @@
 //! What threads and processes share without a lock: a queue, a trail that many may follow, a latest-value
-//! cell, the loop page of a real-time loop, and its exported variables.
+//! cell, the loop page of a real-time loop, and its exported variables, and the
+//! frame page of a frame scheduler.
 //!
 //! Everything here is a view over shared words, `&[AtomicU64]`: a mapped memfd (`sys::shm`) or plain memory.
 //! Words are found by offset, never by pointer, and every bit pattern of a word is a valid one. So a torn,
@@ -19,6 +20,7 @@
 extern crate std;
 
 mod culprits;
+mod frame;
 mod header;
 mod latest;
 mod page;
@@ -30,6 +32,10 @@ mod trail;
 mod variables;
 
 pub use culprits::{CULPRITS_MAX, Culprit};
+pub use frame::{
+    ActivityCounter, Baseline, FRAME_EVENTS, FRAME_NAME_BYTES, FrameBorder, FrameCounter, FrameEvent, FramePage,
+    FrameShape, FrameState, Presence, Turn,
+};
 pub use header::LayoutError;
 pub use latest::Latest;
 pub use page::{

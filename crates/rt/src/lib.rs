@@ -26,10 +26,12 @@
 #![forbid(unsafe_code)]
 
 mod armed;
+pub mod frames;
 mod looping;
 mod obtained;
 mod page;
 mod preempt;
+mod variables;
 mod watch;
 
 pub use armed::{Armed, Building, Rt};
@@ -37,7 +39,8 @@ pub use looping::{Flow, LoopSpec, Pulse};
 pub use obtained::Obtained;
 pub use page::{PageError, SharedPage};
 pub use preempt::{Switch, parse_switch};
-pub use ring::LOOP_FD;
 pub use ring::Wait;
+pub use ring::{LOOP_FD, Number, VariableSpec};
 pub use sys::alloc::Counting;
+pub use variables::{Exports, Imports};
 pub use watch::{Watch, WatchReport};

@@ -9,7 +9,10 @@ use rustix::net::{
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Descriptors in one message.
+const FDS_MAX: usize = 4;
 
 /// Where others ask for a descriptor.
 #[derive(Debug)]
@@ -46,29 +49,99 @@ impl Counter {
     /// # Errors
     /// The kernel's.
     pub fn serve(&self, fd: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
+        let Some(caller) = self.accept()? else { return Ok(None) };
+        Ok(send(caller.connection.as_fd(), b"1", &[fd])?.then_some(caller.connection))
+    }
+
+    /// The next caller who runs as our user or root, if there is one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn accept(&self) -> Result<Option<Caller>> {
         let doing = || format!("serve a caller at @{}", self.name);
-        let caller = match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
-            Ok(caller) => caller,
+        let connection = match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+            Ok(connection) => connection,
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
             Err(errno) => return Err(errno).doing(doing),
         };
-        let user = rustix::net::sockopt::socket_peercred(&caller).doing(doing)?.uid;
-        if user != rustix::process::geteuid() && !user.is_root() {
-            return Ok(None);
-        }
-        let fds = [fd];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(Error { doing: doing(), errno: Errno::NOBUFS });
-        }
-        match rustix::net::sendmsg(&caller, &[IoSlice::new(b"1")], &mut control, SendFlags::NOSIGNAL) {
-            Ok(_) => Ok(Some(caller)),
-            // The caller went away meanwhile.
-            Err(Errno::PIPE | Errno::CONNRESET) => Ok(None),
-            Err(errno) => Err(errno).doing(doing),
+        let who = rustix::net::sockopt::socket_peercred(&connection).doing(doing)?;
+        let welcome = who.uid == rustix::process::geteuid() || who.uid.is_root();
+        Ok(welcome.then(|| Caller { connection, pid: who.pid.as_raw_nonzero().get() }))
+    }
+}
+
+impl AsFd for Counter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Somebody who asks.
+#[derive(Debug)]
+pub struct Caller {
+    /// The connection to it.
+    pub connection: OwnedFd,
+    /// Its process, as the kernel knows it.
+    pub pid: i32,
+}
+
+/// Sends one message, with descriptors. `false` if the other end is gone.
+///
+/// # Errors
+/// The kernel's.
+pub fn send(connection: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool> {
+    let doing = || format!("send a message of {} bytes", bytes.len());
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Error { doing: doing(), errno: Errno::NOBUFS });
+    }
+    match rustix::net::sendmsg(connection, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+        Ok(_) => Ok(true),
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(false),
+        Err(errno) => Err(errno).doing(doing),
+    }
+}
+
+/// Receives one message, with descriptors; `None` if the other end is gone. What does not fit is cut.
+///
+/// # Errors
+/// The kernel's.
+pub fn receive(connection: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(connection, &mut [IoSliceMut::new(bytes)], &mut control, flags)
+    });
+    let length = match received {
+        Ok(message) => message.bytes,
+        Err(Errno::CONNRESET) => 0,
+        Err(errno) => return Err(errno).doing(|| "receive a message".to_owned()),
+    };
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(more) = message {
+            fds.extend(more);
         }
     }
+    Ok((length > 0).then_some((length, fds)))
+}
+
+/// Ends a connection for both ends, also where copies of its descriptor are open.
+pub fn hang_up(connection: BorrowedFd<'_>) {
+    // Nothing to do about a connection that has ended already.
+    let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
+}
+
+/// Calls who has the counter `name` open.
+///
+/// # Errors
+/// `ECONNREFUSED` if nobody has.
+pub fn connect(name: &str) -> Result<OwnedFd> {
+    let connection = socket(name, SocketFlags::empty())?;
+    rustix::net::connect(&connection, &address(name)?).doing(|| format!("ask at @{name}"))?;
+    Ok(connection)
 }
 
 /// Whether the other end of a handover is still there.
@@ -83,28 +156,16 @@ pub fn is_alive(connection: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// `ECONNREFUSED` if nobody has the counter open.
 pub fn ask(name: &str) -> Result<(OwnedFd, OwnedFd)> {
-    let doing = || format!("ask at @{name}");
-    let connection = socket(name, SocketFlags::empty())?;
-    rustix::net::connect(&connection, &address(name)?).doing(doing)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0u8; 1];
-    rustix::net::recvmsg(&connection, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)
-        .doing(doing)?;
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(mut fds) = message
-            && let Some(fd) = fds.next()
-        {
-            return Ok((fd, connection));
-        }
-    }
-    Err(Error { doing: doing(), errno: Errno::CONNREFUSED })
+    let connection = connect(name)?;
+    let refused = || Error { doing: format!("ask at @{name}"), errno: Errno::CONNREFUSED };
+    let (_, fds) = receive(connection.as_fd(), &mut [0])?.ok_or_else(refused)?;
+    let fd = fds.into_iter().next().ok_or_else(refused)?;
+    Ok((fd, connection))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn shared_memory_goes_from_hand_to_hand_and_its_owners_end_is_noticed() {

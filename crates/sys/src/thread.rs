@@ -16,6 +16,8 @@ pub struct ThreadUsage {
     pub voluntary: u64,
     /// Times that its CPU was taken from it.
     pub involuntary: u64,
+    /// Processor time, in steps of a microsecond.
+    pub cpu: base::DurNs,
 }
 
 /// The calling thread's accounts.
@@ -32,6 +34,10 @@ pub fn usage() -> ThreadUsage {
         major_faults: usage.ru_majflt as u64,
         voluntary: usage.ru_nvcsw as u64,
         involuntary: usage.ru_nivcsw as u64,
+        cpu: base::DurNs(
+            (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1_000_000_000
+                + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1_000,
+        ),
     }
 }
 

@@ -1,0 +1,200 @@
+//! A thread that has joined a frame.
+
+use crate::frames::address;
+use crate::variables::Exports;
+use base::{DurNs, MonoNs};
+use ring::{Baseline, FramePage, FrameState};
+use std::fmt;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use sys::clock::{mono_now, sleep_until};
+use sys::shm::SharedWords;
+
+/// Why a thread could not join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoinError {
+    /// No frame of that name runs.
+    NoFrame(String),
+    /// The frame said no, with its reason.
+    Refused(String),
+    /// The kernel did.
+    Kernel(String),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFrame(name) => write!(
+                f,
+                "no frame {name:?} runs here; expected one that `tahti up` has started ({} names its plant)",
+                super::PLANT
+            ),
+            Self::Refused(why) | Self::Kernel(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// What a call is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MinorTurn {
+    /// Number of the pulse.
+    pub pulse: u64,
+    /// The minor.
+    pub minor: u16,
+    /// The mode.
+    pub mode: u16,
+    /// When the minor was due to begin.
+    pub due: MonoNs,
+    /// When it ends.
+    pub end: MonoNs,
+}
+
+/// The calling thread as an activity. Dropping it leaves the frame.
+#[derive(Debug)]
+pub struct Member {
+    words: Arc<SharedWords>,
+    activity: usize,
+    connection: Arc<OwnedFd>,
+    gone: Arc<AtomicBool>,
+    in_call: bool,
+}
+
+impl Member {
+    /// Joins `frame` as `activity` with the calling thread; waits for the frame to appear at most for `within`. The
+    /// frame gives the thread its class and CPU. With `variables`, safe values can stand for them.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn join(frame: &str, activity: &str, variables: Option<&Exports>, within: DurNs) -> Result<Self, JoinError> {
+        let kernel = |error: sys::Error| JoinError::Kernel(error.to_string());
+        let give_up = mono_now() + within;
+        let connection = loop {
+            match sys::handover::connect(&address(frame)) {
+                Ok(connection) => break connection,
+                Err(_) if mono_now() < give_up => sleep_until(mono_now() + DurNs::from_ms(20)),
+                Err(_) => return Err(JoinError::NoFrame(frame.to_owned())),
+            }
+        };
+        let request = format!("join {} {activity}", sys::thread::id());
+        let fds: Vec<_> = variables.map(Exports::fd).into_iter().collect();
+        sys::handover::send(connection.as_fd(), request.as_bytes(), &fds).map_err(kernel)?;
+        let mut answer = [0; 512];
+        let refused = || JoinError::Refused(format!("frame {frame:?} ended while {activity:?} joined"));
+        let (length, fds) =
+            sys::handover::receive(connection.as_fd(), &mut answer).map_err(kernel)?.ok_or_else(refused)?;
+        let text = String::from_utf8_lossy(&answer[..length]).into_owned();
+        let index = text.strip_prefix("ok ").and_then(|index| index.parse::<usize>().ok());
+        let (Some(activity), Some(fd)) = (index, fds.into_iter().next()) else {
+            return Err(JoinError::Refused(text.strip_prefix("no ").unwrap_or(&text).to_owned()));
+        };
+        let words = SharedWords::attach(fd).map_err(kernel)?;
+        let page = FramePage::attach(words.words()).map_err(|error| JoinError::Kernel(error.to_string()))?;
+        if activity >= page.shape().activities {
+            return Err(JoinError::Refused(format!("frame {frame:?} names an activity that it does not have")));
+        }
+        let member = Self {
+            words: Arc::new(words),
+            activity,
+            connection: Arc::new(connection),
+            gone: Arc::new(AtomicBool::new(false)),
+            in_call: false,
+        };
+        member.guard().map_err(|error| JoinError::Kernel(error.to_string()))?;
+        Ok(member)
+    }
+
+    /// Ends the call that the thread is in, if it is in one, and waits for the next; `None` once the frame has ended or
+    /// its process has died.
+    ///
+    /// Real-time: neither allocates nor locks; two futex calls, a `getrusage`, and some thirty stores.
+    pub fn next(&mut self) -> Option<MinorTurn> {
+        let page = FramePage::attach(self.words.words()).ok()?;
+        finish(&page, self.activity, &mut self.in_call);
+        let word = page.call_word(self.activity);
+        loop {
+            let seen = word.load(Ordering::Acquire);
+            if page.start(self.activity) {
+                let usage = sys::thread::usage();
+                page.set_baseline(
+                    self.activity,
+                    &Baseline {
+                        at: mono_now(),
+                        cpu: usage.cpu,
+                        faults: usage.minor_faults + usage.major_faults,
+                        voluntary: usage.voluntary,
+                        involuntary: usage.involuntary,
+                    },
+                );
+                self.in_call = true;
+                let border = page.border();
+                let ring::FrameBorder { pulse, minor, mode, due, end, .. } = border;
+                return Some(MinorTurn { pulse, minor, mode, due, end });
+            }
+            if self.gone.load(Ordering::Acquire) || page.state() == FrameState::Ended {
+                return None;
+            }
+            sys::futex::wait(word, seen, None);
+        }
+    }
+
+    /// The frame's page, for those who watch.
+    #[must_use]
+    pub fn page(&self) -> Option<FramePage<'_>> {
+        FramePage::attach(self.words.words()).ok()
+    }
+
+    /// A thread that sleeps until the frame's process is gone, and then wakes this one.
+    fn guard(&self) -> std::io::Result<()> {
+        let (words, activity) = (self.words.clone(), self.activity);
+        let (alive, gone) = (self.connection.clone(), self.gone.clone());
+        let builder = std::thread::Builder::new().name("tahti-frame".to_owned()).stack_size(64 << 10);
+        builder.spawn(move || {
+            let _ = sys::sched::set_scheduling(
+                0,
+                sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false },
+            );
+            // The member shuts its connection down when it leaves; that ends this wait, too.
+            while sys::handover::is_alive(alive.as_fd()) {
+                sys::poll::is_readable(alive.as_fd(), DurNs::from_secs(3600));
+            }
+            gone.store(true, Ordering::Release);
+            if let Ok(page) = FramePage::attach(words.words()) {
+                sys::futex::wake(page.call_word(activity));
+            }
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Ok(page) = FramePage::attach(self.words.words()) {
+            finish(&page, self.activity, &mut self.in_call);
+        }
+        // Best effort: a frame that is gone needs no farewell.
+        let _ = sys::handover::send(self.connection.as_fd(), b"leave", &[]);
+        sys::handover::hang_up(self.connection.as_fd());
+    }
+}
+
+/// Ends the call that the thread is in, and wakes whose turn it is then.
+fn finish(page: &FramePage<'_>, activity: usize, in_call: &mut bool) {
+    if std::mem::take(in_call)
+        && let Some(next) = page.finish(activity, mono_now())
+    {
+        sys::futex::wake(page.call_word(next.into()));
+    }
+}
+
+/// Triggers a frame whose time base is `software` or `counter`, once.
+///
+/// # Errors
+/// If no frame of that name runs.
+pub fn trigger(frame: &str) -> Result<(), JoinError> {
+    let watcher = super::Watcher::open(frame)?;
+    sys::futex::count_up(watcher.page().trigger_word(), 1);
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! Frames on the machine: a [`Runner`] is the process behind a frame, a [`Member`] a thread that has joined one.
+//!
+//! The runner's dispatcher thread wakes at minor borders only. Within a minor each activity releases the next through a
+//! futex word of the frame page. Priorities, all `fifo` on the frame's one CPU, from the one that the frame has:
+//!
+//! | priority | who |
+//! |---|---|
+//! | `P` | the dispatcher |
+//! | `P - 1` | activities |
+//! | `P - 2` | the caretaker: it runs when nobody above it does, and passes the turn of a blocked activity on |
+//! | `P - 3` | parked: a call that went on beyond its minor, until its turn comes again |
+//! | `P - 4` | background activities |
+
+mod cause;
+mod dispatcher;
+mod member;
+mod runner;
+mod trigger;
+mod watch;
+
+pub use cause::Cause;
+pub use member::{JoinError, Member, MinorTurn, trigger};
+pub use runner::{Config, Report, RunError, Runner};
+pub use watch::{Watcher, action_word, what_word};
+
+/// The lowest priority that a frame may have: four more lie below it.
+pub const PRIORITY_MIN: u8 = 5;
+
+/// The environment variable that names the plant, so that frames of several plants keep apart.
+pub const PLANT: &str = "TAHTI_PLANT";
+
+/// The socket at which frame `frame` is joined: of the plant in [`PLANT`], unless the name says `PLANT/FRAME`.
+#[must_use]
+pub fn address(frame: &str) -> String {
+    match (frame.split_once('/'), std::env::var(PLANT)) {
+        (Some((plant, frame)), _) => format!("tahti-frame-{plant}-{frame}"),
+        (None, Ok(plant)) => format!("tahti-frame-{plant}-{frame}"),
+        (None, Err(_)) => format!("tahti-frame--{frame}"),
+    }
+}
+
+/// The kinds of events in a frame page.
+pub(crate) mod event {
+    pub(crate) const OVERRUN: u8 = 1;
+    pub(crate) const UNDERRUN: u8 = 2;
+    pub(crate) const ABSENT: u8 = 3;
+    pub(crate) const LOST: u8 = 4;
+    pub(crate) const JOINED: u8 = 5;
+    pub(crate) const LEFT: u8 = 6;
+    pub(crate) const DIED: u8 = 7;
+    pub(crate) const REFUSED: u8 = 8;
+    pub(crate) const MODE: u8 = 9;
+    pub(crate) const TRIGGER_STOPPED: u8 = 10;
+    pub(crate) const TRIGGER_EARLY: u8 = 11;
+}

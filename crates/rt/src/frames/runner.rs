@@ -1,0 +1,485 @@
+//! The process behind a frame: lets activities in, starts the real-time threads, notices who is gone.
+
+use crate::frames::cause::ThreadFiles;
+use crate::frames::dispatcher::{self, Dispatcher, Guest, Shared, Slot};
+use crate::frames::trigger::Trigger;
+use crate::frames::{PRIORITY_MIN, address, event};
+use crate::obtained::Obtained;
+use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority, Schedule};
+use frame::{Machine, Plan, Spec, TimeBase};
+use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameShape, FrameState, Presence};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use sys::clock::mono_now;
+use sys::handover::Counter;
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+use sys::shm::SharedWords;
+
+/// How often the runner looks round.
+const LOOK: DurNs = DurNs::from_ms(20);
+/// From the last one's joining to the first minor.
+const LEAD: DurNs = DurNs::from_ms(20);
+/// Connections at a time.
+const CALLERS_MAX: usize = 4096;
+
+/// What a runner is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// The frame.
+    pub spec: Spec,
+    /// The CPU on which everybody runs; `None`: wherever they may, and then without any order.
+    pub cpu: Option<CpuId>,
+    /// The dispatcher's priority; those of the others lie below it.
+    pub priority: Priority,
+    /// How long all activities may take to join; then the frame begins without those that are missing.
+    pub join_within: DurNs,
+    /// Frames that follow this one's minors. It does not begin without them.
+    pub followers: Vec<String>,
+}
+
+/// Why a frame cannot run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunError(String);
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<sys::Error> for RunError {
+    fn from(error: sys::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Something that the runner has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The frame has begun; who is missing.
+    Running {
+        /// Activities nobody has joined as.
+        missing: Vec<String>,
+    },
+    /// Somebody joined: activity, process.
+    Joined(String, u32),
+    /// Somebody is gone: activity, whether it said so.
+    Gone(String, bool),
+    /// Somebody was refused, and why.
+    Refused(String),
+    /// Something real-time was not had.
+    Missing(Obtained),
+    /// The frame has ended by itself, and why.
+    Over(String),
+}
+
+/// Somebody connected.
+struct Connected {
+    connection: OwnedFd,
+    pid: u32,
+    /// The activity that it has joined as.
+    activity: Option<usize>,
+    said_goodbye: bool,
+}
+
+/// A frame's process. Dropping it ends the frame: members hear so.
+pub struct Runner {
+    config: Config,
+    plan: Option<Plan>,
+    shared: Arc<Shared>,
+    counter: Counter,
+    callers: Vec<Connected>,
+    followers: usize,
+    trigger: Option<Trigger>,
+    threads: Vec<JoinHandle<()>>,
+    began: MonoNs,
+    over: bool,
+    /// Segments of variables of those who are gone: unmapping one would interrupt the frame's CPU.
+    kept: Vec<SharedWords>,
+}
+
+impl Runner {
+    /// Makes the page and opens the door; nobody runs yet.
+    ///
+    /// # Errors
+    /// A frame that is not admitted, or is there already; the kernel's.
+    pub fn new(config: Config) -> Result<Self, RunError> {
+        let plan = Plan::admit(&config.spec)
+            .map_err(|refused| RunError(refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
+        if config.priority.0 < PRIORITY_MIN {
+            let found = config.priority.0;
+            return Err(RunError(format!(
+                "a frame's priority is {found}; expected {PRIORITY_MIN} to 99: four lie below it"
+            )));
+        }
+        let spec = &config.spec;
+        let counter = Counter::open(&address(&spec.name))
+            .map_err(|error| RunError(format!("frame {:?} runs already, or its name is taken: {error}", spec.name)))?;
+        let shape = FrameShape {
+            activities: plan.activities(),
+            minors: plan.minors(),
+            queue: plan.queue_max(),
+            modes: spec.modes.len(),
+        };
+        let words = Arc::new(SharedWords::create("tahti-frame", shape.words())?);
+        let page = FramePage::format(words.words(), &spec.name, shape).map_err(|error| RunError(error.to_string()))?;
+        for (index, activity) in spec.activities.iter().enumerate() {
+            page.set_activity_name(index, &activity.name);
+            let budget = if activity.is_background() { 0 } else { activity.budget.map_or(0, |budget| budget.0 as u64) };
+            page.set_activity_counter(index, ActivityCounter::Budget, budget);
+        }
+        for (index, length) in spec.minors.iter().enumerate() {
+            page.set_length(index, *length);
+        }
+        for (index, mode) in spec.modes.iter().enumerate() {
+            page.set_mode_name(index, &mode.name);
+        }
+        let ordered = config.cpu.is_some_and(|cpu| may_order(cpu, config.priority));
+        let slots = (0..plan.activities()).map(|_| Slot::default()).collect();
+        let stop = AtomicBool::new(false);
+        let shared = Arc::new(Shared { words, slots, stop, ordered, priority: config.priority });
+        Ok(Self {
+            config,
+            plan: Some(plan),
+            shared,
+            counter,
+            callers: Vec::new(),
+            followers: 0,
+            trigger: None,
+            threads: Vec::new(),
+            began: mono_now(),
+            over: false,
+            kept: Vec::new(),
+        })
+    }
+
+    /// The frame's page.
+    #[must_use]
+    pub fn page(&self) -> FramePage<'_> {
+        self.shared.page()
+    }
+
+    /// Whether the frame has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Looks round once, for at most 20 ms: serves callers, begins the frame when all are there, notices who is gone.
+    pub fn turn(&mut self, mut tell: impl FnMut(Report)) {
+        let fds: Vec<BorrowedFd<'_>> =
+            std::iter::once(self.counter.as_fd()).chain(self.callers.iter().map(|c| c.connection.as_fd())).collect();
+        let ready = sys::poll::readable(&fds, LOOK);
+        for index in (0..self.callers.len()).rev() {
+            if ready[index + 1] {
+                self.hear(index, &mut tell);
+            }
+        }
+        if ready[0] {
+            match self.counter.accept() {
+                Ok(Some(caller)) if self.callers.len() < CALLERS_MAX => self.callers.push(Connected {
+                    connection: caller.connection,
+                    pid: caller.pid as u32,
+                    activity: None,
+                    said_goodbye: false,
+                }),
+                Ok(_) => {}
+                Err(error) => tell(Report::Refused(error.to_string())),
+            }
+        }
+        self.kill();
+        if self.threads.is_empty() && !self.over {
+            self.begin_if_all_are_there(&mut tell);
+        }
+        if !self.threads.is_empty() && self.threads[0].is_finished() && !self.over {
+            self.over = true;
+            tell(Report::Over(format!("its time base {} is gone", self.config.spec.base)));
+        }
+    }
+
+    fn hear(&mut self, index: usize, tell: &mut impl FnMut(Report)) {
+        let mut bytes = [0u8; 256];
+        let received = sys::handover::receive(self.callers[index].connection.as_fd(), &mut bytes);
+        let Ok(Some((length, fds))) = received else {
+            let gone = self.callers.swap_remove(index);
+            return self.gone(&gone, tell);
+        };
+        let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        let mut words = text.splitn(3, ' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some("join"), Some(tid), Some(name)) => {
+                let joined = tid
+                    .parse()
+                    .map_err(|_| format!("{tid:?} is no thread id"))
+                    .and_then(|tid| self.join(index, tid, name, fds));
+                match joined {
+                    Ok(activity) => {
+                        self.answer(index, &format!("ok {activity}"));
+                        // Only now: before, it could have been released without knowing of its page.
+                        self.page().set_who(
+                            activity,
+                            Presence::Joined,
+                            self.callers[index].pid,
+                            tid.parse().unwrap_or(0),
+                        );
+                        self.note(event::JOINED, activity as u16, self.callers[index].pid.into());
+                        tell(Report::Joined(name.to_owned(), self.callers[index].pid));
+                    }
+                    Err(why) => {
+                        let why = format!("activity {name:?} of frame {:?}: {why}", self.config.spec.name);
+                        self.page().count(FrameCounter::Refused, 1);
+                        self.note(event::REFUSED, u16::MAX, self.callers[index].pid.into());
+                        // It may be gone; then it needs no answer.
+                        let _ = sys::handover::send(
+                            self.callers[index].connection.as_fd(),
+                            format!("no {why}").as_bytes(),
+                            &[],
+                        );
+                        tell(Report::Refused(why));
+                    }
+                }
+            }
+            (Some("watch"), ..) => self.answer(index, "ok"),
+            (Some("follow"), ..) => {
+                self.followers += 1;
+                self.answer(index, "ok");
+            }
+            (Some("leave"), ..) => self.callers[index].said_goodbye = true,
+            _ => {
+                let _ = sys::handover::send(
+                    self.callers[index].connection.as_fd(),
+                    b"no expected join TID NAME, watch, follow or leave",
+                    &[],
+                );
+            }
+        }
+    }
+
+    /// Hands the page over. Who is gone meanwhile is noticed at its connection.
+    fn answer(&self, index: usize, text: &str) {
+        let _ = sys::handover::send(self.callers[index].connection.as_fd(), text.as_bytes(), &[self.shared.words.fd()]);
+    }
+
+    /// Lets a thread in.
+    fn join(&mut self, index: usize, tid: u32, name: &str, fds: Vec<OwnedFd>) -> Result<usize, String> {
+        let pid = self.callers[index].pid;
+        let spec = &self.config.spec;
+        let activity = spec.activities.iter().position(|activity| activity.name == name).ok_or_else(|| {
+            let known = spec.activities.iter().map(|activity| activity.name.as_str()).collect::<Vec<_>>().join(", ");
+            format!("no such activity; expected one of {known}")
+        })?;
+        if self.callers[index].activity.is_some() {
+            return Err("this connection has joined already; expected a new one for each thread".to_owned());
+        }
+        let page = self.shared.page();
+        if let (Presence::Joined, by, _) = page.who(activity) {
+            return Err(format!("process {by} has joined as it already; expected one at a time"));
+        }
+        let files = ThreadFiles::open(pid, tid)
+            .map_err(|error| format!("thread {tid} of process {pid} cannot be looked at: {error}"))?;
+        if self.shared.ordered {
+            let below = if spec.activities[activity].is_background() { 4 } else { 1 };
+            if let Some(cpu) = self.config.cpu {
+                set_affinity(tid as i32, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
+            }
+            let scheduling = Scheduling { policy: self.shared.below(below), reset_on_fork: true };
+            set_scheduling(tid as i32, scheduling).map_err(|error| error.to_string())?;
+        }
+        let variables = fds.into_iter().next().and_then(|fd| SharedWords::attach(fd).ok());
+        let slot = &self.shared.slots[activity];
+        slot.kill.store(false, Ordering::Release);
+        page.forget(activity);
+        let mut guest = slot.guest.lock().unwrap_or_else(|broken| broken.into_inner());
+        let old = std::mem::replace(&mut *guest, Guest { files: Some(files), variables });
+        drop(guest);
+        self.kept.extend(old.variables);
+        for counter in [ActivityCounter::Demoted, ActivityCounter::Safe, ActivityCounter::Consecutive] {
+            page.set_activity_counter(activity, counter, 0);
+        }
+        page.count_activity(activity, ActivityCounter::Joins, 1);
+        self.callers[index].activity = Some(activity);
+        Ok(activity)
+    }
+
+    /// Somebody's connection has ended.
+    fn gone(&mut self, gone: &Connected, tell: &mut impl FnMut(Report)) {
+        let Some(activity) = gone.activity else { return };
+        let page = self.shared.page();
+        let presence = if gone.said_goodbye { Presence::Left } else { Presence::Died };
+        page.set_who(activity, presence, 0, 0);
+        page.forget(activity);
+        // The turn must not stay with it.
+        let turn = page.turn();
+        if page.at(turn).map(usize::from) == Some(activity) {
+            Shared::pass_on(&page, turn);
+        }
+        let what = if gone.said_goodbye { event::LEFT } else { event::DIED };
+        self.note(what, activity as u16, gone.pid.into());
+        tell(Report::Gone(self.config.spec.activities[activity].name.clone(), gone.said_goodbye));
+    }
+
+    /// Kills the processes that the recovery `restart` has named; their supervisor starts them anew.
+    fn kill(&self) {
+        for (activity, slot) in self.shared.slots.iter().enumerate() {
+            if slot.kill.swap(false, Ordering::AcqRel)
+                && let (Presence::Joined, pid, _) = self.shared.page().who(activity)
+            {
+                // It may be gone meanwhile.
+                let _ = sys::child::kill(pid as i32, 9);
+            }
+        }
+    }
+
+    fn begin_if_all_are_there(&mut self, tell: &mut impl FnMut(Report)) {
+        let page = self.shared.page();
+        let missing: Vec<String> = (0..self.config.spec.activities.len())
+            .filter(|activity| page.who(*activity).0 != Presence::Joined)
+            .map(|activity| self.config.spec.activities[activity].name.clone())
+            .collect();
+        let late = mono_now() - self.began >= self.config.join_within;
+        if !missing.is_empty() && !late {
+            return;
+        }
+        if self.trigger.is_none() {
+            match Trigger::open(&self.config.spec.base, &self.shared.words) {
+                Ok(trigger) => self.trigger = Some(trigger),
+                // The frame that is followed may still be starting.
+                Err(_) if !late && matches!(self.config.spec.base, TimeBase::Frame(_)) => return,
+                Err(why) => return self.end(why, tell),
+            }
+        }
+        if self.followers < self.config.followers.len() {
+            if late {
+                let expected = self.config.followers.join(", ");
+                self.end(format!("not all of its followers are ready ({expected}): all start or none"), tell);
+            }
+            return;
+        }
+        if !self.trigger.as_mut().is_some_and(Trigger::is_ready) {
+            return;
+        }
+        if let Err(why) = self.start(tell) {
+            return self.end(why, tell);
+        }
+        tell(Report::Running { missing });
+    }
+
+    fn end(&mut self, why: String, tell: &mut impl FnMut(Report)) {
+        self.over = true;
+        tell(Report::Over(why));
+    }
+
+    /// Starts the real-time threads.
+    fn start(&mut self, tell: &mut impl FnMut(Report)) -> Result<(), String> {
+        let (Some(plan), Some(trigger)) = (self.plan.take(), self.trigger.take()) else {
+            return Err("the frame has begun already".to_owned());
+        };
+        let spec = &self.config.spec;
+        let external = spec.base != TimeBase::Timer;
+        let longest = spec.minors.iter().copied().max().unwrap_or(DurNs::from_secs(1));
+        // Pulses count whole major frames from the start of TAI, times the minors of each.
+        let (now, scale) = sys::clock::mono_and_tai().unwrap_or_else(|_| (mono_now(), mono_now().0));
+        let aligned = Schedule::aligned(now, scale, spec.major(), LEAD);
+        let pulse = aligned.pulse().saturating_mul(spec.minors.len() as u64);
+        let begin = if external { now } else { aligned.due() };
+        let activities = plan.activities();
+        let page = self.shared.page();
+        let dispatcher = Dispatcher {
+            shared: self.shared.clone(),
+            machine: Machine::new(plan, pulse, begin),
+            trigger,
+            faults: Vec::with_capacity(activities),
+            joins: (0..activities).map(|activity| page.activity_counter(activity, ActivityCounter::Joins)).collect(),
+            patience: DurNs(longest.0.saturating_mul(3)),
+            external,
+        };
+        let remedy = "run as root, or raise RLIMIT_MEMLOCK (see `tahti doctor`)";
+        let locked = Obtained::of("memory locked", sys::mem::lock_all(), remedy);
+        if locked.missing.is_some() {
+            tell(Report::Missing(locked));
+        }
+        if !self.shared.ordered {
+            let what = "activities in order, late calls parked, blocked ones passed over";
+            let why = "no fifo priority, or no CPU of its own for the frame";
+            tell(Report::Missing(Obtained::no(what, why, "run as root and give the frame `cpu`")));
+        }
+        page.set_state(FrameState::Running);
+        let (cpu, ordered, top) = (self.config.cpu, self.shared.ordered, self.config.priority);
+        let prepare = move |name: &str, priority: Priority| {
+            // Only names and places: what is not had was told above.
+            let _ = sys::thread::set_name(name);
+            let _ = sys::thread::no_timer_slack();
+            if let Some(cpu) = cpu {
+                let _ = set_affinity(0, &CpuSet::single(cpu));
+            }
+            if ordered {
+                let _ = set_scheduling(0, Scheduling { policy: Policy::Fifo(priority), reset_on_fork: true });
+            }
+        };
+        let spawn = |name: &'static str, priority: Priority, body: Box<dyn FnOnce() + Send>| {
+            let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10);
+            let spawned = builder.spawn(move || {
+                prepare(name, priority);
+                body();
+            });
+            spawned.map_err(|error| format!("thread {name} cannot be started: {error}"))
+        };
+        let main = spawn("dispatcher", top, Box::new(move || dispatcher.run()))?;
+        self.threads.push(main);
+        if ordered {
+            let shared = self.shared.clone();
+            let care = spawn("caretaker", Priority(top.0 - 2), Box::new(move || dispatcher::care(&shared)))?;
+            self.threads.push(care);
+        }
+        Ok(())
+    }
+
+    /// Leaves an event that concerns who takes part.
+    fn note(&self, what: u8, activity: u16, detail: u64) {
+        // The trail has one writer once the dispatcher runs: then its own events tell of absences.
+        if self.threads.is_empty() {
+            let page = self.shared.page();
+            page.tell(&FrameEvent {
+                what,
+                activity,
+                detail,
+                at: mono_now(),
+                pulse: page.border().pulse,
+                ..FrameEvent::default()
+            });
+        }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        let page = self.shared.page();
+        page.set_state(FrameState::Ended);
+        sys::futex::wake(page.pulse_word());
+        sys::futex::wake(page.trigger_word());
+        for thread in self.threads.drain(..) {
+            // A panic in a thread has been printed by it.
+            let _ = thread.join();
+        }
+        for activity in 0..page.shape().activities {
+            sys::futex::wake(page.call_word(activity));
+        }
+    }
+}
+
+/// Whether this process may give threads the priorities of a frame on a CPU: tried on a thread of its own.
+fn may_order(cpu: CpuId, priority: Priority) -> bool {
+    let tried = std::thread::spawn(move || {
+        let policy = Policy::Fifo(priority);
+        set_affinity(0, &CpuSet::single(cpu)).is_ok()
+            && set_scheduling(0, Scheduling { policy, reset_on_fork: true }).is_ok()
+    });
+    tried.join().unwrap_or(false)
+}

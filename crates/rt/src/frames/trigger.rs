@@ -1,0 +1,178 @@
+//! Waiting for what begins a minor frame.
+
+use crate::frames::address;
+use base::{DurNs, MonoNs};
+use frame::TimeBase;
+use ring::{FramePage, FrameState};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::net::UdpSocket;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sys::clock::{mono_now, sleep_until};
+use sys::shm::SharedWords;
+
+/// How long a wait goes on without looking whether the frame is to end.
+const LOOK: DurNs = DurNs::from_ms(50);
+
+/// The time base of a running frame.
+pub(crate) enum Trigger {
+    Timer,
+    Word { words: Arc<SharedWords>, seen: u64, poll: Option<DurNs> },
+    Udp(UdpSocket),
+    Device { file: File, seen: Option<u32> },
+    Frame { words: SharedWords, connection: OwnedFd, seen: u64 },
+}
+
+/// What a wait ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// It is time; how often the base has said so.
+    Ticks(u64),
+    /// Nothing came in time.
+    Nothing,
+    /// The frame is to end, or its time base is gone.
+    Over,
+}
+
+impl Trigger {
+    /// Opens the base; `page` is that of the frame itself.
+    pub(crate) fn open(base: &TimeBase, page: &Arc<SharedWords>) -> Result<Self, String> {
+        Ok(match base {
+            TimeBase::Timer => Self::Timer,
+            TimeBase::Software => Self::Word { words: page.clone(), seen: 0, poll: None },
+            TimeBase::Counter(every) => Self::Word { words: page.clone(), seen: 0, poll: Some(*every) },
+            TimeBase::Udp(port) => {
+                let socket = UdpSocket::bind(("127.0.0.1", *port))
+                    .map_err(|error| format!("UDP port {port} of 127.0.0.1 cannot be opened: {error}"))?;
+                socket.set_nonblocking(true).map_err(|error| error.to_string())?;
+                Self::Udp(socket)
+            }
+            TimeBase::Device(path) => {
+                let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
+                Self::Device { file: file.map_err(|error| format!("{path} cannot be opened: {error}"))?, seen: None }
+            }
+            TimeBase::Frame(name) => {
+                let (words, connection) = follow(name)?;
+                Self::Frame { words, connection, seen: 0 }
+            }
+        })
+    }
+
+    /// Whether the base itself is running: another frame may still be forming.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        let Self::Frame { words, seen, .. } = self else { return true };
+        let Ok(page) = FramePage::attach(words.words()) else { return false };
+        *seen = page.pulse_word().load(Ordering::Acquire);
+        page.state() == FrameState::Running
+    }
+
+    /// Waits for the end of the minor: until `end` for a timer, else for the next trigger, at most for `limit`.
+    ///
+    /// Real-time: blocks; does not allocate.
+    pub(crate) fn wait(&mut self, end: MonoNs, limit: DurNs, stop: &AtomicBool) -> Waited {
+        let give_up = mono_now() + limit;
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Waited::Over;
+            }
+            let now = mono_now();
+            let ticks = match self {
+                Self::Timer if now >= end => return Waited::Ticks(1),
+                Self::Timer => {
+                    sleep_until(end.min(now + LOOK));
+                    continue;
+                }
+                Self::Word { words, seen, poll } => {
+                    let Ok(page) = FramePage::attach(words.words()) else { return Waited::Over };
+                    await_change(page.trigger_word(), seen, *poll)
+                }
+                Self::Udp(socket) => datagrams(socket),
+                Self::Device { file, seen } => reads(file, seen),
+                Self::Frame { words, connection, seen } => {
+                    let Ok(page) = FramePage::attach(words.words()) else { return Waited::Over };
+                    if page.state() == FrameState::Ended || !sys::handover::is_alive(connection.as_fd()) {
+                        return Waited::Over;
+                    }
+                    await_change(page.pulse_word(), seen, None)
+                }
+            };
+            match ticks {
+                Some(0) if mono_now() >= give_up => return Waited::Nothing,
+                Some(0) => {}
+                Some(ticks) => return Waited::Ticks(ticks),
+                None => return Waited::Over,
+            }
+        }
+    }
+}
+
+/// Another frame's page, as its follower.
+fn follow(name: &str) -> Result<(SharedWords, OwnedFd), String> {
+    let failed = |why: String| format!("frame {name:?} cannot be followed: {why}");
+    let connection = sys::handover::connect(&address(name)).map_err(|error| failed(error.to_string()))?;
+    sys::handover::send(connection.as_fd(), b"follow", &[]).map_err(|error| failed(error.to_string()))?;
+    let mut answer = [0; 256];
+    let received =
+        sys::handover::receive(connection.as_fd(), &mut answer).map_err(|error| failed(error.to_string()))?;
+    let fd = received.and_then(|(_, fds)| fds.into_iter().next()).ok_or_else(|| failed("it refuses".to_owned()))?;
+    let words = SharedWords::attach(fd).map_err(|error| failed(error.to_string()))?;
+    FramePage::attach(words.words()).map_err(|error| failed(error.to_string()))?;
+    Ok((words, connection))
+}
+
+/// How far a counter has moved; sleeps until it does, at most for a moment.
+fn await_change(word: &AtomicU64, seen: &mut u64, poll: Option<DurNs>) -> Option<u64> {
+    let mut now = word.load(Ordering::Acquire);
+    if now == *seen {
+        match poll {
+            Some(every) => sleep_until(mono_now() + every),
+            None => sys::futex::wait(word, now, Some(LOOK)),
+        }
+        now = word.load(Ordering::Acquire);
+    }
+    // A counter that was set back has stepped once.
+    let ticks = if now >= *seen { now - *seen } else { 1 };
+    *seen = now;
+    Some(ticks)
+}
+
+/// How many datagrams have come.
+fn datagrams(socket: &UdpSocket) -> Option<u64> {
+    if !sys::poll::is_readable(socket.as_fd(), LOOK) {
+        return Some(0);
+    }
+    let mut ticks = 0;
+    // Bounded: who floods the port must not hold the dispatcher.
+    while ticks < 1024 {
+        match socket.recv_from(&mut [0; 16]) {
+            Ok(_) => ticks += 1,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            // An earlier datagram's ICMP answer.
+            Err(_) => {}
+        }
+    }
+    Some(ticks)
+}
+
+/// How often a device has interrupted: UIO tells a running count in 4 bytes, an eventfd the count since the last read in
+/// 8, anything else one for a read.
+fn reads(file: &mut File, seen: &mut Option<u32>) -> Option<u64> {
+    if !sys::poll::is_readable(file.as_fd(), LOOK) {
+        return Some(0);
+    }
+    let mut bytes = [0u8; 8];
+    match file.read(&mut bytes) {
+        Ok(4) => {
+            let count = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            let before = seen.replace(count);
+            // UIO masks the interrupt until it is asked for the next one; a device that does not know this refuses.
+            let _ = std::io::Write::write(file, &1u32.to_ne_bytes());
+            Some(before.map_or(1, |before| u64::from(count.wrapping_sub(before))))
+        }
+        Ok(8) => Some(u64::from_ne_bytes(bytes)),
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(1),
+    }
+}

@@ -1,0 +1,79 @@
+//! Watching a frame from outside.
+
+use crate::frames::{JoinError, address, event};
+use ring::FramePage;
+use std::os::fd::{AsFd as _, OwnedFd};
+use sys::shm::SharedWords;
+
+/// A frame's page, read by somebody who takes no part.
+#[derive(Debug)]
+pub struct Watcher {
+    words: SharedWords,
+    connection: OwnedFd,
+}
+
+impl Watcher {
+    /// Asks a frame for its page.
+    ///
+    /// # Errors
+    /// If no such frame runs.
+    pub fn open(frame: &str) -> Result<Self, JoinError> {
+        let kernel = |error: sys::Error| JoinError::Kernel(error.to_string());
+        let connection = sys::handover::connect(&address(frame)).map_err(|_| JoinError::NoFrame(frame.to_owned()))?;
+        sys::handover::send(connection.as_fd(), b"watch", &[]).map_err(kernel)?;
+        let mut answer = [0; 512];
+        let received = sys::handover::receive(connection.as_fd(), &mut answer).map_err(kernel)?;
+        let fd = received.and_then(|(_, fds)| fds.into_iter().next());
+        let fd = fd.ok_or_else(|| JoinError::Refused(format!("frame {frame:?} does not let itself be watched")))?;
+        let words = SharedWords::attach(fd).map_err(kernel)?;
+        FramePage::attach(words.words()).map_err(|error| JoinError::Kernel(error.to_string()))?;
+        Ok(Self { words, connection })
+    }
+
+    /// The page.
+    ///
+    /// # Panics
+    /// If somebody who was handed the page has destroyed it since.
+    #[must_use]
+    pub fn page(&self) -> FramePage<'_> {
+        FramePage::attach(self.words.words()).expect("checked when it was opened")
+    }
+
+    /// Whether the frame's process lives.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        sys::handover::is_alive(self.connection.as_fd())
+    }
+}
+
+/// What an event's `what` means.
+#[must_use]
+pub fn what_word(what: u8) -> &'static str {
+    match what {
+        event::OVERRUN => "overrun",
+        event::UNDERRUN => "underrun",
+        event::ABSENT => "absent",
+        event::LOST => "minors lost",
+        event::JOINED => "joined",
+        event::LEFT => "left",
+        event::DIED => "died",
+        event::REFUSED => "refused",
+        event::MODE => "mode",
+        event::TRIGGER_STOPPED => "trigger stopped",
+        event::TRIGGER_EARLY => "trigger early",
+        _ => "?",
+    }
+}
+
+/// What an event's `action` means.
+#[must_use]
+pub fn action_word(action: u8) -> &'static str {
+    match action {
+        1 => "more time",
+        2 => "skip",
+        3 => "safe value",
+        4 => "demoted",
+        5 => "restart",
+        _ => "counted",
+    }
+}

@@ -1,0 +1,150 @@
+//! Exported variables: what a real-time process shows, by name, to whoever asks.
+//!
+//! The segment is described in `ring` ([`ring::Variables`]); it is handed over at the abstract socket
+//! `tahti-variables-NAME`, so nothing stays behind when its process dies.
+
+use base::{DurNs, MonoNs};
+use ring::{Number, Reading, VariableSpec, Variables};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use sys::handover::Counter;
+use sys::shm::{ReadWords, SharedWords};
+
+fn address(name: &str) -> String {
+    format!("tahti-variables-{name}")
+}
+
+/// The variables that this process exports. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Exports {
+    words: Arc<SharedWords>,
+}
+
+impl Exports {
+    /// Opens a segment for `count` variables, under a name of the machine; a thread that is not real time hands it out.
+    ///
+    /// # Errors
+    /// The kernel's; another process that exports under this name.
+    pub fn open(name: &str, count: usize) -> Result<Self, String> {
+        let refused = |error: sys::Error| format!("variables {name:?} cannot be exported: {error}");
+        let counter = Counter::open(&address(name)).map_err(refused)?;
+        let words = SharedWords::create("tahti-variables", Variables::words_for(count)).map_err(refused)?;
+        Variables::format(words.words()).map_err(|error| error.to_string())?;
+        let exports = Self { words: Arc::new(words) };
+        let mine = exports.clone();
+        let builder = std::thread::Builder::new().name("tahti-variables".to_owned()).stack_size(64 << 10);
+        let serve = move || {
+            let mut readers: Vec<OwnedFd> = Vec::new();
+            let policy = base::Policy::OTHER;
+            let _ = sys::sched::set_scheduling(0, sys::sched::Scheduling { policy, reset_on_fork: false });
+            loop {
+                let fds: Vec<_> = std::iter::once(counter.as_fd()).chain(readers.iter().map(OwnedFd::as_fd)).collect();
+                let ready = sys::poll::readable(&fds, DurNs::from_secs(3600));
+                // A caller that the kernel lost, or that went away, is no reason to end.
+                if ready[0]
+                    && let Ok(Some(reader)) = counter.serve(mine.words.fd())
+                {
+                    readers.push(reader);
+                }
+                readers.retain(|reader| sys::handover::is_alive(reader.as_fd()));
+            }
+        };
+        builder.spawn(serve).map_err(|error| format!("variables {name:?} cannot be exported: {error}"))?;
+        Ok(exports)
+    }
+
+    /// Adds a variable; its index.
+    ///
+    /// # Errors
+    /// If there is no room, or its name or unit is too long or taken.
+    pub fn add(&self, spec: &VariableSpec<'_>) -> Result<usize, String> {
+        self.segment().add(spec).ok_or_else(|| {
+            format!(
+                "variable {:?} cannot be exported; expected a new name of 1 to {} bytes, a unit of at most {}, and room",
+                spec.name,
+                ring::NAME_BYTES,
+                ring::UNIT_BYTES
+            )
+        })
+    }
+
+    /// Writes a variable, in its own type. For one thread.
+    ///
+    /// Real-time: a few stores.
+    pub fn set(&self, index: usize, value: Number, pulse: u64, now: MonoNs) -> bool {
+        self.segment().set(index, value, pulse, now)
+    }
+
+    /// The segment's descriptor.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.words.fd()
+    }
+
+    fn segment(&self) -> Variables<'_> {
+        Variables::attach(self.words.words()).expect("made by `open`, and only its own entries are written since")
+    }
+}
+
+/// The variables of another process.
+#[derive(Debug)]
+pub struct Imports {
+    words: ReadWords,
+    connection: OwnedFd,
+}
+
+impl Imports {
+    /// Asks for the variables that are exported under a name.
+    ///
+    /// # Errors
+    /// If nobody exports there.
+    pub fn open(name: &str) -> Result<Self, String> {
+        let refused = |error: sys::Error| {
+            format!("no variables are exported as {name:?} ({error}); expected a process that does to run")
+        };
+        let (fd, connection) = sys::handover::ask(&address(name)).map_err(refused)?;
+        let words = SharedWords::attach_read_only(fd).map_err(|error| error.to_string())?;
+        Variables::attach(words.words()).map_err(|error| error.to_string())?;
+        Ok(Self { words, connection })
+    }
+
+    /// The segment.
+    ///
+    /// # Errors
+    /// If its owner has damaged it.
+    pub fn segment(&self) -> Result<Variables<'_>, ring::LayoutError> {
+        Variables::attach(self.words.words())
+    }
+
+    /// Reads a variable by name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Reading> {
+        let segment = self.segment().ok()?;
+        segment.get(segment.find(name)?)
+    }
+
+    /// Whether the exporting process lives; what it wrote stays readable, but stale.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        sys::handover::is_alive(self.connection.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_is_read_by_name_from_elsewhere() {
+        let name = format!("test-{}", std::process::id());
+        let exports = Exports::open(&name, 4).unwrap();
+        assert!(Exports::open(&name, 4).unwrap_err().contains("Address already in use"));
+        let spec = VariableSpec { name: "voltage", unit: "MV", first: Number::Float(0.0), safe: None };
+        let index = exports.add(&spec).unwrap();
+        assert!(exports.set(index, Number::Float(2.5), 9, MonoNs(1)));
+        let imports = Imports::open(&name).unwrap();
+        assert_eq!(imports.get("voltage").map(|read| (read.value, read.pulse)), Some((Number::Float(2.5), 9)));
+        assert!(imports.is_alive() && imports.get("current").is_none());
+        assert!(Imports::open("nobody-exports-this").unwrap_err().contains("expected a process"));
+    }
+}
