@@ -13,6 +13,7 @@ mod check;
 mod control;
 mod demo;
 mod doctor;
+mod frames;
 mod ioc;
 mod logs;
 mod looprun;
@@ -48,6 +49,7 @@ enum Command {
     Caput(catools::Args),
     Check(check::Args),
     Demo(demo::Args),
+    Frames(frames::Args),
     Doctor(doctor::Args),
     Down(control::DownArgs),
     Ioc(ioc::Args),
@@ -74,6 +76,7 @@ impl Command {
             | Self::Logs(_)
             | Self::Ps(_)
             | Self::Top(_) => true,
+            Self::Frames(args) => args.only_looks(),
             Self::Shield(args) => args.only_looks(),
             _ => false,
         }
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Frames(args) => frames::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Ioc(args) => ioc::run(args),
         Command::Down(args) => control::down(args),

@@ -32,4 +32,4 @@ mod spec;
 pub use admit::{ACTIVITIES_MAX, Entry, MINORS_MAX, Plan, Refusal};
 pub use draw::draw;
 pub use machine::{Action, Border, Extension, Fault, Judgement, Machine, Seen, Totals};
-pub use spec::{Activity, Discipline, Mode, Recovery, Spec, TimeBase, minors_of};
+pub use spec::{Activity, Config, Discipline, Mode, PRIORITY_MIN, Recovery, Spec, TimeBase, minors_of};

@@ -4,7 +4,7 @@ use alloc::borrow::ToOwned as _;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use base::DurNs;
+use base::{CpuId, DurNs, Priority};
 use core::fmt;
 use core::ops::Range;
 use core::str::FromStr;
@@ -105,6 +105,24 @@ pub struct Mode {
     /// The activities that run in it.
     pub activities: Vec<String>,
 }
+
+/// A frame, and what its process must know beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// The frame.
+    pub spec: Spec,
+    /// The CPU on which everybody runs; `None`: wherever they may, and then without any order.
+    pub cpu: Option<CpuId>,
+    /// The dispatcher's priority; those of the others lie below it.
+    pub priority: Priority,
+    /// How long all activities may take to join; then the frame begins without those that are missing.
+    pub join_within: DurNs,
+    /// Frames that follow this one's minors. It does not begin without them.
+    pub followers: Vec<String>,
+}
+
+/// The lowest priority that a frame may have: those of activities, caretaker, parked calls and background lie below.
+pub const PRIORITY_MIN: Priority = Priority(5);
 
 impl Spec {
     /// A frame on an absolute timer, without modes and reserve.

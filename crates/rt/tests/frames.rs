@@ -1,9 +1,9 @@
 //! Frames with real threads, without any privilege: the order within minors, who may join, and what ends.
 
 use base::{DurNs, Priority};
-use frame::{Activity, Spec, TimeBase};
+use frame::{Activity, Config, Spec, TimeBase};
 use ring::{ActivityCounter, FrameCounter, Presence};
-use rt::frames::{Config, JoinError, Member, Report, Runner, Watcher, trigger};
+use rt::frames::{JoinError, Member, Report, Runner, Watcher, trigger};
 use rt::{Exports, Imports, Number, VariableSpec};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -71,7 +71,7 @@ fn activities_run_in_order_and_know_their_pulse() {
             scope.spawn(move || {
                 let mut member = served.join(name).unwrap();
                 for _ in 0..20 {
-                    let turn = member.next().unwrap();
+                    let turn = member.next_turn().unwrap();
                     calls.lock().unwrap().push((turn.pulse, index, turn.minor));
                 }
             });
@@ -115,7 +115,7 @@ fn a_software_trigger_makes_one_minor_each() {
             let mut member = served.join("control").unwrap();
             let mut pulses = vec![];
             while pulses.len() < 6 {
-                pulses.push(member.next().unwrap().pulse);
+                pulses.push(member.next_turn().unwrap().pulse);
             }
             // What is triggered while it works is lost, not run in a burst; then comes one more.
             let watcher = Watcher::open(&served.name).unwrap();
@@ -131,7 +131,7 @@ fn a_software_trigger_makes_one_minor_each() {
                     trigger(&name).unwrap();
                 }
             });
-            pulses.push(member.next().unwrap().pulse);
+            pulses.push(member.next_turn().unwrap().pulse);
             done.store(true, Ordering::Release);
             again.join().unwrap();
             pulses
@@ -158,9 +158,9 @@ fn members_learn_that_their_frame_has_ended() {
     let name = served.name.clone();
     let thread = std::thread::spawn(move || {
         let mut member = Member::join(&name, "control", None, PATIENCE).unwrap();
-        member.next().unwrap();
+        member.next_turn().unwrap();
         tell.send(()).unwrap();
-        while member.next().is_some() {}
+        while member.next_turn().is_some() {}
     });
     told.recv().unwrap();
     let reports = served.end();
@@ -174,16 +174,16 @@ fn a_frame_begins_without_those_who_do_not_come_and_takes_them_in_later() {
     let mut there = served.join("there").unwrap();
     let watcher = Watcher::open(&served.name).unwrap();
     while watcher.page().activity_counter(1, ActivityCounter::Absences) < 3 {
-        there.next().unwrap();
+        there.next_turn().unwrap();
     }
     assert_eq!(watcher.page().who(1).0, Presence::Never);
     scope(|scope| {
         scope.spawn(|| {
             let mut late = served.join("missing").unwrap();
-            (0..3).for_each(|_| assert!(late.next().is_some()));
+            (0..3).for_each(|_| assert!(late.next_turn().is_some()));
         });
         while watcher.page().activity_counter(1, ActivityCounter::Calls) < 3 {
-            there.next().unwrap();
+            there.next_turn().unwrap();
         }
     });
 }
@@ -196,9 +196,9 @@ fn a_follower_runs_the_minors_of_the_frame_that_it_follows() {
     let done = AtomicBool::new(false);
     let done = &done;
     scope(|scope| {
-        scope.spawn(move || while !done.load(Ordering::Acquire) && a.next().is_some() {});
+        scope.spawn(move || while !done.load(Ordering::Acquire) && a.next_turn().is_some() {});
         let mut b = follower.join("b").unwrap();
-        (0..5).for_each(|_| assert!(b.next().is_some()));
+        (0..5).for_each(|_| assert!(b.next_turn().is_some()));
         done.store(true, Ordering::Release);
     });
 }
@@ -223,7 +223,7 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
         exports.add(&spec).unwrap();
         let imports = Imports::open(&exported).unwrap();
         let mut member = Member::join(name, "control", Some(&exports), PATIENCE).unwrap();
-        member.next().unwrap();
+        member.next_turn().unwrap();
         // The next minor comes while the call is still going on.
         let read = || imports.get("drive").unwrap();
         assert_eq!(read().value, Number::Float(1.0));
@@ -240,7 +240,7 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
             }
         });
         while read().safe {
-            member.next().unwrap();
+            member.next_turn().unwrap();
         }
         triggering.store(false, Ordering::Release);
         stop.store(true, Ordering::Release);

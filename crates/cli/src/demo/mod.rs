@@ -1,5 +1,6 @@
 //! `tahti demo`: the programs of the examples, so that one build is enough.
 
+mod activity;
 mod cavity;
 mod channel;
 mod llrf;
@@ -9,7 +10,7 @@ pub(crate) mod noise;
 use clap::Subcommand;
 use std::process::ExitCode;
 
-/// Programs of the examples: a control loop, a logger, a noisy neighbour
+/// Programs of the examples: a control loop, a logger, a noisy neighbour, an activity of a frame
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -18,6 +19,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Program {
+    Activity(activity::Args),
     Llrf(llrf::Args),
     Logger(logger::Args),
     Noise(noise::Args),
@@ -25,6 +27,7 @@ enum Program {
 
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.program {
+        Program::Activity(args) => activity::run(&args),
         Program::Llrf(args) => llrf::run(&args),
         Program::Logger(args) => logger::run(&args),
         Program::Noise(args) => noise::run(&args),

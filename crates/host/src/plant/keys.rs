@@ -341,6 +341,134 @@ pub const WATCHDOG: Table = Table {
     ],
 };
 
+/// `[[frame]]`
+pub const FRAME: Table = Table {
+    header: "[[frame]]",
+    doc: "A frame scheduler (see docs/frames.md): minors on a time base, activities that join by name. One such table each; \
+          `tahti up` runs it as a process of its own, `tahti frames check` draws it.",
+    keys: &[
+        key(
+            "name",
+            r#""fast""#,
+            "letters, digits, `-`, `_` and `.`, at most 32",
+            "",
+            "Name of the frame, unlike any process's.",
+        ),
+        key(
+            "cpu",
+            "1",
+            "number, or `shield` for the first isolated CPU",
+            "none: activities run where their processes may, and neither the order of blocked ones nor that of late ones is kept",
+            "The CPU on which its dispatcher and activities run.",
+        ),
+        key(
+            "class",
+            r#""fifo:80""#,
+            "`fifo:5` to `fifo:99`",
+            "`fifo:80`",
+            "Class of the dispatcher; activities, caretaker, parked calls and background activities get the four priorities below it.",
+        ),
+        key(
+            "base",
+            r#""timer""#,
+            "`timer`, `software`, `counter:TIME`, `udp:PORT`, `device:PATH` or `frame:NAME`",
+            "`timer`",
+            "What begins a minor.",
+        ),
+        key("minors", "10", "1 to 1000", "the number of `lengths`", "How many minors the major frame has."),
+        key("period", r#""1ms""#, "time, 50us to 1h", "`lengths` must be given", "The length of each minor."),
+        key(
+            "lengths",
+            r#"["1ms", "2ms"]"#,
+            "list of times",
+            "`period` for each",
+            "The length of each minor, one by one.",
+        ),
+        key("reserve", r#""20us""#, "time", "`0s`", "Time of each minor with which activities may not plan."),
+        key(
+            "join_within",
+            r#""10s""#,
+            "time, 0 to 1h",
+            "`10s`",
+            "How long all activities may take to join. Then the frame begins without those that are missing, and says so.",
+        ),
+        key(
+            "activity",
+            r#"[{ name = "control", budget = "300us" }]"#,
+            "list of tables, see *activity*",
+            "",
+            "The activities, in the order in which they run: `[[frame.activity]]`.",
+        ),
+        key(
+            "mode",
+            r#"[{ name = "normal", activities = ["control"] }]"#,
+            "list of tables, see *mode*",
+            "none: all run",
+            "Sets of activities: `[[frame.mode]]`. The first is the one to begin with.",
+        ),
+    ],
+};
+
+/// `[[frame.activity]]`
+pub const ACTIVITY: Table = Table {
+    header: "[[frame.activity]]",
+    doc: "A thread that joins the frame under this name.",
+    keys: &[
+        key(
+            "name",
+            r#""control""#,
+            "letters, digits, `-`, `_` and `.`, at most 32",
+            "",
+            "Its name, unique in the frame.",
+        ),
+        key(
+            "budget",
+            r#""300us""#,
+            "time",
+            "none, for background activities only",
+            "Time that a call may take; the admission check adds them up.",
+        ),
+        key(
+            "minors",
+            r#"["0-3 underrunnable+overrunnable+continuable", "4"]"#,
+            "`all`, or numbers and ranges, or a list of such, each with its own discipline behind it",
+            "`all`",
+            "The minors in which it runs.",
+        ),
+        key(
+            "discipline",
+            r#""real-time""#,
+            "`real-time`, `background`, or `underrunnable`, `overrunnable`, `continuable` joined by `+`",
+            "`real-time`",
+            "How it must behave there.",
+        ),
+        key(
+            "recovery",
+            r#""steal:100us""#,
+            "`none`, `inject`, `stretch:TIME`, `steal:TIME`, `skip`, `safe-value`, `demote` or `restart`",
+            "`none`",
+            "What is done about its overruns and underruns.",
+        ),
+        key(
+            "tolerate",
+            "2",
+            "0 to 1000000",
+            "1 for recoveries that give time, else 0",
+            "Errors in succession that are tolerated: so often is time given; other recoveries act after that.",
+        ),
+    ],
+};
+
+/// `[[frame.mode]]`
+pub const MODE: Table = Table {
+    header: "[[frame.mode]]",
+    doc: "A set of activities that run together. `tahti frames mode` changes it where a major frame begins.",
+    keys: &[
+        key("name", r#""normal""#, "letters, digits, `-`, `_` and `.`, at most 32", "", "Its name."),
+        key("activities", r#"["control"]"#, "list of names", "", "The activities that run in it."),
+    ],
+};
+
 /// All tables in the order of the documentation.
 pub const TABLES: &[Table] = &[
     PLANT,
@@ -354,12 +482,14 @@ pub const TABLES: &[Table] = &[
     LOG,
     super::ioc::IOC,
     super::ioc::SCAN,
+    FRAME,
+    ACTIVITY,
+    MODE,
     WATCHDOG,
 ];
 
 /// Tables that later versions will have, and what they will be for.
 pub const RESERVED: &[(&str, &str)] = &[
-    ("frame", "frame schedules"),
     ("messages", "the message server"),
     ("equipment", "equipment managers"),
     ("guest", "virtual machines"),

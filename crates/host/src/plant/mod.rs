@@ -6,6 +6,7 @@
 mod across;
 mod diag;
 mod doc;
+mod frames;
 mod ioc;
 pub mod keys;
 mod model;
@@ -14,6 +15,7 @@ mod read;
 
 pub use diag::{Diagnostic, Severity, nearest, render_all};
 pub use doc::document;
+pub use frames::FRAME;
 pub use model::*;
 pub use process::CAPABILITIES;
 
@@ -123,7 +125,8 @@ fn tables<'t>(
 }
 
 fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 5] = ["plant", "shield", "process", "ioc", "watchdog"];
+    const KNOWN: [&str; 6] = ["plant", "shield", "process", "ioc", "frame", "watchdog"];
+    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[frame]], [watchdog]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -131,7 +134,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
         }
         if let Some((_, what)) = keys::RESERVED.iter().find(|(name, _)| *name == word) {
             let message = format!("`{word}` ({what}) is not in this version");
-            found.error(key.span(), message, "[plant], [shield], [[process]], [[ioc]], [watchdog]", "remove it");
+            found.error(key.span(), message, TABLES, "remove it");
             continue;
         }
         let remedy = match nearest(word, KNOWN) {
@@ -142,7 +145,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
             None => "remove it".to_owned(),
         };
         let message = format!("unknown table `{}`", read::clipped(word));
-        found.error(key.span(), message, "[plant], [shield], [[process]], [[ioc]], [watchdog]", remedy);
+        found.error(key.span(), message, TABLES, remedy);
     }
 
     let name = match tables(root, "plant", false, found).first() {
@@ -205,14 +208,19 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
         let cpus = shield.as_ref()?.cpus;
         Some((cpus, section.value("cpus").map_or(section.range(), Spanned::span)))
     });
+    let isolated_cpus = isolated.as_ref().map(|(cpus, _)| *cpus);
     across::check(&reads, shield.is_some(), isolated, watchdog.as_ref().map(|(_, span)| span.clone()), around, found);
+    let frames = frames::read_all(root, isolated_cpus, &reads, around, found);
+    let mut all: Vec<Process> = frames.iter().map(frames::process).collect();
+    all.extend(reads.into_iter().map(|read| read.process));
     Some(Plant {
         name: name?,
         shield: match shield {
             Some((shield, _)) => Some(shield?),
             None => None,
         },
-        processes: reads.into_iter().map(|read| read.process).collect(),
+        processes: all,
+        frames,
         watchdog: watchdog.map(|(watchdog, _)| watchdog),
     })
 }

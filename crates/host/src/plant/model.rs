@@ -16,6 +16,9 @@ pub struct Plant {
     pub shield: Option<Shield>,
     /// The processes, in the file's order.
     pub processes: Vec<Process>,
+    /// The frames; each has a process of its own among the others.
+    #[serde(default)]
+    pub frames: Vec<frame::Config>,
     /// Hardware watchdog, if the plant asks for it.
     pub watchdog: Option<Watchdog>,
 }

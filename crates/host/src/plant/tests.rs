@@ -95,7 +95,7 @@ numa = 3
 [[process]]
 name = \"timing\"
 command = []
-[[frame]]
+[[guest]]
 [shild]
 ";
     assert_eq!(
@@ -118,7 +118,7 @@ command = []
             "18:8 process \"timing\" wants memory of NUMA node 3, which is not there",
             "20:8 a second process \"timing\"",
             "21:11 `command` in process \"timing\" names no program",
-            "22:3 `frame` (frame schedules) is not in this version",
+            "22:3 `guest` (virtual machines) is not in this version",
             "23:2 unknown table `shild`",
         ]
     );
@@ -231,6 +231,28 @@ fn the_page_on_the_plant_file_is_in_step_with_the_table_of_keys() {
     assert!(page == document(), "run `tahti check --document > docs/plant.md`");
 }
 
+/// A plant with a frame in which these keys of these tables are given so.
+fn frame_with(lines: &[(&str, &str, &str)]) -> String {
+    let mut tables = [
+        ("frame", vec![("name", "name = \"fast\""), ("minors", "minors = 10"), ("period", "period = \"1ms\"")]),
+        ("activity", vec![("name", "name = \"control\""), ("budget", "budget = \"300us\"")]),
+        ("mode", vec![]),
+    ];
+    for (table, key, line) in lines {
+        let (_, keys) = tables.iter_mut().find(|(name, _)| name == table).expect("one of the three");
+        let instead = if *key == "lengths" { &["minors", "period"][..] } else { &[*key][..] };
+        keys.retain(|(name, _)| !instead.contains(name));
+        keys.push((key, line));
+    }
+    let whole = lines.iter().any(|(_, key, _)| *key == "activity");
+    let mut text = with("");
+    for (table, keys) in tables.iter().filter(|(table, keys)| !keys.is_empty() && (!whole || *table != "activity")) {
+        text += &if *table == "frame" { "\n[[frame]]\n".to_owned() } else { format!("[[frame.{table}]]\n") };
+        keys.iter().for_each(|(_, line)| text += &format!("{line}\n"));
+    }
+    text
+}
+
 #[test]
 fn every_example_of_the_table_of_keys_is_accepted() {
     for table in keys::TABLES {
@@ -258,6 +280,13 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nscan = [{{ {line}, {} }}]", rest.join(", ")))
                 }
                 "ready" if key.name == "within" => with(&format!("ready = {{ port = 1, {line} }}")),
+                "[[frame]]" => frame_with(&[("frame", key.name, &line)]),
+                "[[frame.activity]]" => frame_with(&[("activity", key.name, &line)]),
+                "[[frame.mode]]" => frame_with(&[
+                    ("mode", "name", "name = \"m\""),
+                    ("mode", "activities", "activities = []"),
+                    ("mode", key.name, &line),
+                ]),
                 inline => with(&format!("{inline} = {{ {line} }}")),
             };
             let checked = check(&text, &Anywhere);
@@ -357,4 +386,70 @@ fn everything_that_is_wrong_with_an_ioc_is_said_at_once() {
         assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:#?}");
     }
     assert!(errors.iter().any(|error| error.contains("a second process \"a\"")), "{errors:#?}");
+}
+
+const FRAME: &str = r#"
+[plant]
+name = "p"
+[[process]]
+name = "a"
+command = "a"
+[[frame]]
+name = "fast"
+minors = 10
+period = "1ms"
+[[frame.activity]]
+name = "control"
+budget = "300us"
+[[frame.activity]]
+name = "filter"
+budget = "600us"
+minors = ["0-3 underrunnable+overrunnable+continuable", "4"]
+recovery = "steal:100us"
+[[frame.activity]]
+name = "log"
+discipline = "background"
+[[frame.mode]]
+name = "normal"
+activities = ["control", "filter", "log"]
+"#;
+
+#[test]
+fn a_frame_is_read_and_gets_a_process_of_its_own() {
+    let plant = check(FRAME, &Anywhere).plant.expect("no error");
+    let [config] = plant.frames.as_slice() else { panic!("one frame") };
+    assert_eq!(config.spec.activities[1].queue.len(), 5);
+    assert!(config.spec.activities[1].queue[..4].iter().all(|(_, how)| how.continuable && how.overrunnable));
+    assert_eq!(config.spec.activities[1].queue[4].1, frame::Discipline::REAL_TIME);
+    let process = plant.process("fast").expect("a process");
+    assert_eq!(process.command, ["tahti", "frames", "run"]);
+    let told: frame::Config = serde_json::from_str(&process.env[super::FRAME]).unwrap();
+    assert_eq!(&told, config, "its process is told the same");
+}
+
+#[test]
+fn a_frame_that_cannot_work_is_refused_with_the_arithmetic() {
+    let findings = |from: &str, to: &str| {
+        let text = FRAME.replace(from, to);
+        assert_ne!(text, FRAME, "{from}");
+        check(&text, &Anywhere).found.iter().map(|one| one.message.clone()).collect::<Vec<_>>().join("\n")
+    };
+    for (from, to, expected) in [
+        (
+            "budget = \"300us\"",
+            "budget = \"500us\"",
+            "minor 4 in mode \"normal\" is over-committed: filter 600us + control 500us = 1.1ms, but it has 1ms",
+        ),
+        ("name = \"fast\"", "name = \"a\"", "is called as a process"),
+        ("period = \"1ms\"", "", "does not say how long its minors are"),
+        ("\"4\"]", "\"10\"]", "`minors` cannot be \"10\""),
+        ("minors = 10\n", "minors = 10\nbase = \"frame:slow\"\n", "follows no frame \"slow\""),
+        ("minors = 10\n", "minors = 10\nclass = \"fifo:4\"\n", "`class` of frame \"fast\" cannot be fifo:4"),
+        ("minors = 10\n", "minors = 10\ncpu = \"shield\"\n", "there is no shield"),
+        ("recovery = \"steal:100us\"", "recovery = \"borrow\"", "`recovery` in an activity cannot be \"borrow\""),
+        ("activities = [\"control\"", "activities = [\"controls\"", "names no activity \"controls\""),
+    ] {
+        let found = findings(from, to);
+        assert!(found.contains(expected), "{to}: {found}");
+    }
 }

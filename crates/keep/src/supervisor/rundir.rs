@@ -117,6 +117,12 @@ pub struct Saved {
 }
 
 impl RunDir {
+    /// The plant's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The folder of plant `name`, which need not exist.
     #[must_use]
     pub fn of(name: &str) -> Self {

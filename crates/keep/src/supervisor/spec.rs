@@ -58,6 +58,7 @@ impl Common {
         let mut launch = LaunchSpec::new(process.name.clone(), self.argv(&process.command));
         launch.env = process.env.clone();
         launch.env.insert("TAHTI_PROCESS".to_owned(), process.name.clone());
+        launch.env.insert("TAHTI_PLANT".to_owned(), run.name().to_owned());
         launch.dir = Some(self.dir(process));
         launch.user = process.user.clone();
         if let Some(names) = &process.capabilities {

@@ -193,10 +193,9 @@ impl Dispatcher {
         while let Some(activity) = page.at(at) {
             let activity = usize::from(activity);
             let busy = page.close(activity, turn.sequence);
-            let background = self.machine.is_demoted(activity as u16);
             if !busy {
                 self.shared.unpark(page, activity);
-            } else if !background && !self.is_background(activity) {
+            } else if !is_behind(page, activity) {
                 self.shared.park(page, activity);
             }
             at.index += 1;
@@ -210,10 +209,6 @@ impl Dispatcher {
                 self.shared.unpark(page, activity);
             }
         }
-    }
-
-    fn is_background(&self, activity: usize) -> bool {
-        page_budget(&self.shared.page(), activity) == 0
     }
 
     /// Tells the machine of those who have joined anew.
@@ -338,7 +333,10 @@ pub(crate) fn care(shared: &Shared) {
             let turn = page.turn();
             let Some(activity) = page.at(turn) else { break };
             let (_, yielded, _) = page.progress(activity.into(), turn.sequence);
-            if yielded {
+            if is_behind(&page, activity.into()) {
+                // Background activities run below this thread: nothing to look after.
+                break;
+            } else if yielded {
                 // It was interrupted between ending its call and passing the turn on.
                 Shared::pass_on(&page, turn);
             } else if shared.slots[usize::from(activity)].parked.load(Ordering::Acquire) {
@@ -352,8 +350,10 @@ pub(crate) fn care(shared: &Shared) {
     }
 }
 
-fn page_budget(page: &FramePage<'_>, activity: usize) -> u64 {
-    page.activity_counter(activity, ActivityCounter::Budget)
+/// Whether an activity runs in the background, by its nature or for its faults.
+fn is_behind(page: &FramePage<'_>, activity: usize) -> bool {
+    page.activity_counter(activity, ActivityCounter::Budget) == 0
+        || page.activity_counter(activity, ActivityCounter::Demoted) > 0
 }
 
 fn shown(border: &Border, begun: MonoNs) -> FrameBorder {

@@ -110,7 +110,7 @@ impl Member {
     /// its process has died.
     ///
     /// Real-time: neither allocates nor locks; two futex calls, a `getrusage`, and some thirty stores.
-    pub fn next(&mut self) -> Option<MinorTurn> {
+    pub fn next_turn(&mut self) -> Option<MinorTurn> {
         let page = FramePage::attach(self.words.words()).ok()?;
         finish(&page, self.activity, &mut self.in_call);
         let word = page.call_word(self.activity);

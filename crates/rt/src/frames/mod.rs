@@ -20,11 +20,8 @@ mod watch;
 
 pub use cause::Cause;
 pub use member::{JoinError, Member, MinorTurn, trigger};
-pub use runner::{Config, Report, RunError, Runner};
+pub use runner::{Report, RunError, Runner};
 pub use watch::{Watcher, action_word, what_word};
-
-/// The lowest priority that a frame may have: four more lie below it.
-pub const PRIORITY_MIN: u8 = 5;
 
 /// The environment variable that names the plant, so that frames of several plants keep apart.
 pub const PLANT: &str = "TAHTI_PLANT";
@@ -45,11 +42,7 @@ pub(crate) mod event {
     pub(crate) const UNDERRUN: u8 = 2;
     pub(crate) const ABSENT: u8 = 3;
     pub(crate) const LOST: u8 = 4;
-    pub(crate) const JOINED: u8 = 5;
-    pub(crate) const LEFT: u8 = 6;
-    pub(crate) const DIED: u8 = 7;
-    pub(crate) const REFUSED: u8 = 8;
-    pub(crate) const MODE: u8 = 9;
-    pub(crate) const TRIGGER_STOPPED: u8 = 10;
-    pub(crate) const TRIGGER_EARLY: u8 = 11;
+    pub(crate) const MODE: u8 = 5;
+    pub(crate) const TRIGGER_STOPPED: u8 = 6;
+    pub(crate) const TRIGGER_EARLY: u8 = 7;
 }

@@ -1,14 +1,13 @@
 //! The process behind a frame: lets activities in, starts the real-time threads, notices who is gone.
 
+use crate::frames::address;
 use crate::frames::cause::ThreadFiles;
 use crate::frames::dispatcher::{self, Dispatcher, Guest, Shared, Slot};
 use crate::frames::trigger::Trigger;
-use crate::frames::{PRIORITY_MIN, address, event};
 use crate::obtained::Obtained;
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority, Schedule};
-use frame::{Machine, Plan, Spec, TimeBase};
-use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameShape, FrameState, Presence};
-use serde::{Deserialize, Serialize};
+use frame::{Config, Machine, PRIORITY_MIN, Plan, TimeBase};
+use ring::{ActivityCounter, FrameCounter, FramePage, FrameShape, FrameState, Presence};
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,21 +24,6 @@ const LOOK: DurNs = DurNs::from_ms(20);
 const LEAD: DurNs = DurNs::from_ms(20);
 /// Connections at a time.
 const CALLERS_MAX: usize = 4096;
-
-/// What a runner is told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Config {
-    /// The frame.
-    pub spec: Spec,
-    /// The CPU on which everybody runs; `None`: wherever they may, and then without any order.
-    pub cpu: Option<CpuId>,
-    /// The dispatcher's priority; those of the others lie below it.
-    pub priority: Priority,
-    /// How long all activities may take to join; then the frame begins without those that are missing.
-    pub join_within: DurNs,
-    /// Frames that follow this one's minors. It does not begin without them.
-    pub followers: Vec<String>,
-}
 
 /// Why a frame cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,11 +96,9 @@ impl Runner {
     pub fn new(config: Config) -> Result<Self, RunError> {
         let plan = Plan::admit(&config.spec)
             .map_err(|refused| RunError(refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
-        if config.priority.0 < PRIORITY_MIN {
-            let found = config.priority.0;
-            return Err(RunError(format!(
-                "a frame's priority is {found}; expected {PRIORITY_MIN} to 99: four lie below it"
-            )));
+        if config.priority < PRIORITY_MIN {
+            let (found, least) = (config.priority.0, PRIORITY_MIN.0);
+            return Err(RunError(format!("a frame's priority is {found}; expected {least} to 99: four lie below it")));
         }
         let spec = &config.spec;
         let counter = Counter::open(&address(&spec.name))
@@ -228,13 +210,11 @@ impl Runner {
                             self.callers[index].pid,
                             tid.parse().unwrap_or(0),
                         );
-                        self.note(event::JOINED, activity as u16, self.callers[index].pid.into());
                         tell(Report::Joined(name.to_owned(), self.callers[index].pid));
                     }
                     Err(why) => {
                         let why = format!("activity {name:?} of frame {:?}: {why}", self.config.spec.name);
                         self.page().count(FrameCounter::Refused, 1);
-                        self.note(event::REFUSED, u16::MAX, self.callers[index].pid.into());
                         // It may be gone; then it needs no answer.
                         let _ = sys::handover::send(
                             self.callers[index].connection.as_fd(),
@@ -319,8 +299,6 @@ impl Runner {
         if page.at(turn).map(usize::from) == Some(activity) {
             Shared::pass_on(&page, turn);
         }
-        let what = if gone.said_goodbye { event::LEFT } else { event::DIED };
-        self.note(what, activity as u16, gone.pid.into());
         tell(Report::Gone(self.config.spec.activities[activity].name.clone(), gone.said_goodbye));
     }
 
@@ -438,22 +416,6 @@ impl Runner {
             self.threads.push(care);
         }
         Ok(())
-    }
-
-    /// Leaves an event that concerns who takes part.
-    fn note(&self, what: u8, activity: u16, detail: u64) {
-        // The trail has one writer once the dispatcher runs: then its own events tell of absences.
-        if self.threads.is_empty() {
-            let page = self.shared.page();
-            page.tell(&FrameEvent {
-                what,
-                activity,
-                detail,
-                at: mono_now(),
-                pulse: page.border().pulse,
-                ..FrameEvent::default()
-            });
-        }
     }
 }
 

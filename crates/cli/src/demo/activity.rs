@@ -1,0 +1,52 @@
+//! `tahti demo activity`: joins a frame and works for a while in each call, now and then too long.
+
+use base::DurNs;
+use ring::Number;
+use rt::frames::Member;
+use rt::{Exports, VariableSpec};
+use sys::clock::mono_now;
+
+/// Join a frame, work, and show the number of calls as a variable
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The frame
+    frame: String,
+    /// The activity
+    name: String,
+    /// How long a call works
+    #[arg(long, default_value = "100us")]
+    work: DurNs,
+    /// How long it works in the calls that take too long
+    #[arg(long, default_value = "2ms")]
+    bad: DurNs,
+    /// Every how many calls that happens (0: never)
+    #[arg(long, default_value_t = 0)]
+    every: u64,
+    /// Whether it sleeps in those calls instead of working
+    #[arg(long)]
+    sleep: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), String> {
+    let exports = Exports::open(&args.name, 1)?;
+    let spec = VariableSpec { name: "calls", unit: "", first: Number::Int(0), safe: Some(Number::Int(-1)) };
+    let calls = exports.add(&spec)?;
+    let mut member = Member::join(&args.frame, &args.name, Some(&exports), DurNs::from_secs(20))
+        .map_err(|error| error.to_string())?;
+    println!("{} joined {}", args.name, args.frame);
+    let mut count = 0u64;
+    while let Some(turn) = member.next_turn() {
+        count += 1;
+        let bad = args.every > 0 && count.is_multiple_of(args.every);
+        let end = mono_now() + if bad { args.bad } else { args.work };
+        if bad && args.sleep {
+            sys::clock::sleep_until(end);
+        }
+        while mono_now() < end {
+            std::hint::spin_loop();
+        }
+        exports.set(calls, Number::Int(count as i64), turn.pulse, mono_now());
+    }
+    println!("{} ends with its frame after {count} calls", args.name);
+    Ok(())
+}

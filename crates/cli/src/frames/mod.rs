@@ -1,0 +1,99 @@
+//! `tahti frames`: draws, watches and steers frame schedulers.
+
+mod serve;
+mod show;
+
+use host::plant::Plant;
+use keep::supervisor::{plant_file, read_plant};
+use rt::frames::{Watcher, trigger};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Frame schedulers: dry run, live view, triggers and modes
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Check the frames of a plant file and draw their time lines; nothing is run
+    Check {
+        /// The plant file, or a folder with plant.toml
+        plant: PathBuf,
+    },
+    /// Show how a running frame does
+    Show(show::Args),
+    /// Trigger a frame whose time base is `software` or `counter`
+    Trigger {
+        /// PLANT/FRAME
+        frame: String,
+        /// How often
+        #[arg(default_value_t = 1)]
+        times: u64,
+    },
+    /// Change a frame's mode where its next major frame begins
+    Mode {
+        /// PLANT/FRAME
+        frame: String,
+        /// The mode
+        mode: String,
+    },
+    /// The process of a frame, as `tahti up` starts it
+    #[command(hide = true)]
+    Run,
+}
+
+impl Args {
+    pub(crate) fn only_looks(&self) -> bool {
+        matches!(self.what, What::Check { .. } | What::Show(_))
+    }
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let result = match args.what {
+        What::Check { plant } => check(&plant),
+        What::Show(args) => show::run(&args),
+        What::Trigger { frame, times } => {
+            (0..times).try_for_each(|_| trigger(&frame)).map_err(|error| error.to_string())
+        }
+        What::Mode { frame, mode } => change_mode(&frame, &mode),
+        What::Run => serve::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
+    }
+}
+
+fn check(plant: &std::path::Path) -> Result<(), String> {
+    let file = plant_file(plant)?;
+    let (Plant { frames, .. }, _) = read_plant(&file)?;
+    if frames.is_empty() {
+        return Err(format!("{} has no frame; expected a [[frame]] table", file.display()));
+    }
+    for config in &frames {
+        let plan = frame::Plan::admit(&config.spec)
+            .map_err(|refused| refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        frame::draw(&config.spec, &plan).iter().for_each(|line| println!("{line}"));
+        match config.cpu {
+            Some(cpu) => println!("          on CPU {cpu}, dispatcher fifo:{}", config.priority.0),
+            None => println!("          on no CPU of its own: order and parking are not kept"),
+        }
+    }
+    Ok(())
+}
+
+fn change_mode(frame: &str, mode: &str) -> Result<(), String> {
+    let watcher = Watcher::open(frame).map_err(|error| error.to_string())?;
+    let page = watcher.page();
+    let names: Vec<_> = (0..page.shape().modes).filter_map(|index| page.mode_name(index)).collect();
+    let Some(index) = names.iter().position(|name| name.as_str() == mode) else {
+        let known = names.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>().join(", ");
+        return Err(format!("frame {frame:?} has no mode {mode:?}; expected one of: {known}"));
+    };
+    page.want_mode(index as u16);
+    println!("frame {frame}: mode {mode} where the next major frame begins");
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! The process behind a frame: `tahti up` starts it with the frame in its environment.
+
+use super::show;
+use host::plant::FRAME;
+use rt::frames::{Report, Runner};
+use sys::signal::SignalFd;
+
+pub(super) fn run() -> Result<(), String> {
+    let text = std::env::var(FRAME)
+        .map_err(|_| format!("{FRAME} is not set; frames are run by `tahti up`, from a plant with [[frame]]"))?;
+    let config: frame::Config = serde_json::from_str(&text).map_err(|error| format!("{FRAME}: {error}"))?;
+    let name = config.spec.name.clone();
+    let signals = SignalFd::new(&crate::looprun::END_SIGNALS).map_err(|error| error.to_string())?;
+    let mut runner = Runner::new(config).map_err(|error| error.to_string())?;
+    println!("frame {name} waits for its activities");
+    let mut cursor = runner.page().events();
+    let mut over = None;
+    while !runner.is_over() {
+        runner.turn(|report| match report {
+            Report::Running { missing } if missing.is_empty() => println!("frame {name} runs"),
+            Report::Running { missing } => println!("frame {name} runs, without {}", missing.join(", ")),
+            Report::Joined(activity, process) => println!("{activity} joined: process {process}"),
+            Report::Gone(activity, true) => println!("{activity} left"),
+            Report::Gone(activity, false) => println!("{activity} is gone: its process ended or was killed"),
+            Report::Refused(why) => println!("refused: {why}"),
+            Report::Missing(missing) => println!("{missing}"),
+            Report::Over(why) => over = Some(why),
+        });
+        let page = runner.page();
+        let lost = cursor.lost();
+        let mut room = ring::FRAME_EVENTS;
+        while let Some(event) = page.next_event(&mut cursor).filter(|_| room > 0) {
+            room -= 1;
+            println!("{}", show::event_line(&page, &event));
+        }
+        if cursor.lost() > lost {
+            println!("… {} events more than could be written", cursor.lost() - lost);
+        }
+        if signals.read().map_err(|error| error.to_string())?.is_some() {
+            break;
+        }
+    }
+    show::summary(&runner.page()).iter().for_each(|line| println!("{line}"));
+    match over {
+        Some(why) => Err(format!("frame {name} ends: {why}")),
+        None => Ok(()),
+    }
+}

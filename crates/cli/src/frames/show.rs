@@ -1,0 +1,174 @@
+//! How a frame does, as text.
+
+use crate::looprun::{figure_heads, figures, micros};
+use base::DurNs;
+use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameState, Presence};
+use rt::frames::{Cause, Watcher, action_word, what_word};
+use std::io::Write as _;
+use sys::clock::{mono_now, sleep_until};
+
+/// Lines of events below the tables.
+const EVENTS_SHOWN: usize = 8;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// PLANT/FRAME
+    frame: String,
+    /// Show it again and again, this often
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1s")]
+    watch: Option<DurNs>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), String> {
+    let watcher = Watcher::open(&args.frame).map_err(|error| error.to_string())?;
+    loop {
+        let page = watcher.page();
+        let mut lines = summary(&page);
+        let mut cursor = page.events();
+        let mut events = Vec::new();
+        for _ in 0..ring::FRAME_EVENTS {
+            let Some(event) = page.next_event(&mut cursor) else { break };
+            events.push(event_line(&page, &event));
+        }
+        if !events.is_empty() {
+            lines.push("last events:".to_owned());
+            lines.extend(events.into_iter().rev().take(EVENTS_SHOWN).rev());
+        }
+        let mut out = std::io::stdout().lock();
+        if args.watch.is_some() {
+            // Home, and clear what was there.
+            let _ = write!(out, "\x1b[H\x1b[2J");
+        }
+        for line in lines {
+            if writeln!(out, "{line}").is_err() {
+                return Ok(());
+            }
+        }
+        let _ = out.flush();
+        drop(out);
+        let Some(every) = args.watch else { return Ok(()) };
+        if !watcher.is_alive() {
+            return Err(format!("frame {:?} has ended", args.frame));
+        }
+        sleep_until(mono_now() + every);
+    }
+}
+
+/// Counters and histograms of a frame.
+pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
+    let border = page.border();
+    let state = match page.state() {
+        FrameState::Forming => "waits for its activities",
+        FrameState::Running => "runs",
+        FrameState::Ended => "has ended",
+    };
+    let mode = page.mode_name(border.mode.into()).map_or(String::new(), |mode| format!(", mode {}", mode.as_str()));
+    let count = |counter| page.counter(counter);
+    let mut lines = vec![
+        format!(
+            "frame {} {state}: pulse {}, minor {} of {}{mode}",
+            page.name().as_str(),
+            border.pulse,
+            border.minor,
+            page.shape().minors
+        ),
+        format!(
+            "minors {}, lost {}, overruns {}, underruns {}, absences {}, extensions {}, skipped {}, passed over blocked {}, parked {}",
+            count(FrameCounter::Minors),
+            count(FrameCounter::Lost),
+            count(FrameCounter::Overruns),
+            count(FrameCounter::Underruns),
+            count(FrameCounter::Absences),
+            count(FrameCounter::Extensions),
+            count(FrameCounter::Skipped),
+            count(FrameCounter::Blocked),
+            count(FrameCounter::Parked),
+        ),
+        format!(
+            "trigger stopped {}, early {}; joins refused {}",
+            count(FrameCounter::TriggerStopped),
+            count(FrameCounter::TriggerEarly),
+            count(FrameCounter::Refused),
+        ),
+        format!("{:<24} {}", "[us]", figure_heads()),
+        format!("{:<24} {}", "begin of minors, late", figures(&page.late().read())),
+        format!("{:<24} {}", "dispatcher at a border", figures(&page.dispatch().read())),
+    ];
+    for activity in 0..page.shape().activities {
+        let name = page.activity_name(activity);
+        lines.push(format!("{:<24} {}", format!("{} takes", name.as_str()), figures(&page.exec(activity).read())));
+    }
+    for minor in 0..page.shape().minors {
+        let slack = page.slack(minor).read();
+        lines.push(format!("{:<24} {}", format!("slack of minor {minor}"), figures(&slack)));
+    }
+    lines.push(format!(
+        "{:<16} {:>9} {:>9} {:>8} {:>9} {:>9} {:>11}  now",
+        "activity", "budget", "calls", "overruns", "underruns", "absences", "over budget"
+    ));
+    for activity in 0..page.shape().activities {
+        let count = |counter| page.activity_counter(activity, counter);
+        let (presence, pid, tid) = page.who(activity);
+        let who = match presence {
+            Presence::Never => "never joined".to_owned(),
+            Presence::Joined => format!("process {pid}, thread {tid}"),
+            Presence::Left => "left".to_owned(),
+            Presence::Died => "died".to_owned(),
+        };
+        let marks =
+            [(count(ActivityCounter::Demoted), ", demoted"), (count(ActivityCounter::Safe), ", safe values stand")];
+        let marks: String = marks.into_iter().filter(|(set, _)| *set > 0).map(|(_, word)| word).collect();
+        let budget = match count(ActivityCounter::Budget) {
+            0 => "-".to_owned(),
+            ns => DurNs(ns as i64).to_string(),
+        };
+        lines.push(format!(
+            "{:<16} {budget:>9} {:>9} {:>8} {:>9} {:>9} {:>11}  {who}{marks}",
+            page.activity_name(activity).as_str(),
+            count(ActivityCounter::Calls),
+            count(ActivityCounter::Overruns),
+            count(ActivityCounter::Underruns),
+            count(ActivityCounter::Absences),
+            count(ActivityCounter::OverBudget),
+        ));
+    }
+    lines
+}
+
+/// One event, as people read it.
+pub(super) fn event_line(page: &FramePage<'_>, event: &FrameEvent) -> String {
+    let at = format!("pulse {}", event.pulse);
+    let name = |activity: u64| page.activity_name(activity as usize).as_str().to_owned();
+    if event.activity == u16::MAX {
+        let mode = |index| page.mode_name(index).map_or(String::new(), |mode| mode.as_str().to_owned());
+        let detail = match what_word(event.what) {
+            "minors lost" => format!(": {}", event.detail),
+            "mode" => format!(" {}", mode(event.detail as usize)),
+            _ => String::new(),
+        };
+        return format!("{at}: {}{detail}", what_word(event.what));
+    }
+    let activity = name(event.activity.into());
+    let cause = Cause::of(event.cause);
+    let why = match (what_word(event.what), cause) {
+        ("overrun", cause) => {
+            let detail = if event.detail > 0 { format!(" x{}", event.detail) } else { String::new() };
+            format!(
+                " for {} us by then, {} us of them on the CPU: {}{detail}",
+                micros(event.elapsed),
+                micros(event.cpu),
+                cause.word()
+            )
+        }
+        ("underrun", Cause::Behind) => format!(": behind {}", name(event.detail)),
+        ("underrun", cause) => format!(": {}", cause.word()),
+        _ => String::new(),
+    };
+    format!(
+        "{at}, minor {}: {activity} {}{why}; {} in succession, {}",
+        event.minor,
+        what_word(event.what),
+        event.consecutive,
+        action_word(event.action)
+    )
+}

@@ -1,0 +1,277 @@
+//! Reading `[[frame]]`, and the process that runs one.
+
+use super::diag::Diagnostics;
+use super::model::*;
+use super::process::{self, Read};
+use super::read::{Section, clipped};
+use super::{Surroundings, keys, tables};
+use crate::guard::{BUDGET, LADDER};
+use base::{CpuSet, DurNs, Policy, Priority, Size};
+use frame::{Activity, Config, Discipline, MINORS_MAX, Mode, PRIORITY_MIN, Plan, Spec, TimeBase, minors_of};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The environment variable through which a frame's process gets its [`Config`], as JSON.
+pub const FRAME: &str = "TAHTI_FRAME";
+
+/// A plant with more frames is refused.
+const FRAMES_MAX: usize = 64;
+const HOUR: DurNs = DurNs::from_secs(3600);
+
+/// Reads all frames. Those that cannot be read are left out, and have findings.
+pub(crate) fn read_all(
+    root: &DeTable<'_>,
+    isolated: Option<CpuSet>,
+    reads: &[Read],
+    around: &dyn Surroundings,
+    found: &mut Diagnostics<'_>,
+) -> Vec<Config> {
+    let mut frames: Vec<(Config, Range<usize>)> = Vec::new();
+    for (table, span) in tables(root, "frame", true, found).into_iter().take(FRAMES_MAX) {
+        let named =
+            table.iter().find(|(key, _)| *key.get_ref() == "name").and_then(|(_, value)| value.get_ref().as_str());
+        let called = named.map_or("a frame".to_owned(), |name| format!("frame {:?}", clipped(name)));
+        let section = Section::open(table, span.clone(), &keys::FRAME, &called, found);
+        let Some(config) = read(&section, &called, isolated, around, found) else { continue };
+        let name = config.spec.name.as_str();
+        if reads.iter().any(|read| read.process.name == name) || frames.iter().any(|(other, _)| other.spec.name == name)
+        {
+            let message = format!("frame {name:?} is called as a process or frame before it");
+            found.error(span.clone(), message, "a name of its own", "rename one");
+        }
+        frames.push((config, span));
+    }
+    follow(&mut frames, found);
+    frames.into_iter().map(|(config, _)| config).collect()
+}
+
+/// Tells each frame who follows it.
+fn follow(frames: &mut [(Config, Range<usize>)], found: &mut Diagnostics<'_>) {
+    for index in 0..frames.len() {
+        let TimeBase::Frame(leader) = frames[index].0.spec.base.clone() else { continue };
+        let (name, span) = (frames[index].0.spec.name.clone(), frames[index].1.clone());
+        let minors = frames[index].0.spec.minors.clone();
+        match frames.iter_mut().find(|(config, _)| config.spec.name == leader && config.spec.name != name) {
+            None => found.error(
+                span,
+                format!("frame {name:?} follows no frame {leader:?}"),
+                "another frame of the plant",
+                "",
+            ),
+            Some((config, _)) if config.spec.minors != minors => {
+                let message = format!("frame {name:?} has other minors than {leader:?}, which it follows");
+                found.error(span, message, "the same minors in both", "");
+            }
+            Some((config, _)) if matches!(config.spec.base, TimeBase::Frame(_)) => {
+                let message = format!("frame {name:?} follows {leader:?}, which is a follower itself");
+                found.error(span, message, "one leader for all", "");
+            }
+            Some((config, _)) => config.followers.push(name),
+        }
+    }
+}
+
+fn read(
+    section: &Section<'_>,
+    called: &str,
+    isolated: Option<CpuSet>,
+    around: &dyn Surroundings,
+    found: &mut Diagnostics<'_>,
+) -> Option<Config> {
+    let name = process::name(section, found);
+    let cpu = cpu(section, isolated, around, found);
+    let priority = match section.parsed::<Policy>("class", found) {
+        None => Some(Priority(80)),
+        Some((Policy::Fifo(priority), _)) if priority >= PRIORITY_MIN => Some(priority),
+        Some((class, span)) => {
+            found.error(
+                span,
+                format!("`class` of {called} cannot be {class}"),
+                "fifo:5 to fifo:99: four lie below it",
+                "",
+            );
+            None
+        }
+    };
+    let base = section.parsed::<TimeBase>("base", found).map_or(TimeBase::Timer, |(base, _)| base);
+    let minors = minors(section, called, found);
+    let reserve = section.time("reserve", DurNs::ZERO, HOUR, found).map_or(DurNs::ZERO, |(time, _)| time);
+    let join_within = section.time("join_within", DurNs::ZERO, HOUR, found);
+    let join_within = join_within.map_or(DurNs::from_secs(10), |(time, _)| time);
+    let mut activities = Vec::new();
+    for (table, span) in list(section, "activity", found) {
+        let section = Section::open(table, span, &keys::ACTIVITY, "an activity", found);
+        activities.push(activity(&section, minors.as_ref().map_or(MINORS_MAX, Vec::len), found));
+    }
+    let mut modes = Vec::new();
+    for (table, span) in list(section, "mode", found) {
+        let section = Section::open(table, span, &keys::MODE, "a mode", found);
+        let names = section.texts("activities", found).unwrap_or_default();
+        if section.value("activities").is_none() {
+            section.missing("activities", found);
+        }
+        let activities = names.into_iter().map(|(name, _)| name.to_owned()).collect();
+        modes.extend(process::name(&section, found).map(|(name, _)| Mode { name, activities }));
+    }
+    let activities: Option<Vec<Activity>> = activities.into_iter().collect();
+    let spec = Spec { name: name?.0, base, minors: minors?, activities: activities?, modes, reserve };
+    if let Err(refused) = Plan::admit(&spec) {
+        refused.into_iter().for_each(|refusal| found.error(section.range(), refusal.what, refusal.expected, ""));
+    }
+    Some(Config { spec, cpu: cpu?, priority: priority?, join_within, followers: Vec::new() })
+}
+
+/// The tables of a list below a frame.
+fn list<'t>(section: &Section<'t>, name: &str, found: &mut Diagnostics<'_>) -> Vec<(&'t DeTable<'t>, Range<usize>)> {
+    let Some(value) = section.value(name) else { return Vec::new() };
+    let table = |value: &'t Spanned<DeValue<'t>>| match value.get_ref() {
+        DeValue::Table(table) => Some((table, value.span())),
+        _ => None,
+    };
+    let read: Option<Vec<_>> = value.get_ref().as_array().and_then(|items| items.iter().map(table).collect());
+    read.unwrap_or_else(|| {
+        section.wrong(name, value, "a list of tables", found);
+        Vec::new()
+    })
+}
+
+/// The frame's CPU: `Some(None)` if it has none.
+fn cpu(
+    section: &Section<'_>,
+    isolated: Option<CpuSet>,
+    around: &dyn Surroundings,
+    found: &mut Diagnostics<'_>,
+) -> Option<Option<base::CpuId>> {
+    let Some(value) = section.value("cpu") else { return Some(None) };
+    if value.get_ref().as_str() == Some("shield") {
+        let first = isolated.as_ref().and_then(CpuSet::lowest);
+        if first.is_none() {
+            found.error(
+                value.span(),
+                "`cpu` is the shield's, but there is no shield",
+                "a [shield]",
+                "or give a number",
+            );
+        }
+        return first.map(Some);
+    }
+    let (cpus, span) = section.cpu_list("cpu", found)?;
+    match (cpus.lowest(), around.online()) {
+        (Some(cpu), online) if cpus.count() == 1 && online.is_none_or(|online| online.contains(cpu)) => Some(Some(cpu)),
+        (_, online) => {
+            let expected = online.map_or("one CPU".to_owned(), |online| format!("one of CPUs {online}"));
+            found.error(span, format!("`cpu` cannot be {cpus}"), expected, "");
+            None
+        }
+    }
+}
+
+/// The lengths of the minors.
+fn minors(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Option<Vec<DurNs>> {
+    let count = section.number("minors", 1, MINORS_MAX as u64, found);
+    let period = section.time("period", DurNs::from_us(50), HOUR, found);
+    let lengths = section.texts("lengths", found);
+    match (count, period, lengths) {
+        (Some((count, _)), Some((period, _)), None) => Some(vec![period; count as usize]),
+        (None, None, Some(texts)) => {
+            let length = |(text, span): (&str, Range<usize>)| match text.parse::<DurNs>() {
+                Ok(length) => Some(length),
+                Err(why) => {
+                    found.error(span, format!("`lengths` cannot hold {:?}", clipped(text)), why.to_string(), "");
+                    None
+                }
+            };
+            texts.into_iter().map(length).collect()
+        }
+        _ => {
+            // What was given and could not be read has its finding; here it is about what is given at all.
+            let given = ["minors", "period", "lengths"].map(|name| section.value(name).is_some());
+            if !matches!(given, [true, true, false] | [false, false, true]) {
+                let message = format!("{called} does not say how long its minors are");
+                found.error(
+                    section.range(),
+                    message,
+                    "`minors` and `period`, or `lengths`",
+                    "add `minors = 10` and `period = \"1ms\"`",
+                );
+            }
+            None
+        }
+    }
+}
+
+fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -> Option<Activity> {
+    let name = process::name(section, found);
+    let budget = section.time("budget", DurNs::ZERO, HOUR, found).map(|(time, _)| time);
+    let discipline = section.parsed::<Discipline>("discipline", found).map_or(Discipline::REAL_TIME, |(read, _)| read);
+    let recovery = section.parsed("recovery", found).map_or(frame::Recovery::None, |(recovery, _)| recovery);
+    let tolerate = section.number("tolerate", 0, 1_000_000, found).map(|(number, _)| number as u32);
+    let texts = match section.value("minors").map(Spanned::get_ref) {
+        None => vec![("all", 0..0)],
+        Some(DeValue::Array(_)) => section.texts("minors", found)?,
+        Some(_) => section.text("minors", found).into_iter().collect(),
+    };
+    let mut queue = Vec::new();
+    for (text, span) in texts {
+        // The discipline is what follows the last blank, if it is a word.
+        let (which, how) = match text.rsplit_once(' ') {
+            Some((which, how)) if how.starts_with(|c: char| c.is_ascii_alphabetic()) => (which, how.parse()),
+            _ => (text, Ok(discipline)),
+        };
+        match (minors_of(which, minors), how) {
+            (Ok(read), Ok(how)) => queue.extend(read.into_iter().map(|minor| (minor, how))),
+            (Err(why), _) => {
+                let expected = why.strip_prefix("expected ").unwrap_or(&why).to_owned();
+                found.error(span, format!("`minors` cannot be {:?}", clipped(text)), expected, "");
+                return None;
+            }
+            (_, Err(why)) => {
+                found.error(span, format!("`minors` cannot be {:?}", clipped(text)), why, "");
+                return None;
+            }
+        }
+    }
+    queue.sort_by_key(|(minor, _)| *minor);
+    Some(Activity { name: name?.0, budget, queue, recovery, tolerate })
+}
+
+/// The process that runs a frame.
+pub(crate) fn process(config: &Config) -> Process {
+    let name = config.spec.name.clone();
+    // Plain data with text keys: it can always be written.
+    let text = serde_json::to_string(config).unwrap_or_default();
+    Process {
+        command: vec!["tahti".to_owned(), "frames".to_owned(), "run".to_owned()],
+        class: Policy::OTHER,
+        cpus: Cpus::Housekeeping,
+        numa: None,
+        mlock: false,
+        limits: Limits::default(),
+        user: None,
+        capabilities: None,
+        env: BTreeMap::from([(FRAME.to_owned(), text)]),
+        dir: None,
+        after: Vec::new(),
+        ready: Ready {
+            when: ReadyWhen::Line(format!("frame {name} runs")),
+            within: DurNs(config.join_within.0 + DurNs::from_secs(10).0),
+        },
+        restart: Restart {
+            policy: RestartPolicy::OnFailure,
+            backoff: DurNs::from_ms(200),
+            backoff_max: DurNs::from_secs(10),
+            window: DurNs::from_secs(60),
+            limit: 5,
+        },
+        stop: vec![StopStep { signal: Signal::TERM, wait: DurNs::from_secs(5) }],
+        on_fault: None,
+        log: Log { size: Size(1 << 20), keep: 3 },
+        heartbeat: None,
+        budget: BUDGET,
+        ladder: LADDER.to_vec(),
+        threads: Vec::new(),
+        name,
+    }
+}
