@@ -145,6 +145,12 @@ impl Db {
         db
     }
 
+    /// Whether it has been initialised.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        self.running
+    }
+
     /// What went wrong so often.
     #[must_use]
     pub const fn counters(&self) -> Counters {

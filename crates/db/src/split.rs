@@ -14,7 +14,7 @@ use std::collections::HashMap;
 /// A scan group: lock sets with records of these scans get an owner of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanGroup {
-    /// Choices of menuScan, such as `.1 second`.
+    /// Choices of menuScan, such as `.1 second`; also `Event`, `I/O Intr`, and `Passive` for what nothing scans.
     pub scans: Vec<String>,
     /// How many owners share the group's lock sets.
     pub owners: usize,
@@ -139,10 +139,9 @@ impl Db {
                 let found = choices
                     .iter()
                     .enumerate()
-                    .skip(3)
                     .find(|(_, choice)| *choice == scan || (wanted.is_some() && period(choice) == wanted));
                 let Some((index, _)) = found else {
-                    let known = choices.iter().skip(3).map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>();
+                    let known = choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>();
                     return Err(format!("scan \"{scan}\" is not in menuScan; expected one of {}", known.join(", ")));
                 };
                 if claims.insert(index as u16, number).is_some() {

@@ -162,7 +162,7 @@ impl Shell {
         self.with_db(move |db, now| {
             let loaded = db.load_records(&text, &file, &macros, &mut |name| included(&folder, name));
             // A running IOC takes new records up at once.
-            if loaded.is_ok() && db_is_running(db) {
+            if loaded.is_ok() && db.is_running() {
                 db.init(now);
             }
             loaded.map_err(Failed::from)
@@ -507,9 +507,4 @@ impl Shell {
 /// The text of a file that another one includes.
 fn included(folder: &Path, name: &str) -> Option<String> {
     [folder.join(name), PathBuf::from(name)].iter().find_map(|path| fs::read_to_string(path).ok())
-}
-
-/// Whether the database has been initialised.
-fn db_is_running(db: &Db) -> bool {
-    db.scans().iter().any(|scan| scan.records > 0) || db.next_deadline().is_some()
 }

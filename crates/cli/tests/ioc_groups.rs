@@ -1,0 +1,118 @@
+//! Scan groups of `tahti ioc`: several owners behind one server, over real sockets on loopback.
+
+mod ioc;
+
+use ca::wire::{Header, command};
+use ioc::{Circuit, Ioc, double};
+
+const DATABASE: &str = r#"
+record(calc, "fast") { field(SCAN, ".1 second") field(CALC, "A+1") field(INPA, "fast") field(FLNK, "wave") field(EGU, "mm") }
+record(waveform, "wave") { field(INP, "fast") field(FTVL, DOUBLE) field(NELM, 8) }
+record(calc, "other") { field(SCAN, ".2 second") field(CALC, "A+1") field(INPA, "other") }
+record(ao, "set") { field(SCAN, ".1 second") field(FLNK, "follows") }
+record(calc, "follows") { field(CALC, "A*10") field(INPA, "set") }
+record(calc, "house") { field(CALC, "A+B") field(INPA, "follows CP") field(INPB, "fast CA") }
+record(ao, "writes") { field(OUT, "set.VAL CA") }
+record(calc, "waits") { field(SCAN, Event) field(EVNT, "go") field(CALC, "A+1") field(INPA, "waits") }
+"#;
+
+const GROUPS: &[&str] = &["--scan", ".1 second,Event=other", "--scan", ".2 second=other", "-d", "t.db"];
+
+fn start(name: &str) -> Ioc {
+    Ioc::start(name, &[("t.db", DATABASE), ("more.db", "record(ai, \"more\") { field(INP, \"fast CP\") }")], GROUPS)
+}
+
+#[test]
+fn reads_writes_and_monitors_reach_every_owner_and_keep_their_order() {
+    let ioc = start("order");
+    let mut circuit = Circuit::connect(ioc.port);
+    let (set, follows, fast, plain) =
+        (circuit.create("set"), circuit.create("follows"), circuit.create("fast"), circuit.create("writes"));
+    for number in 1..=300u32 {
+        // A write, and reads behind it: of what was written, of another owner, of this owner again.
+        circuit.put(set, f64::from(number));
+        circuit.ask(set, number);
+        circuit.ask(plain, 10_000 + number);
+        circuit.ask(fast, 20_000 + number);
+    }
+    for number in 1..=300 {
+        for (id, expected) in [(number, Some(f64::from(number))), (10_000 + number, Some(0.0)), (20_000 + number, None)]
+        {
+            let (header, payload) = circuit.receive(command::READ_NOTIFY);
+            assert_eq!((header.p1, header.p2), (1, id), "answers come in the order of the requests");
+            assert!(expected.is_none_or(|value| double(&payload) == value), "{id}: {}", double(&payload));
+        }
+    }
+    circuit.subscribe(fast, 7);
+    let values: Vec<f64> = (0..4).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
+    assert!(values.windows(2).all(|pair| pair[1] == pair[0] + 1.0), "{values:?}");
+    circuit.subscribe(follows, 8);
+    assert_eq!(double(&circuit.receive(command::EVENT_ADD).1) % 10.0, 0.0);
+    assert_eq!(ioc.exit(), Some(0));
+}
+
+#[test]
+fn links_between_owners_work_as_over_channel_access() {
+    let mut ioc = start("links");
+    // CP follows, CA reads without processing.
+    for value in ["3", "4", "5"] {
+        ioc.say(&format!("dbpf set {value}"));
+        ioc.say("dbpf set.PROC 1");
+        ioc.until("dbgf house.A", |said| said.contains(&format!(" {value}0 ")));
+    }
+    ioc.until("dbpf house.PROC 1\ndbgf house.B", |said| !said.contains("DBF_DOUBLE:         0 "));
+    // A write through a link goes to the other owner.
+    ioc.say("dbpf writes 12");
+    ioc.until("dbgf set", |said| said.contains(" 12 "));
+    // So does one that is made while the IOC runs.
+    ioc.say("dbpf house.INPC \"other CP\"");
+    ioc.until("dbgf house.C", |said| !said.contains("DBF_DOUBLE:         0 "));
+    ioc.say("postEvent go");
+    ioc.until("dbgf waits", |said| said.contains(" 1 "));
+    assert!(ioc.say("scanpel").contains("waits"));
+}
+
+#[test]
+fn commands_find_records_wherever_they_are() {
+    let mut ioc = start("commands");
+    let names = ioc.say("dbl");
+    assert_eq!(names.lines().count(), 8, "{names}");
+    assert_eq!(ioc.say("dbl * NAME").lines().count(), 8);
+    assert!(ioc.say("dbpr fast 0").contains("EGU") || ioc.say("dbpr fast 1").contains("mm"));
+    let scans = ioc.say("scanppl");
+    for expected in ["owner .1 second,Event=other", "owner .2 second=other", "'.1 second' of", "lateness p50"] {
+        assert!(scans.contains(expected), "no {expected:?} in {scans}");
+    }
+    ioc.say("dbDeleteRecord wave");
+    assert!(ioc.say("dbgf wave").contains("not found"));
+    // New records belong to the housekeeping part, and may link to the others.
+    std::fs::write(std::env::temp_dir().join("tahti-more.db"), "record(ai, \"more\") { field(INP, \"fast CP\") }")
+        .unwrap();
+    ioc.say(&format!("dbLoadRecords {}", std::env::temp_dir().join("tahti-more.db").display()));
+    ioc.until("dbgf more", |said| !said.contains("DBF_DOUBLE:         0 "));
+}
+
+#[test]
+fn arrays_and_properties_come_from_their_owner() {
+    let ioc = start("arrays");
+    let mut circuit = Circuit::connect(ioc.port);
+    let (wave, fast) = (circuit.create("wave"), circuit.create("fast"));
+    circuit.subscribe(wave, 3);
+    let values: Vec<f64> = (0..3).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
+    assert!(values.windows(2).all(|pair| pair[1] > pair[0]), "{values:?}");
+    // DBR_CTRL_DOUBLE: status, severity, precision, padding, then the units.
+    circuit.send(Header::bare(command::READ_NOTIFY, 34, 1, fast, 9), &[]);
+    let (_, payload) = circuit.receive(command::READ_NOTIFY);
+    assert_eq!(&payload[8..10], b"mm");
+}
+
+#[test]
+fn a_scan_that_is_not_there_ends_the_start_and_is_named() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_tahti"))
+        .args(["ioc", "--scan", "3 parsec=other", "-x", "X:"])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("\"3 parsec\"") && said.contains("\".1 second\""), "{said}");
+}

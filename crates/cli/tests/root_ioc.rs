@@ -1,0 +1,86 @@
+//! Real-time scans of `tahti ioc`, as root: a FIFO thread at 1 kHz on CPU 1, for some seconds.
+
+mod ioc;
+
+use ca::wire::command;
+use ioc::{Circuit, Ioc, double};
+
+const MENU: &str = "menu(menuScan) { choice(menuScanPassive, \"Passive\") choice(menuScanEvent, \"Event\") \
+    choice(menuScanI_O_Intr, \"I/O Intr\") choice(menuScan1_second, \"1 second\") choice(menuScan_001_second, \".001 second\") }";
+
+const DATABASE: &str = r#"
+record(calc, "fast") { field(SCAN, ".001 second") field(CALC, "A+1") field(INPA, "fast") field(FLNK, "wave") }
+record(waveform, "wave") { field(INP, "fast") field(FTVL, DOUBLE) field(NELM, 100) }
+"#;
+
+const OPTIONS: &[&str] = &["-D", "m.dbd", "-d", "t.db", "--require-rt", "--scan", ".001 second=fifo:60@1"];
+
+/// Clients that connect, read, subscribe and go in each round.
+const CONNECTS: u32 = 1_000;
+
+fn start(name: &str) -> Ioc {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    assert!(status.lines().any(|line| line.starts_with("Uid:\t0\t0")), "this test must run as root");
+    Ioc::start(name, &[("m.dbd", MENU), ("t.db", DATABASE)], OPTIONS)
+}
+
+/// TLB shootdowns and function calls that CPU 1 was interrupted for.
+fn interruptions() -> u64 {
+    let text = std::fs::read_to_string("/proc/interrupts").unwrap();
+    let rows = text.lines().filter(|line| ["TLB:", "CAL:"].iter().any(|row| line.trim_start().starts_with(row)));
+    rows.map(|line| line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn a_scan_thread_has_its_class_cpu_and_memory_and_scanning_allocates_nothing() {
+    let mut ioc = start("class");
+    let tasks = format!("/proc/{}/task", ioc.child.id());
+    let thread = std::fs::read_dir(&tasks)
+        .unwrap()
+        .map(|task| task.unwrap().path())
+        .find(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == "scan-0"))
+        .expect("a thread scan-0");
+    let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
+    let words: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    assert_eq!((words[37], words[38]), ("60", "1"), "priority and class FIFO: {stat}");
+    let status = std::fs::read_to_string(thread.join("status")).unwrap();
+    assert!(status.contains("Cpus_allowed_list:\t1\n") && !status.contains("VmLck:\t       0 kB"), "{status}");
+    // Some hundred passes; asking for them is a job of the network's thread.
+    let shown = ioc.until("scanppl", |said| said.contains("lateness") && processed(said) >= 500);
+    // The commands themselves make lists; beside those, nothing: 500 passes of 2 records would show.
+    let jobs = number_before(&shown, " jobs done");
+    assert!(number_before(&shown, " allocations") <= 40 * jobs, "{shown}");
+    assert_eq!(ioc.exit(), Some(0));
+}
+
+fn number_before(text: &str, word: &str) -> u64 {
+    let line = text.lines().find(|line| line.starts_with("owner ")).unwrap();
+    let head = &line[..line.find(word).unwrap()];
+    head.rsplit([' ', ',']).next().unwrap().parse().unwrap()
+}
+
+fn processed(text: &str) -> u64 {
+    number_before(text, " records processed")
+}
+
+#[test]
+fn connects_of_clients_do_not_interrupt_the_scans_cpu() {
+    let ioc = start("connects");
+    // Other programs on CPU 1 only add to the rows: the quietest of some rounds says what the IOC itself does.
+    let mut rounds = Vec::new();
+    for _ in 0..5 {
+        let before = interruptions();
+        for number in 0..CONNECTS {
+            let mut circuit = Circuit::connect(ioc.port);
+            let sid = circuit.create(if number % 2 == 0 { "fast" } else { "wave" });
+            circuit.ask(sid, 1);
+            assert!(double(&circuit.receive(command::READ_NOTIFY).1) >= 0.0);
+            circuit.subscribe(sid, 2);
+            circuit.receive(command::EVENT_ADD);
+        }
+        rounds.push(interruptions() - before);
+    }
+    let least = *rounds.iter().min().unwrap();
+    println!("TLB and CAL rows of CPU 1 grew by {rounds:?} in {CONNECTS} connects each");
+    assert!(least < u64::from(CONNECTS) / 4, "grew by {rounds:?} in {CONNECTS} connects each");
+}
