@@ -9,6 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("ca", &[]),
     ("db", &[]),
+    ("capi", &["rt", "sys"]),
     ("frame", &[]),
     ("host", &["frame"]),
     ("sys", &["host"]),
@@ -29,7 +30,7 @@ const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::thread", "std::process", "std::env", "Instant::now", "SystemTime", "std::os"];
 
 /// Where `unsafe` may stand.
-const UNSAFE: &[&str] = &["sys"];
+const UNSAFE: &[&str] = &["sys", "capi"];
 
 /// Runs every check and reports all findings at once.
 pub(crate) fn main() -> Outcome {

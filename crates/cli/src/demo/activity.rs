@@ -25,10 +25,13 @@ pub(crate) struct Args {
     /// Whether it sleeps in those calls instead of working
     #[arg(long)]
     sleep: bool,
+    /// The name under which its variable is exported (its own)
+    #[arg(long)]
+    exports: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), String> {
-    let exports = Exports::open(&args.name, 1)?;
+    let exports = Exports::open(args.exports.as_ref().unwrap_or(&args.name), 1)?;
     let spec = VariableSpec { name: "calls", unit: "", first: Number::Int(0), safe: Some(Number::Int(-1)) };
     let calls = exports.add(&spec)?;
     let mut member = Member::join(&args.frame, &args.name, Some(&exports), DurNs::from_secs(20))

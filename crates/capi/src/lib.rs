@@ -1,0 +1,397 @@
+//! `libtahti`: the C interface of `include/tahti.h`, where each function is documented.
+//!
+//! Forbids everything but translating: a pointer is checked for NULL and for what its structure says of its size, a
+//! text for UTF-8, and the call goes to `rt`. Panics do not cross the border: a release build aborts, and every other one
+//! is caught by the runtime at `extern "C"`.
+//!
+//! The third and last place of `unsafe`: a C interface takes pointers, and what they point at is the caller's promise.
+#![allow(unsafe_code, reason = "a C interface takes pointers; each block says what the caller promises")]
+
+use base::DurNs;
+use rt::frames::{Member, trigger};
+use rt::{Exports, Imports, Number, VariableSpec};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+
+thread_local! {
+    static ERROR: RefCell<CString> = RefCell::new(CString::default());
+}
+
+fn fail(why: &str) {
+    let text = CString::new(why.replace('\0', "?")).unwrap_or_default();
+    ERROR.with(|error| *error.borrow_mut() = text);
+}
+
+/// The result of a call as C sees it.
+fn answer(result: Result<c_int, String>) -> c_int {
+    result.unwrap_or_else(|why| {
+        fail(&why);
+        -1
+    })
+}
+
+/// A new handle, or NULL.
+fn handle<T>(result: Result<T, String>) -> *mut T {
+    match result {
+        Ok(value) => Box::into_raw(Box::new(value)),
+        Err(why) => {
+            fail(&why);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// A text of the caller's.
+///
+/// # Safety
+/// `text` is NULL or ends with a zero, and lives as long as the result is used.
+unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str, String> {
+    if text.is_null() {
+        return Err(format!("{what} is NULL; expected a text"));
+    }
+    // SAFETY: not NULL, and the caller promises that it ends with a zero.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| format!("{what} is no UTF-8"))
+}
+
+/// What a handle of the caller's points at.
+///
+/// # Safety
+/// `handle` is NULL, or came from this library and was not given back; nobody else uses it meanwhile.
+unsafe fn open<'a, T>(handle: *mut T) -> Result<&'a mut T, String> {
+    // SAFETY: NULL is answered with None; else it is a Box that `handle` has leaked.
+    unsafe { handle.as_mut() }.ok_or_else(|| "the handle is NULL; expected one that a call returned".to_owned())
+}
+
+/// A joined thread, as C holds it.
+#[allow(non_camel_case_types, reason = "the name in tahti.h")]
+#[derive(Debug)]
+pub struct tahti_frame(Member);
+
+/// Exported variables, as C holds them.
+#[allow(non_camel_case_types, reason = "the name in tahti.h")]
+#[derive(Debug)]
+pub struct tahti_exports(Exports);
+
+/// Variables of another process, as C holds them.
+#[allow(non_camel_case_types, reason = "the name in tahti.h")]
+#[derive(Debug)]
+pub struct tahti_imports(Imports);
+
+/// See `tahti.h`.
+#[allow(non_camel_case_types, missing_docs, reason = "the names and the documentation of tahti.h")]
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct tahti_turn {
+    pub size: u32,
+    pub minor: u16,
+    pub mode: u16,
+    pub pulse: u64,
+    pub due_ns: u64,
+    pub end_ns: u64,
+}
+
+/// See `tahti.h`.
+#[allow(non_camel_case_types, missing_docs, reason = "the names and the documentation of tahti.h")]
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct tahti_reading {
+    pub size: u32,
+    pub kind: u32,
+    pub as_double: f64,
+    pub as_int: i64,
+    pub pulse: u64,
+    pub at_ns: u64,
+    pub writes: u64,
+    pub safe: u32,
+    pub alive: u32,
+}
+
+/// Writes what the library knows into the caller's structure; `size` is how much of it the caller knows.
+///
+/// # Safety
+/// `to` is NULL or begins with a `u32` that says how many bytes behind it may be written.
+unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
+    if to.is_null() {
+        return Err("the structure is NULL; expected one to fill".to_owned());
+    }
+    // SAFETY: the caller promises that the structure begins with its size.
+    let size = unsafe { to.cast::<u32>().read() } as usize;
+    if size < size_of::<T>() {
+        return Err(format!(
+            "the structure's size is {size}; expected at least {}: set `size` to sizeof",
+            size_of::<T>()
+        ));
+    }
+    let behind_size = size_of::<u32>();
+    let (from, bytes) = (std::ptr::from_ref(value).cast::<u8>(), size_of::<T>() - behind_size);
+    // SAFETY: both have at least size_of::<T>() bytes, of which the first four stay as they are; they do not overlap.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from.wrapping_add(behind_size), to.cast::<u8>().wrapping_add(behind_size), bytes)
+    };
+    Ok(())
+}
+
+/// See `tahti.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tahti_api_version() -> u32 {
+    1
+}
+
+/// See `tahti.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tahti_error() -> *const c_char {
+    ERROR.with(|error| error.borrow().as_ptr())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The texts end with a zero; `exports` is NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_frame_join(
+    frame: *const c_char,
+    activity: *const c_char,
+    exports: *mut tahti_exports,
+    within_ms: u32,
+) -> *mut tahti_frame {
+    let join = || {
+        // SAFETY: the caller's promise.
+        let frame = unsafe { text("the frame's name", frame) }?;
+        // SAFETY: the caller's promise.
+        let activity = unsafe { text("the activity's name", activity) }?;
+        // SAFETY: NULL, or a handle that is only read.
+        let exports = unsafe { exports.as_ref() }.map(|exports| &exports.0);
+        let member = Member::join(frame, activity, exports, DurNs::from_ms(within_ms.into()));
+        member.map(tahti_frame).map_err(|error| error.to_string())
+    };
+    handle(join())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `frame` is a handle of this thread; `turn` begins with its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_frame_yield(frame: *mut tahti_frame, turn: *mut tahti_turn) -> c_int {
+    let next = || {
+        // SAFETY: the caller's promise.
+        let frame = unsafe { open(frame) }?;
+        let Some(now) = frame.0.next_turn() else { return Ok(0) };
+        let (pulse, due_ns, end_ns) = (now.pulse, now.due.0, now.end.0);
+        let value = tahti_turn { size: 0, minor: now.minor, mode: now.mode, pulse, due_ns, end_ns };
+        // SAFETY: the caller's promise.
+        unsafe { fill(turn, &value) }.map(|()| 1)
+    };
+    answer(next())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `frame` is NULL or a handle, which is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_frame_leave(frame: *mut tahti_frame) {
+    if !frame.is_null() {
+        // SAFETY: made by `handle`, given back once.
+        drop(unsafe { Box::from_raw(frame) });
+    }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The text ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_frame_trigger(frame: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text("the frame's name", frame) };
+    answer(name.and_then(|name| trigger(name).map(|()| 0).map_err(|error| error.to_string())))
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The text ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_export_open(name: *const c_char, count: u32) -> *mut tahti_exports {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text("the name", name) };
+    handle(name.and_then(|name| Exports::open(name, count as usize)).map(tahti_exports))
+}
+
+/// Adds a variable.
+///
+/// # Safety
+/// As the functions that call it.
+unsafe fn add(
+    exports: *mut tahti_exports,
+    name: *const c_char,
+    unit: *const c_char,
+    first: Number,
+    safe: Option<Number>,
+) -> c_int {
+    let add = || {
+        // SAFETY: NULL, or a handle that is only read.
+        let exports = unsafe { exports.as_ref() }.ok_or("the handle is NULL; expected one of tahti_export_open")?;
+        // SAFETY: the caller's promise.
+        let name = unsafe { text("the variable's name", name) }?;
+        // SAFETY: the caller's promise.
+        let unit = unsafe { text("the unit", unit) }?;
+        exports.0.add(&VariableSpec { name, unit, first, safe }).map(|index| index as c_int)
+    };
+    answer(add())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The texts end with a zero; `exports` is a handle; `safe` is NULL or a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_export_double(
+    exports: *mut tahti_exports,
+    name: *const c_char,
+    unit: *const c_char,
+    safe: *const f64,
+) -> c_int {
+    // SAFETY: NULL, or the caller's promise.
+    let safe = unsafe { safe.as_ref() }.map(|safe| Number::Float(*safe));
+    // SAFETY: the caller's promise.
+    unsafe { add(exports, name, unit, Number::Float(0.0), safe) }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The texts end with a zero; `exports` is a handle; `safe` is NULL or a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_export_int(
+    exports: *mut tahti_exports,
+    name: *const c_char,
+    unit: *const c_char,
+    safe: *const i64,
+) -> c_int {
+    // SAFETY: NULL, or the caller's promise.
+    let safe = unsafe { safe.as_ref() }.map(|safe| Number::Int(*safe));
+    // SAFETY: the caller's promise.
+    unsafe { add(exports, name, unit, Number::Int(0), safe) }
+}
+
+/// Writes a variable.
+///
+/// # Safety
+/// `exports` is NULL or a handle.
+unsafe fn set(exports: *mut tahti_exports, index: c_int, value: Number, pulse: u64) -> c_int {
+    // SAFETY: NULL, or a handle that is only read.
+    let exports = unsafe { exports.as_ref() };
+    let written = exports.is_some_and(|exports| {
+        usize::try_from(index).is_ok_and(|index| exports.0.set(index, value, pulse, sys::clock::mono_now()))
+    });
+    // No reason is written down: that would allocate.
+    if written { 0 } else { -1 }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `exports` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_set_double(exports: *mut tahti_exports, index: c_int, value: f64, pulse: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { set(exports, index, Number::Float(value), pulse) }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `exports` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_set_int(exports: *mut tahti_exports, index: c_int, value: i64, pulse: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { set(exports, index, Number::Int(value), pulse) }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The text ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_import_open(name: *const c_char) -> *mut tahti_imports {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text("the name", name) };
+    handle(name.and_then(Imports::open).map(tahti_imports))
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `imports` is a handle; the text ends with a zero; `reading` begins with its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_import_get(
+    imports: *mut tahti_imports,
+    name: *const c_char,
+    reading: *mut tahti_reading,
+) -> c_int {
+    let get = || {
+        // SAFETY: the caller's promise.
+        let imports = unsafe { open(imports) }?;
+        // SAFETY: the caller's promise.
+        let name = unsafe { text("the variable's name", name) }?;
+        let read = imports.0.get(name).ok_or_else(|| format!("there is no variable {name:?}, or it cannot be read"))?;
+        let (kind, as_double, as_int) = match read.value {
+            Number::Float(value) => (1, value, value as i64),
+            Number::Int(value) => (2, value as f64, value),
+            Number::Bool(value) => (3, f64::from(u8::from(value)), value.into()),
+        };
+        let (pulse, at_ns, writes) = (read.pulse, read.at.0, read.writes);
+        let (safe, alive) = (read.safe.into(), imports.0.is_alive().into());
+        let value = tahti_reading { size: 0, kind, as_double, as_int, pulse, at_ns, writes, safe, alive };
+        // SAFETY: the caller's promise.
+        unsafe { fill(reading, &value) }.map(|()| 0)
+    };
+    answer(get())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `imports` is a handle; `name` has room for 65 bytes, `unit` for 17.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_import_name(
+    imports: *mut tahti_imports,
+    index: u32,
+    name: *mut c_char,
+    unit: *mut c_char,
+) -> c_int {
+    let get = || {
+        // SAFETY: the caller's promise.
+        let imports = unsafe { open(imports) }?;
+        let segment = imports.0.segment().map_err(|error| error.to_string())?;
+        let known = segment.name(index as usize).zip(segment.unit(index as usize));
+        let (known, of) =
+            known.ok_or_else(|| format!("there is no variable {index}; expected less than {}", segment.len()))?;
+        for (to, text) in [(name, known.as_str()), (unit, of.as_str())] {
+            if to.is_null() {
+                continue;
+            }
+            // SAFETY: the caller promises room for the longest text and a zero, and no overlap.
+            unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), text.len()) };
+            // SAFETY: as above; the zero stands behind the text.
+            unsafe { to.cast::<u8>().wrapping_add(text.len()).write(0) };
+        }
+        Ok(0)
+    };
+    answer(get())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `imports` is NULL or a handle, which is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_import_close(imports: *mut tahti_imports) {
+    if !imports.is_null() {
+        // SAFETY: made by `handle`, given back once.
+        drop(unsafe { Box::from_raw(imports) });
+    }
+}

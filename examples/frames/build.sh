@@ -1,0 +1,10 @@
+#!/bin/sh
+# Builds the C and C++ activities beside this file; libtahti comes from pkg-config, or is installed into ./prefix first.
+set -eu
+cd "$(dirname "$0")"
+if ! pkg-config --exists tahti; then
+    ../../bindings/c/install.sh prefix
+    export PKG_CONFIG_PATH="$PWD/prefix/lib/pkgconfig"
+fi
+${CC:-cc} -O2 -Wall -Wextra -o control control.c $(pkg-config --cflags --libs tahti)
+${CXX:-c++} -O2 -Wall -Wextra -std=c++17 -o filter filter.cpp $(pkg-config --cflags --libs tahti)
