@@ -62,13 +62,19 @@ struct Session {
     ours: bool,
     folder: PathBuf,
     marks: u32,
+    keep: bool,
 }
 
 impl Session {
     /// Starts an IOC in a folder that holds these files.
     fn start(ours: bool, files: &[(&str, &str)], args: &[&str]) -> Self {
+        let folder = std::env::temp_dir().join(format!("tahti-session-{}-{}", std::process::id(), free_port()));
+        Self::start_in(folder, ours, files, args)
+    }
+
+    /// As [`start`](Self::start), in a folder that may have been used before.
+    fn start_in(folder: PathBuf, ours: bool, files: &[(&str, &str)], args: &[&str]) -> Self {
         let port = free_port();
-        let folder = std::env::temp_dir().join(format!("tahti-session-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         for (name, text) in files {
             std::fs::write(folder.join(name), text).unwrap();
@@ -87,7 +93,7 @@ impl Session {
                 }
             }
         });
-        let mut session = Self { child, stdin, lines, port, ours, folder, marks: 0 };
+        let mut session = Self { child, stdin, lines, port, ours, folder, marks: 0, keep: false };
         session.say("echo started");
         session
     }
@@ -135,7 +141,9 @@ impl Drop for Session {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
     }
 }
 
@@ -346,3 +354,77 @@ const LOGGED: &str = r#"
 record(ao, "X:a") {}
 record(ao, "X:quiet") { field(ASG, "quiet") }
 "#;
+
+const SAVED: &str = r#"
+record(ao, "X:ao") { field(PREC, "3") info(autosaveFields, "VAL PREC HIHI") info(autosaveFields_pass0, "DESC") }
+record(mbbo, "X:mbbo") { field(ZRST, "zero") field(ONST, "one") info(autosaveFields, "VAL") }
+record(waveform, "X:wave") { field(FTVL, "LONG") field(NELM, "5") info(autosaveFields, "VAL") }
+record(longout, "X:trigger") {}
+record(calc, "X:calc") { field(CALC, "A*2") field(INPA, "X:ao") field(PINI, "YES") }
+"#;
+
+const SAVING: &str = r#"
+set_requestfile_path .
+set_savefile_path .
+save_restoreSet_status_prefix X:
+set_pass0_restoreFile info_positions.sav
+set_pass1_restoreFile info_settings.sav
+dbLoadRecords test.db
+dbLoadBuiltin save_restoreStatus.db P=X:
+iocInit
+makeAutosaveFiles
+create_monitor_set info_positions.req 1
+create_manual_set info_settings.req
+create_triggered_set by_trigger.req X:trigger P=X:
+"#;
+
+#[test]
+fn values_survive_a_restart_by_autosave() {
+    let files = [("test.db", SAVED), ("st.cmd", SAVING), ("by_trigger.req", "$(P)ao\n$(P)nobody\n")];
+    let mut first = Session::start(true, &files, &["st.cmd"]);
+    first.keep = true;
+    for (name, value) in [("X:ao", "2.125"), ("X:ao.HIHI", "7"), ("X:ao.DESC", "with words"), ("X:mbbo", "one")] {
+        first.tool("caput", &["-c", name, value]);
+    }
+    first.tool("caput", &["-c", "-a", "X:wave", "3", "1", "2", "3"]);
+    assert_eq!(first.say("manual_save info_settings.req"), "");
+    let file = |name: &str| std::fs::read_to_string(first.folder.join(name)).unwrap_or_default();
+    let settings = file("info_settings.sav");
+    let body = settings.split_once('\n').unwrap().1;
+    assert_eq!(
+        body,
+        "X:ao.VAL 2.125\nX:ao.PREC 3\nX:ao.HIHI 7\nX:mbbo.VAL 1\nX:wave.VAL @array@ { \"1\" \"2\" \"3\" }\n<END>\n"
+    );
+    assert_eq!(file("info_settings.savB"), settings);
+    eventually("the monitored set is saved", || file("info_positions.sav").contains("X:ao.DESC with words\n<END>"));
+    assert!(file("by_trigger.sav").is_empty(), "nobody has triggered it");
+    first.tool("caput", &["-c", "X:trigger", "1"]);
+    eventually("the triggered set is saved", || file("by_trigger.sav").contains("X:ao 2.125\n#X:nobody \n<END>"));
+    eventually("the state is shown", || {
+        first.tool("caget", &["-t", "X:SR_2_StatusStr"]) == "1 of 2 channels not found\n"
+    });
+    assert_eq!(first.tool("caget", &["-t", "X:SR_0_Name"]), "info_positions.req\n");
+    // What changes last is saved at the end. A file that was cut is passed over.
+    first.tool("caput", &["-c", "X:ao.DESC", "the last"]);
+    let folder = first.folder.clone();
+    drop(first);
+    std::fs::write(folder.join("info_settings.sav"), "X:ao.VAL 99\n").unwrap();
+
+    let mut second = Session::start_in(folder, true, &files, &["st.cmd"]);
+    for (command, expected) in [
+        ("dbgf X:ao", "DBF_DOUBLE:         2.125     \n"),
+        ("dbgf X:ao.HIHI", "DBF_DOUBLE:         7         \n"),
+        ("dbgf X:ao.DESC", "DBF_STRING:         \"the last\"          \n"),
+        ("dbgf X:mbbo", "DBF_STRING:         \"one\"     \n"),
+        ("dbgf X:wave", "DBF_LONG[3]:        1 = 0x1   2 = 0x2   3 = 0x3   \n"),
+        ("dbgf X:calc", "DBF_DOUBLE:         4.25      \n"),
+    ] {
+        assert_eq!(second.say(command), expected, "{command}");
+    }
+    assert_eq!(second.tool("caget", &["-t", "X:SR_rebootStatus"]), "Ok\n");
+    let copies = std::fs::read_dir(&second.folder).unwrap().flatten();
+    assert_eq!(copies.filter(|entry| entry.file_name().to_string_lossy().contains(".savB_")).count(), 1);
+    second.say("dbpf X:ao 1");
+    assert_eq!(second.say("fdbrestore info_settings.savB"), "autosave: 5 values put back\n");
+    assert_eq!(second.say("dbgf X:ao"), "DBF_DOUBLE:         2.125     \n");
+}

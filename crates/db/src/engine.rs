@@ -91,6 +91,10 @@ pub struct Db {
     pub(crate) seed: u16,
     pub(crate) pool: crate::pool::Pool,
     pub(crate) running: bool,
+    /// What autosave puts back at the next init.
+    pub(crate) restores: Vec<crate::autosave::Saved>,
+    /// Whether this is a part of a database that was divided.
+    pub(crate) is_part: bool,
     /// Records whose ASG was written.
     pub(crate) regrouped: BTreeSet<u32>,
     pub(crate) pending: Vec<crate::load::PendingLink>,
@@ -135,6 +139,8 @@ impl Db {
             seed: 0xa3bf,
             pool: crate::pool::Pool::default(),
             running: false,
+            restores: Vec::new(),
+            is_part: false,
             regrouped: BTreeSet::new(),
             pending: Vec::new(),
             pending_text: Vec::new(),

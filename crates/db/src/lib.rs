@@ -35,11 +35,13 @@
 //! | scan | [`Db::scans`], [`Db::scan`], [`Db::post_event`], [`Db::process`] |
 //! | devices | [`Db::source`], [`Db::listen`], [`Db::feed`] or [`Db::interrupt`] (I/O Intr) |
 //! | go on | [`Db::advance`] (delays, callbacks, scan-once) and [`Db::next_deadline`] |
+//! | keep over restarts | [`Db::saved`], [`write_sav`], [`parse_sav`], [`Db::restore_first`], [`Db::restore_at_init`] |
 //! | who may do what | [`Security::parse`], [`Security::rights`], [`Db::take_regrouped`] |
 //! | links to elsewhere | [`Db::take_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
 #![forbid(unsafe_code)]
 
 mod access;
+mod autosave;
 mod calc;
 mod callback;
 mod common;
@@ -77,6 +79,7 @@ mod substitutions;
 mod through;
 
 pub use access::{Channel, FieldInfo, RecId};
+pub use autosave::{Saved, SavedValue, parse_request, parse_sav, write_sav};
 pub use calc::CalcError;
 pub use dev::Stream;
 pub use engine::{Counters, Db, Notice, Now};

@@ -193,7 +193,8 @@ impl Db {
         to.environment = self.environment.clone();
         to.states = self.states.clone();
         to.functions = self.functions.clone();
-        to.functions = self.functions.clone();
+        to.restores = self.restores.clone();
+        to.is_part = true;
         to.common.truncate(0);
         to.common.extend_from_slice(&self.common[..crate::record::Kind::ALL.len()]);
         for rec in (0..assigned.len()).filter(|rec| assigned[*rec] == Some(part)) {

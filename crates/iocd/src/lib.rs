@@ -6,6 +6,7 @@
 //! Everybody else talks to the network's thread through [`engine::Mailbox`].
 #![forbid(unsafe_code)]
 
+pub mod autosave;
 mod bridge;
 pub mod config;
 pub mod engine;

@@ -3,6 +3,7 @@
 //! It runs on the thread that reads the commands. Before `iocInit` it holds the database, afterwards it asks
 //! the engine thread.
 
+mod autosave;
 mod commands;
 mod exit;
 mod putlog;
@@ -27,7 +28,10 @@ const DEPTH_MAX: u32 = 20;
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// Templates that are part of the program.
-const BUILTIN: &[(&str, &str)] = &[("exit.db", include_str!("../templates/exit.db"))];
+const BUILTIN: &[(&str, &str)] = &[
+    ("exit.db", include_str!("../templates/exit.db")),
+    ("save_restoreStatus.db", include_str!("../templates/save_restoreStatus.db")),
+];
 
 /// What a script does after a command that failed (`on error`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +80,7 @@ pub struct Shell {
     /// Access security file and its macros.
     acf: Option<String>,
     acf_macros: String,
+    saves: autosave::State,
     groups: Vec<GroupSpec>,
     require_rt: bool,
     /// Output of the running command, when it goes to a file.
@@ -97,6 +102,7 @@ impl Shell {
             depth: 0,
             acf: None,
             acf_macros: String::new(),
+            saves: autosave::State::default(),
             groups: Vec::new(),
             require_rt: false,
             output: None,
@@ -227,6 +233,7 @@ impl Shell {
         if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {
             db.stamp_each_record(Some(engine::wall));
         }
+        self.restore(&mut db);
         let parts = groups::divide(&mut db, &mut self.groups).map_err(|error| Failed(format!("--scan: {error}")))?;
         db.init(engine::now());
         let (mut engine, mailbox) = Engine::new(*db, self.config.clone())?;
@@ -254,6 +261,7 @@ impl Shell {
         if let Some(port) = other_port {
             eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");
         }
+        self.start_saver()?;
         eprintln!("iocRun: All initialization complete");
         self.print_notices()
     }
@@ -369,6 +377,7 @@ impl Shell {
     /// # Errors
     /// What ended the engine before.
     pub fn shut_down(&mut self) -> Result<(), Failed> {
+        self.stop_saver();
         if let Place::Running(mailbox, thread, threads) = std::mem::replace(&mut self.place, Place::Gone) {
             let _ = mailbox.ask(Engine::stop);
             let ended = thread.join();

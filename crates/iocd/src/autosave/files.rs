@@ -1,0 +1,136 @@
+//! Autosave's files: written whole or not at all, and read from the newest that is whole.
+
+use base::Stamp;
+use db::{Saved, parse_sav, write_sav};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read.
+const BYTES_MAX: u64 = 1 << 30;
+/// Sequence files that are looked at.
+const SEQUENCE_MAX: u32 = 10;
+
+/// A path with something behind its name.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Writes a file beside its place and moves it there when it is on the disk.
+///
+/// # Errors
+/// The kernel's; what stood there before stands there still.
+pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let temporary = with_suffix(path, ".tmp");
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    let moved = written.and_then(|()| fs::rename(&temporary, path));
+    if moved.is_err() {
+        // It is of no use to anybody; the error that matters is the one above.
+        let _ = fs::remove_file(&temporary);
+    }
+    moved
+}
+
+/// Writes a `.sav` file and then its `.savB`: at any instant one of them is whole.
+///
+/// # Errors
+/// As [`write_whole`].
+pub fn save(path: &Path, values: &[Saved], now: Stamp) -> io::Result<()> {
+    let head = format!("tahti {}\tAutomatically generated - DO NOT MODIFY - {now}", env!("CARGO_PKG_VERSION"));
+    let text = write_sav(&head, values);
+    write_whole(path, &text)?;
+    write_whole(&with_suffix(path, "B"), &text)
+}
+
+/// What was found in a `.sav` file, or in one that stands in for it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The file that is whole.
+    pub file: PathBuf,
+    /// What it holds.
+    pub values: Vec<Saved>,
+    /// Why not the files before it.
+    pub complaints: Vec<String>,
+}
+
+/// What a `.sav` file, or else its `.savB`, or else a sequence file holds; `None` where there is none of them.
+///
+/// # Errors
+/// Where there are some, but none is whole.
+pub fn load(path: &Path) -> Result<Option<Found>, String> {
+    let suffixes = ["", "B"].into_iter().map(str::to_owned).chain((0..SEQUENCE_MAX).map(|number| number.to_string()));
+    let mut complaints = Vec::new();
+    for file in suffixes.map(|suffix| with_suffix(path, &suffix)) {
+        let text = match fs::metadata(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Ok(facts) if facts.len() > BYTES_MAX => Err(format!("{} bytes, at most {BYTES_MAX} are read", facts.len())),
+            _ => fs::read(&file).map_err(|error| error.to_string()),
+        };
+        let shown = file.display().to_string();
+        match text.map(|text| parse_sav(&String::from_utf8_lossy(&text), &shown)) {
+            Ok(Ok(values)) => return Ok(Some(Found { file, values, complaints })),
+            Ok(Err(error)) => complaints.push(error.to_string()),
+            Err(error) => complaints.push(format!("{shown}: {error}")),
+        }
+    }
+    if complaints.is_empty() { Ok(None) } else { Err(complaints.join("; ")) }
+}
+
+/// Keeps a copy of what was restored: with the date behind its name, or as `.bu`.
+///
+/// # Errors
+/// The kernel's.
+pub fn keep_copy(path: &Path, dated: bool, now: Stamp) -> io::Result<()> {
+    let suffix = if dated { format!("_{}", compact_date(now)) } else { ".bu".to_owned() };
+    fs::copy(path, with_suffix(path, &suffix)).map(drop)
+}
+
+/// `YYMMDD-HHMMSS`, UTC.
+fn compact_date(now: Stamp) -> String {
+    let digits: Vec<char> = now.to_string().chars().filter(char::is_ascii_digit).collect();
+    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default().iter().collect::<String>();
+    format!("{}-{}", part(2, 8), part(8, 14))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use db::SavedValue;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("tahti-autosave-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn the_newest_whole_file_is_read_and_the_others_are_complained_of() {
+        let folder = folder("whole");
+        let path = folder.join("a.sav");
+        assert_eq!(load(&path), Ok(None));
+        let values = |text: &str| vec![Saved { name: "X:a".into(), value: Some(SavedValue::Text(text.into())) }];
+        save(&path, &values("1"), Stamp::from_unix(1_800_000_000, 0)).unwrap();
+        fs::copy(&path, folder.join("a.sav0")).unwrap();
+        let found = load(&path).unwrap().unwrap();
+        assert_eq!((found.file, found.values, found.complaints.len()), (path.clone(), values("1"), 0));
+        fs::write(&path, "X:a 2\n").unwrap();
+        let found = load(&path).unwrap().unwrap();
+        assert_eq!((found.file, found.values, found.complaints.len()), (folder.join("a.savB"), values("1"), 1));
+        fs::write(folder.join("a.savB"), "").unwrap();
+        assert_eq!(load(&path).unwrap().unwrap().file, folder.join("a.sav0"));
+        fs::write(folder.join("a.sav0"), "").unwrap();
+        assert!(load(&path).unwrap_err().contains("expected <END>"));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn copies_carry_the_date() {
+        assert_eq!(compact_date(Stamp::from_unix(1_800_000_000, 0)), "270115-080000");
+    }
+}

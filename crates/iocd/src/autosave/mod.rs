@@ -1,0 +1,426 @@
+//! Autosave: values of chosen fields in files, so that a restart goes on where it stopped.
+//!
+//! A thread of its own reads the fields through the engine's mailbox, a bounded number at a time, compares, and writes
+//! the files. Scans never wait for it.
+
+pub mod files;
+
+use crate::engine::{self, Mailbox};
+use base::{Scalar, Stamp};
+use db::{Saved, SavedValue};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Fields read at a time, so that clients and housekeeping scans have their turn between.
+const READ_MAX: usize = 100;
+/// Requests that may wait.
+const ASKS_MAX: usize = 64;
+/// How often channels that trigger a save are looked at.
+const TRIGGER_PERIOD: Duration = Duration::from_millis(200);
+/// How often the heartbeat beats.
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
+
+/// When a set is saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Where something has changed, at most so often.
+    Monitored(Duration),
+    /// So often.
+    Periodic(Duration),
+    /// When this channel is processed and its value is not 0.
+    Triggered(String),
+    /// When it is asked for.
+    Manual,
+}
+
+impl When {
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Monitored(_) => "monitored",
+            Self::Periodic(_) => "periodic",
+            Self::Triggered(_) => "triggered",
+            Self::Manual => "manual",
+        }
+    }
+
+    /// As the record `SR_n_State` shows it.
+    const fn number(&self) -> u32 {
+        match self {
+            Self::Periodic(_) => 1,
+            Self::Triggered(_) => 2,
+            Self::Monitored(_) => 12,
+            Self::Manual => 0,
+        }
+    }
+}
+
+/// How files are kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Where `.sav` files are.
+    pub folder: PathBuf,
+    /// Number of sequence files (`.sav0`, …) and how often the next is written.
+    pub sequence: (u32, Duration),
+    /// Whether the copy of a restored file has a date in its name.
+    pub dated: bool,
+    /// Prefix of the records that show the state, if there are any.
+    pub prefix: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { folder: PathBuf::from("."), sequence: (3, Duration::from_secs(60)), dated: true, prefix: None }
+    }
+}
+
+/// Channels that are saved together.
+struct Set {
+    /// The request file's name.
+    name: String,
+    file: PathBuf,
+    when: When,
+    channels: Vec<String>,
+    last: Vec<Saved>,
+    due: Option<Instant>,
+    sequence_due: Instant,
+    sequence: u32,
+    trigger: Option<Stamp>,
+    written: u64,
+    /// The last failure, until it is mended.
+    trouble: Option<String>,
+    saved_at: Option<Stamp>,
+}
+
+enum Ask {
+    Add { name: String, channels: Vec<String>, when: When, settings: Settings },
+    Remove { name: String, reply: SyncSender<Result<(), String>> },
+    Save { name: String, reply: SyncSender<Result<(), String>> },
+    Show { reply: SyncSender<String> },
+    Stop,
+}
+
+/// The thread that saves.
+pub struct Autosave {
+    sender: SyncSender<Ask>,
+    thread: JoinHandle<()>,
+}
+
+impl Autosave {
+    /// Starts the thread. `restored` is what the start's restoring came to, for the status records.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(mailbox: Mailbox, settings: Settings, restored: Result<String, String>) -> std::io::Result<Self> {
+        let (sender, asks) = sync_channel(ASKS_MAX);
+        let saver = Saver { mailbox, settings, sets: Vec::new(), beat: Instant::now(), odd: false };
+        let thread =
+            std::thread::Builder::new().name("ioc-autosave".into()).spawn(move || saver.run(&asks, &restored))?;
+        Ok(Self { sender, thread })
+    }
+
+    /// Adds a set; its first save is at once.
+    pub fn add(&self, name: &str, channels: Vec<String>, when: When, settings: Settings) {
+        // A thread that has ended has said why.
+        let _ = self.sender.send(Ask::Add { name: name.to_owned(), channels, when, settings });
+    }
+
+    /// Saves a set now and waits until it is on the disk.
+    ///
+    /// # Errors
+    /// Where there is no such set, or the file cannot be written.
+    pub fn save(&self, name: &str) -> Result<(), String> {
+        self.ask(|reply| Ask::Save { name: name.to_owned(), reply })?
+    }
+
+    /// Forgets a set.
+    ///
+    /// # Errors
+    /// Where there is no such set.
+    pub fn remove(&self, name: &str) -> Result<(), String> {
+        self.ask(|reply| Ask::Remove { name: name.to_owned(), reply })?
+    }
+
+    /// The sets and how they fare.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub fn show(&self) -> Result<String, String> {
+        self.ask(|reply| Ask::Show { reply })
+    }
+
+    fn ask<T>(&self, ask: impl FnOnce(SyncSender<T>) -> Ask) -> Result<T, String> {
+        let (reply, answer) = sync_channel(1);
+        let sent = self.sender.send(ask(reply));
+        sent.ok().and_then(|()| answer.recv().ok()).ok_or_else(|| "autosave has ended".to_owned())
+    }
+
+    /// Saves what has changed a last time and ends the thread.
+    pub fn stop(self) {
+        let _ = self.sender.send(Ask::Stop);
+        let _ = self.thread.join();
+    }
+}
+
+struct Saver {
+    mailbox: Mailbox,
+    settings: Settings,
+    sets: Vec<Set>,
+    beat: Instant,
+    odd: bool,
+}
+
+impl Saver {
+    fn run(mut self, asks: &Receiver<Ask>, restored: &Result<String, String>) {
+        let (status, text) = match restored {
+            Ok(text) => ("Ok", text),
+            Err(text) => ("Failure", text),
+        };
+        self.tell(&[("rebootStatus", status), ("rebootStatusStr", text), ("rebootTime", &engine::wall().to_string())]);
+        loop {
+            let wait = self.next_due().saturating_duration_since(Instant::now());
+            match asks.recv_timeout(wait) {
+                Ok(Ask::Add { name, channels, when, settings }) => self.add(name, channels, when, settings),
+                Ok(Ask::Remove { name, reply }) => {
+                    let before = self.sets.len();
+                    self.sets.retain(|set| set.name != name);
+                    let gone = self.sets.len() < before;
+                    let _ = reply.send(if gone { Ok(()) } else { Err(format!("there is no set \"{name}\"")) });
+                }
+                Ok(Ask::Save { name, reply }) => {
+                    let found = self.sets.iter().position(|set| set.name == name);
+                    let result =
+                        found.map_or_else(|| Err(format!("there is no set \"{name}\"")), |at| self.save(at, true));
+                    let _ = reply.send(result);
+                }
+                Ok(Ask::Show { reply }) => drop(reply.send(self.show())),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Ask::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    for at in 0..self.sets.len() {
+                        if self.sets[at].when != When::Manual {
+                            let _ = self.save(at, false);
+                        }
+                    }
+                    return;
+                }
+            }
+            self.run_due();
+        }
+    }
+
+    fn next_due(&self) -> Instant {
+        let sets = self.sets.iter().filter_map(|set| set.due);
+        let beat = self.settings.prefix.is_some().then_some(self.beat);
+        sets.chain(beat).min().unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
+    }
+
+    fn add(&mut self, name: String, channels: Vec<String>, when: When, settings: Settings) {
+        self.settings = settings;
+        let file = self.settings.folder.join(format!("{}.sav", name.strip_suffix(".req").unwrap_or(&name)));
+        self.sets.retain(|set| set.name != name);
+        let now = Instant::now();
+        self.sets.push(Set {
+            name,
+            file,
+            when,
+            channels,
+            last: Vec::new(),
+            due: Some(now),
+            sequence_due: now + self.settings.sequence.1,
+            sequence: 0,
+            trigger: None,
+            written: 0,
+            trouble: None,
+            saved_at: None,
+        });
+        let at = self.sets.len() - 1;
+        if matches!(self.sets[at].when, When::Manual) {
+            self.sets[at].due = None;
+        }
+        self.tell_set(at);
+    }
+
+    fn run_due(&mut self) {
+        let now = Instant::now();
+        for at in 0..self.sets.len() {
+            let set = &mut self.sets[at];
+            if set.due.is_none_or(|due| due > now) {
+                continue;
+            }
+            let (period, always) = match &set.when {
+                When::Monitored(period) => (*period, false),
+                When::Periodic(period) => (*period, true),
+                When::Triggered(channel) => {
+                    let (channel, seen) = (channel.clone(), set.trigger);
+                    let stamp = self.triggered(&channel);
+                    let set = &mut self.sets[at];
+                    set.due = Some(now + TRIGGER_PERIOD);
+                    set.trigger = stamp.or(seen).or(Some(Stamp::default()));
+                    // The first look only learns where the channel stands.
+                    if seen.is_some() && stamp.is_some() && stamp != seen {
+                        let _ = self.save(at, true);
+                    }
+                    continue;
+                }
+                When::Manual => continue,
+            };
+            // A failure is tried again at the next period, and is shown until then.
+            let _ = self.save(at, always);
+            self.sets[at].due = Some(now + period);
+        }
+        if self.settings.prefix.is_some() && self.beat <= now {
+            self.beat = now + HEARTBEAT_PERIOD;
+            self.odd = !self.odd;
+            let troubled = self.sets.iter().find_map(|set| set.trouble.clone());
+            let status = if troubled.is_some() { "Failure" } else { "Ok" };
+            let text = troubled.unwrap_or_else(|| "Ok".to_owned());
+            self.tell(&[("heartbeat", if self.odd { "1" } else { "0" }), ("status", status), ("statusStr", &text)]);
+        }
+    }
+
+    /// The stamp of a channel whose value is not 0.
+    fn triggered(&self, channel: &str) -> Option<Stamp> {
+        let name = channel.to_owned();
+        let (reply, answer) = sync_channel(1);
+        self.mailbox.ask(move |engine| {
+            let own = name.clone();
+            engine.call(
+                &name,
+                Box::new(move |db, _| {
+                    let stamp = db.find(&own).ok().and_then(|channel| {
+                        let on = db.get(&channel, 1).get(0).and_then(Scalar::to_f64).is_some_and(|value| value != 0.0);
+                        on.then(|| db.stamp(channel.record).0)
+                    });
+                    let _ = reply.try_send(stamp);
+                }),
+            );
+        })?;
+        answer.recv().ok().flatten()
+    }
+
+    /// Saves a set: always, or where it has changed.
+    fn save(&mut self, at: usize, always: bool) -> Result<(), String> {
+        let names = self.sets[at].channels.clone();
+        let values = self.read(&names).ok_or("the IOC has ended")?;
+        let set = &mut self.sets[at];
+        if !always && set.trouble.is_none() && set.last == values {
+            return Ok(());
+        }
+        let now = engine::wall();
+        let mut result = files::save(&set.file, &values, now);
+        let (count, period) = self.settings.sequence;
+        if result.is_ok() && count > 0 && set.sequence_due <= Instant::now() {
+            set.sequence_due = Instant::now() + period;
+            result = std::fs::read_to_string(&set.file)
+                .and_then(|text| files::write_whole(&files::with_suffix(&set.file, &set.sequence.to_string()), &text));
+            set.sequence = (set.sequence + 1) % count;
+        }
+        let shown = set.file.display();
+        match &result {
+            Ok(()) => {
+                set.last = values;
+                set.written += 1;
+                set.trouble = None;
+                set.saved_at = Some(now);
+            }
+            Err(error) => {
+                let text = format!("{shown}: {error}");
+                if set.trouble.is_none() {
+                    eprintln!("autosave: {text}; tried again at the next save");
+                }
+                set.trouble = Some(text);
+            }
+        }
+        let result = result.map_err(|error| format!("{shown}: {error}"));
+        self.tell_set(at);
+        result
+    }
+
+    /// The values of channels, each by the owner of its record.
+    fn read(&self, names: &[String]) -> Option<Vec<Saved>> {
+        let mut all = Vec::with_capacity(names.len());
+        for chunk in names.chunks(READ_MAX) {
+            let wanted = chunk.to_vec();
+            let (reply, answers) = channel();
+            self.mailbox.ask(move |engine| {
+                for (index, name) in wanted.into_iter().enumerate() {
+                    let (reply, own) = (reply.clone(), name.clone());
+                    engine.call(
+                        &name,
+                        Box::new(move |db, _| {
+                            let value = db.find(&own).ok().map(|channel| db.saved(&channel));
+                            let _ = reply.send((index, value));
+                        }),
+                    );
+                }
+            })?;
+            let mut values: Vec<Option<SavedValue>> = vec![None; chunk.len()];
+            // Ends when all owners have answered.
+            for (index, value) in answers {
+                values[index] = value;
+            }
+            all.extend(chunk.iter().cloned().zip(values).map(|(name, value)| Saved { name, value }));
+        }
+        Some(all)
+    }
+
+    fn show(&self) -> String {
+        let mut out = format!("autosave: {} sets, files in {}\n", self.sets.len(), self.settings.folder.display());
+        for set in &self.sets {
+            let missing = set.last.iter().filter(|saved| saved.value.is_none()).count();
+            out.push_str(&format!(
+                "  {}: {}, {} channels, {missing} not found, saved {} times to {}, last {}{}\n",
+                set.name,
+                set.when.word(),
+                set.channels.len(),
+                set.written,
+                set.file.display(),
+                set.saved_at.map_or("never".to_owned(), |stamp| stamp.to_string()),
+                set.trouble.as_ref().map_or(String::new(), |text| format!("; FAILS: {text}")),
+            ));
+        }
+        out
+    }
+
+    fn tell_set(&self, at: usize) {
+        let set = &self.sets[at];
+        let missing = set.last.iter().filter(|saved| saved.value.is_none()).count();
+        let (status, text) = match &set.trouble {
+            Some(text) => ("Failure", text.clone()),
+            None if missing > 0 => ("Warning", format!("{missing} of {} channels not found", set.channels.len())),
+            None => ("Ok", "Ok".to_owned()),
+        };
+        let time = set.saved_at.map_or(String::new(), |stamp| stamp.to_string());
+        let field = |word: &str| format!("{at}_{word}");
+        self.tell(&[
+            (&field("Name"), &set.name),
+            (&field("State"), &set.when.number().to_string()),
+            (&field("Status"), status),
+            (&field("StatusStr"), &text),
+            (&field("Time"), &time),
+            ("recentlyStr", &format!("{}: {text}", set.name)),
+        ]);
+    }
+
+    /// Writes to those of the status records that there are.
+    fn tell(&self, fields: &[(&str, &str)]) {
+        let Some(prefix) = &self.settings.prefix else { return };
+        let puts: Vec<(String, String)> =
+            fields.iter().map(|(word, text)| (format!("{prefix}SR_{word}"), (*text).to_owned())).collect();
+        // An IOC that has ended shows nothing any more.
+        let _ = self.mailbox.ask(move |engine| {
+            for (name, text) in puts {
+                let own = name.clone();
+                engine.call(
+                    &name,
+                    Box::new(move |db, now| {
+                        if let Ok(channel) = db.find(&own) {
+                            let _ = db.put_text(&channel, &text, now);
+                        }
+                    }),
+                );
+            }
+        });
+    }
+}

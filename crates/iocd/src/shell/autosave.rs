@@ -1,0 +1,296 @@
+//! Commands of autosave, under the names of the EPICS module.
+
+use super::commands::{Command, Outcome, arg, command, needed, number, said};
+use super::{Failed, Shell};
+use crate::autosave::{Autosave, Settings, When, files};
+use crate::engine::{self, Mailbox};
+use db::{Db, Macros, parse_request};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the commands have asked for.
+#[derive(Default)]
+pub(super) struct State {
+    settings: Settings,
+    request_folders: Vec<PathBuf>,
+    pass0: Vec<String>,
+    pass1: Vec<String>,
+    /// Sets made before the IOC runs.
+    waiting: Vec<(String, Vec<String>, When)>,
+    running: Option<Autosave>,
+    /// What was put back at start.
+    restored: Option<Result<String, String>>,
+}
+
+/// A setting of the EPICS module that means nothing here.
+macro_rules! idle {
+    ($name:literal) => {
+        command!($name, "value", "accepted; means nothing here", |_, _| Ok(None))
+    };
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    command!("create_manual_set", "file.req [macros]", "a set that manual_save saves", |shell, args| {
+        create(shell, args, arg(args, 1), When::Manual)
+    }),
+    command!(
+        "create_monitor_set",
+        "file.req seconds [macros]",
+        "a set saved when something has changed",
+        |shell, args| { create(shell, args, arg(args, 2), When::Monitored(seconds(args)?)) }
+    ),
+    command!("create_periodic_set", "file.req seconds [macros]", "a set saved periodically", |shell, args| {
+        create(shell, args, arg(args, 2), When::Periodic(seconds(args)?))
+    }),
+    command!(
+        "create_triggered_set",
+        "file.req channel [macros]",
+        "a set saved when a channel is processed",
+        |shell, args| { create(shell, args, arg(args, 2), When::Triggered(arg(args, 1).to_owned())) }
+    ),
+    command!("fdbrestore", "file.sav", "puts a file's values back now, as a client would write them", |shell, args| {
+        let name = needed(args, "fdbrestore file.sav")?;
+        let path = shell.saves.settings.folder.join(name);
+        let files::Found { values, complaints, .. } =
+            files::load(&path)?.ok_or_else(|| Failed(format!("{}: no such file", path.display())))?;
+        complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
+        let mut done = 0;
+        for saved in values {
+            let Some(value) = saved.value else { continue };
+            let own = saved.name.clone();
+            let result = shell.with_record(&saved.name, move |db, now| {
+                let channel = db.find(&own).map_err(|error| error.to_string())?;
+                db.restore_and_process(&channel, &value, now).map_err(|error| error.to_string())
+            })?;
+            match result {
+                Ok(()) => done += 1,
+                Err(error) => eprintln!("autosave: {}: {error}", saved.name),
+            }
+        }
+        said(shell, &format!("autosave: {done} values put back"))
+    }),
+    command!(
+        "makeAutosaveFileFromDbInfo",
+        "file.req tag",
+        "a request file from the info tags of records",
+        |shell, args| {
+            let path = needed(args, "makeAutosaveFileFromDbInfo file.req tag")?.to_owned();
+            make_request(shell, &path, needed(&args[1..], "makeAutosaveFileFromDbInfo file.req tag")?)
+        }
+    ),
+    command!("makeAutosaveFiles", "", "info_settings.req and info_positions.req from info tags", |shell, _| {
+        make_request(shell, "info_settings.req", "autosaveFields")?;
+        make_request(shell, "info_positions.req", "autosaveFields_pass0")
+    }),
+    command!("manual_save", "file.req", "saves a set now", |shell, args| {
+        let name = needed(args, "manual_save file.req")?;
+        shell.saver()?.save(name).map(|()| None).map_err(Failed)
+    }),
+    command!(
+        "reboot_restore",
+        "file.sav",
+        "as set_pass1_restoreFile: only a start puts values back so",
+        |shell, args| { restore_at(shell, args, 1) }
+    ),
+    command!("remove_data_set", "file.req", "forgets a set", |shell, args| {
+        shell.saver()?.remove(needed(args, "remove_data_set file.req")?).map(|()| None).map_err(Failed)
+    }),
+    command!(
+        "save_restoreSet_DatedBackupFiles",
+        "0 or 1",
+        "whether copies of restored files have the date in their name",
+        |shell, args| {
+            shell.saves.settings.dated = number(args, 0) != 0;
+            Ok(None)
+        }
+    ),
+    command!("save_restoreSet_NumSeqFiles", "number", "how many sequence files are kept", |shell, args| {
+        shell.saves.settings.sequence.0 = number(args, 0).min(10) as u32;
+        Ok(None)
+    }),
+    command!(
+        "save_restoreSet_SeqPeriodInSeconds",
+        "seconds",
+        "how often the next sequence file is written",
+        |shell, args| {
+            shell.saves.settings.sequence.1 = Duration::from_secs(number(args, 0).max(10));
+            Ok(None)
+        }
+    ),
+    command!("save_restoreSet_status_prefix", "prefix", "names of the status records begin so", |shell, args| {
+        shell.saves.settings.prefix = Some(arg(args, 0).to_owned()).filter(|prefix| !prefix.is_empty());
+        Ok(None)
+    }),
+    command!("save_restoreShow", "[level]", "the sets and how they fare", |shell, _| {
+        let text = shell.saver()?.show().map_err(Failed)?;
+        said(shell, &text)
+    }),
+    command!(
+        "set_pass0_restoreFile",
+        "file.sav [macros]",
+        "puts values back before records are initialised",
+        |shell, args| { restore_at(shell, args, 0) }
+    ),
+    command!(
+        "set_pass1_restoreFile",
+        "file.sav [macros]",
+        "puts values back after records are initialised",
+        |shell, args| { restore_at(shell, args, 1) }
+    ),
+    command!("set_requestfile_path", "folder [folder in it]", "where request files are looked for", |shell, args| {
+        shell.saves.request_folders.push(Path::new(arg(args, 0)).join(arg(args, 1)));
+        Ok(None)
+    }),
+    command!("set_savefile_path", "folder [folder in it]", "where .sav files are", |shell, args| {
+        let folder = Path::new(arg(args, 0)).join(arg(args, 1));
+        if !folder.is_dir() {
+            return Err(Failed(format!("set_savefile_path: {} is no folder: make it first", folder.display())));
+        }
+        shell.saves.settings.folder = folder;
+        Ok(None)
+    }),
+    idle!("save_restoreSet_CAReconnect"),
+    idle!("save_restoreSet_CallbackTimeout"),
+    idle!("save_restoreSet_Debug"),
+    idle!("save_restoreSet_FilePermissions"),
+    idle!("save_restoreSet_IncompleteSetsOk"),
+    idle!("save_restoreSet_NFSHost"),
+    idle!("save_restoreSet_RetrySeconds"),
+    idle!("save_restoreSet_UseStatusPVs"),
+    idle!("set_saveTask_priority"),
+];
+
+fn seconds(args: &[String]) -> Result<Duration, Failed> {
+    let text = arg(args, 1);
+    match text.parse::<u64>() {
+        Ok(seconds @ 1..=1_000_000) => Ok(Duration::from_secs(seconds)),
+        _ => Err(Failed(format!("found \"{text}\", expected a period from 1 to 1000000 seconds"))),
+    }
+}
+
+fn restore_at(shell: &mut Shell, args: &[String], pass: u8) -> Outcome {
+    let file = needed(args, "set_pass0_restoreFile file.sav")?.to_owned();
+    if shell.is_running() {
+        return Err("the IOC runs already: use fdbrestore".into());
+    }
+    (if pass == 0 { &mut shell.saves.pass0 } else { &mut shell.saves.pass1 }).push(file);
+    Ok(None)
+}
+
+fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> Outcome {
+    let name = needed(args, "create_…_set file.req …")?;
+    let mut all = Macros::parse(macros);
+    shell.add_environment(&mut all);
+    let folders =
+        if shell.saves.request_folders.is_empty() { vec![PathBuf::new()] } else { shell.saves.request_folders.clone() };
+    let mut read = |name: &str| folders.iter().find_map(|folder| std::fs::read_to_string(folder.join(name)).ok());
+    let text = read(name).ok_or_else(|| Failed(format!("{name}: not found in the folders of set_requestfile_path")))?;
+    let channels = parse_request(&text, name, &all, &mut read)?;
+    match &shell.saves.running {
+        Some(saver) => saver.add(name, channels, when, shell.saves.settings.clone()),
+        None if shell.is_running() => {
+            shell.saves.waiting.push((name.to_owned(), channels, when));
+            shell.start_saver()?;
+        }
+        None => shell.saves.waiting.push((name.to_owned(), channels, when)),
+    }
+    Ok(None)
+}
+
+fn make_request(shell: &mut Shell, path: &str, tag: &str) -> Outcome {
+    let wanted = tag.to_owned();
+    let names = shell.with_db(move |db, _| db.tagged(&wanted))?;
+    let text = names.iter().fold(String::new(), |out, name| out + name + "\n");
+    let folder = shell.saves.request_folders.first().cloned().unwrap_or_default();
+    let path = folder.join(path);
+    files::write_whole(&path, &text).map_err(|error| Failed(format!("{}: {error}", path.display())))?;
+    Ok(None)
+}
+
+impl Shell {
+    fn saver(&self) -> Result<&Autosave, Failed> {
+        self.saves.running.as_ref().ok_or_else(|| "autosave: no set was created".into())
+    }
+
+    /// Puts values back, or has them put back, before the records are initialised.
+    pub(super) fn restore(&mut self, db: &mut Db) {
+        let files: Vec<(u8, String)> = (self.saves.pass0.drain(..).map(|file| (0, file)))
+            .chain(self.saves.pass1.drain(..).map(|file| (1, file)))
+            .collect();
+        if files.is_empty() {
+            return;
+        }
+        let (mut count, mut failures) = (0, Vec::new());
+        for (pass, name) in files {
+            let path = self.saves.settings.folder.join(&name);
+            let (file, values) = match files::load(&path) {
+                Ok(Some(files::Found { file, values, complaints })) => {
+                    for complaint in complaints {
+                        eprintln!("autosave: {complaint}; {} is used instead", file.display());
+                    }
+                    (file, values)
+                }
+                Ok(None) => {
+                    eprintln!("autosave: {}: no such file; nothing is put back from it", path.display());
+                    failures.push(format!("{name}: no such file"));
+                    continue;
+                }
+                Err(error) => {
+                    eprintln!("autosave: {error}; nothing is put back from it");
+                    failures.push(error);
+                    continue;
+                }
+            };
+            count += values.len();
+            if pass == 0 {
+                for failure in db.restore_first(&values) {
+                    eprintln!("autosave: {}: {failure}", file.display());
+                    failures.push(failure);
+                }
+            } else {
+                db.restore_at_init(values);
+            }
+            if let Err(error) = files::keep_copy(&file, self.saves.settings.dated, engine::wall()) {
+                eprintln!("autosave: copy of {}: {error}", file.display());
+            }
+        }
+        let text = format!("{count} values put back");
+        self.saves.restored = Some(if failures.is_empty() {
+            Ok(text)
+        } else {
+            Err(format!("{}: {}", failures.len(), failures.join("; ")))
+        });
+    }
+
+    /// Starts saving, where sets were created.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub(super) fn start_saver(&mut self) -> Result<(), Failed> {
+        if self.saves.waiting.is_empty() {
+            return Ok(());
+        }
+        let Some(mailbox) = self.mailbox() else { return Ok(()) };
+        let restored = self.saves.restored.take().unwrap_or_else(|| Ok("nothing was to be put back".into()));
+        let saver = Autosave::start(mailbox, self.saves.settings.clone(), restored)?;
+        for (name, channels, when) in self.saves.waiting.drain(..) {
+            saver.add(&name, channels, when, self.saves.settings.clone());
+        }
+        self.saves.running = Some(saver);
+        Ok(())
+    }
+
+    /// Saves what has changed and ends the thread.
+    pub(super) fn stop_saver(&mut self) {
+        if let Some(saver) = self.saves.running.take() {
+            saver.stop();
+        }
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        match &self.place {
+            super::Place::Running(mailbox, ..) => Some(mailbox.clone()),
+            _ => None,
+        }
+    }
+}
