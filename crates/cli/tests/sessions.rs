@@ -428,3 +428,32 @@ fn values_survive_a_restart_by_autosave() {
     assert_eq!(second.say("fdbrestore info_settings.savB"), "autosave: 5 values put back\n");
     assert_eq!(second.say("dbgf X:ao"), "DBF_DOUBLE:         2.125     \n");
 }
+
+#[test]
+fn fields_are_tried_out_as_c_does_it() {
+    let mut iocs = both(&[("test.db", TRIED)], &["-d", "test.db"]);
+    for command in [
+        "dbtpf X:ao 5",
+        "dbtpf X:ao 2.5",
+        "dbtpf X:ao.DESC 7",
+        "dbtpf X:bo 1",
+        "dbtpf X:long 1000",
+        "dbtpf X:nobody 1",
+        "dbli",
+        "dbli foo",
+        "dbli f*",
+        "dbgf X:words",
+        "dbl bo",
+        "dbl ao \"DESC recordType nothing\"",
+        "dbgrep X:*o",
+    ] {
+        same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
+    }
+}
+
+const TRIED: &str = r#"
+record(ao, "X:ao") { info(foo, "bar") info(other, "two words") }
+record(bo, "X:bo") { info(far, "x") alias("X:also") }
+record(longout, "X:long") {}
+record(waveform, "X:words") { field(FTVL, "STRING") field(NELM, "3") }
+"#;

@@ -9,6 +9,7 @@ mod exit;
 mod putlog;
 mod report;
 mod security;
+mod trial;
 mod words;
 
 use crate::config::ServerConfig;

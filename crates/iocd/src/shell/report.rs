@@ -4,7 +4,7 @@ use crate::parts::OwnerCounters;
 use crate::scans::Scans;
 use base::text::general;
 use base::{FieldType, Quantile, Scalar, Value};
-use db::{Db, RecId};
+use db::{Channel, Db, RecId};
 use std::fmt::Write as _;
 
 /// `dbl`: names of records, of one type or all, by type; with the values of some fields.
@@ -111,7 +111,7 @@ pub(super) fn aliases(db: &Db, pattern: &str) -> String {
 }
 
 /// `*` for any text, `?` for any character.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
+pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t, mut star) = (0, 0, None);
     while t < text.len() {
         match pattern.get(p) {
@@ -146,8 +146,8 @@ pub(super) fn field(db: &mut Db, name: &str) -> String {
         info.kind,
         FieldType::Enum | FieldType::Menu | FieldType::Device | FieldType::Link | FieldType::String
     );
-    let mut tabs = Tabs::new(10);
     if textual && !info.array {
+        let mut tabs = Tabs::new(10);
         let text = match db.get(&channel, 1) {
             Value::Scalar(Scalar::String(text)) => text,
             _ => db.get_text(&channel),
@@ -156,7 +156,13 @@ pub(super) fn field(db: &mut Db, name: &str) -> String {
         tabs.put(&format!("\"{}\"", text.bytes().escape_ascii()));
         return tabs.finish();
     }
-    let value = db.get(&channel, usize::MAX);
+    native(db, &channel)
+}
+
+/// A field's elements in the type that they have.
+pub(super) fn native(db: &mut Db, channel: &Channel) -> String {
+    let mut tabs = Tabs::new(10);
+    let value = db.get(channel, usize::MAX);
     let kind = dbf(value.kind());
     match &value {
         Value::Array(array) if array.is_empty() => tabs.put(&format!("DBF_{kind}[0]: (empty)")),
@@ -184,6 +190,7 @@ const fn dbf(kind: FieldType) -> &'static str {
         FieldType::U64 => "UINT64",
         FieldType::F32 => "FLOAT",
         FieldType::F64 => "DOUBLE",
+        FieldType::Enum | FieldType::Menu | FieldType::Device => "ENUM",
         _ => "STRING",
     }
 }
@@ -196,7 +203,8 @@ fn element(scalar: Scalar) -> String {
         Scalar::I8(value) => format!("{value} = {value:#x}"),
         Scalar::U8(value) => format!("{value} = {value:#x}"),
         Scalar::I16(value) => format!("{value} = {value:#x}"),
-        Scalar::U16(value) | Scalar::Enum(value) => format!("{value} = {value:#x}"),
+        Scalar::U16(value) => format!("{value} = {value:#x}"),
+        Scalar::Enum(value) => value.to_string(),
         Scalar::I32(value) => format!("{value} = {value:#x}"),
         Scalar::U32(value) => format!("{value} = {value:#x}"),
         Scalar::I64(value) => format!("{value} = {value:#x}"),
