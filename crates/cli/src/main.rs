@@ -8,6 +8,7 @@ mod out;
 
 mod attach;
 mod bench;
+mod carepeater;
 mod catools;
 mod check;
 mod control;
@@ -47,6 +48,7 @@ enum Command {
     Camonitor(catools::Args),
     /// Writes a process variable (EPICS' caput)
     Caput(catools::Args),
+    Carepeater(carepeater::Args),
     Check(check::Args),
     Demo(demo::Args),
     Frames(frames::Args),
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
         Command::Caput(args) => catools::caput(args),
         Command::Attach(args) => attach::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Carepeater(args) => carepeater::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Frames(args) => frames::run(args),

@@ -50,7 +50,15 @@ impl ServerConfig {
             .map_or_else(|| vec![Ipv4Addr::LOCALHOST], |list| list.iter().map(|address| *address.ip()).collect());
         let beacons = list("EPICS_CAS_BEACON_ADDR_LIST", repeater, &mut complaints)
             .or_else(|| list("EPICS_CA_ADDR_LIST", repeater, &mut Vec::new()).map(|list| at_port(&list, repeater)))
-            .unwrap_or_else(|| vec![SocketAddrV4::new(Ipv4Addr::LOCALHOST, repeater)]);
+            .unwrap_or_default();
+        let mut beacons = beacons;
+        let automatic = get("EPICS_CAS_AUTO_BEACON_ADDR_LIST").or_else(|| get("EPICS_CA_AUTO_ADDR_LIST"));
+        if automatic.is_none_or(|text| !text.trim().eq_ignore_ascii_case("no")) {
+            let ips = std::iter::once(Ipv4Addr::LOCALHOST).chain(broadcasts_of(&interfaces));
+            let missing: Vec<_> =
+                ips.map(|ip| SocketAddrV4::new(ip, repeater)).filter(|to| !beacons.contains(to)).collect();
+            beacons.extend(missing);
+        }
         let period = first(&["EPICS_CAS_BEACON_PERIOD", "EPICS_CA_BEACON_PERIOD"]);
         let beacon_period = match period {
             None => DurNs::from_secs(15),
@@ -77,6 +85,17 @@ impl ServerConfig {
         });
         (Self { interfaces, port, beacons, beacon_period, ignored, message_bytes }, complaints)
     }
+}
+
+/// Broadcast addresses of the networks on which a server listens; none where it serves this host only.
+pub(crate) fn broadcasts_of(served: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
+    if served.iter().all(Ipv4Addr::is_loopback) {
+        return Vec::new();
+    }
+    // A host that cannot list its interfaces is reached by name servers and address lists.
+    let all = sys::interfaces::list().unwrap_or_default();
+    let serves = |address: Ipv4Addr| served.iter().any(|served| served.is_unspecified() || *served == address);
+    all.iter().filter(|interface| serves(interface.address)).filter_map(|interface| interface.broadcast).collect()
 }
 
 fn at_port(list: &[SocketAddrV4], port: u16) -> Vec<SocketAddrV4> {
@@ -134,6 +153,7 @@ mod tests {
             ("EPICS_CAS_INTF_ADDR_LIST", "0.0.0.0"),
             ("EPICS_CA_REPEATER_PORT", "6001"),
             ("EPICS_CA_ADDR_LIST", "10.0.0.255:9999"),
+            ("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO"),
             ("EPICS_CA_AUTO_ARRAY_BYTES", "NO"),
             ("EPICS_CA_MAX_ARRAY_BYTES", "100000"),
         ]);

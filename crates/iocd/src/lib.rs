@@ -19,6 +19,7 @@ pub mod net;
 mod owner;
 pub mod parts;
 pub mod putlog;
+pub mod repeater;
 pub mod scans;
 pub mod session;
 pub mod shell;

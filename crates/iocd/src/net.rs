@@ -164,7 +164,11 @@ impl Net {
             add(&self.epoll, &listener, TAG_LISTEN | self.listeners.len() as u64)?;
             self.listeners.push(listener);
         }
-        for &address in &config.interfaces {
+        // A socket that is bound to an address of one interface hears no broadcasts: they need sockets of their own.
+        let named_ones: Vec<Ipv4Addr> =
+            config.interfaces.iter().copied().filter(|address| !address.is_unspecified()).collect();
+        let broadcasts = crate::config::broadcasts_of(&named_ones);
+        for &address in config.interfaces.iter().chain(&broadcasts) {
             let socket = shared_udp(address, config.port).map_err(|error| named(error, address, config.port))?;
             add(&self.epoll, &socket, TAG_UDP | self.datagrams.len() as u64)?;
             self.datagrams.push(socket);

@@ -14,6 +14,10 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 /// How long opening a connection may take.
 const CONNECT_MAX: DurNs = DurNs::from_secs(5);
 
+/// Gap between tries to register with the repeater, and how many are made.
+const REGISTER_GAP: DurNs = DurNs::from_secs(1);
+const REGISTER_TRIES_MAX: u32 = 50;
+
 /// A circuit's connection.
 struct Conn {
     stream: TcpStream,
@@ -27,6 +31,9 @@ pub struct Session {
     pub client: Client,
     udp: UdpSocket,
     search_to: Vec<SocketAddrV4>,
+    repeater: SocketAddrV4,
+    /// When to register with the repeater (again), and how often that was tried; `None` once it has confirmed.
+    register: Option<(MonoNs, u32)>,
     conns: HashMap<CircuitId, Conn>,
     bell: Option<Waker>,
     /// What the environment said that could not be used.
@@ -43,14 +50,18 @@ impl Session {
         let mut complaints = Vec::new();
         let port = |name: &str, default: u16| get(name).and_then(|text| text.trim().parse().ok()).unwrap_or(default);
         let server_port = port("EPICS_CA_SERVER_PORT", wire::SERVER_PORT);
-        let repeater_port = port("EPICS_CA_REPEATER_PORT", wire::REPEATER_PORT);
+        let repeater = SocketAddrV4::new(Ipv4Addr::LOCALHOST, crate::repeater::port(&get));
         let list = |name: &str, complaints: &mut Vec<Complaint>| {
             get(name).map_or_else(Vec::new, |text| addresses(name, &text, server_port, complaints))
         };
         let mut search_to = list("EPICS_CA_ADDR_LIST", &mut complaints);
         let automatic = get("EPICS_CA_AUTO_ADDR_LIST").is_none_or(|text| !text.trim().eq_ignore_ascii_case("no"));
         if automatic {
-            search_to.extend([Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST].map(|ip| SocketAddrV4::new(ip, server_port)));
+            let broadcasts = sys::interfaces::list().map_err(io::Error::other)?;
+            let broadcasts = broadcasts.iter().filter_map(|interface| interface.broadcast);
+            // Servers of this host hear no broadcast where they serve loopback alone.
+            let all = std::iter::once(Ipv4Addr::LOCALHOST).chain(broadcasts);
+            search_to.extend(all.map(|ip| SocketAddrV4::new(ip, server_port)));
         }
         let name_servers = list("EPICS_CA_NAME_SERVERS", &mut complaints);
         let seconds = |name: &str, default: f64| {
@@ -67,20 +78,17 @@ impl Session {
         let udp = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         udp.set_broadcast(true)?;
         udp.set_nonblocking(true)?;
-        let session = Self {
+        Ok(Self {
             client: Client::new(config),
             udp,
             search_to,
+            repeater,
+            register: Some((Self::now(), 0)),
             conns: HashMap::new(),
             bell: None,
             complaints,
             buffer: vec![0; 65_536],
-        };
-        // Beacons come through the repeater, if this host has one; without it lost servers are found by searching.
-        let mut register = Vec::new();
-        Header::bare(command::REPEATER_REGISTER, 0, 0, 0, Ipv4Addr::LOCALHOST.into()).write(&mut register);
-        let _ = session.udp.send_to(&register, SocketAddrV4::new(Ipv4Addr::LOCALHOST, repeater_port));
-        Ok(session)
+        })
     }
 
     /// The time now.
@@ -110,7 +118,8 @@ impl Session {
                 return Ok(None);
             }
             let openings = self.conns.values().filter_map(|conn| conn.opening);
-            let wake = openings.chain(self.client.poll_timeout()).fold(until, MonoNs::min);
+            let register = self.register.map(|(at, _)| at);
+            let wake = openings.chain(self.client.poll_timeout()).chain(register).fold(until, MonoNs::min);
             if self.wait(now, wake)? {
                 return Ok(None);
             }
@@ -121,6 +130,7 @@ impl Session {
     fn pump(&mut self) {
         let now = Self::now();
         self.client.handle_timeout(now);
+        self.register(now);
         while let Some(datagram) = self.client.poll_datagram(now) {
             for to in &self.search_to {
                 // Lost searches are repeated.
@@ -140,6 +150,17 @@ impl Session {
         late.into_iter().for_each(|id| self.close(id));
         while let Some(id) = self.client.poll_touched() {
             self.flush(id);
+        }
+    }
+
+    /// Tells the repeater of this host, through which beacons come, that we are here. Without one lost servers are
+    /// found by searching.
+    fn register(&mut self, now: MonoNs) {
+        if let Some((_, tries)) = self.register.filter(|(at, _)| *at <= now) {
+            let mut message = Vec::new();
+            Header::bare(command::REPEATER_REGISTER, 0, 0, 0, Ipv4Addr::LOCALHOST.into()).write(&mut message);
+            let _ = self.udp.send_to(&message, self.repeater);
+            self.register = (tries < REGISTER_TRIES_MAX).then_some((now + REGISTER_GAP, tries + 1));
         }
     }
 
@@ -201,6 +222,10 @@ impl Session {
         let now = Self::now();
         if udp_ready {
             while let Ok((len, SocketAddr::V4(from))) = self.udp.recv_from(&mut self.buffer) {
+                let confirms = |(header, _): (Header, &[u8])| header.command == command::REPEATER_CONFIRM;
+                if from.port() == self.repeater.port() && wire::messages(&self.buffer[..len]).any(confirms) {
+                    self.register = None;
+                }
                 let from = Address { ip: (*from.ip()).into(), port: from.port() };
                 self.client.handle_datagram(now, from, &self.buffer[..len]);
             }

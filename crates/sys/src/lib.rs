@@ -15,6 +15,7 @@ mod error;
 pub mod facts;
 pub mod futex;
 pub mod handover;
+pub mod interfaces;
 pub mod keeping;
 pub mod kernel;
 pub mod machine;

@@ -494,7 +494,7 @@ impl Server {
         circuit.stale -= usize::from(sub.stale);
         circuit.queues -= sub.queue;
         circuit.send(Header::bare(command::EVENT_ADD, sub.dbr.wire(), sub.count, sub.sid, sub.id));
-        self.unlink(sub.watch, id);
+        self.unlink_one(sub.watch, id, key);
         backend.unwatch(sub.handle);
         Next::Go
     }

@@ -293,6 +293,19 @@ impl Server {
         }
     }
 
+    /// Takes one subscription out of the list of a field.
+    fn unlink_one(&mut self, watch: u64, id: u32, key: u32) {
+        if let Some(list) = self.watchers.get_mut(&watch) {
+            // Usually the oldest ends first, so that it is found at once.
+            if let Some(place) = list.iter().position(|entry| *entry == (id, key)) {
+                list.remove(place);
+            }
+            if list.is_empty() {
+                self.watchers.remove(&watch);
+            }
+        }
+    }
+
     /// Takes subscriptions that are no longer there out of the list of a field.
     fn unlink(&mut self, watch: u64, id: u32) {
         if let Some(list) = self.watchers.get_mut(&watch) {

@@ -57,6 +57,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(tool) => tool,
         Err(code) => return code,
     };
+    // A server that comes back is found sooner by its beacons.
+    if let Err(error) = iocd::repeater::start(iocd::repeater::port(|name| std::env::var(name).ok())) {
+        eprintln!("the repeater of beacons cannot be started: {error}");
+    }
     let names: HashMap<ChannelId, String> = tool.pvs.iter().map(|pv| (pv.id, pv.name.clone())).collect();
     let mut waiting: Vec<ChannelId> = tool.pvs.iter().map(|pv| pv.id).collect();
     let mut subscribed: Vec<ChannelId> = Vec::new();

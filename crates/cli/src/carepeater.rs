@@ -1,0 +1,17 @@
+//! `tahti carepeater`: hands servers' beacons to the clients of this host, as EPICS' `caRepeater` does.
+
+use std::process::ExitCode;
+
+/// Hands the beacons of servers to the clients of this host (EPICS' caRepeater)
+///
+/// One is enough for a host; a second one ends at once. Clients that live long start it where none runs, and it ends
+/// when it has had no client for a minute. EPICS_CA_REPEATER_PORT names its port.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: Args) -> ExitCode {
+    match iocd::repeater::run(iocd::repeater::port(|name| std::env::var(name).ok())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => crate::fail(&format!("carepeater: {error}")),
+    }
+}

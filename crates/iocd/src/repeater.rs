@@ -1,0 +1,131 @@
+//! The repeater as a program: takes the beacons of a host's one port and hands them to every client there.
+//!
+//! Clients that live long start one where none runs, as those of C do. Unlike C's it ends when it has had no client
+//! for a minute.
+
+use ca::repeater::{Action, Repeater};
+use ca::wire;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How often it is looked whether clients are still there.
+const CHECK: Duration = Duration::from_secs(10);
+/// Checks without a client after which it ends.
+const IDLE_CHECKS_MAX: u32 = 6;
+
+/// The repeater's port, as the environment says.
+pub fn port(get: impl Fn(&str) -> Option<String>) -> u16 {
+    let given = get("EPICS_CA_REPEATER_PORT").and_then(|text| text.trim().parse().ok());
+    given.unwrap_or(wire::REPEATER_PORT)
+}
+
+/// Serves until nobody needs it; at once where another repeater has the port.
+///
+/// # Errors
+/// When the port cannot be taken for another reason, or the kernel refuses to receive.
+pub fn run(port: u16) -> io::Result<()> {
+    let socket = match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)) {
+        Ok(socket) => socket,
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(()),
+        Err(error) => return Err(io::Error::new(error.kind(), format!("cannot take UDP port {port}: {error}"))),
+    };
+    socket.set_read_timeout(Some(CHECK))?;
+    let mut repeater = Repeater::default();
+    let mut buffer = vec![0; 65_536];
+    let mut idle = 0;
+    while idle < IDLE_CHECKS_MAX {
+        match socket.recv_from(&mut buffer) {
+            Ok((len, from)) => {
+                serve(&mut repeater, &socket, &buffer[..len], from);
+                idle = 0;
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                forget_gone(&mut repeater);
+                idle = if repeater.clients().is_empty() { idle + 1 } else { 0 };
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn serve(repeater: &mut Repeater, socket: &UdpSocket, bytes: &[u8], from: SocketAddr) {
+    let IpAddr::V4(ip) = from.ip() else { return };
+    // Only an address of this host can be taken here.
+    let local = ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok();
+    let known = repeater.clients().len();
+    for action in repeater.handle(bytes, from.port(), local, ip.into()) {
+        match action {
+            // A client that does not hear asks again.
+            Action::Confirm(port, bytes) => drop(socket.send_to(&bytes, (ip, port))),
+            Action::FanOut(bytes) => {
+                let others = repeater.clients().iter().filter(|port| !(local && **port == from.port()));
+                others.for_each(|port| drop(socket.send_to(&bytes, (Ipv4Addr::LOCALHOST, *port))));
+            }
+        }
+    }
+    if repeater.clients().len() > known {
+        forget_gone(repeater);
+    }
+}
+
+/// Forgets clients whose port can be taken: they are there no more.
+fn forget_gone(repeater: &mut Repeater) {
+    let gone = |port: &u16| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok();
+    let gone: Vec<u16> = repeater.clients().iter().copied().filter(gone).collect();
+    gone.into_iter().for_each(|port| repeater.forget(port));
+}
+
+/// Starts this program as a repeater, where none has the port.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start(port: u16) -> io::Result<()> {
+    if UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
+        return Ok(());
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("carepeater").env("EPICS_CA_REPEATER_PORT", port.to_string()).process_group(0).current_dir("/");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    // It may end before this process does.
+    std::thread::Builder::new().name("carepeater".into()).spawn(move || child.wait())?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ca::wire::{Header, command};
+
+    #[test]
+    fn beacons_reach_each_client_and_those_that_went_are_forgotten() {
+        let client = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            socket
+        };
+        let (server, here, gone) = (client(), client(), client());
+        let mut repeater = Repeater::default();
+        let mut register = Vec::new();
+        Header::bare(command::REPEATER_REGISTER, 0, 0, 0, 0).write(&mut register);
+        for socket in [&gone, &here] {
+            serve(&mut repeater, &server, &register, socket.local_addr().unwrap());
+        }
+        assert_eq!(repeater.clients().len(), 2);
+        drop(gone);
+        forget_gone(&mut repeater);
+        assert_eq!(repeater.clients(), [here.local_addr().unwrap().port()]);
+        let mut beacon = Vec::new();
+        Header::bare(command::RSRV_IS_UP, 13, 5064, 0, 0).write(&mut beacon);
+        serve(&mut repeater, &server, &beacon, "127.0.0.1:9".parse().unwrap());
+        let mut buffer = [0; 64];
+        assert_eq!(here.recv(&mut buffer).unwrap(), 16, "the confirmation comes first");
+        assert_eq!(buffer[1], command::REPEATER_CONFIRM as u8);
+        assert_eq!(here.recv(&mut buffer).unwrap(), 16);
+        assert_eq!((buffer[1], &buffer[12..16]), (command::RSRV_IS_UP as u8, &[127, 0, 0, 1][..]));
+    }
+}

@@ -1,0 +1,63 @@
+//! The network interfaces of this host.
+
+use crate::error::{Error, Result};
+use std::net::Ipv4Addr;
+
+/// An IPv4 address of an interface that is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The host's address there.
+    pub address: Ipv4Addr,
+    /// Where everybody on that network is reached; `None` of loopback and point-to-point links.
+    pub broadcast: Option<Ipv4Addr>,
+}
+
+/// The IPv4 addresses of the interfaces that are up.
+///
+/// # Errors
+/// The kernel's.
+pub fn list() -> Result<Vec<Interface>> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: `first` is valid and writable for the call.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Err(Error::last("list the network interfaces"));
+    }
+    let mut all = Vec::new();
+    let mut next = first;
+    // SAFETY: getifaddrs made a list that ends with null; it is freed below, after the last use of an entry.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        let is = |flag: libc::c_int| entry.ifa_flags & flag as u32 != 0;
+        if let Some(address) = ipv4(entry.ifa_addr).filter(|_| is(libc::IFF_UP)) {
+            let broadcast = ipv4(entry.ifa_ifu).filter(|_| is(libc::IFF_BROADCAST) && !is(libc::IFF_LOOPBACK));
+            all.push(Interface { address, broadcast });
+        }
+    }
+    // SAFETY: `first` came from getifaddrs and is not used any more.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(all)
+}
+
+/// The IPv4 address that a socket address of the list holds.
+fn ipv4(address: *const libc::sockaddr) -> Option<Ipv4Addr> {
+    // SAFETY: null, or a socket address of the list, which lives until it is freed.
+    let family = unsafe { address.as_ref() }?.sa_family;
+    if i32::from(family) != libc::AF_INET {
+        return None;
+    }
+    // SAFETY: its family says that it is a sockaddr_in; the C library aligns the list's addresses for any of them.
+    let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+    Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_has_an_address_and_no_broadcast() {
+        let interfaces = list().unwrap();
+        let loopback = interfaces.iter().find(|interface| interface.address.is_loopback());
+        assert!(loopback.is_none_or(|interface| interface.broadcast.is_none()), "{interfaces:?}");
+    }
+}
