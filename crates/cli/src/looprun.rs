@@ -77,7 +77,7 @@ pub(crate) fn run(
     armed.start(LEAD);
     let begun = mono_now();
     while !armed.is_over() {
-        sleep_until(mono_now() + LOOK);
+        sleep_until(rt::between_pulses(mono_now() + LOOK, page.read().identity()));
         tick(&page.read());
         if limit.is_some_and(|limit| mono_now() - begun >= limit) {
             break;

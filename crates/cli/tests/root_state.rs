@@ -71,8 +71,13 @@ fn is_setting(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let lists = ["tasks", "cgroup.procs", "cgroup.threads", "cgroup.event_control", "spurious"];
+    // Marks of the highest use, which may be reset and hence be written.
+    let marks = ["max_usage_in_bytes", "failcnt", ".peak"];
     let is_written = path.metadata().is_ok_and(|data| data.mode() & 0o222 != 0 && data.len() <= BYTES_MAX);
-    is_written && !lists.contains(&&*name) && !path.starts_with("/proc/sys/kernel/random")
+    is_written
+        && !lists.contains(&&*name)
+        && !marks.iter().any(|mark| name.ends_with(mark))
+        && !path.starts_with("/proc/sys/kernel/random")
 }
 
 /// What is in both and differs, and settings that are in one only; tasks come and go.

@@ -43,4 +43,4 @@ pub use ring::Wait;
 pub use ring::{LOOP_FD, Number, VariableSpec};
 pub use sys::alloc::Counting;
 pub use variables::{Exports, Imports};
-pub use watch::{Watch, WatchReport};
+pub use watch::{Watch, WatchReport, between_pulses};

@@ -160,8 +160,7 @@ pub(crate) fn run(
     let mut skipped = 0;
     loop {
         let (number, due) = (schedule.pulse(), schedule.due());
-        await_pulse(due, wait);
-        let woke = mono_now();
+        let woke = await_pulse(due, wait);
         if stop.load(Ordering::Relaxed) {
             break;
         }
@@ -196,13 +195,18 @@ pub(crate) fn run(
     }
 }
 
-fn await_pulse(due: MonoNs, wait: Wait) {
+/// Returns when `due` has passed: the first reading of the clock that says so.
+fn await_pulse(due: MonoNs, wait: Wait) -> MonoNs {
     match wait {
         Wait::Sleep => sleep_until(due),
         Wait::Spin => {}
         Wait::Both { spin } => sleep_until(due + DurNs(-spin.0)),
     }
-    while mono_now() < due {
+    loop {
+        let now = mono_now();
+        if now >= due {
+            return now;
+        }
         std::hint::spin_loop();
     }
 }

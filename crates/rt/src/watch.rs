@@ -4,7 +4,7 @@
 use crate::page::SharedPage;
 use crate::preempt::Preemptions;
 use base::{CpuId, DurNs, MonoNs};
-use ring::{Counter, Cursor, Cycle, LoopWatcher};
+use ring::{Counter, Cursor, Cycle, Identity, LoopWatcher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -14,6 +14,8 @@ use sys::root::RootDir;
 
 /// How often the watcher looks. The kernel's steal counter moves in steps of 10 ms.
 const LOOK: DurNs = DurNs::from_ms(10);
+/// Helpers keep clear of the pulses of loops that are at least so slow.
+const PERIOD_MIN: DurNs = DurNs::from_us(200);
 /// Cycles kept back until the steal counter behind them has been read; more are dropped and counted.
 const PENDING_MAX: usize = 8192;
 
@@ -162,9 +164,25 @@ fn watch(page: &SharedPage, mut preemptions: Option<Preemptions>, steal: Option<
         if last {
             break;
         }
-        wake = (wake + LOOK).max(now);
+        wake = between_pulses((wake + LOOK).max(now), seen.identity());
         sleep_until(wake);
     }
+}
+
+/// The first moment from `wake` on that lies half-way between two pulses of the loop.
+///
+/// On a shielded CPU the loop's own process has nowhere else to go: a helper that happened to look just when
+/// pulses are due would keep the kernel busy at each tenth of them, all along. Loops faster than
+/// [`PERIOD_MIN`] leave no room between their pulses.
+#[must_use]
+pub fn between_pulses(wake: MonoNs, identity: Option<Identity>) -> MonoNs {
+    let Some(Identity { first_due, period, .. }) = identity else { return wake };
+    if period < PERIOD_MIN || wake < first_due {
+        return wake;
+    }
+    let period = period.0 as u64;
+    let phase = (wake.0 - first_due.0) % period;
+    MonoNs(wake.0 + (period / 2 + period - phase) % period)
 }
 
 /// Sorts cycles into calm ones and ones that steal may have touched.
@@ -215,6 +233,32 @@ mod tests {
         for (cpu, expected) in [(1, Some(80)), (10, Some(5)), (2, None)] {
             assert_eq!(parse_steal(text, cpu), expected, "cpu{cpu}");
         }
+    }
+
+    #[test]
+    fn looks_fall_half_way_between_pulses() {
+        let page = SharedPage::own("phase").unwrap();
+        assert_eq!(between_pulses(MonoNs(7), page.read().identity()), MonoNs(7), "no loop yet");
+        let identity = |period: DurNs| Identity {
+            name: [0; 16],
+            pid: 1,
+            tid: 1,
+            period,
+            first_due: MonoNs(1_000),
+            first_pulse: 0,
+            cpu: None,
+            wait: ring::Wait::Sleep,
+            priority: 0,
+            armed: MonoNs(0),
+        };
+        let period = DurNs::from_ms(1);
+        for wake in (1_000..5_000_000).step_by(1237) {
+            let moved = between_pulses(MonoNs(wake), Some(identity(period))).0;
+            assert!((wake..wake + 1_000_000).contains(&moved), "{wake}: {moved}");
+            assert_eq!((moved - 1_000) % 1_000_000, 500_000, "{wake}");
+        }
+        assert_eq!(between_pulses(MonoNs(500), Some(identity(period))), MonoNs(500), "before the first pulse");
+        assert_eq!(between_pulses(MonoNs(9_999), Some(identity(DurNs::from_us(50)))), MonoNs(9_999), "no room");
     }
 
     #[test]
