@@ -204,6 +204,24 @@ fn a_reload_changes_only_what_differs_and_prints_it() {
 }
 
 #[test]
+fn top_draws_over_itself_on_a_terminal_and_lists_on_a_pipe() {
+    let bench = Bench::new("top", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let piped = bench.ok(&["top", "p", "-n", "1"]);
+    assert!(piped.contains("running") && !piped.contains('\x1b'), "{piped:?}");
+    // util-linux's script gives it a pseudo-terminal.
+    let own = bench.tahti(&[]);
+    let line = format!("{} top p -n 2 --every 100ms", own.get_program().to_string_lossy());
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).current_dir(&bench.dir).env("TAHTI_RUN", bench.dir.join("run"));
+    let child = script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let drawn = text(&finish(child));
+    assert_eq!(drawn.matches("\x1b[H\x1b[2J").count(), 2, "{drawn:?}");
+    assert!(drawn.contains("sleep") || drawn.contains("running"), "{drawn:?}");
+    bench.ok(&["down"]);
+}
+
+#[test]
 fn a_process_without_a_sign_of_life_hangs_and_is_told_from_one_that_crashed() {
     let keys = "heartbeat = { within = \"200ms\" }\nrestart = { policy = \"never\" }";
     let bench = Bench::new("hang", &(sh("a", "sleep 1000", keys) + &sh("b", "sleep 1000", "")));

@@ -23,6 +23,15 @@ fn a_class_cpus_and_a_memory_lock_are_had() {
 }
 
 #[test]
+fn a_reservation_is_not_inherited_so_that_its_process_may_fork() {
+    // Field 41 is the policy: 6 is DEADLINE, 0 time sharing.
+    let script = "read -r line < /proc/$$/stat; set -- $line; echo ${41}; cut -d' ' -f41 /proc/self/stat";
+    let output = run(&["--policy", "deadline:1ms/10ms/10ms", "--require-rt", "--", "sh", "-c", script]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "6\n0\n", "{said}");
+}
+
+#[test]
 fn a_runaway_is_taken_down_and_evidence_is_kept() {
     let folder = std::env::temp_dir().join(format!("tahti-root-run-{}", std::process::id()));
     let shown = folder.to_str().unwrap();

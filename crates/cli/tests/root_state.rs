@@ -74,10 +74,12 @@ fn is_setting(path: &Path) -> bool {
     // Marks of the highest use, which may be reset and hence be written.
     let marks = ["max_usage_in_bytes", "failcnt", ".peak"];
     let is_written = path.metadata().is_ok_and(|data| data.mode() & 0o222 != 0 && data.len() <= BYTES_MAX);
+    // DAMON writes down there what it has found out about the memory's use.
+    let counted = ["/proc/sys/kernel/random", "/sys/kernel/mm/damon"];
     is_written
         && !lists.contains(&&*name)
         && !marks.iter().any(|mark| name.ends_with(mark))
-        && !path.starts_with("/proc/sys/kernel/random")
+        && !counted.iter().any(|tree| path.starts_with(tree))
 }
 
 /// What is in both and differs, and settings that are in one only; tasks come and go.

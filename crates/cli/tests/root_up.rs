@@ -131,6 +131,55 @@ fn a_second_shield_on_other_cpus_is_refused_and_the_first_one_stays() {
 }
 
 #[test]
+fn a_reservation_without_a_partition_of_its_own_is_refused_with_the_remedy() {
+    let process = |cpus: &str| {
+        bench::sh("a", "touch started; sleep 1000", &format!("class = \"deadline:1ms/10ms/10ms\"\ncpus = \"{cpus}\""))
+    };
+    // Everybody else is spared here, so that the shield's CPU stays in the root domain of all: said once, or, where
+    // it is required, an error.
+    let bench = Shielded::new("deadline", &process("shield"));
+    bench.ok(&["up", ".", "--detach"]);
+    let process_now = bench.process("a");
+    let lack = "no class deadline:1ms/10ms/10ms";
+    assert!(process_now["class"] == "other" && process_now["shortfalls"].to_string().contains(lack), "{process_now}");
+    assert!(bench.ok(&["ps"]).contains("DEADLINE needs a partition of its own"), "{}", bench.log());
+    bench.ok(&["down"]);
+    fs::remove_file(bench.dir.join("started")).unwrap();
+    let refused = text(&bench.run(&["up", ".", "--require-rt"]));
+    assert!(refused.contains(lack) && refused.contains("failed to start"), "{refused}");
+    assert_eq!(machine(), bench.before);
+    for (shield, cpus) in [("", "housekeeping"), ("[shield]\ncpus = \"1\"\n", "0")] {
+        bench.write(&format!("{shield}{}", process(cpus)));
+        let refused = text(&bench.run(&["up", "."]));
+        let expected = ["without a partition of its own", "add a [shield] and `cpus = \"shield\"`, or use fifo"];
+        assert!(expected.iter().all(|part| refused.contains(part)), "{refused}");
+    }
+    assert!(!bench.dir.join("started").exists());
+}
+
+#[test]
+fn a_plant_that_was_adopted_is_compared_with_and_without_its_shield() {
+    let channel = format!("adopted-{}", std::process::id());
+    let command = format!("[\"tahti\", \"demo\", \"llrf\", \"--channel\", \"{channel}\"]");
+    let llrf = format!("[[process]]\nname = \"loop\"\ncommand = {command}\nclass = \"fifo:50\"\n");
+    let bench = Shielded::new("compare", &llrf);
+    bench.ok(&["up", ".", "--detach"]);
+    let (supervisor, pid) = (bench.supervisor(), bench.pid("loop"));
+    bench::kill(supervisor, "KILL");
+    bench.until("killed", || !bench::alive(supervisor));
+    let output = bench.run(&["up", ".", "--compare", "--for", "14s"]);
+    let said = text(&output);
+    assert!(bench.log().contains("continues what process"), "{}", bench.log());
+    assert!(said.contains("wake-up latency of loop,") && said.contains("only the shield differing"), "{said}");
+    let cycles = said.lines().find_map(|line| line.trim().strip_prefix("cycles ")).unwrap();
+    let cycles: Vec<u64> = cycles.split_whitespace().map(|count| count.parse().unwrap()).collect();
+    assert!(cycles.len() == 2 && cycles.iter().all(|count| *count > 0), "both sides: {said}");
+    assert!(said.contains("everything is as it was"), "{said}");
+    assert!(!bench::alive(pid));
+    assert_eq!(machine(), bench.before);
+}
+
+#[test]
 fn a_runaway_is_demoted_recorded_and_counts_in_the_verdict() {
     // Burns for less than a second in all, on one CPU, should the guard fail.
     let burn = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; sleep 1000";
