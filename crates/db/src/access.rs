@@ -262,7 +262,7 @@ impl Db {
     /// The access security group of a record.
     #[must_use]
     pub fn access_group(&self, record: RecId) -> &str {
-        std::str::from_utf8(self.common[record.0 as usize].asg.bytes()).unwrap_or_default()
+        std::str::from_utf8(self.common[record.0 as usize].rare.asg.bytes()).unwrap_or_default()
     }
 
     /// A field's value, at most `max` elements.
@@ -314,7 +314,7 @@ impl Db {
         let ordered = array && self.common[rec as usize].kind() == Kind::Compress;
         if let (true, false, Value::Array(into)) = (array, ordered, &mut *into)
             && let Some(range) = channel.filters.only_range()
-            && let Slot::Array(found) = self.slot(rec, channel.field)
+            && let Slot::Array(found) = self.peek(rec, channel.field)
         {
             let len = found.len();
             let (from, step, to) = range.map_or((0, 1, len), |(first, step, last)| {
@@ -354,7 +354,7 @@ impl Db {
         if self.is_long_text(rec, field) {
             return crate::rec::lsi::text(&self.whole_bytes(rec, field)).to_vec();
         }
-        match self.slot(rec, field) {
+        match self.peek(rec, field) {
             Slot::Text(text) => text.bytes().to_vec(),
             Slot::Str(text) => text.bytes().to_vec(),
             _ => Vec::new(),
@@ -363,7 +363,7 @@ impl Db {
 
     /// The bytes of lsi's, lso's or printf's VAL or OVAL.
     pub(crate) fn whole_bytes(&mut self, rec: u32, field: u16) -> Vec<u8> {
-        match self.slot(rec, field) {
+        match self.peek(rec, field) {
             Slot::Array(Array::U8(bytes)) => bytes.clone(),
             _ => Vec::new(),
         }
@@ -406,7 +406,7 @@ impl Db {
         }
         let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device))
             && !(kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec));
-        Some(match self.slot(rec, field) {
+        Some(match self.peek(rec, field) {
             Slot::F64(v) => Scalar::F64(*v),
             Slot::I32(v) => Scalar::I32(*v),
             Slot::U16(v) if enumerated => Scalar::Enum(*v),
@@ -481,7 +481,7 @@ impl Db {
         if self.common[rec as usize].kind() == Kind::Compress && self.def(rec, field).kind.is_none() {
             return crate::rec::compress::ordered(self, rec, usize::MAX);
         }
-        match self.slot(rec, field) {
+        match self.peek(rec, field) {
             Slot::Array(array) => array.clone(),
             _ => Array::F64(Vec::new()),
         }
@@ -498,7 +498,7 @@ impl Db {
             let precision = self.precision_of(rec, field);
             let ordered = self.common[rec as usize].kind() == Kind::Compress;
             let mut into = self.lend_array(kind);
-            let fits = match self.slot(rec, field) {
+            let fits = match self.peek(rec, field) {
                 Slot::Array(array) if !ordered => crate::put::convert_into(array, max, precision, &mut into),
                 _ => crate::put::convert_into(&self.whole_array(rec, field), max, precision, &mut into),
             };
@@ -518,7 +518,7 @@ impl Db {
         }
         if self.is_long_text(rec, field) && matches!(kind, FieldType::I8 | FieldType::U8) {
             let mut into = self.lend_array(kind);
-            if let Slot::Array(bytes) = self.slot(rec, field) {
+            if let Slot::Array(bytes) = self.peek(rec, field) {
                 crate::put::convert_into(bytes, max, 0, &mut into);
             }
             return Some(into);
@@ -532,7 +532,7 @@ impl Db {
     /// A link as EPICS prints it.
     pub(crate) fn link_text(&mut self, rec: u32, field: u16) -> String {
         let Some(link_field) = self.def(rec, field).link_field() else { return String::new() };
-        let Slot::Link(found) = self.slot(rec, field) else { return String::new() };
+        let Slot::Link(found) = self.peek(rec, field) else { return String::new() };
         let brief = found.brief();
         let mut text = found.text().to_owned();
         // An input that is read asynchronously has no use for NPP and PP.

@@ -1,38 +1,39 @@
 //! What every record has.
 
 use crate::link::Link;
+use crate::message::Message;
 use crate::record::Kind;
-use crate::slot::{AnyText, Fields, Slot, Text, Zero, record};
+use crate::slot::{Fields, Idle, Rarely, Slot, Text, Zero, record};
 use base::{Alarm, Severity, Stamp, Status};
 
-/// Messages of alarms (AMSG): fixed texts, so that raising one needs no memory.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Message(pub(crate) &'static str);
+/// What few records have: one word in the others.
+#[derive(Clone, Debug)]
+pub(crate) struct Rare {
+    pub(crate) tsel: Link,
+    pub(crate) asg: Text<29>,
+    pub(crate) evnt: Text<40>,
+}
 
-impl PartialEq for Message {
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        // Mostly both are empty: no call for that.
-        self.0.len() == other.0.len() && (self.0.is_empty() || self.0 == other.0)
+impl Fields for Rare {
+    const COUNT: usize = 3;
+    fn slot(&mut self, index: usize) -> Slot<'_> {
+        match index {
+            0 => self.tsel.slot(0),
+            1 => self.asg.slot(0),
+            _ => self.evnt.slot(0),
+        }
     }
 }
 
-impl AnyText for Message {
-    fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-    fn set(&mut self, _: &[u8]) {}
+impl Zero for Rare {
+    const ZERO: Self = Self { tsel: Link::EMPTY, asg: Text::ZERO, evnt: Text::ZERO };
 }
 
-impl Fields for Message {
-    const COUNT: usize = 1;
-    fn slot(&mut self, _: usize) -> Slot<'_> {
-        Slot::Text(self)
+impl Idle for Rare {
+    const IDLE: &'static Self = &Self::ZERO;
+    fn is_idle(&self) -> bool {
+        self.tsel.is_empty() && self.asg.bytes().is_empty() && self.evnt.bytes().is_empty()
     }
-}
-
-impl Zero for Message {
-    const ZERO: Self = Self("");
 }
 
 record! {
@@ -56,7 +57,6 @@ record! {
         disv: i16 [DISV],
         disa: i16 [DISA],
         tse: i16 [TSE],
-        tsel: Link [TSEL],
         udfs: u16 [UDFS],
         acks: u16 [ACKS],
         ackt: u16 [ACKT],
@@ -67,8 +67,7 @@ record! {
         dtyp: u16 [DTYP],
         utag: u64 [UTAG],
         desc: Text<41> [DESC],
-        asg: Text<29> [ASG],
-        evnt: Text<40> [EVNT],
+        rare: Rarely<Rare> [TSEL ASG EVNT],
         amsg: Message [AMSG],
         namsg: Message [NAMSG],
     } private {
@@ -101,18 +100,18 @@ impl Common {
     /// Raises the alarm of this processing, where it is worse than what was raised before.
     #[inline]
     pub(crate) fn raise(&mut self, status: Status, severity: u16) -> bool {
-        self.raise_with(status, severity, "")
+        self.raise_with(status, severity, Message::NONE)
     }
 
     /// As [`raise`](Self::raise), with a message.
     #[inline]
-    pub(crate) fn raise_with(&mut self, status: Status, severity: u16, message: &'static str) -> bool {
+    pub(crate) fn raise_with(&mut self, status: Status, severity: u16, message: Message) -> bool {
         if self.nsev >= severity {
             return false;
         }
         self.nsta = status as u16;
         self.nsev = severity;
-        self.namsg = Message(message);
+        self.namsg = message;
         true
     }
 

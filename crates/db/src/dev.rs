@@ -58,7 +58,7 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> u8 {
     let device = Device::from_name(&entry.name);
     let wants_address = entry.link != "CONSTANT";
     let field = kind.field("INP").or_else(|| kind.field("OUT"));
-    let address = match field.map(|field| db.slot(rec, field)) {
+    let address = match field.map(|field| db.peek(rec, field)) {
         Some(Slot::Link(link)) => link.kind == LinkKind::Hardware,
         _ => wants_address,
     };

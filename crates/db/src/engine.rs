@@ -361,7 +361,7 @@ impl Db {
         if tries < MAX_LOCK || common.sevr >= 3 {
             return;
         }
-        common.raise_with(Status::Scan, 3, "Async in progress");
+        common.raise_with(Status::Scan, 3, crate::message::Message::ASYNC);
         let mask = self.reset_alarms(rec);
         self.post_value(rec, mask | EventMask::VALUE | EventMask::LOG);
     }
@@ -464,7 +464,7 @@ impl Db {
     pub(crate) fn stamp_now(&mut self, rec: u32) {
         let wall = self.now.wall;
         let common = &mut self.common[rec as usize];
-        if common.tsel.is_constant() && common.tse == 0 && self.clock.is_none() {
+        if common.rare.tsel.is_constant() && common.tse == 0 && self.clock.is_none() {
             common.time = wall;
             return;
         }
@@ -482,7 +482,7 @@ impl Db {
 
     #[cold]
     fn stamp_specially(&mut self, rec: u32, simm: u16, siol: Option<crate::links::Brief>) {
-        let tsel = self.common[rec as usize].tsel.brief();
+        let tsel = self.common[rec as usize].rare.tsel.brief();
         if tsel.kind != LinkKind::Constant {
             if tsel.flags & crate::link::IS_TIME != 0 {
                 self.stamp_from_link(rec, tsel);

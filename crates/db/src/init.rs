@@ -19,7 +19,7 @@ impl Db {
     /// May be called again after further records were loaded: only those are initialised then.
     pub fn init(&mut self, now: Now) {
         self.now = now;
-        crate::links::prepare_messages();
+        crate::message::prepare();
         let pending = std::mem::take(&mut self.pending);
         let text = std::mem::take(&mut self.pending_text);
         for item in &pending {

@@ -7,6 +7,7 @@ use crate::engine::Db;
 use crate::json::Json;
 use crate::link::LinkField;
 use crate::links::{Brief, LinkError};
+use crate::message::Message;
 use base::{Scalar, Stamp, Status, Str40};
 
 /// What a JSON link does.
@@ -335,14 +336,14 @@ impl Db {
             }
         }
         let common = &mut self.common[rec as usize];
-        if calc.time.is_some_and(|index| index < calc.count) && common.tsel.is_constant() && common.tse == -2 {
+        if calc.time.is_some_and(|index| index < calc.count) && common.rare.tsel.is_constant() && common.tse == -2 {
             // No argument of base's own link types carries a time: C's record has none then either.
             (common.time, common.utag) = (Stamp::EPOCH, 0);
         }
     }
 
     fn json_alarms(&mut self, rec: u32, calc: &mut Calc) -> Result<(), LinkError> {
-        for (test, severity, message) in [(&calc.major, 2, "post_major error"), (&calc.minor, 1, "post_minor error")] {
+        for (test, severity, message) in [(&calc.major, 2, Message::MAJOR), (&calc.minor, 1, Message::MINOR)] {
             let Some(test) = test else { continue };
             let mut on = calc.value;
             test.run(&mut calc.args, &mut on, &mut self.seed).map_err(|()| LinkError)?;

@@ -62,6 +62,7 @@ mod link;
 mod links;
 mod load;
 mod macros;
+mod message;
 mod meta;
 mod names;
 mod notify;

@@ -86,6 +86,11 @@ impl Link {
         matches!(self.kind, LinkKind::Constant)
     }
 
+    /// Whether nothing was ever written here.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.is_constant() && self.extra.is_none()
+    }
+
     /// The text of a constant.
     pub(crate) fn constant(&self) -> Option<&str> {
         match (self.kind, &self.extra) {

@@ -3,12 +3,10 @@
 use crate::conv::{self, Number};
 use crate::engine::Db;
 use crate::link::{Link, LinkKind, MS, MS_BITS, MSI, MSS};
+use crate::message::Message;
 use crate::record::Kind;
-use crate::schema::Schema;
 use crate::slot::Slot;
 use base::{Array, FieldType, Scalar, Stamp, Status, Str40, Value};
-use std::collections::HashMap;
-use std::sync::OnceLock;
 
 /// A link without its text: what processing needs, copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,22 +31,6 @@ pub(crate) struct LinkError;
 
 /// A value that came through a link; `None` from a constant, which changes nothing.
 pub(crate) type Got<T> = Result<Option<T>, LinkError>;
-
-/// Messages of LINK alarms, one for each name of a link field; made once.
-fn message_for(field: &str) -> &'static str {
-    static MESSAGES: OnceLock<HashMap<String, &'static str>> = OnceLock::new();
-    let make = || {
-        let schema = Schema::builtin();
-        let links = schema.types.iter().flat_map(|kind| &kind.fields).filter(|field| field.link_field().is_some());
-        links.map(|field| (field.name.clone(), &*format!("field {}", field.name).leak())).collect()
-    };
-    MESSAGES.get_or_init(make).get(field).copied().unwrap_or("")
-}
-
-/// Makes what alarms need, so that raising the first one on a real-time thread does not.
-pub(crate) fn prepare_messages() {
-    message_for("");
-}
 
 impl Db {
     /// The severity of a link's source becomes the holder's, as the link says (recGblInheritSevr).
@@ -75,16 +57,16 @@ impl Db {
     }
 
     /// The message `field NAME` for the field that holds a link.
-    fn link_message(&mut self, rec: u32, link: Brief) -> &'static str {
+    fn link_message(&mut self, rec: u32, link: Brief) -> Message {
         for field in 0..self.type_of(rec).fields.len() as u16 {
             if self.def(rec, field).link_field().is_some()
-                && let Slot::Link(found) = self.slot(rec, field)
+                && let Slot::Link(found) = self.peek(rec, field)
                 && found.brief() == link
             {
-                return message_for(&self.def(rec, field).name);
+                return Message::of_field(&self.def(rec, field).name);
             }
         }
-        ""
+        Message::NONE
     }
 
     /// Reads one number through an input link (dbGetLink).
@@ -334,6 +316,22 @@ impl Db {
             LinkKind::Remote => self.remotes.value(link.target).is_some(),
             _ => false,
         }
+    }
+
+    /// One field, borrowed to be read: takes no memory where the field rests at its starting value.
+    #[inline]
+    pub(crate) fn peek(&mut self, rec: u32, field: u16) -> Slot<'_> {
+        use crate::schema::At;
+        use crate::slot::Layout;
+        let common = &self.common[rec as usize];
+        let kind = common.kind();
+        let rests = match self.schema.types[kind as usize].fields.get(usize::from(field)).map(|def| def.at) {
+            Some(At::Common(slot)) => common.rests(usize::from(slot)),
+            Some(At::Body(slot)) => self.bodies.rests(kind, common.body, slot),
+            Some(At::Nowhere) | None => false,
+        };
+        // The first record of each type has all fields at their starting values.
+        self.slot(if rests { kind as u32 } else { rec }, field)
     }
 
     /// One field, borrowed.

@@ -353,6 +353,10 @@ impl Db {
                 debug_assert!(done.is_ok(), "{} {field}: {done:?}", kind.name());
             }
             self.common[rec as usize].udf = 1;
+            // What rests in other records is read here, also where nothing may be allocated.
+            for field in 0..self.schema.types[*kind as usize].fields.len() as u16 {
+                self.slot(rec, field);
+            }
         }
     }
 }

@@ -71,7 +71,7 @@ impl Db {
 
     /// Fields of inputs (A, LA, …) have the properties of what their link leads to.
     fn linked_meta(&mut self, rec: u32, name: &str, link_field: u16, mut meta: Meta) -> Meta {
-        let brief = match self.slot(rec, link_field) {
+        let brief = match self.peek(rec, link_field) {
             Slot::Link(link) => link.brief(),
             _ => return meta,
         };
@@ -202,7 +202,7 @@ impl Db {
     /// PREC of a record; 6 for types without, as texts written from numbers have it.
     pub(crate) fn own_precision(&mut self, rec: u32) -> u16 {
         let Some(prec) = self.type_of(rec).field("PREC") else { return 6 };
-        match self.slot(rec, prec) {
+        match self.peek(rec, prec) {
             Slot::I16(prec) => *prec as u16,
             _ => 6,
         }
@@ -227,7 +227,7 @@ impl Db {
             return if crate::dev::has_precision(self.common[rec as usize].kind()) { 15 } else { 6 };
         };
         let is_value = name == "VAL";
-        let own = match self.slot(rec, prec) {
+        let own = match self.peek(rec, prec) {
             Slot::I16(prec) => *prec,
             _ => 0,
         };

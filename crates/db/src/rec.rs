@@ -44,7 +44,7 @@ use crate::error::PutError;
 use crate::link::Link;
 use crate::links::Brief;
 use crate::record::{Bodies, Kind};
-use crate::slot::{Fields, Slot, Text, Zero};
+use crate::slot::{Fields, Idle, Rarely, Slot, Text};
 use base::{Array, FieldType, Status, Str40};
 
 /// The fields of simulation mode.
@@ -74,8 +74,14 @@ impl Fields for Sim {
     }
 }
 
-impl Zero for Sim {
-    const ZERO: Self = Self { siol: Link::EMPTY, siml: Link::EMPTY, simm: 0, sims: 0, oldsimm: 0, sscn: 0, sdly: 0.0 };
+impl Idle for Sim {
+    // SSCN and SDLY are those of the field table.
+    const IDLE: &'static Self =
+        &Self { siol: Link::EMPTY, siml: Link::EMPTY, simm: 0, sims: 0, oldsimm: 0, sscn: u16::MAX, sdly: -1.0 };
+    fn is_idle(&self) -> bool {
+        let Self { siol, siml, simm, sims, oldsimm, sscn, sdly } = self;
+        siol.is_empty() && siml.is_empty() && (simm | sims | oldsimm) == 0 && *sscn == u16::MAX && *sdly == -1.0
+    }
 }
 
 /// What reading a device came to.
@@ -105,7 +111,7 @@ pub(crate) enum Mode {
 }
 
 /// Finds a record's simulation fields in its block.
-pub(crate) type SimOf = fn(&mut Bodies, usize) -> &mut Sim;
+pub(crate) type SimOf = fn(&mut Bodies, usize) -> &mut Rarely<Sim>;
 
 /// Reads SIML and says what mode a record is in (recGblGetSimm and the switch after it).
 #[inline]
@@ -193,7 +199,7 @@ pub(crate) fn no_device(db: &mut Db, rec: u32) -> Outcome {
 #[inline]
 pub(crate) fn stamp_by_device(db: &Db, rec: u32) -> bool {
     let common = &db.common[rec as usize];
-    common.tse == -2 && common.tsel.is_constant()
+    common.tse == -2 && common.rare.tsel.is_constant()
 }
 
 /// The stamp of a soft input's source, where the record wants it.

@@ -82,6 +82,13 @@ macro_rules! types {
                 }
             }
 
+            /// Whether a field of a record's own part rests at its starting value.
+            pub(crate) fn rests(&self, kind: Kind, body: u32, slot: u16) -> bool {
+                match kind {
+                    $(Kind::$variant => self.$module[body as usize].rests(usize::from(slot)),)*
+                }
+            }
+
             /// Adds a copy of a type's first record; its number.
             pub(crate) fn push_like_first(&mut self, kind: Kind) -> u32 {
                 match kind {

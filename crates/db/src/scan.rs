@@ -200,7 +200,7 @@ impl Db {
         match scan {
             PASSIVE => {}
             EVENT => {
-                let Some(name) = event_name(common.evnt.bytes()) else { return };
+                let Some(name) = event_name(common.rare.evnt.bytes()) else { return };
                 let group = match self.scans.events.get(&name) {
                     Some(group) => *group,
                     None => {
@@ -274,7 +274,7 @@ impl Db {
         match common.scan {
             PASSIVE => {}
             EVENT => {
-                let group = event_name(common.evnt.bytes()).and_then(|name| self.scans.events.get(&name).copied());
+                let group = event_name(common.rare.evnt.bytes()).and_then(|name| self.scans.events.get(&name).copied());
                 if let Some(group) = group {
                     self.leave_group(group, rec);
                 }

@@ -69,6 +69,10 @@ pub(crate) trait Fields {
     const COUNT: usize;
     /// The field at `index`, which is below `COUNT`.
     fn slot(&mut self, index: usize) -> Slot<'_>;
+    /// Whether it is at its starting value, and takes memory as soon as [`slot`](Self::slot) reaches it.
+    fn rests(&self) -> bool {
+        false
+    }
 }
 
 macro_rules! scalar_fields {
@@ -101,12 +105,89 @@ impl<T: Fields, const K: usize> Fields for [T; K] {
     }
 }
 
+/// Text of at most `N - 1` bytes that most records have: its bytes are in the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inline<const N: usize>([u8; N]);
+
+impl<const N: usize> Inline<N> {
+    /// The text without padding.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0[..self.0.iter().position(|byte| *byte == 0).unwrap_or(N)]
+    }
+}
+
+impl<const N: usize> AnyText for Inline<N> {
+    fn bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+    fn set(&mut self, text: &[u8]) {
+        let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len()).min(N - 1);
+        self.0.fill(0);
+        self.0[..len].copy_from_slice(&text[..len]);
+    }
+}
+
+impl<const N: usize> Fields for Inline<N> {
+    const COUNT: usize = 1;
+    #[inline]
+    fn slot(&mut self, _: usize) -> Slot<'_> {
+        Slot::Text(self)
+    }
+}
+
+/// Fields that rest at their starting values in most records.
+pub(crate) trait Idle: Clone + 'static {
+    /// The starting values.
+    const IDLE: &'static Self;
+    /// Whether all fields have them.
+    fn is_idle(&self) -> bool;
+}
+
+/// Such fields: one word in the record until one of them is reached to be written.
+///
+/// A copy of fields that are at their starting values is one word again.
+#[derive(Debug)]
+pub(crate) struct Rarely<T>(Option<Box<T>>);
+
+impl<T: Idle> std::ops::Deref for Rarely<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        self.0.as_deref().unwrap_or(T::IDLE)
+    }
+}
+
+impl<T: Idle> std::ops::DerefMut for Rarely<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.get_or_insert_with(|| Box::new(T::IDLE.clone()))
+    }
+}
+
+impl<T: Idle> Clone for Rarely<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone().filter(|fields| !fields.is_idle()))
+    }
+}
+
+impl<T: Idle + Fields> Fields for Rarely<T> {
+    const COUNT: usize = T::COUNT;
+    fn slot(&mut self, index: usize) -> Slot<'_> {
+        (**self).slot(index)
+    }
+    fn rests(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
 /// A struct whose members are fields of a record.
 pub(crate) trait Layout: Clone {
     /// Names of the fields, in the order of their slots.
     const NAMES: &'static [&'static str];
     /// The field at slot `index`; `Slot::None` beyond the last.
     fn slot(&mut self, index: usize) -> Slot<'_>;
+    /// Whether that field rests at its starting value, without memory of its own.
+    fn rests(&self, index: usize) -> bool;
 }
 
 /// Declares a record's struct. Each member names the fields that it holds; what stands after `private` is no field.
@@ -144,6 +225,18 @@ macro_rules! record {
                 )*
                 $crate::slot::Slot::None
             }
+
+            #[allow(unused_assignments, reason = "the last step of the generated walk")]
+            fn rests(&self, index: usize) -> bool {
+                let mut index = index;
+                $(
+                    if index < <$type as $crate::slot::Fields>::COUNT {
+                        return $crate::slot::Fields::rests(&self.$member);
+                    }
+                    index -= <$type as $crate::slot::Fields>::COUNT;
+                )*
+                false
+            }
         }
 
         const _: () = {
@@ -180,6 +273,14 @@ zero!(
 );
 
 impl<const N: usize> Zero for Text<N> {
+    const ZERO: Self = Self(None);
+}
+
+impl<const N: usize> Zero for Inline<N> {
+    const ZERO: Self = Self([0; N]);
+}
+
+impl<T> Zero for Rarely<T> {
     const ZERO: Self = Self(None);
 }
 

@@ -195,8 +195,6 @@ impl Db {
         to.functions = self.functions.clone();
         to.restores = self.restores.clone();
         to.is_part = true;
-        to.common.truncate(0);
-        to.common.extend_from_slice(&self.common[..crate::record::Kind::ALL.len()]);
         for rec in (0..assigned.len()).filter(|rec| assigned[*rec] == Some(part)) {
             let rec = rec as u32;
             let kind = self.common[rec as usize].kind();

@@ -6,7 +6,7 @@ use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Rarely, record};
 use base::Array;
 
 record! {
@@ -17,7 +17,7 @@ record! {
         out: Link [OUT],
         dol: Link [DOL],
         omsl: u16 [OMSL],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],
         nelm: u32 [NELM],
@@ -26,11 +26,11 @@ record! {
         mpst: u16 [MPST],
         apst: u16 [APST],
         hash: u32 [HASH],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.aao[body].sim
 }
 

@@ -10,7 +10,7 @@ use crate::notify::Got;
 use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
 use crate::record::Bodies;
 use crate::schema::Special;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Rarely, record};
 use base::{EventMask, Status};
 
 record! {
@@ -22,7 +22,7 @@ record! {
         linr: u16 [LINR],
         eguf: f64 [EGUF],
         egul: f64 [EGUL],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],
         aoff: f64 [AOFF],
@@ -44,13 +44,13 @@ record! {
         oraw: i32 [ORAW],
         sval: f64 [SVAL],
         limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     } private {
         smooth: bool,
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.ai[body].sim
 }
 
@@ -230,7 +230,7 @@ fn convert(db: &mut Db, rec: u32, body: usize) {
         1 | 2 => value = value * r.eslo + r.eoff,
         linr => {
             if !breaks::raw_to_eng(&db.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
-                db.common[rec as usize].raise_with(Status::Soft, 2, "BPT Error");
+                db.common[rec as usize].raise_with(Status::Soft, 2, crate::message::Message::BREAKS);
             }
         }
     }

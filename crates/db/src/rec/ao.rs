@@ -8,7 +8,7 @@ use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::schema::Special;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Rarely, record};
 use base::{EventMask, Scalar, Status};
 
 record! {
@@ -25,7 +25,7 @@ record! {
         linr: u16 [LINR],
         eguf: f64 [EGUF],
         egul: f64 [EGUL],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         roff: u32 [ROFF],
         eoff: f64 [EOFF],
         eslo: f64 [ESLO],
@@ -51,11 +51,11 @@ record! {
         ivov: f64 [IVOV],
         omod: u8 [OMOD],
         limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.ao[body].sim
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn mask(
 /// Start and processing of waveform and aai.
 macro_rules! array_input {
     ($block:ident) => {
-        fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+        fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
             &mut bodies.$block[body].sim
         }
 

@@ -6,7 +6,7 @@ use crate::link::{Link, LinkKind};
 use crate::notify::Got;
 use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
 use crate::record::Bodies;
-use crate::slot::{Text, record};
+use crate::slot::{Rarely, Text, record};
 use base::{EventMask, Status};
 
 record! {
@@ -25,11 +25,11 @@ record! {
         lalm: u16 [LALM],
         mlst: u16 [MLST],
         sval: u32 [SVAL],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.bi[body].sim
 }
 

@@ -6,7 +6,7 @@ use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::slot::{Text, record};
+use crate::slot::{Rarely, Text, record};
 use base::{EventMask, Scalar, Status};
 
 record! {
@@ -31,14 +31,14 @@ record! {
         lalm: u16 [LALM],
         ivoa: u16 [IVOA],
         ivov: u16 [IVOV],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
 /// The callback that ends HIGH.
 const END_OF_HIGH: u8 = 0;
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.bo[body].sim
 }
 

@@ -6,7 +6,7 @@ use crate::engine::{Db, Outcome};
 use crate::error::PutError;
 use crate::link::Link;
 use crate::rec::check_limits_filtered;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Text, record};
 use base::{EventMask, Status};
 
 record! {
@@ -15,7 +15,7 @@ record! {
         val: f64 [VAL],
         calc: Text<160> [CALC],
         inp: [Link; 21] [INPA INPB INPC INPD INPE INPF INPG INPH INPI INPJ INPK INPL INPM INPN INPO INPP INPQ INPR INPS INPT INPU],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         prec: i16 [PREC],
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],

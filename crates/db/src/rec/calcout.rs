@@ -8,7 +8,7 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::{Link, LinkKind};
 use crate::rec::{Drive, check_limits, drive, no_device};
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Text, record};
 use base::{EventMask, Scalar, Status};
 
 record! {
@@ -31,7 +31,7 @@ record! {
         oevt: Text<40> [OEVT],
         ivoa: u16 [IVOA],
         ivov: f64 [IVOV],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         prec: i16 [PREC],
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],
@@ -240,7 +240,7 @@ fn compute(db: &mut Db, rec: u32, body: usize) {
         match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
             Ok(()) => common.udf = u8::from(r.val.is_nan()),
             Err(()) => {
-                common.raise_with(Status::Calc, 3, "calcPerform");
+                common.raise_with(Status::Calc, 3, crate::message::Message::CALC);
             }
         }
     }
@@ -256,7 +256,7 @@ fn execute(db: &mut Db, rec: u32, body: usize) {
         match r.output.run(&mut r.a, &mut r.oval, &mut db.seed) {
             Ok(()) => common.udf = u8::from(r.oval.is_nan()),
             Err(()) => {
-                common.raise_with(Status::Calc, 3, "OCAL calcPerform");
+                common.raise_with(Status::Calc, 3, crate::message::Message::OCAL);
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::arrays::ELEMENTS_LIMIT;
 use crate::engine::{Db, Outcome};
 use crate::link::{Link, LinkKind};
-use crate::slot::{Text, record};
+use crate::slot::{Inline, record};
 use base::{Array, EventMask, FieldType, Status};
 
 record! {
@@ -22,7 +22,7 @@ record! {
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],
         prec: i16 [PREC],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         off: u32 [OFF],
         nuse: u32 [NUSE],
         ouse: u32 [OUSE],

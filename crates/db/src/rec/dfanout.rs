@@ -4,7 +4,7 @@ use crate::deadband::{self, Limits};
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Drive, check_limits, drive};
-use crate::slot::{Text, record};
+use crate::slot::{Inline, record};
 use base::{EventMask, Scalar, Status};
 
 record! {
@@ -17,7 +17,7 @@ record! {
         out: [Link; 16] [OUTA OUTB OUTC OUTD OUTE OUTF OUTG OUTH OUTI OUTJ OUTK OUTL OUTM OUTN OUTO OUTP],
         dol: Link [DOL],
         omsl: u16 [OMSL],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         prec: i16 [PREC],
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],

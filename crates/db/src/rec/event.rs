@@ -5,7 +5,7 @@ use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Mode, Sim, init_sim, mode, take_stamp};
 use crate::record::Bodies;
-use crate::slot::record;
+use crate::slot::{Rarely, record};
 use base::{EventMask, Str40};
 
 record! {
@@ -14,11 +14,11 @@ record! {
         val: Str40 [VAL],
         inp: Link [INP],
         sval: Str40 [SVAL],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.event[body].sim
 }
 

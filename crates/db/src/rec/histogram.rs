@@ -7,7 +7,7 @@ use crate::link::Link;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::schema::Special;
-use crate::slot::record;
+use crate::slot::{Rarely, record};
 use base::{Array, EventMask, Status};
 
 record! {
@@ -29,11 +29,11 @@ record! {
         sval: f64 [SVAL],
         hopr: u32 [HOPR],
         lopr: u32 [LOPR],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.histogram[body].sim
 }
 

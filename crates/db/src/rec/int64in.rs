@@ -8,7 +8,7 @@ use crate::link::Link;
 use crate::notify::Got;
 use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
 use crate::record::Bodies;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Rarely, record};
 use base::EventMask;
 
 record! {
@@ -16,7 +16,7 @@ record! {
     Int64In {
         val: i64 [VAL],
         inp: Link [INP],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         hopr: i64 [HOPR],
         lopr: i64 [LOPR],
         aftc: f64 [AFTC],
@@ -28,7 +28,7 @@ record! {
         mlst: i64 [MLST],
         sval: i64 [SVAL],
         limits: Limits<i64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 

@@ -7,7 +7,7 @@ use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Rarely, record};
 use base::{EventMask, Scalar};
 
 record! {
@@ -17,7 +17,7 @@ record! {
         out: Link [OUT],
         dol: Link [DOL],
         omsl: u16 [OMSL],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         drvh: i64 [DRVH],
         drvl: i64 [DRVL],
         hopr: i64 [HOPR],
@@ -30,7 +30,7 @@ record! {
         ivoa: u16 [IVOA],
         ivov: i64 [IVOV],
         limits: Limits<i64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 

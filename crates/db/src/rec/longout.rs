@@ -7,7 +7,7 @@ use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Rarely, record};
 use base::{EventMask, Scalar};
 
 record! {
@@ -17,7 +17,7 @@ record! {
         out: Link [OUT],
         dol: Link [DOL],
         omsl: u16 [OMSL],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         drvh: i32 [DRVH],
         drvl: i32 [DRVL],
         hopr: i32 [HOPR],
@@ -33,7 +33,7 @@ record! {
         ooch: u16 [OOCH],
         oopt: u16 [OOPT],
         limits: Limits<i32> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     } private {
         first: bool,
     }

@@ -7,7 +7,7 @@ use crate::link::{Link, LinkKind};
 use crate::links::{Brief, LinkError};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
 use crate::record::{Bodies, Kind};
-use crate::slot::record;
+use crate::slot::{Rarely, record};
 use base::{Array, EventMask, FieldType, Status};
 
 record! {
@@ -21,11 +21,11 @@ record! {
         inp: Link [INP],
         mpst: u16 [MPST],
         apst: u16 [APST],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.lsi[body].sim
 }
 
@@ -178,7 +178,7 @@ fn environment(db: &mut Db, rec: u32, body: usize) -> Array {
         None => {
             common.udf = 1;
             let udfs = common.udfs;
-            common.raise_with(Status::Udf, udfs, "No such ENV");
+            common.raise_with(Status::Udf, udfs, crate::message::Message::NO_ENV);
             Array::U8(vec![0])
         }
     }

@@ -7,7 +7,7 @@ use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::slot::{Text, record};
+use crate::slot::{Rarely, Text, record};
 use base::{Array, EventMask, Status};
 
 record! {
@@ -25,11 +25,11 @@ record! {
         out: Link [OUT],
         mpst: u16 [MPST],
         apst: u16 [APST],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.lso[body].sim
 }
 

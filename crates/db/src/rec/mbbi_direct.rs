@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::notify::Got;
 use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
 use crate::record::Bodies;
-use crate::slot::record;
+use crate::slot::{Rarely, record};
 use base::{EventMask, Status};
 
 record! {
@@ -22,11 +22,11 @@ record! {
         shft: u16 [SHFT],
         sval: i32 [SVAL],
         b: [u8; 32] [B0 B1 B2 B3 B4 B5 B6 B7 B8 B9 BA BB BC BD BE BF B10 B11 B12 B13 B14 B15 B16 B17 B18 B19 B1A B1B B1C B1D B1E B1F],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.mbbi_direct[body].sim
 }
 

@@ -6,7 +6,7 @@ use crate::error::PutError;
 use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::slot::{Text, record};
+use crate::slot::{Rarely, Text, record};
 use base::{EventMask, Scalar, Status};
 
 record! {
@@ -33,11 +33,11 @@ record! {
         shft: u16 [SHFT],
         ivoa: u16 [IVOA],
         ivov: u16 [IVOV],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.mbbo[body].sim
 }
 

@@ -7,7 +7,7 @@ use crate::error::PutError;
 use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::slot::record;
+use crate::slot::{Rarely, record};
 use base::{EventMask, Scalar, Status};
 
 record! {
@@ -29,11 +29,11 @@ record! {
         ivoa: u16 [IVOA],
         ivov: i32 [IVOV],
         b: [u8; 32] [B0 B1 B2 B3 B4 B5 B6 B7 B8 B9 BA BB BC BD BE BF B10 B11 B12 B13 B14 B15 B16 B17 B18 B19 B1A B1B B1C B1D B1E B1F],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.mbbo_direct[body].sim
 }
 
@@ -151,7 +151,7 @@ fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
         db.bodies.mbbo_direct[body].val = val as i32;
     } else if db.common[rec as usize].udf != 0 {
         let udfs = db.common[rec as usize].udfs;
-        db.common[rec as usize].raise_with(Status::Udf, udfs, "UDFS");
+        db.common[rec as usize].raise_with(Status::Udf, udfs, crate::message::Message::UDFS);
         return false;
     }
     true

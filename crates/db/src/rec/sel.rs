@@ -5,7 +5,7 @@ use crate::deadband::{self, Limits};
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::check_limits;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, record};
 use base::{EventMask, Status};
 
 record! {
@@ -17,7 +17,7 @@ record! {
         prec: i16 [PREC],
         nvl: Link [NVL],
         inp: [Link; 12] [INPA INPB INPC INPD INPE INPF INPG INPH INPI INPJ INPK INPL],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],
         adel: f64 [ADEL],

@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::notify::Got;
 use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
 use crate::record::Bodies;
-use crate::slot::record;
+use crate::slot::{Rarely, record};
 use base::{EventMask, Status, Str40};
 
 record! {
@@ -18,11 +18,11 @@ record! {
         mpst: u16 [MPST],
         apst: u16 [APST],
         sval: Str40 [SVAL],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.stringin[body].sim
 }
 
@@ -105,7 +105,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                     let common = &mut db.common[rec as usize];
                     common.udf = 1;
                     let udfs = common.udfs;
-                    common.raise_with(Status::Udf, udfs, "No such ENV");
+                    common.raise_with(Status::Udf, udfs, crate::message::Message::NO_ENV);
                 }
             }
             Read::Value

@@ -7,7 +7,7 @@ use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
-use crate::slot::record;
+use crate::slot::{Rarely, record};
 use base::{EventMask, Scalar, Status, Str40};
 
 record! {
@@ -22,11 +22,11 @@ record! {
         apst: u16 [APST],
         ivoa: u16 [IVOA],
         ivov: Str40 [IVOV],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.stringout[body].sim
 }
 

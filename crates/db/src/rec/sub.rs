@@ -7,7 +7,7 @@ use crate::function::{ARGUMENTS, Function, SubCall};
 use crate::link::Link;
 use crate::rec::calc::{INPUT_NAMES, changed_inputs};
 use crate::rec::check_limits;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Text, record};
 use base::{EventMask, Status};
 
 record! {
@@ -17,7 +17,7 @@ record! {
         inam: Text<40> [INAM],
         snam: Text<40> [SNAM],
         inp: [Link; 21] [INPA INPB INPC INPD INPE INPF INPG INPH INPI INPJ INPK INPL INPM INPN INPO INPP INPQ INPR INPS INPT INPU],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],
         prec: i16 [PREC],

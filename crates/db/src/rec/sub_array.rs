@@ -5,7 +5,7 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{no_device, take_stamp};
-use crate::slot::{Text, record};
+use crate::slot::{Inline, record};
 use base::{Array, EventMask, Status};
 
 record! {
@@ -15,7 +15,7 @@ record! {
         prec: i16 [PREC],
         ftvl: u16 [FTVL],
         inp: Link [INP],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],
         malm: u32 [MALM],

@@ -6,7 +6,7 @@ use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp};
 use crate::record::Bodies;
-use crate::slot::{Text, record};
+use crate::slot::{Inline, Rarely, record};
 use base::{Array, EventMask};
 
 record! {
@@ -16,7 +16,7 @@ record! {
         rarm: i16 [RARM],
         prec: i16 [PREC],
         inp: Link [INP],
-        egu: Text<16> [EGU],
+        egu: Inline<16> [EGU],
         hopr: f64 [HOPR],
         lopr: f64 [LOPR],
         nelm: u32 [NELM],
@@ -26,7 +26,7 @@ record! {
         mpst: u16 [MPST],
         apst: u16 [APST],
         hash: u32 [HASH],
-        sim: Sim [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 

@@ -3,7 +3,7 @@
 /// Start and processing of an input record with whole numbers.
 macro_rules! whole_input {
     ($block:ident, $type:ty) => {
-        fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+        fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
             &mut bodies.$block[body].sim
         }
 
@@ -128,7 +128,7 @@ pub(crate) use whole_monitor;
 /// Start and processing of an output record with whole numbers; `$write` writes VAL.
 macro_rules! whole_output {
     ($block:ident, $type:ty, $scalar:ident, $start:expr, $due:expr, $written:expr) => {
-        fn sim(bodies: &mut Bodies, body: usize) -> &mut Sim {
+        fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
             &mut bodies.$block[body].sim
         }
 
