@@ -25,6 +25,23 @@ pub(crate) fn debian(packages: &[&str]) -> Outcome {
     run(apt().args(["install", "--yes", "--no-install-recommends"]).args(missing))
 }
 
+/// A Debian package unpacked, not installed: nothing of it starts by itself. Its libraries must be there already.
+pub(crate) fn unpacked(package: &str) -> Result<PathBuf, String> {
+    let place = folder().join(package);
+    let files = place.join("unpacked");
+    if !files.exists() {
+        std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+        let fetch =
+            "cd \"$0\" && rm -f ./*.deb && apt-get -qq download \"$1\" && dpkg -x ./*.deb next && mv next unpacked";
+        let fetch = || output(Command::new("sh").args(["-c", fetch]).arg(&place).arg(package));
+        if fetch().is_err() {
+            run(apt().arg("update"))?;
+            fetch()?;
+        }
+    }
+    Ok(files)
+}
+
 /// `apt-get` that asks nothing and says little.
 pub(crate) fn apt() -> Command {
     let mut command = Command::new("apt-get");

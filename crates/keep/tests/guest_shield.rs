@@ -326,6 +326,49 @@ mod killed {
     }
 }
 
+mod irqbalance {
+    use super::*;
+    use keep::shield::machine::{Machine, RealMachine};
+    use std::time::Duration;
+
+    fn banned() -> Option<CpuSet> {
+        let seen = RealMachine::at(&root()).snapshot(&cpus("2-3")).expect("the machine can be read");
+        seen.irqbalance.map(|irqbalance| irqbalance.banned)
+    }
+
+    /// Debian's own, scanning every second.
+    #[test]
+    fn a_real_irqbalance_is_told_obeys_and_is_told_back() {
+        begin();
+        let program = std::env::var("IRQBALANCE").expect("the list of tests says where irqbalance lies");
+        // Where its package puts its socket; else it takes an abstract name.
+        fs::create_dir_all("/run/irqbalance").expect("/run");
+        let daemon = Command::new(program).args(["--foreground", "--interval=1"]).stdout(Stdio::null()).spawn();
+        let _daemon = Crowd(vec![daemon.expect("irqbalance runs")]);
+        let mut looks = 0;
+        while banned().is_none() {
+            looks += 1;
+            assert!(looks < 300, "irqbalance does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(banned(), Some(CpuSet::EMPTY));
+        let applied = apply("2-3");
+        assert_eq!(applied.drift, []);
+        assert_eq!(banned(), Some(cpus("2-3")));
+        // Several of its scans later nothing has come back.
+        std::thread::sleep(Duration::from_secs(5));
+        for (key, irq) in snapshot().irqs {
+            let refused = applied.refused.iter().any(|refused| refused.label.contains(&key.0));
+            assert!(refused || !irq.requested.intersects(&cpus("2-3")), "{key:?} goes to {}", irq.requested);
+        }
+        // What it spread over the other CPUs meanwhile is its own affair; everything else goes back.
+        let released = shield::release(&root(), &dir(), false).expect("the shield can be released");
+        assert_eq!(released.refused, []);
+        assert_eq!(released.kept, [], "what irqbalance does with interrupts is nobody's mistake");
+        assert_eq!(banned(), Some(CpuSet::EMPTY));
+    }
+}
+
 mod v2 {
     use super::*;
 
@@ -519,10 +562,17 @@ mod hotplug {
 
 mod systemd {
     use super::*;
+    use std::time::{Duration, Instant};
 
     fn systemctl(words: &[&str]) {
         let status = Command::new("systemctl").args(words).stdin(Stdio::null()).status();
         assert!(status.expect("systemctl can be run").success(), "systemctl {words:?}");
+    }
+
+    /// A unit's property, as `systemctl show` says it.
+    fn property(unit: &str, name: &str) -> String {
+        let output = Command::new("systemctl").args(["show", unit, "--value", "--property", name]).output();
+        String::from_utf8(output.expect("systemctl can be run").stdout).expect("it speaks UTF-8").trim().to_owned()
     }
 
     #[test]
@@ -537,6 +587,9 @@ mod systemd {
         stands("apply");
         systemctl(&["daemon-reload"]);
         stands("daemon-reload");
+        // It answers again as soon as the new systemd reads its state: the tree is then as that one wants it.
+        systemctl(&["daemon-reexec"]);
+        stands("daemon-reexec");
         systemctl(&["set-property", "--runtime", "system.slice", "AllowedCPUs=0-3"]);
         stands("AllowedCPUs=");
         let unit = ["--unit=visitor", "--quiet", "sleep", "1000"];
@@ -548,5 +601,54 @@ mod systemd {
         stands("a service has come and gone");
         release();
         assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-3");
+    }
+
+    /// The unit of `contrib`, with the program's place here and a plant of one process on the shield.
+    #[test]
+    fn a_plant_is_a_unit_that_is_ready_restarted_and_stopped_in_order() {
+        begin();
+        let program = std::env::var("TAHTI").expect("the list of tests says where the program lies");
+        let unit = include_str!("../../../contrib/tahti@.service");
+        // Here booting goes on beside the tests, and takes its time.
+        let unit = unit.replace("/usr/bin/tahti", &program).replace("After=network.target", "DefaultDependencies=no");
+        fs::write("/run/systemd/system/tahti@.service", unit).expect("/run");
+        fs::create_dir_all("/etc/tahti").expect("the overlay takes everything");
+        let plant = "[plant]\nname = \"boot\"\n[shield]\ncpus = \"2-3\"\n[[process]]\nname = \"loop\"\n\
+                     command = [\"/bin/sleep\", \"1000\"]\ncpus = \"3\"\nready = { file = \"/run/ready\", within = \"60s\" }\n";
+        fs::write("/etc/tahti/boot.toml", plant).expect("the overlay takes everything");
+        systemctl(&["daemon-reload"]);
+        systemctl(&["start", "--no-block", "tahti@boot"]);
+        let until = |what: &str, done: &dyn Fn() -> bool| {
+            let start = Instant::now();
+            while !done() {
+                assert!(start.elapsed() < Duration::from_secs(60), "{what}: {}", property("tahti@boot", "StatusText"));
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        };
+        until("says that it starts", &|| property("tahti@boot", "StatusText") == "starting: 0 of 1 processes run");
+        assert_eq!(property("tahti@boot", "ActiveState"), "activating", "its process is not ready yet");
+        fs::write("/run/ready", "").expect("/run");
+        until("ready", &|| property("tahti@boot", "ActiveState") == "active");
+        assert_eq!(property("tahti@boot", "StatusText"), "up: 1 of 1 processes run");
+        assert_eq!(guest::read("/sys/fs/cgroup/tahti.shield/rt/cpuset.cpus.partition"), "isolated");
+        let sleeper = named("sleep").expect("the plant's process runs");
+        assert_eq!(mask(sleeper), cpus("3"));
+        let environment = fs::read(format!("/proc/{sleeper}/environ")).expect("it lives");
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        assert!(!environment.contains("NOTIFY_SOCKET") && !environment.contains("WATCHDOG_"), "{environment}");
+
+        // Killed: the process goes on, and the supervisor that systemd starts next continues it.
+        let first = property("tahti@boot", "MainPID");
+        systemctl(&["kill", "--kill-who=main", "--signal=KILL", "tahti@boot"]);
+        let again = || property("tahti@boot", "ActiveState") == "active" && property("tahti@boot", "MainPID") != first;
+        until("restarted", &again);
+        assert_eq!(named("sleep"), Some(sleeper), "the process goes on");
+        assert_eq!(mask(sleeper), cpus("3"));
+
+        systemctl(&["stop", "tahti@boot"]);
+        assert_eq!((property("tahti@boot", "Result"), named("sleep")), ("success".to_owned(), None));
+        assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-3");
+        fs::remove_file("/run/systemd/system/tahti@.service").expect("it is there");
+        systemctl(&["daemon-reload"]);
     }
 }

@@ -88,6 +88,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "whole::"),
             tests("keep", "guest_shield", "killed::"),
+            tests("keep", "guest_shield", "irqbalance::"),
             tests("keep", "guest_shield", "v2::"),
             tests("keep", "guest_shield", "remote::"),
             tests("keep", "guest_shield", "hotplug::"),

@@ -13,7 +13,7 @@ use guests::{GUESTS, Guest, Tests};
 use qemu::{Job, Test, Verdict};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -73,6 +73,7 @@ fn run_command(guest: &Guest, command: &str) -> Outcome {
 
 fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
     peers::debian(PEERS)?;
+    let irqbalance = peers::unpacked("irqbalance")?.join("usr/sbin/irqbalance");
     let binaries = build()?;
     complete(&binaries)?;
     let mut failures = Vec::new();
@@ -88,7 +89,7 @@ fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
         let place = root().join("target/vm/out").join(guest.name);
         let mut verdicts: Vec<Option<Verdict>> = tests.iter().map(|_| None).collect();
         let booted = Instant::now();
-        let script = qemu::run_script(&tests, &environment(&binaries));
+        let script = qemu::run_script(&tests, &environment(&binaries, &irqbalance));
         let job = Job { guest, kernel: &kernel, script, results: tests.len(), place: &place };
         let outcome = qemu::boot(&job, |index, verdict| {
             let word = if verdict.passed() { "ok" } else { "FAILED" };
@@ -181,10 +182,11 @@ fn collect(messages: &str, binaries: &mut Binaries) {
     }
 }
 
-/// What tests may want to know: where the program lies.
-fn environment(binaries: &Binaries) -> Vec<(&'static str, String)> {
+/// What tests may want to know: where the program and its peers lie.
+fn environment(binaries: &Binaries, irqbalance: &Path) -> Vec<(&'static str, String)> {
     let program = binaries.get(&("cli".to_owned(), "bin".to_owned()));
-    program.map(|path| ("TAHTI", path.display().to_string())).into_iter().collect()
+    let places = program.map(|path| ("TAHTI", path.as_path())).into_iter().chain([("IRQBALANCE", irqbalance)]);
+    places.map(|(name, path)| (name, path.display().to_string())).collect()
 }
 
 /// The tests of this guest, in the table's order.

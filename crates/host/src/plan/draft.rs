@@ -1,6 +1,7 @@
 //! A plan in the making.
 
 use super::{Backend, Note, Plan, Spare, Step, Want, housekeeping};
+use crate::proc::version::Version;
 use crate::snapshot::{Class, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
 
@@ -52,12 +53,22 @@ impl<'a> Context<'a> {
         deadline.map(|(key, task)| (key.tid, task.comm.clone()))
     }
 
-    /// Says which kernel threads stay because the kernel bound them, and who is spared.
+    /// Says which kernel threads stay because the kernel bound them, whose mask will stick, and who is spared.
     pub fn note_bound(&self, draft: &mut Draft) {
         let bound: Vec<&str> = self.intruders().filter(|(_, task)| task.bound).map(|(_, task)| &*task.comm).collect();
         if !bound.is_empty() {
             let text = format!("{} are bound to these CPUs by the kernel and stay: {}", bound.len(), bound.join(" "));
             draft.note("kernel threads", text);
+        }
+        let sticks = |task: &&Task| task.kernel && !task.bound && task.own.is_some() && !self.spare.contains(task);
+        let sticky: Vec<&str> = self.snapshot.tasks.values().filter(sticks).map(|task| &*task.comm).collect();
+        if !sticky.is_empty() && self.snapshot.version() >= Version::new(6, 2) {
+            let text = format!(
+                "kernel threads with CPUs of their own may get them back as a mask, which since Linux 6.2 sticks: they no \
+                 longer follow CPUs that come later ({})",
+                sticky.join(" ")
+            );
+            draft.note("sticking masks", text);
         }
         let spared = self.intruders().filter(|(_, task)| self.spare.contains(task)).count();
         if spared > 0 {

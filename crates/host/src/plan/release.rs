@@ -128,6 +128,10 @@ fn value(snapshot: &Snapshot, story: &Story<'_>, force: bool, out: &mut Release)
     }
     let ours = story.ours.contains(&&found);
     if !ours && !force {
+        // irqbalance spreads interrupts as it likes, before the shield and after it.
+        if matches!(step.target, Target::Irq { .. }) && snapshot.irqbalance.is_some() {
+            return;
+        }
         out.kept.push(Kept {
             target: step.target.clone(),
             label: step.label.clone(),

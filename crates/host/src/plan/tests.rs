@@ -439,3 +439,20 @@ fn boot_parameters_that_are_there_are_not_asked_for() {
     let names: Vec<&str> = boot.iter().map(|note| note.about.as_str()).collect();
     assert_eq!(names, ["isolcpus=managed_irq,1", "rcu_nocbs=1", "skew_tick=1"]);
 }
+
+#[test]
+fn what_a_running_irqbalance_spreads_is_neither_drift_nor_anybody_s_mistake() {
+    let before = machine(4, v1());
+    let plan = plan(&before, &want("2-3".parse().unwrap())).unwrap();
+    let mut now = model(&before, &plan);
+    let key = now.irqs.keys().next().unwrap().clone();
+    now.irqs.get_mut(&key).unwrap().requested = "1".parse().unwrap();
+    assert_eq!(verify(&now, &plan.steps), []);
+    assert_eq!(release(&now, &plan.steps, false).kept, []);
+    // Onto the shield it may not.
+    now.irqs.get_mut(&key).unwrap().requested = "2".parse().unwrap();
+    assert_eq!(verify(&now, &plan.steps).len(), 1);
+    // Without it somebody else did it.
+    now.irqbalance = None;
+    assert_eq!((verify(&now, &plan.steps).len(), release(&now, &plan.steps, false).kept.len()), (1, 1));
+}

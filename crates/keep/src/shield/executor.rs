@@ -12,8 +12,9 @@ pub struct Outcome {
     pub writes: usize,
     /// Steps that found their value there already, or their target gone.
     pub skipped: usize,
-    /// Which steps found their task elsewhere than the plan had it: tasks have a life of their own, a kernel thread just
-    /// born is still being placed. Nothing was written; the next look decides.
+    /// Which steps found their task or interrupt elsewhere than the plan had it: a kernel thread just born is still
+    /// being placed, irqbalance that has just been told moves interrupts itself. Nothing was written; the next look
+    /// decides.
     pub strayed: Vec<usize>,
     /// Steps that the kernel refused, and may.
     pub refused: Vec<Refused>,
@@ -60,7 +61,7 @@ pub fn execute(machine: &mut dyn Machine, steps: &[Step]) -> Outcome {
             continue;
         }
         if !found.agrees(&step.from) {
-            if matches!(step.target, Target::Task { .. }) {
+            if matches!(step.target, Target::Task { .. } | Target::Irq { .. }) {
                 outcome.strayed.push(index);
                 continue;
             }

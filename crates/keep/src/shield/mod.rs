@@ -269,10 +269,6 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
         journal.save(dir)?;
         let outcome = execute(machine, journal.rounds.last().map_or(&[], Vec::as_slice));
         writes += outcome.writes;
-        if let Some(round) = journal.rounds.last_mut() {
-            // In reverse, so that the other indices stay right.
-            outcome.strayed.iter().rev().for_each(|&index| drop(round.remove(index)));
-        }
         journal.refused.extend(outcome.refused);
         if let Some(stopped) = outcome.stopped {
             give_back(machine, dir, journal, false)?;
@@ -282,6 +278,10 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
             });
         }
         (snapshot, whole) = (machine.look_again(&snapshot, journal.rounds.last().map_or(&[], Vec::as_slice))?, false);
+        if let Some(round) = journal.rounds.last_mut() {
+            // Nothing was written there. In reverse, so that the other indices stay right.
+            outcome.strayed.iter().rev().for_each(|&index| drop(round.remove(index)));
+        }
     }
     journal.state = State::Applied;
     journal.save(dir)?;
