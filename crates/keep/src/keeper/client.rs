@@ -1,6 +1,7 @@
 //! The supervisor's side of a keeper.
 
 use super::protocol::*;
+use crate::supervisor::SERVICE_VARIABLES;
 use base::{DurNs, MonoNs};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::collections::VecDeque;
@@ -108,7 +109,9 @@ impl Keeper {
         let word = |text: &[u8]| CString::new(text).map_err(|_| failed("its path holds a zero byte".to_owned()));
         let argv =
             vec![word(b"tahti")?, word(SUBCOMMAND.as_bytes())?, word(spec.dir.as_os_str().as_bytes())?, word(b"3")?];
-        let environment = std::env::vars_os().map(|(mut name, value)| {
+        // What systemd says to the supervisor is not for its children.
+        let for_children = std::env::vars_os().filter(|(name, _)| !SERVICE_VARIABLES.iter().any(|own| name == own));
+        let environment = for_children.map(|(mut name, value)| {
             name.push("=");
             name.push(value);
             word(name.as_bytes())

@@ -16,6 +16,7 @@ mod status;
 mod tell;
 
 pub use crate::page::Figures;
+pub(crate) use engine::service::VARIABLES as SERVICE_VARIABLES;
 pub use probe::{Machine, Thread, threads};
 pub use tell::short;
 

@@ -9,6 +9,7 @@ mod hears;
 mod incidents;
 mod keepers;
 mod serves;
+pub(crate) mod service;
 mod watchdog;
 
 use super::compare::Compare;
@@ -113,6 +114,7 @@ pub(crate) struct Engine {
     pub(crate) shortfalls: Vec<String>,
     guard: Option<Guard>,
     watchdog: Option<watchdog::Armed>,
+    service: Option<service::Service>,
     /// Whether it was tried and could not be opened.
     watchdog_refused: bool,
     pub(crate) compare: Option<Compare>,
@@ -159,7 +161,8 @@ impl Engine {
     pub(crate) fn new(start: Start) -> Self {
         let Start { run, lock, file, plant, common, all, server, signals, tell, shield, since, until } = start;
         let kids = all.units().iter().map(|_| Kid::default()).collect();
-        Self {
+        let service = service::Service::new(|name| std::env::var(name).ok());
+        let mut engine = Self {
             run,
             _lock: lock,
             file,
@@ -176,6 +179,7 @@ impl Engine {
             shortfalls: Vec::new(),
             guard: None,
             watchdog: None,
+            service: None,
             watchdog_refused: false,
             compare: None,
             faults: Vec::new(),
@@ -186,7 +190,12 @@ impl Engine {
             next_live: MonoNs(0),
             next_threads: MonoNs(0),
             upgrade: None,
+        };
+        match service {
+            Ok(service) => engine.service = service,
+            Err(why) => engine.shortfall("tahti", why),
         }
+        engine
     }
 
     /// Says once what could not be had.
@@ -206,6 +215,7 @@ impl Engine {
     pub(crate) fn run(&mut self) -> Left {
         loop {
             self.act();
+            self.tell_service(mono_now());
             if let Some(program) = self.upgrade.take() {
                 return Left::Upgrade(program);
             }
@@ -332,12 +342,9 @@ impl Engine {
     fn wait(&mut self) {
         let now = mono_now();
         let dog = self.watchdog.as_ref().map(|dog| dog.next);
-        let mut wake =
-            [self.all.next_wake(), self.until, self.next_look(now), self.next_compare(), dog, self.next_silent()]
-                .into_iter()
-                .flatten()
-                .min()
-                .unwrap_or(MonoNs(u64::MAX));
+        let sign = self.service.as_ref().and_then(service::Service::due);
+        let ours = [dog, sign, self.until, self.next_look(now), self.next_compare(), self.next_silent()];
+        let mut wake = ours.into_iter().flatten().chain(self.all.next_wake()).min().unwrap_or(MonoNs(u64::MAX));
         if self.live_every().is_some() {
             wake = wake.min(self.next_live);
         }

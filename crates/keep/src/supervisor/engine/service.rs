@@ -1,0 +1,143 @@
+//! What systemd hears from a supervisor that it started (`Type=notify`): ready, how it stands, alive, stopping.
+//!
+//! `sd_notify(3)`: datagrams of `NAME=value` lines to the socket in `NOTIFY_SOCKET`. The same variables must not
+//! reach the plant's processes: they would speak for the supervisor ([`VARIABLES`]).
+
+use super::Engine;
+use base::{DurNs, MonoNs};
+use host::supervise::{Phase, State};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// What systemd says to the supervisor alone.
+pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// The line to systemd.
+#[derive(Debug)]
+pub(crate) struct Service {
+    socket: UnixDatagram,
+    to: SocketAddr,
+    /// How often it wants a sign of life: half of its patience.
+    every: Option<DurNs>,
+    pub(super) next: MonoNs,
+    said: String,
+}
+
+impl Service {
+    /// The line that `variable` (of the environment) describes; nothing where nobody listens.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn new(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
+        let Some(name) = variable("NOTIFY_SOCKET") else { return Ok(None) };
+        let to = match name.strip_prefix('@') {
+            Some(name) => SocketAddr::from_abstract_name(name),
+            None => SocketAddr::from_pathname(&name),
+        };
+        let failed = |error: std::io::Error| format!("NOTIFY_SOCKET={name}: {error}: systemd hears nothing");
+        let to = to.map_err(failed)?;
+        let socket = UnixDatagram::unbound().map_err(failed)?;
+        // Never may a service manager that does not read hold up the supervisor.
+        socket.set_nonblocking(true).map_err(failed)?;
+        let own = |pid: String| pid == std::process::id().to_string();
+        let patience = variable("WATCHDOG_USEC").filter(|_| variable("WATCHDOG_PID").is_none_or(own));
+        let every = match patience.map(|text| text.parse::<u32>().map_err(|_| text)).transpose() {
+            Ok(every) => every.filter(|us| *us > 0).map(|us| DurNs(i64::from(us) * 1000 / 2)),
+            Err(text) => return Err(format!("WATCHDOG_USEC={text}: expected microseconds")),
+        };
+        Ok(Some(Self { socket, to, every, next: MonoNs(0), said: String::new() }))
+    }
+
+    /// Says how the plant stands where that is new, and that the supervisor is alive where that is due.
+    fn say(&mut self, now: MonoNs, phase: Phase, running: usize, all: usize) {
+        let word = crate::supervisor::phase_word(phase);
+        let first = match phase {
+            Phase::Up => "READY=1\n",
+            Phase::Stopping(_) | Phase::Down => "STOPPING=1\n",
+            Phase::Starting => "",
+        };
+        let news = format!("{first}STATUS={word}: {running} of {all} processes run\n");
+        if news != self.said && self.send(&news) {
+            self.said = news;
+        }
+        if let Some(every) = self.every
+            && now >= self.next
+        {
+            self.send("WATCHDOG=1\n");
+            self.next = now + every;
+        }
+    }
+
+    /// When it must be heard again.
+    pub(super) fn due(&self) -> Option<MonoNs> {
+        self.every.map(|_| self.next)
+    }
+
+    /// Whether it went out; if not, it is tried again with the next news, and a watchdog's patience decides.
+    fn send(&self, text: &str) -> bool {
+        self.socket.send_to_addr(text.as_bytes(), &self.to).is_ok()
+    }
+}
+
+impl Engine {
+    /// Tells systemd what there is to tell.
+    pub(super) fn tell_service(&mut self, now: MonoNs) {
+        let units = self.all.units().iter().filter(|unit| !unit.retired);
+        let (running, all) =
+            units.fold((0, 0), |(running, all), unit| (running + usize::from(unit.state == State::Running), all + 1));
+        let phase = self.all.phase();
+        if let Some(service) = &mut self.service {
+            service.say(now, phase, running, all);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systemd_hears_each_change_once_and_signs_of_life_in_time() {
+        let name = format!("tahti-service-{}", std::process::id());
+        let here = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        here.set_nonblocking(true).unwrap();
+        let variable = |asked: &str| match asked {
+            "NOTIFY_SOCKET" => Some(format!("@{name}")),
+            "WATCHDOG_USEC" => Some("10000000".to_owned()),
+            _ => None,
+        };
+        let mut service = Service::new(variable).unwrap().unwrap();
+        let mut heard = |at: u64, phase, running| {
+            service.say(MonoNs(at * 1_000_000_000), phase, running, 2);
+            let (mut text, mut bytes) = (String::new(), [0; 200]);
+            while let Ok(length) = here.recv(&mut bytes) {
+                text.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
+            }
+            text
+        };
+        assert_eq!(heard(1, Phase::Starting, 0), "STATUS=starting: 0 of 2 processes run\nWATCHDOG=1\n");
+        assert_eq!(heard(2, Phase::Starting, 0), "");
+        assert_eq!(heard(3, Phase::Up, 2), "READY=1\nSTATUS=up: 2 of 2 processes run\n");
+        assert_eq!(heard(6, Phase::Up, 2), "WATCHDOG=1\n");
+        assert_eq!(heard(7, Phase::Stopping(None), 1), "STOPPING=1\nSTATUS=stopping: 1 of 2 processes run\n");
+    }
+
+    #[test]
+    fn without_systemd_there_is_no_line_and_a_bad_one_is_named() {
+        assert!(Service::new(|_| None).unwrap().is_none());
+        let bad = |asked: &str| match asked {
+            "NOTIFY_SOCKET" => Some("@x".to_owned()),
+            "WATCHDOG_USEC" => Some("soon".to_owned()),
+            _ => None,
+        };
+        assert!(Service::new(bad).unwrap_err().contains("WATCHDOG_USEC=soon"));
+        // Meant for another process.
+        let other = |asked: &str| match asked {
+            "NOTIFY_SOCKET" => Some("@x".to_owned()),
+            "WATCHDOG_USEC" => Some("1000".to_owned()),
+            "WATCHDOG_PID" => Some("1".to_owned()),
+            _ => None,
+        };
+        assert!(Service::new(other).unwrap().unwrap().due().is_none());
+    }
+}
