@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod armed;
+mod barrier;
 pub mod frames;
 mod looping;
 mod obtained;
@@ -35,6 +36,7 @@ mod variables;
 mod watch;
 
 pub use armed::{Armed, Building, Rt};
+pub use barrier::Barrier;
 pub use looping::{Flow, LoopSpec, Pulse};
 pub use obtained::Obtained;
 pub use page::{PageError, SharedPage};

@@ -3,6 +3,7 @@
 mod classes;
 mod cyclictest;
 mod fingerprint;
+mod frames;
 mod ioc;
 mod measure;
 mod runaway;
@@ -25,6 +26,7 @@ pub(crate) struct Args {
 enum What {
     Classes(classes::Args),
     Ioc(ioc::Args),
+    Frames(frames::Args),
     Runaway(runaway::Args),
     Shield(shield::Args),
     Supervisor(supervisor::Args),
@@ -65,6 +67,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Classes(args) => classes::run(&args),
         What::Ioc(args) => ioc::run(&args),
+        What::Frames(args) => frames::run(&args),
         What::Runaway(args) => return runaway::run(args),
         What::Shield(args) => return shield::run(&args),
         What::Supervisor(args) => return supervisor::run(args),

@@ -1,0 +1,223 @@
+//! `tahti bench frames`: what frames, barriers and variables cost, beside what the machine itself costs.
+
+use crate::looprun::micros;
+use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority};
+use frame::{Activity, Config, Plan, Spec};
+use ring::{Number, VariableSpec};
+use rt::frames::{Member, Runner};
+use rt::{Barrier, Exports};
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sys::clock::mono_now;
+use sys::futex;
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+
+const PRIORITY: Priority = Priority(60);
+const ROUNDS: u64 = 20_000;
+/// Activities in the one minor that is measured.
+const TEAM: usize = 10;
+/// Its length.
+const MINOR: DurNs = DurNs::from_ms(1);
+
+/// Frames, barriers and exported variables: their cost beside the machine's own
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How long the frame runs
+    #[arg(long = "for", value_name = "TIME", default_value = "5s")]
+    for_: DurNs,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), String> {
+    let cpus: Vec<CpuId> = sys::sched::affinity(0).map_err(|error| error.to_string())?.iter().collect();
+    let cpu = *cpus.last().ok_or("no CPU to run on")?;
+    println!("1,000 activities in 100 minors planned in {} us (aim: 50000)", micros(planning()?));
+    println!("a variable written in {} ns (aim: 20)", export()?);
+    match cpus.as_slice() {
+        [one, two, ..] => {
+            let (line, barrier) = (hand_over(*one, *two)?, barrier(*one, *two)?);
+            println!(
+                "a cache line handed over in {} ns; barrier of 2 threads {} ns: {:.2} x (aim: 3)",
+                line.0,
+                barrier.0,
+                ratio(barrier, line)
+            );
+        }
+        _ => println!("barrier not measured: it needs two CPUs, this process has one"),
+    }
+    let futex = futex_round_trip(cpu)?;
+    let (used, dispatch, late) = chain(cpu, args.for_)?;
+    // An activity is woken, runs, wakes the next and sleeps: half a round trip each.
+    let needed = DurNs(futex.0 * TEAM as i64 / 2);
+    println!("a futex round trip on CPU {cpu} takes {} us", micros(futex));
+    println!(
+        "{TEAM} activities in one minor take {} us: {:.2} x the round trips they need (aim: 1.3)",
+        micros(used),
+        ratio(used, needed)
+    );
+    println!(
+        "the dispatcher works {} us at a border, median (aim: 2); minors begin {} us late, median",
+        micros(dispatch),
+        micros(late)
+    );
+    Ok(())
+}
+
+fn ratio(one: DurNs, other: DurNs) -> f64 {
+    one.0 as f64 / other.0.max(1) as f64
+}
+
+fn planning() -> Result<DurNs, String> {
+    let activities = (0..1000).map(|n| Activity::new(&format!("a{n}"), Some(DurNs::from_us(1)), 0..100)).collect();
+    let spec = Spec::new("large", vec![DurNs::from_ms(1); 100], activities);
+    let begun = mono_now();
+    let plan = Plan::admit(&spec).map_err(|refused| refused[0].to_string())?;
+    let took = mono_now() - begun;
+    std::hint::black_box(plan);
+    Ok(took)
+}
+
+fn export() -> Result<i64, String> {
+    let exports = Exports::open(&format!("bench-{}", std::process::id()), 1)?;
+    let spec = VariableSpec { name: "x", unit: "", first: Number::Float(0.0), safe: None };
+    let index = exports.add(&spec)?;
+    let rounds = 1_000_000;
+    let begun = mono_now();
+    for round in 0..rounds {
+        std::hint::black_box(exports.set(index, Number::Float(round as f64), round, MonoNs(round)));
+    }
+    Ok((mono_now() - begun).0 / rounds as i64)
+}
+
+/// Makes the calling thread real time on a CPU.
+fn place(cpu: CpuId) -> Result<(), String> {
+    set_affinity(0, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
+    set_scheduling(0, Scheduling { policy: Policy::Fifo(PRIORITY), reset_on_fork: true })
+        .map_err(|error| error.to_string())
+}
+
+/// Runs both on threads of their own; how long one round of `mine` takes.
+fn pair(
+    cpus: [CpuId; 2],
+    mine: impl FnOnce() + Send + 'static,
+    theirs: impl FnOnce() + Send + 'static,
+) -> Result<DurNs, String> {
+    let both = Arc::new(AtomicU64::new(0));
+    let meet = move |both: &AtomicU64| {
+        both.fetch_add(1, Ordering::AcqRel);
+        while both.load(Ordering::Acquire) < 2 {
+            std::thread::yield_now();
+        }
+    };
+    let other = both.clone();
+    let they = std::thread::spawn(move || {
+        let placed = place(cpus[1]);
+        meet(&other);
+        theirs();
+        placed
+    });
+    let me = std::thread::spawn(move || {
+        let placed = place(cpus[0]);
+        meet(&both);
+        let begun = mono_now();
+        mine();
+        placed.map(|()| DurNs((mono_now() - begun).0 / ROUNDS as i64))
+    });
+    let ended = |_| "a measuring thread ended".to_owned();
+    they.join().map_err(ended)??;
+    me.join().map_err(ended)?
+}
+
+/// One way of a cache line from CPU to CPU.
+fn hand_over(one: CpuId, two: CpuId) -> Result<DurNs, String> {
+    let line = Arc::new(AtomicU64::new(0));
+    let follow = |line: Arc<AtomicU64>, odd: u64| {
+        move || {
+            for round in 0..ROUNDS {
+                while line.load(Ordering::Acquire) != round * 2 + odd {
+                    spin_loop();
+                }
+                line.store(round * 2 + odd + 1, Ordering::Release);
+            }
+        }
+    };
+    Ok(DurNs(pair([one, two], follow(line.clone(), 0), follow(line, 1))?.0 / 2))
+}
+
+fn barrier(one: CpuId, two: CpuId) -> Result<DurNs, String> {
+    let barrier = Barrier::new(2).map_err(|error| error.to_string())?;
+    let wait = |barrier: Barrier| move || (0..ROUNDS).for_each(|_| _ = barrier.wait(DurNs::from_ms(10)));
+    pair([one, two], wait(barrier.clone()), wait(barrier))
+}
+
+/// Two threads on one CPU that wake each other in turn.
+fn futex_round_trip(cpu: CpuId) -> Result<DurNs, String> {
+    let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let turn = |words: Arc<[AtomicU64; 2]>, mine: usize, first: bool| {
+        move || {
+            for round in 1..=ROUNDS {
+                if first {
+                    futex::count_up(&words[1 - mine], 1);
+                }
+                loop {
+                    let seen = words[mine].load(Ordering::Acquire);
+                    if seen >= round {
+                        break;
+                    }
+                    futex::wait(&words[mine], seen, None);
+                }
+                if !first {
+                    futex::count_up(&words[1 - mine], 1);
+                }
+            }
+        }
+    };
+    pair([cpu, cpu], turn(words.clone(), 0, true), turn(words, 1, false))
+}
+
+/// Ten activities that do nothing, in one minor of 1 ms: what they use of it, the dispatcher's work, its lateness;
+/// medians.
+fn chain(cpu: CpuId, span: DurNs) -> Result<(DurNs, DurNs, DurNs), String> {
+    let name = format!("bench{}/chain", std::process::id());
+    let activities = (0..TEAM).map(|n| Activity::new(&format!("a{n}"), Some(DurNs::from_us(50)), 0..1)).collect();
+    let spec = Spec::new(&name, vec![MINOR], activities);
+    let config =
+        Config { spec, cpu: Some(cpu), priority: PRIORITY, join_within: DurNs::from_secs(20), followers: vec![] };
+    let mut runner = Runner::new(config).map_err(|error| error.to_string())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let members: Vec<_> = (0..TEAM)
+        .map(|n| {
+            let (name, stop) = (name.clone(), stop.clone());
+            std::thread::spawn(move || -> Result<(), String> {
+                let joined = Member::join(&name, &format!("a{n}"), None, DurNs::from_secs(20));
+                let mut member = joined.map_err(|error| error.to_string())?;
+                while !stop.load(Ordering::Relaxed) && member.next_turn().is_some() {}
+                Ok(())
+            })
+        })
+        .collect();
+    let mut missing = Vec::new();
+    let until = mono_now() + span;
+    while mono_now() < until && !runner.is_over() {
+        runner.turn(|report| {
+            if let rt::frames::Report::Missing(what) = report {
+                missing.push(what.to_string());
+            }
+        });
+    }
+    let page = runner.page();
+    let median = |hist: base::Histogram| match hist.quantile(1, 2) {
+        base::Quantile::At(time) => Ok(time),
+        _ => Err("the frame made no minor; give it longer with --for".to_owned()),
+    };
+    let (slack, dispatch, late) =
+        (median(page.slack(0).read())?, median(page.dispatch().read())?, median(page.late().read())?);
+    stop.store(true, Ordering::Relaxed);
+    drop(runner);
+    for member in members {
+        member.join().map_err(|_| "an activity ended".to_owned())??;
+    }
+    missing.iter().for_each(|what| println!("{what}"));
+    // The dispatcher's own work lies before the first activity's.
+    Ok((DurNs(MINOR.0 - slack.0 - late.0 - dispatch.0), dispatch, late))
+}
