@@ -68,7 +68,7 @@ fn connects_of_clients_do_not_interrupt_the_scans_cpu() {
     let ioc = start("connects");
     // Other programs on CPU 1 only add to the rows: the quietest of some rounds says what the IOC itself does.
     let mut rounds = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..10 {
         let before = interruptions();
         for number in 0..CONNECTS {
             let mut circuit = Circuit::connect(ioc.port);
@@ -79,8 +79,10 @@ fn connects_of_clients_do_not_interrupt_the_scans_cpu() {
             circuit.receive(command::EVENT_ADD);
         }
         rounds.push(interruptions() - before);
+        println!("TLB and CAL rows of CPU 1 grew by {rounds:?} in {CONNECTS} connects each");
+        if rounds.iter().any(|grew| *grew < u64::from(CONNECTS) / 4) {
+            return;
+        }
     }
-    let least = *rounds.iter().min().unwrap();
-    println!("TLB and CAL rows of CPU 1 grew by {rounds:?} in {CONNECTS} connects each");
-    assert!(least < u64::from(CONNECTS) / 4, "grew by {rounds:?} in {CONNECTS} connects each");
+    panic!("grew by {rounds:?} in {CONNECTS} connects each");
 }

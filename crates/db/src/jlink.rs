@@ -299,8 +299,8 @@ impl Db {
                     Scalar::String(text) => !matches!(text.bytes(), b"" | b"0"),
                     number => conv::number::<f64>(number).ok_or(LinkError)? != 0.0,
                 };
-                if let Some(state) = self.states.get_mut(name.as_str()) {
-                    *state = on != *invert;
+                if self.states.contains_key(name.as_str()) {
+                    self.set_state(name, on != *invert);
                 }
                 Ok(())
             }
