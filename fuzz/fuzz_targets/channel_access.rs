@@ -39,6 +39,9 @@ impl Backend for Values {
             lane: 0,
         })
     }
+    fn access(&mut self, _: u64, _: Peer<'_>) -> Access {
+        Access { read: true, write: true }
+    }
     fn close(&mut self, _: u64) {}
     fn read(&mut self, handle: u64, _: bool, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
         reading.value = self.values[handle as usize].clone();
