@@ -457,3 +457,22 @@ record(bo, "X:bo") { info(far, "x") alias("X:also") }
 record(longout, "X:long") {}
 record(waveform, "X:words") { field(FTVL, "STRING") field(NELM, "3") }
 "#;
+
+#[test]
+fn the_ioc_tells_its_health_under_the_names_of_iocstats() {
+    let ioc = Session::start(true, &[("st.cmd", "dbLoadBuiltin iocAdminSoft.db IOC=H\niocInit\n")], &["st.cmd"]);
+    let number = |name: &str| ioc.tool("caget", &["-t", name]).trim().parse::<f64>().unwrap_or(0.0);
+    eventually("the heart beats", || number("H:HEARTBEAT") >= 1.0);
+    for name in ["H:MEM_USED", "H:MEM_FREE", "H:MEM_MAX", "H:FD_CNT", "H:FD_MAX", "H:CPU_CNT", "H:PROCESS_ID"] {
+        assert!(number(name) > 0.0, "{name}");
+    }
+    assert_eq!(number("H:PROCESS_ID"), f64::from(ioc.child.id()));
+    assert_eq!(number("H:RECORD_CNT"), 21.0);
+    eventually("a client is counted", || {
+        let mut monitor = program(false, "camonitor", ioc.port, &ioc.folder);
+        monitor.args(["-F,", "H:CA_CLNT_CNT"]);
+        follow(monitor, |lines| lines.len() == 2)
+            .last()
+            .is_some_and(|line| line.ends_with(",1") || line.contains(",1,"))
+    });
+}

@@ -13,6 +13,7 @@ pub mod engine;
 pub mod feed;
 pub mod groups;
 pub mod guard;
+pub mod health;
 mod job;
 pub mod links;
 pub mod net;

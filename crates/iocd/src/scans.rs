@@ -85,6 +85,12 @@ pub struct Scans {
 }
 
 impl Scans {
+    /// Passes left out by all of them.
+    #[must_use]
+    pub fn overruns(&self) -> u64 {
+        self.clocks.iter().map(|clock| clock.stats.overruns()).sum()
+    }
+
     /// Reads the scans from the database; of those that stay, schedule and measurements are kept.
     pub fn plan(&mut self, db: &Db, now: Now) {
         let mut old = std::mem::take(&mut self.clocks);

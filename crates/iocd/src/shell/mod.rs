@@ -15,6 +15,7 @@ mod words;
 use crate::config::ServerConfig;
 use crate::engine::{self, Engine, Mailbox};
 use crate::groups::{self, GroupSpec, Threads};
+use crate::health::Health;
 use crate::links::Links;
 use db::{Db, Macros, Now};
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Templates that are part of the program.
 const BUILTIN: &[(&str, &str)] = &[
     ("exit.db", include_str!("../templates/exit.db")),
+    ("iocAdminSoft.db", include_str!("../templates/iocAdminSoft.db")),
     ("save_restoreStatus.db", include_str!("../templates/save_restoreStatus.db")),
 ];
 
@@ -82,6 +84,9 @@ pub struct Shell {
     acf: Option<String>,
     acf_macros: String,
     saves: autosave::State,
+    /// Prefixes of health records without a thread yet, and the threads.
+    health_wanted: Vec<String>,
+    health: Vec<Health>,
     groups: Vec<GroupSpec>,
     require_rt: bool,
     /// Output of the running command, when it goes to a file.
@@ -104,6 +109,8 @@ impl Shell {
             acf: None,
             acf_macros: String::new(),
             saves: autosave::State::default(),
+            health_wanted: Vec::new(),
+            health: Vec::new(),
             groups: Vec::new(),
             require_rt: false,
             output: None,
@@ -158,7 +165,20 @@ impl Shell {
             let known = BUILTIN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
             return Err(Failed(format!("no built-in template \"{name}\", expected one of {known}")));
         };
-        self.load_text((*text).to_owned(), name, macros)
+        self.load_text((*text).to_owned(), name, macros)?;
+        if name == "iocAdminSoft.db" {
+            self.health_wanted.extend(Macros::parse(macros).get("IOC").map(str::to_owned));
+        }
+        self.watch_health()
+    }
+
+    /// Starts the threads of health records, once the IOC runs.
+    fn watch_health(&mut self) -> Result<(), Failed> {
+        let Place::Running(mailbox, ..) = &self.place else { return Ok(()) };
+        for prefix in self.health_wanted.drain(..) {
+            self.health.push(Health::start(mailbox.clone(), &prefix)?);
+        }
+        Ok(())
     }
 
     fn load_text(&mut self, text: String, path: &str, macros: &str) -> Result<(), Failed> {
@@ -263,6 +283,7 @@ impl Shell {
             eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");
         }
         self.start_saver()?;
+        self.watch_health()?;
         eprintln!("iocRun: All initialization complete");
         self.print_notices()
     }
@@ -379,6 +400,7 @@ impl Shell {
     /// What ended the engine before.
     pub fn shut_down(&mut self) -> Result<(), Failed> {
         self.stop_saver();
+        self.health.drain(..).for_each(Health::stop);
         if let Place::Running(mailbox, thread, threads) = std::mem::replace(&mut self.place, Place::Gone) {
             let _ = mailbox.ask(Engine::stop);
             let ended = thread.join();

@@ -1,0 +1,189 @@
+//! Health of the IOC as PVs, under the names that users of iocStats know (`iocAdminSoft.db`).
+//!
+//! A thread of its own reads `/proc` once a second and writes to the records through the engine's mailbox.
+
+use crate::engine::{self, Engine, Mailbox};
+use std::fs;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the records are written.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The kernel's unit of CPU time in `/proc` on all architectures that tahti runs on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// The thread that looks after the records.
+pub struct Health {
+    /// Dropped, it ends the thread.
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// CPU time at an instant, in seconds.
+struct Spent {
+    at: Instant,
+    own: f64,
+    busy: f64,
+    all: f64,
+}
+
+impl Health {
+    /// Starts the thread for the records whose names begin with `prefix` and a colon.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(mailbox: Mailbox, prefix: &str) -> std::io::Result<Self> {
+        let (stop, stopped) = channel();
+        let prefix = prefix.to_owned();
+        let thread =
+            std::thread::Builder::new().name("ioc-health".into()).spawn(move || run(&mailbox, &prefix, &stopped))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread.
+    pub fn stop(self) {
+        drop(self.stop);
+        let _ = self.thread.join();
+    }
+}
+
+fn run(mailbox: &Mailbox, prefix: &str, stopped: &Receiver<()>) {
+    let start = Instant::now();
+    let mut before = spent();
+    let mut beats = 0u64;
+    put(mailbox, prefix, fixed());
+    loop {
+        match stopped.recv_timeout(PERIOD) {
+            Err(RecvTimeoutError::Timeout) => {}
+            _ => return,
+        }
+        beats += 1;
+        let now = spent();
+        let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let mut values = vec![
+            ("HEARTBEAT", beats.to_string()),
+            ("UPTIME", uptime(start.elapsed().as_secs())),
+            ("TOD", engine::wall().to_string()),
+            ("IOC_CPU_LOAD", format!("{:.2}", 100.0 * (now.own - before.own) / (seconds * cpus))),
+            ("SYS_CPU_LOAD", format!("{:.2}", 100.0 * (now.busy - before.busy) / (now.all - before.all).max(1e-3))),
+        ];
+        before = now;
+        values.extend(memory());
+        values.extend(files());
+        let asked = mailbox.ask(|engine: &mut Engine| {
+            let (circuits, channels) =
+                engine.server.circuits().fold((0, 0), |(count, sum), (_, one)| (count + 1, sum + one.channels));
+            let overruns = engine.scans.overruns();
+            (circuits, channels, overruns, engine.store.db.records().count())
+        });
+        let Some((circuits, channels, overruns, records)) = asked else { return };
+        values.push(("CA_CLNT_CNT", circuits.to_string()));
+        values.push(("CA_CONN_CNT", channels.to_string()));
+        values.push(("SCAN_OVERRUNS", overruns.to_string()));
+        values.push(("RECORD_CNT", records.to_string()));
+        put(mailbox, prefix, values);
+    }
+}
+
+/// What does not change.
+fn fixed() -> Vec<(&'static str, String)> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    vec![
+        ("STARTTOD", engine::wall().to_string()),
+        ("PROCESS_ID", std::process::id().to_string()),
+        ("CPU_CNT", std::thread::available_parallelism().map_or(1, usize::from).to_string()),
+        ("HOSTNAME", read("/proc/sys/kernel/hostname")),
+        ("KERNEL_VERS", format!("Linux {}", read("/proc/sys/kernel/osrelease"))),
+        ("EPICS_VERS", concat!("tahti ", env!("CARGO_PKG_VERSION")).to_owned()),
+        ("APP_DIR1", std::env::current_dir().map_or_else(|_| String::new(), |folder| folder.display().to_string())),
+    ]
+}
+
+/// `1 day, 02:03:04`, as iocStats shows it.
+fn uptime(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let clock = format!("{:02}:{:02}:{:02}", rest / 3_600, rest / 60 % 60, rest % 60);
+    match days {
+        0 => clock,
+        1 => format!("1 day, {clock}"),
+        days => format!("{days} days, {clock}"),
+    }
+}
+
+/// CPU time of this process and of the machine.
+fn spent() -> Spent {
+    let numbers = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap_or(0.0)).collect::<Vec<f64>>();
+    let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold anything: utime and stime are the 12th and 13th.
+    let own = own.rsplit_once(')').map_or(Vec::new(), |(_, rest)| numbers(rest));
+    let own = own.get(11).copied().unwrap_or(0.0) + own.get(12).copied().unwrap_or(0.0);
+    let all = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let all = numbers(all.lines().next().and_then(|line| line.strip_prefix("cpu")).unwrap_or_default());
+    let idle = all.get(3).copied().unwrap_or(0.0) + all.get(4).copied().unwrap_or(0.0);
+    let sum: f64 = all.iter().take(8).sum();
+    Spent { at: Instant::now(), own: own / TICKS_PER_SECOND, busy: sum - idle, all: sum }
+}
+
+/// Memory of the process and of the machine, in bytes.
+fn memory() -> Vec<(&'static str, String)> {
+    let line = |path: &str, key: &str| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let kib = text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok());
+        kib.map(|kib| (kib * 1024).to_string())
+    };
+    let own = ("MEM_USED", line("/proc/self/status", "VmRSS:"));
+    let free = ("MEM_FREE", line("/proc/meminfo", "MemAvailable:"));
+    let most = ("MEM_MAX", line("/proc/meminfo", "MemTotal:"));
+    [own, free, most].into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// Open files and how many there may be.
+fn files() -> Vec<(&'static str, String)> {
+    let mut values = Vec::new();
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        values.push(("FD_CNT", open.count().to_string()));
+    }
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let most = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
+    values.extend(most.map(|most| ("FD_MAX", most.to_owned())));
+    values
+}
+
+fn put(mailbox: &Mailbox, prefix: &str, values: Vec<(&'static str, String)>) {
+    let puts: Vec<(String, String)> =
+        values.into_iter().map(|(word, text)| (format!("{prefix}:{word}"), text)).collect();
+    // An IOC that has ended shows nothing any more.
+    let _ = mailbox.ask(move |engine| {
+        for (name, text) in puts {
+            let own = name.clone();
+            engine.call(
+                &name,
+                Box::new(move |db, now| {
+                    if let Ok(channel) = db.find(&own) {
+                        let _ = db.put_text(&channel, &text, now);
+                    }
+                }),
+            );
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uptime_reads_as_iocstats_has_it() {
+        assert_eq!(uptime(3_661), "01:01:01");
+        assert_eq!(uptime(86_400 * 2 + 5), "2 days, 00:00:05");
+    }
+
+    #[test]
+    fn proc_tells_memory_files_and_cpu_time() {
+        let names: Vec<&str> = memory().into_iter().chain(files()).map(|(name, _)| name).collect();
+        assert_eq!(names, ["MEM_USED", "MEM_FREE", "MEM_MAX", "FD_CNT", "FD_MAX"]);
+        assert!(spent().all > 0.0);
+    }
+}
