@@ -176,7 +176,7 @@ proptest! {
     ) {
         let cpus = chosen(&files, bits);
         let profile = if polling { Profile::Polling } else { Profile::ControlLoop };
-        let want = Want { cpus, profile, spare, own: vec![] };
+        let want = Want { cpus, profile, spare, ..Want::default() };
         if let Ok(snapshot) = snapshot(&files, &cpus)
             && let Ok(plan) = plan::plan(&snapshot, &want)
         {

@@ -5,6 +5,7 @@ mod cyclictest;
 mod fingerprint;
 mod frames;
 mod ioc;
+mod knobs;
 mod measure;
 mod runaway;
 mod shield;
@@ -27,6 +28,7 @@ enum What {
     Classes(classes::Args),
     Ioc(ioc::Args),
     Frames(frames::Args),
+    Knobs(knobs::Args),
     Runaway(runaway::Args),
     Shield(shield::Args),
     Supervisor(supervisor::Args),
@@ -68,6 +70,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Classes(args) => classes::run(&args),
         What::Ioc(args) => ioc::run(&args),
         What::Frames(args) => frames::run(&args),
+        What::Knobs(args) => knobs::run(&args),
         What::Runaway(args) => return runaway::run(args),
         What::Shield(args) => return shield::run(&args),
         What::Supervisor(args) => return supervisor::run(args),

@@ -158,6 +158,7 @@ impl Shielded {
             profile: Profile::default(),
             spare: args.touched.spare()?,
             own: shield::own_processes(),
+            ..Want::default()
         };
         let applied = shield::apply(&root, &want, &RunDir::from_env()).map_err(|error| error.to_string())?;
         Ok(Self { place: applied.place, released: false })

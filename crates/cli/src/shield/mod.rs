@@ -150,7 +150,7 @@ fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
     let profile = wish.profile.or(same.map(|want| want.profile)).unwrap_or_default();
     let spare =
         if wish.spare.is_empty() { same.map(|want| want.spare.clone()).unwrap_or_default() } else { wish.spare };
-    Ok(Want { cpus, profile, spare, own: shield::own_processes() })
+    Ok(Want { cpus, profile, spare, own: shield::own_processes(), ..Want::default() })
 }
 
 fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
@@ -162,7 +162,7 @@ fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
 /// What a shield on a captured machine would write.
 fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
     let cpus = wish.cpus.ok_or("no CPU to shield: name them, such as --cpus 2-3")?;
-    let want = Want { cpus, profile: wish.profile.unwrap_or_default(), spare: wish.spare, own: Vec::new() };
+    let want = Want { cpus, profile: wish.profile.unwrap_or_default(), spare: wish.spare, ..Want::default() };
     let machine = sys::capture::load(path).map_err(|why| format!("--root {why}"))?;
     print_plan(&sys::machine::snapshot(&machine, &want.cpus).map_err(text)?, &want, json)
 }

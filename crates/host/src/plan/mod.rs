@@ -78,13 +78,17 @@ pub fn plan(snapshot: &Snapshot, want: &Want) -> Result<Plan, PlanErrors> {
     let context = Context::new(snapshot, want, backend);
     let mut errors = Vec::new();
     want.check(&context, &mut errors);
-    if errors.is_empty() {
+    if errors.is_empty() && want.only.is_none() {
         backend.check(&context, &mut errors);
     }
     if !errors.is_empty() {
         return Err(PlanErrors(errors));
     }
     let mut draft = Draft::default();
+    if let Some(name) = &want.only {
+        knob::ALL.iter().filter(|knob| knob.name() == name).for_each(|knob| knob.steps(&context, &mut draft));
+        return Ok(draft.finish("one knob alone", Vec::new()));
+    }
     irq::irqbalance(&context, &mut draft);
     backend.steps(&context, &mut draft);
     irq::interrupts(&context, &mut draft);

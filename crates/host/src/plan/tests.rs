@@ -224,7 +224,7 @@ prop_compose! {
     ) -> (Snapshot, Want) {
         let cpus = snapshot.cpus.online.iter().filter(|cpu| bits >> cpu & 1 == 1).collect();
         let profile = if polling { Profile::Polling } else { Profile::ControlLoop };
-        (snapshot, Want { cpus, profile, spare, own: vec![] })
+        (snapshot, Want { cpus, profile, spare, ..Want::default() })
     }
 }
 

@@ -21,6 +21,9 @@ pub struct Want {
     /// an ancestor is.
     #[serde(default)]
     pub own: Vec<i32>,
+    /// Only the knob of this name, and neither tasks nor interrupts: to measure what it is worth alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<String>,
 }
 
 /// What a shielded CPU is for; it decides what is good for it.

@@ -1,0 +1,298 @@
+//! `tahti bench knobs`: what each knob of the shield is worth alone, on this machine.
+
+use super::Touched;
+use super::fingerprint::Fingerprint;
+use super::measure::{self, Measured, Where};
+use crate::demo::noise::{Load, Noise};
+use crate::looprun::{self, WaitArg};
+use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
+use host::knob;
+use host::plan::{self, Profile, Want};
+use keep::RunDir;
+use keep::shield;
+use keep::shield::machine::{Machine, RealMachine};
+use serde::Serialize;
+use serde_json::json;
+use sys::root::RootDir;
+use sys::signal::SignalFd;
+
+/// Turn each knob on and off alone, and measure the wake-up latency with and without it
+///
+/// Pieces with and without alternate, and so does which comes first. A knob makes a difference if its pairs of pieces
+/// agree more often than chance would have it once in twenty such runs; all else is no difference measurable. Every
+/// value goes back after its piece, as after a shield.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The CPU to measure; the highest if not given
+    #[arg(long)]
+    cpu: Option<CpuId>,
+    /// Only knobs with this in their name
+    #[arg(long, value_name = "PART", default_value = "")]
+    knob: String,
+    /// The values of this profile: control-loop or polling
+    #[arg(long, default_value = "control-loop")]
+    profile: Profile,
+    /// Time between two wake-ups
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    period: DurNs,
+    /// Class of the loop
+    #[arg(long, value_name = "CLASS", default_value = "fifo:80")]
+    policy: Policy,
+    /// How the loop waits: sleep, spin, both or both:TIME
+    #[arg(long, value_name = "HOW", default_value = "sleep")]
+    wait: WaitArg,
+    /// Noisy neighbour, free to run wherever the machine lets it
+    #[arg(long, value_enum, default_value = "none")]
+    load: Load,
+    /// Pairs of pieces for each knob
+    #[arg(long, default_value_t = 12)]
+    pairs: u32,
+    /// How long each piece takes
+    #[arg(long, value_name = "TIME", default_value = "500ms")]
+    piece: DurNs,
+    #[command(flatten)]
+    touched: Touched,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One knob, and what was found with and without it.
+#[derive(Default)]
+struct Row {
+    name: &'static str,
+    writes: usize,
+    off: Measured,
+    on: Measured,
+    /// Pairs in which p99 was smaller with it, and larger.
+    better: u32,
+    worse: u32,
+    refused: Vec<String>,
+}
+
+/// What can be concluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    Better,
+    Worse,
+    NoDifferenceMeasurable,
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::NoDifferenceMeasurable => "no difference measurable",
+        }
+    }
+}
+
+/// A coin thrown for each pair: how likely is it to fall so unevenly, to either side?
+fn chance(better: u32, worse: u32) -> f64 {
+    let (pairs, few) = (better + worse, better.min(worse));
+    let mut ways = 1.0;
+    let mut sum = 0.0;
+    for nth in 0..=few {
+        sum += ways;
+        ways = ways * f64::from(pairs - nth) / f64::from(nth + 1);
+    }
+    (2.0 * sum / 2f64.powi(pairs as i32)).min(1.0)
+}
+
+/// The verdict on one of `knobs` that are tried in one run: the more there are, the more often chance has its way.
+fn verdict(better: u32, worse: u32, knobs: usize) -> Verdict {
+    match chance(better, worse) * knobs as f64 {
+        chance if chance > 0.05 => Verdict::NoDifferenceMeasurable,
+        _ if better > worse => Verdict::Better,
+        _ => Verdict::Worse,
+    }
+}
+
+/// Pairs below which not even a run in which all agree can say anything.
+fn pairs_min(knobs: usize) -> u32 {
+    (1..64).find(|&pairs| verdict(pairs, 0, knobs) == Verdict::Better).unwrap_or(64)
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let spare = args.touched.spare()?;
+    let signals = SignalFd::new(&looprun::END_SIGNALS).map_err(text)?;
+    let online = sys::sched::affinity(0).map_err(text)?;
+    let cpu = args.cpu.or(online.iter().last()).unwrap_or_default();
+    if !online.contains(cpu) {
+        return Err(format!("--cpu {cpu}: expected one that this process may use ({online})"));
+    }
+    if args.piece < DurNs(args.period.0 * 20) {
+        return Err(format!("--piece {}: expected at least 20 periods", args.piece));
+    }
+    let want = |name: &str| Want {
+        cpus: CpuSet::single(cpu),
+        profile: args.profile,
+        spare: spare.clone(),
+        own: shield::own_processes(),
+        only: Some(name.to_owned()),
+    };
+    let root = RootDir::machine();
+    let snapshot = RealMachine::at(&root).snapshot(&CpuSet::single(cpu)).map_err(text)?;
+    let (mut rows, mut idle) = (Vec::new(), Vec::new());
+    for knob in knob::ALL.iter().filter(|knob| knob.name().contains(&args.knob)) {
+        let writes = plan::plan(&snapshot, &want(knob.name())).map_err(text)?.steps.len();
+        match writes {
+            0 => idle.push(knob.name()),
+            _ => rows.push(Row { name: knob.name(), writes, ..Row::default() }),
+        }
+    }
+    let least = pairs_min(rows.len());
+    if args.pairs < least {
+        return Err(format!("--pairs {}: expected at least {least} for {} knobs in one run", args.pairs, rows.len()));
+    }
+    let fingerprint = Fingerprint::take();
+    let noise = Noise::start(args.load, None)?;
+    for pair in 0..args.pairs {
+        for row in &mut rows {
+            let mut p99 = [None; 2];
+            for with in if pair % 2 == 0 { [false, true] } else { [true, false] } {
+                let found = piece(args, cpu, with.then(|| want(row.name)), &mut row.refused)?;
+                p99[usize::from(with)] = at(&found.wake, 99, 100);
+                if with { &mut row.on } else { &mut row.off }.merge(&found);
+                if signals.read().map_err(text)?.is_some() {
+                    return Err("interrupted; the machine is as it was".into());
+                }
+            }
+            if let [Some(off), Some(on)] = p99 {
+                row.better += u32::from(on < off);
+                row.worse += u32::from(on > off);
+            }
+        }
+    }
+    drop(noise);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report(args, cpu, &fingerprint, &rows, &idle)).map_err(text)?);
+    } else {
+        print(args, cpu, &fingerprint, &rows, &idle);
+    }
+    Ok(())
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// One piece, with the knob that is wanted or without any.
+fn piece(args: &Args, cpu: CpuId, want: Option<Want>, refused: &mut Vec<String>) -> Result<Measured, String> {
+    let (root, dir) = (RootDir::machine(), RunDir::from_env());
+    let turned = want.is_some();
+    if let Some(want) = want {
+        for one in shield::apply(&root, &want, &dir).map_err(text)?.refused {
+            if !refused.contains(&one.answer) {
+                refused.push(one.answer);
+            }
+        }
+    }
+    let place = Where { cpu, place: None };
+    let found = measure::run(&place, args.period, args.policy, args.wait.0, args.piece);
+    if turned && !shield::release(&root, &dir, false).map_err(text)?.is_whole() {
+        return Err("not everything went back: see `tahti shield release`".into());
+    }
+    found
+}
+
+/// A quantile in nanoseconds, if it is known.
+fn at(hist: &Histogram, num: u64, den: u64) -> Option<i64> {
+    match hist.quantile(num, den) {
+        Quantile::At(time) => Some(time.0),
+        Quantile::Beyond(_) | Quantile::Empty => None,
+    }
+}
+
+fn print(args: &Args, cpu: CpuId, fingerprint: &Fingerprint, rows: &[Row], idle: &[&str]) {
+    fingerprint.lines().iter().for_each(|line| println!("{line}"));
+    println!(
+        "loop on CPU {cpu}: every {}, {}, load {}, profile {}; {} pairs of {} for each knob\n",
+        args.period,
+        args.policy,
+        args.load.word(),
+        args.profile,
+        args.pairs,
+        args.piece
+    );
+    println!(
+        "{:<24} {:>10} {:>10} {:>10} {:>10} {:>9}  verdict",
+        "wake-up latency [us]", "p99 off", "p99 on", "max off", "max on", "pairs +/-"
+    );
+    let us = |time: Option<i64>| time.map_or("-".into(), |ns| format!("{:.1}", ns as f64 / 1e3));
+    for row in rows {
+        let max = |hist: &Histogram| us(hist.max().map(|time| time.0));
+        println!(
+            "{:<24} {:>10} {:>10} {:>10} {:>10} {:>9}  {}",
+            row.name,
+            us(at(&row.off.wake, 99, 100)),
+            us(at(&row.on.wake, 99, 100)),
+            max(&row.off.wake),
+            max(&row.on.wake),
+            format!("{}/{}", row.better, row.worse),
+            verdict(row.better, row.worse, rows.len()).word()
+        );
+        row.refused.iter().for_each(|why| println!("    {why}"));
+    }
+    println!(
+        "\n+ pairs whose p99 was smaller with the knob, - larger; chance does as much in at most one run of twenty"
+    );
+    if !idle.is_empty() {
+        println!("nothing to turn here (missing, or good already): {}", idle.join(", "));
+    }
+}
+
+fn report(args: &Args, cpu: CpuId, fingerprint: &Fingerprint, rows: &[Row], idle: &[&str]) -> serde_json::Value {
+    let side = |found: &Measured| {
+        json!({
+            "count": found.wake.count(),
+            "p50_ns": at(&found.wake, 50, 100),
+            "p99_ns": at(&found.wake, 99, 100),
+            "p99_9_ns": at(&found.wake, 999, 1000),
+            "max_ns": found.wake.max().map(|time| time.0),
+            "steal_percent": found.apart_percent(),
+        })
+    };
+    json!({
+        "measurement": "knobs",
+        "machine": fingerprint,
+        "cpu": cpu,
+        "profile": args.profile,
+        "period_ns": args.period.0,
+        "policy": args.policy.to_string(),
+        "load": args.load.word(),
+        "pairs": args.pairs,
+        "piece_ns": args.piece.0,
+        "knobs": rows.iter().map(|row| json!({
+            "name": row.name,
+            "writes": row.writes,
+            "off": side(&row.off),
+            "on": side(&row.on),
+            "pairs_better": row.better,
+            "pairs_worse": row.worse,
+            "chance": chance(row.better, row.worse),
+            "verdict": verdict(row.better, row.worse, rows.len()),
+            "refused": row.refused,
+        })).collect::<Vec<_>>(),
+        "nothing_to_turn": idle,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coin_that_falls_evenly_says_nothing() {
+        assert!((chance(5, 5) - 1.0).abs() < 1e-12);
+        assert!((chance(6, 0) - 2.0 / 64.0).abs() < 1e-12);
+        assert!((chance(1, 7) - 18.0 / 256.0).abs() < 1e-12);
+        assert_eq!(verdict(6, 0, 1), Verdict::Better);
+        assert_eq!(verdict(0, 6, 1), Verdict::Worse);
+        assert_eq!(verdict(6, 0, 20), Verdict::NoDifferenceMeasurable);
+        assert_eq!(verdict(0, 0, 1), Verdict::NoDifferenceMeasurable);
+        assert_eq!((pairs_min(1), pairs_min(20)), (6, 10));
+    }
+}
