@@ -18,6 +18,8 @@ fuzz_target!(|text: &str| {
     proc::mountinfo::mounts(text).for_each(drop);
     let _ = proc::stat::cpu_times(text);
     let _ = proc::status::cpus_allowed(text);
+    let _ = proc::task_stat::Stat::parse(text);
+    let _ = proc::kconfig::Kconfig::new(text).get("PREEMPT");
     let _ = text.parse::<proc::version::Version>();
 
     if let Ok(files) = Files::from_capture(text) {
