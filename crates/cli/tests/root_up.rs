@@ -180,6 +180,47 @@ fn a_plant_that_was_adopted_is_compared_with_and_without_its_shield() {
 }
 
 #[test]
+fn a_reload_changes_the_shield_under_its_processes_and_the_machine_is_given_back_as_it_was() {
+    let bench = Shielded::new("reshield", LOOP);
+    bench.ok(&["up", ".", "--detach"]);
+    let (pid, cpus) = (bench.pid("loop"), bench.process("loop")["cpus"].clone());
+    let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();
+    let polling = plant.replace("required = true", "required = true\nprofile = \"polling\"");
+    fs::write(bench.dir.join("plant.toml"), &polling).unwrap();
+    bench.ok(&["reload"]);
+    let shield: serde_json::Value =
+        serde_json::from_str(&bench.ok(&["shield", "status", "--window", "1ms", "--json"])).unwrap();
+    assert_eq!(shield["want"]["profile"], "polling");
+    assert_eq!((bench.pid("loop"), &bench.process("loop")["cpus"]), (pid, &cpus), "it goes on where it was");
+    let group = fs::read_to_string(format!("/proc/{pid}/cpuset")).unwrap_or_default();
+    assert!(group.contains("tahti.shield"), "{group}");
+
+    // Without a shield, and with one again.
+    fs::write(
+        bench.dir.join("plant.toml"),
+        polling
+            .replace("[shield]", "")
+            .lines()
+            .filter(|line| !["cpus = ", "required", "profile"].iter().any(|key| line.starts_with(key)))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    )
+    .unwrap();
+    bench.ok(&["reload"]);
+    assert_eq!(machine(), bench.before);
+    assert_eq!(bench.status()["shield"], "no shield");
+    fs::write(bench.dir.join("plant.toml"), &plant).unwrap();
+    bench.ok(&["reload"]);
+    assert_ne!(machine(), bench.before);
+    // Where its CPUs come from has changed, so it was started anew.
+    bench.until("on the shield again", || {
+        bench.process("loop")["cpus"] == cpus && bench.process("loop")["pid"].is_i64()
+    });
+    bench.ok(&["down"]);
+    assert_eq!(machine(), bench.before);
+}
+
+#[test]
 fn a_runaway_is_demoted_recorded_and_counts_in_the_verdict() {
     // Burns for less than a second in all, on one CPU, should the guard fail.
     let burn = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; sleep 1000";

@@ -1,11 +1,9 @@
-//! Raising and lowering the shield under running processes, and collecting cycles meanwhile.
+//! Changing sides, with and without the shield, and collecting cycles meanwhile.
 
 use super::Engine;
 use crate::supervisor::compare::{COLLECT_EVERY, SEGMENT, SETTLE};
 use crate::supervisor::probe;
-use crate::supervisor::shielding::Shielding;
-use base::{CpuSet, MonoNs};
-use host::plant::Cpus;
+use base::MonoNs;
 use host::supervise::{Event, Phase};
 use sys::clock::mono_now;
 
@@ -69,46 +67,7 @@ impl Engine {
     /// Raises or lowers the shield; processes keep their class, and those on it their CPUs.
     fn change_sides(&mut self, shielded: bool) -> Result<(), String> {
         let Some(wanted) = self.plant.shield.clone() else { return Err("the plant has no shield".to_owned()) };
-        // The masks that threads on the shield chose for themselves.
-        let mut masks: Vec<(i32, CpuSet)> = Vec::new();
-        let mut others = Vec::new();
-        for (unit, kid) in self.all.units().iter().zip(&self.kids) {
-            let (Some(child), Some(process)) = (kid.child, self.plant.process(&unit.spec.name)) else { continue };
-            let tids = probe::family(child.pid);
-            match process.cpus {
-                Cpus::Housekeeping => others.extend(tids),
-                Cpus::Shield | Cpus::List(_) => {
-                    masks.extend(tids.into_iter().filter_map(|tid| Some((tid, sys::sched::affinity(tid).ok()?))));
-                }
-            }
-        }
-        self.stop_guard();
-        if shielded {
-            let raised = Shielding::raise(&wanted, true);
-            self.shield = raised.shield;
-            if !self.shield.is_ours() {
-                return Err(raised.lacks.join("; "));
-            }
-        } else {
-            let lowered = self.shield.lower();
-            if !lowered.whole {
-                return Err(lowered.said.join("; "));
-            }
-        }
-        (self.common.isolated, self.common.shield_groups) = (self.shield.cpus(), self.shield.groups());
-        for (tid, mask) in masks {
-            if mask.is_subset(&wanted.cpus) {
-                self.shield.enter(tid)?;
-            }
-            // A thread that has ended meanwhile needs no CPU.
-            let _ = sys::sched::set_affinity(tid, &mask);
-        }
-        let free = self.common.resolve(Cpus::Housekeeping);
-        for tid in others {
-            let _ = sys::sched::set_affinity(tid, &free);
-        }
-        self.start_guard();
-        self.saved = None;
+        self.reshield(shielded.then_some(&wanted), wanted.cpus)?;
         let words = self.shield.words(&self.plant);
         self.tell.event(mono_now(), "compare", &words);
         Ok(())

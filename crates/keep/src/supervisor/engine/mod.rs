@@ -8,6 +8,7 @@ mod guards;
 mod hears;
 mod incidents;
 mod keepers;
+mod reshields;
 mod serves;
 pub(crate) mod service;
 mod watchdog;

@@ -74,14 +74,20 @@ impl Engine {
     /// Takes over what differs in another reading of the plant.
     pub(crate) fn take_over(&mut self, now: MonoNs, new: Plant, dry_run: bool) -> Reply {
         let changes = host::supervise::diff(&self.plant, &new);
-        if new.name != self.plant.name || new.shield != self.plant.shield {
-            let what = if new.name != self.plant.name { "the plant's name" } else { "the shield" };
-            let lines = changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
-            let remedy = "use `tahti down` and `tahti up`";
-            return Reply::Refused(format!("{what} cannot be changed while the plant is up; {remedy}\n  {lines}"));
+        if new.name != self.plant.name {
+            let (old, new) = (&self.plant.name, &new.name);
+            return Reply::Refused(format!(
+                "the plant's name cannot be changed while it is up ({old} to {new}): its folder and its keepers go by it; \
+                 use `tahti down` and `tahti up`"
+            ));
         }
         let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();
         if !dry_run && !lines.is_empty() {
+            if new.shield != self.plant.shield
+                && let Err(why) = self.change_shield(&new)
+            {
+                return Reply::Refused(format!("the shield cannot be changed: {why}; nothing else was taken over"));
+            }
             for line in &lines {
                 self.tell.event(now, "reload", line);
             }
