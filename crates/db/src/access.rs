@@ -401,6 +401,11 @@ impl Db {
     /// A field's only or first element; `None` where there is none.
     pub(crate) fn read_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
         let kind = self.def(rec, field).kind;
+        let common = &self.common[rec as usize];
+        if kind.is_none() && common.kind() == Kind::Printf && self.bodies.printf[common.body as usize].len == 0 {
+            // As C has it: what a client wrote is not seen before the record was processed.
+            return None;
+        }
         if kind.is_none() && self.common[rec as usize].kind() == Kind::Compress {
             return crate::rec::compress::ordered(self, rec, 1).get(0);
         }
