@@ -104,8 +104,10 @@ pub struct Net {
     beacons: Option<UdpSocket>,
     conns: Vec<Option<Conn>>,
     open: usize,
-    /// Connections refused because there were too many.
+    /// Connections refused because there were too many, or no descriptors left.
     pub refused: u64,
+    /// A descriptor to give up when all are used.
+    reserve: Option<OwnedFd>,
     /// Port on which circuits are taken.
     pub tcp_port: u16,
     /// Whether that is not the port that was asked for, because that was taken.
@@ -125,6 +127,7 @@ impl Net {
             rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let mail = Waker::new()?;
         let mut net = Self {
+            reserve: rustix::io::dup(&epoll).ok(),
             epoll,
             timer,
             mail,
@@ -235,7 +238,20 @@ impl Net {
 
     /// Takes one connection that waits; its stream goes to [`attach`](Self::attach).
     pub fn accept(&mut self, listener: usize) -> Option<(TcpStream, SocketAddr)> {
-        let (stream, peer) = self.listeners.get(listener)?.accept().ok()?;
+        let waiting = self.listeners.get(listener)?;
+        let (stream, peer) = match waiting.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                let no_room = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+                if rustix::io::Errno::from_io_error(&error).is_some_and(|errno| no_room.contains(&errno)) {
+                    // A client that is left waiting would wake us for ever: the reserve makes room to turn it away.
+                    self.reserve = None;
+                    self.refused += u64::from(waiting.accept().is_ok());
+                    self.reserve = rustix::io::dup(&self.epoll).ok();
+                }
+                return None;
+            }
+        };
         if self.open >= CIRCUITS_MAX {
             self.refused += 1;
             return None;

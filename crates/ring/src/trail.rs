@@ -185,6 +185,8 @@ mod tests {
         let (cells, items) = (words(Latest::<3>::WORDS), words(Trail::<3>::words_for(4)));
         let (cell, trail) = (Latest::<3>::format(&cells).unwrap(), Trail::<3>::format(&items).unwrap());
         let rounds = if cfg!(miri) { 50 } else { 50_000 };
+        // Before the writer begins: what was overwritten earlier would be neither seen nor counted.
+        let (mut cursor, mut seen) = (trail.from_oldest(), 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 1..=rounds {
@@ -192,7 +194,6 @@ mod tests {
                     trail.push_overwrite([round, round * 2, round * 3]);
                 }
             });
-            let (mut cursor, mut seen) = (trail.from_oldest(), 0);
             while seen + cursor.lost() < rounds {
                 for [one, two, three] in
                     cell.get().map(|(_, item)| item).into_iter().chain(trail.next(&mut cursor).inspect(|_| seen += 1))
