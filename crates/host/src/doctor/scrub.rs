@@ -110,7 +110,7 @@ fn line(stat: &Stat) -> String {
     let mut line = format!("{} ({comm}) {} {} 0 0 0 -1 {}", stat.tid, stat.state, stat.ppid, stat.flags);
     let zeros = |count: usize, line: &mut String| line.extend(std::iter::repeat_n(" 0", count));
     zeros(9, &mut line);
-    let _ = write!(line, " {} 0 0 {}", stat.nice, stat.start);
+    let _ = write!(line, " {} {} 0 {}", stat.nice, stat.threads, stat.start);
     zeros(16, &mut line);
     let _ = write!(line, " {} {} {}", stat.last_cpu, stat.rt_priority, stat.policy);
     zeros(11, &mut line);

@@ -104,11 +104,16 @@ impl Places {
 
     /// Completes the task with its place; leaves it out if it has ended.
     fn put(&mut self, root: &impl Kernel, snapshot: &mut Snapshot, key: TaskKey, mut task: Task) {
+        let folder = if key.tid == task.tgid {
+            format!("/proc/{}", key.tid)
+        } else {
+            format!("/proc/{}/task/{}", task.tgid, key.tid)
+        };
         // One call instead of a file that takes the kernel longer to write than all the rest.
         let allowed = if root.is_machine() {
             root.affinity(key.tid).ok()
         } else {
-            let text = root.read(&format!("/proc/{}/task/{}/status", task.tgid, key.tid)).ok();
+            let text = root.read(&format!("{folder}/status")).ok();
             text.and_then(|text| status::cpus_allowed(&text).ok())
         };
         let Some(allowed) = allowed else { return };
@@ -117,7 +122,7 @@ impl Places {
             (None, Cgroup::None) => None,
             // A hierarchy that is seen from inside a container does not list everybody.
             (None, cgroup) => {
-                let text = root.read(&format!("/proc/{}/task/{}/cgroup", task.tgid, key.tid)).unwrap_or_default();
+                let text = root.read(&format!("{folder}/cgroup")).unwrap_or_default();
                 cpuset_path(&text, cgroup).map(str::to_owned)
             }
         };
