@@ -71,8 +71,9 @@ fn is_setting(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let lists = ["tasks", "cgroup.procs", "cgroup.threads", "cgroup.event_control", "spurious"];
-    // Marks of the highest use, which may be reset and hence be written.
-    let marks = ["max_usage_in_bytes", "failcnt", ".peak"];
+    // Marks of the highest use, which may be reset, pressure, which takes triggers, the last process: counts that
+    // can be written.
+    let marks = ["max_usage_in_bytes", "failcnt", ".peak", ".pressure", "ns_last_pid"];
     let is_written = path.metadata().is_ok_and(|data| data.mode() & 0o222 != 0 && data.len() <= BYTES_MAX);
     // DAMON writes down there what it has found out about the memory's use.
     let counted = ["/proc/sys/kernel/random", "/sys/kernel/mm/damon"];

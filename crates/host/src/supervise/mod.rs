@@ -269,7 +269,7 @@ pub struct Unit {
 }
 
 /// Why a living process will end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Blame {
     Asked,
     Hang,

@@ -15,9 +15,11 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
         Event::Down => go_down(all, None),
         Event::Started(id) if all.units[id].state == State::Launching => {
             all.units[id].history.started = Some(now);
-            match all.units[id].spec.ready_within {
-                Some(within) => all.units[id].state = State::Warming { until: now + within },
-                None => ready(all, now, id),
+            match (all.units[id].blame, all.units[id].spec.ready_within) {
+                // A restart was asked for on its way up: it has the settings of before.
+                (Some(blame), _) => stop(all, now, id, blame),
+                (None, Some(within)) => all.units[id].state = State::Warming { until: now + within },
+                (None, None) => ready(all, now, id),
             }
         }
         Event::StartFailed(id, why) if all.units[id].state == State::Launching => {
@@ -72,7 +74,8 @@ fn restart(all: &mut Supervision, now: MonoNs, id: Id) {
     match unit.state {
         State::Warming { .. } | State::Running => stop(all, now, id, Blame::Asked),
         State::Resting { .. } | State::Finished | State::Faulted => unit.state = State::Idle,
-        State::Idle | State::Launching | State::Stopping { .. } => {}
+        State::Launching => unit.blame = Some(Blame::Asked),
+        State::Idle | State::Stopping { .. } => {}
     }
 }
 

@@ -187,6 +187,17 @@ fn a_restart_by_an_operator_is_no_failure() {
 }
 
 #[test]
+fn a_restart_asked_for_while_it_starts_is_done_once_it_exists() {
+    let mut bench = Bench::new(&[("a", "")]);
+    bench.on(Event::Up);
+    assert_eq!(bench.on(Event::Restart(0)), []);
+    assert_eq!(bench.on(Event::Started(0)), [Action::Signal(0, Signal::TERM)]);
+    assert_eq!(bench.on(Event::Exited(0, End::Signal(Signal::TERM))), [Action::Start(0)]);
+    bench.on(Event::Started(0));
+    assert_eq!((bench.state(0), bench.all.units()[0].history.restarts), (State::Running, 0));
+}
+
+#[test]
 fn what_goes_down_while_it_starts_is_stopped_as_soon_as_it_exists() {
     let mut bench = Bench::new(&[("a", "")]);
     bench.on(Event::Up);
