@@ -26,7 +26,7 @@ pub(super) const VARIABLES: &[(&str, f64, &str)] = &[
         "1: access security knows hosts by the address of the connection, not by the name they give",
     ),
     ("dbThreadRealtimeLock", 1.0, "accepted; memory is locked by the plant's settings"),
-    ("callbackParallelThreadsDefault", 1.0, "accepted; callbacks run on the engine thread"),
+    ("callbackParallelThreadsDefault", 1.0, "accepted; callbacks run on the thread that owns their records"),
 ];
 
 macro_rules! command {
