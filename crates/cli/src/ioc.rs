@@ -25,6 +25,7 @@ use std::process::ExitCode;
 /// (0.0.0.0 for all).
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
+#[allow(rustdoc::broken_intra_doc_links, reason = "in this help, brackets stand round what may be left out")]
 pub(crate) struct Args {
     /// softIoc's options and scripts, in their order
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
