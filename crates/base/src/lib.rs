@@ -35,6 +35,6 @@ pub use hist::{Histogram, Outside, Quantile};
 pub use meta::{AlarmLimits, Meta, Range};
 pub use sched::{Deadline, ParsePolicyError, Policy, Priority, RtLevel};
 pub use schedule::{Schedule, Skipped};
-pub use stamp::{EPICS_EPOCH_UNIX_SECS, Stamp};
+pub use stamp::{EPICS_EPOCH_UNIX_SECS, Stamp, Utc};
 pub use unit::{DurNs, Hz, MonoNs, ParseUnitError, Size};
 pub use value::{Array, FieldType, Scalar, Str40, Str40Writer, Value};

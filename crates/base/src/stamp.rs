@@ -53,21 +53,51 @@ impl Stamp {
     }
 }
 
-impl fmt::Display for Stamp {
-    /// `YYYY-MM-DD HH:MM:SS.nnnnnnnnn` in UTC.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unix, nanos) = self.to_unix();
-        let (days, rest) = (unix / 86_400, unix % 86_400);
-        // Days to a date of the proleptic Gregorian calendar, years starting in March.
+/// A date and time of the proleptic Gregorian calendar, in UTC, without leap seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Utc {
+    /// The year.
+    pub year: u64,
+    /// The month, from 1.
+    pub month: u64,
+    /// The day of the month, from 1.
+    pub day: u64,
+    /// The hour, from 0.
+    pub hour: u64,
+    /// The minute.
+    pub minute: u64,
+    /// The second, below 60.
+    pub second: u64,
+}
+
+impl Utc {
+    /// What seconds since 1970 read as (Howard Hinnant's `civil_from_days`). Neither allocates nor fails.
+    #[must_use]
+    pub const fn of(unix_secs: u64) -> Self {
+        let (days, rest) = (unix_secs / 86_400, unix_secs % 86_400);
+        // Years start in March, so that a leap day is the last.
         let shifted = days + 719_468;
         let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
         let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month + 2) / 5 + 1;
-        let month = if month < 10 { month + 3 } else { month - 9 };
-        let year = year_of_era + era * 400 + u64::from(month <= 2);
-        let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+        let from_march = (5 * day_of_year + 2) / 153;
+        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+        Self {
+            year: year_of_era + era * 400 + (month <= 2) as u64,
+            month,
+            day: day_of_year - (153 * from_march + 2) / 5 + 1,
+            hour: rest / 3_600,
+            minute: rest / 60 % 60,
+            second: rest % 60,
+        }
+    }
+}
+
+impl fmt::Display for Stamp {
+    /// `YYYY-MM-DD HH:MM:SS.nnnnnnnnn` in UTC.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unix, nanos) = self.to_unix();
+        let Utc { year, month, day, hour, minute, second } = Utc::of(unix);
         write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanos:09}")
     }
 }

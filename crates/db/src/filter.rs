@@ -8,7 +8,7 @@ use crate::conv;
 use crate::deadband;
 use crate::events::Entry;
 use crate::json::Json;
-use base::{Array, EventMask, FieldType, Scalar, Stamp, Str40, Value};
+use base::{Array, EventMask, FieldType, Scalar, Stamp, Str40, Utc, Value};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -311,8 +311,7 @@ fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> 
 /// A stamp as text, in UTC.
 fn written(stamp: Stamp, iso: bool) -> Str40 {
     let (unix, nanos) = stamp.to_unix();
-    let (year, month, day) = civil(unix / 86_400);
-    let (hour, minute, second) = (unix / 3600 % 24, unix / 60 % 60, unix % 60);
+    let Utc { year, month, day, hour, minute, second } = Utc::of(unix);
     let mut out = base::Str40Writer::new();
     let (between, zone) = if iso { ('T', "+0000") } else { (' ', "") };
     // 31 bytes at most: nothing is cut.
@@ -322,18 +321,6 @@ fn written(stamp: Stamp, iso: bool) -> Str40 {
         nanos / 1000
     );
     out.finish()
-}
-
-/// The Gregorian date of a day counted from 1970 (Howard Hinnant's `civil_from_days`).
-const fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (year + era * 400 + (month <= 2) as u64, month, day)
 }
 
 /// What the filters of one subscription remember.

@@ -3,6 +3,7 @@
 //! A full disk loses log lines, counted; it never stops the child.
 
 use super::protocol::LogSpec;
+use base::Utc;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
@@ -124,21 +125,8 @@ impl Log {
 /// `2026-11-21T06:00:00.123Z `.
 fn stamp(unix_ms: u64) -> Vec<u8> {
     let (seconds, ms) = (unix_ms / 1000, unix_ms % 1000);
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let Utc { year, month, day, hour, minute, second } = Utc::of(seconds);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z ").into_bytes()
-}
-
-/// The Gregorian date of a day counted from 1970 (Howard Hinnant's `civil_from_days`).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
