@@ -56,6 +56,24 @@ impl Mailbox {
         self.waker.wake();
         sent
     }
+
+    /// Writes texts to those of these channels that there are, each on its owner's thread. An IOC that has ended
+    /// shows nothing any more.
+    pub(crate) fn put_texts(&self, puts: Vec<(String, String)>) {
+        let _ = self.ask(move |engine| {
+            for (name, text) in puts {
+                let own = name.clone();
+                engine.call(
+                    &name,
+                    Box::new(move |db, now| {
+                        if let Ok(channel) = db.find(&own) {
+                            let _ = db.put_text(&channel, &text, now);
+                        }
+                    }),
+                );
+            }
+        });
+    }
 }
 
 /// Circuits, sockets and the housekeeping part of the database, owned by one thread; the ways to the other parts.

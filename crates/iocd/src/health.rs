@@ -152,22 +152,7 @@ fn files() -> Vec<(&'static str, String)> {
 }
 
 fn put(mailbox: &Mailbox, prefix: &str, values: Vec<(&'static str, String)>) {
-    let puts: Vec<(String, String)> =
-        values.into_iter().map(|(word, text)| (format!("{prefix}:{word}"), text)).collect();
-    // An IOC that has ended shows nothing any more.
-    let _ = mailbox.ask(move |engine| {
-        for (name, text) in puts {
-            let own = name.clone();
-            engine.call(
-                &name,
-                Box::new(move |db, now| {
-                    if let Ok(channel) = db.find(&own) {
-                        let _ = db.put_text(&channel, &text, now);
-                    }
-                }),
-            );
-        }
-    });
+    mailbox.put_texts(values.into_iter().map(|(word, text)| (format!("{prefix}:{word}"), text)).collect());
 }
 
 #[cfg(test)]

@@ -406,21 +406,7 @@ impl Saver {
     /// Writes to those of the status records that there are.
     fn tell(&self, fields: &[(&str, &str)]) {
         let Some(prefix) = &self.settings.prefix else { return };
-        let puts: Vec<(String, String)> =
-            fields.iter().map(|(word, text)| (format!("{prefix}SR_{word}"), (*text).to_owned())).collect();
-        // An IOC that has ended shows nothing any more.
-        let _ = self.mailbox.ask(move |engine| {
-            for (name, text) in puts {
-                let own = name.clone();
-                engine.call(
-                    &name,
-                    Box::new(move |db, now| {
-                        if let Ok(channel) = db.find(&own) {
-                            let _ = db.put_text(&channel, &text, now);
-                        }
-                    }),
-                );
-            }
-        });
+        self.mailbox
+            .put_texts(fields.iter().map(|(word, text)| (format!("{prefix}SR_{word}"), (*text).to_owned())).collect());
     }
 }
