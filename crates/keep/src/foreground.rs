@@ -245,15 +245,7 @@ impl Runner<'_> {
             match look(-1, true)? {
                 Waited::Ended(ended) if ended.pid == self.child.pid => {
                     let end = End::of(ended.status);
-                    let used = Used {
-                        user: ended.user,
-                        system: ended.system,
-                        resident_max: ended.resident_max,
-                        major_faults: ended.faults.0,
-                        minor_faults: ended.faults.1,
-                        voluntary_switches: ended.switches.0,
-                        involuntary_switches: ended.switches.1,
-                    };
+                    let used = Used::of(&ended);
                     self.ended(end, used);
                     return Ok(Some(end));
                 }

@@ -41,15 +41,7 @@ impl Keeper {
             started: child.since,
             ended: sys::clock::mono_now(),
             ended_unix_s: unix_ms() / 1000,
-            used: Used {
-                user: ended.user,
-                system: ended.system,
-                resident_max: ended.resident_max,
-                major_faults: ended.faults.0,
-                minor_faults: ended.faults.1,
-                voluntary_switches: ended.switches.0,
-                involuntary_switches: ended.switches.1,
-            },
+            used: Used::of(&ended),
             left_behind: 0,
         };
         let mut until = record.ended;

@@ -287,6 +287,22 @@ pub struct Used {
     pub involuntary_switches: u64,
 }
 
+impl Used {
+    /// What the kernel says of a child that it reaped.
+    #[must_use]
+    pub fn of(ended: &sys::child::Ended) -> Self {
+        Self {
+            user: ended.user,
+            system: ended.system,
+            resident_max: ended.resident_max,
+            major_faults: ended.faults.0,
+            minor_faults: ended.faults.1,
+            voluntary_switches: ended.switches.0,
+            involuntary_switches: ended.switches.1,
+        }
+    }
+}
+
 /// Reads one line as a message.
 ///
 /// # Errors
