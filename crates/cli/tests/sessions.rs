@@ -3,55 +3,17 @@
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`; `cargo xtask test epics` sets it up. Everything stays on
 //! loopback, on ports that were free.
 
+mod peer;
+
+use peer::{epics, free_port, program};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// What a hung program is given before the test says so.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn epics() -> PathBuf {
-    std::env::var("TAHTI_EPICS").expect("TAHTI_EPICS is not set; run `cargo xtask test epics`").into()
-}
-
-/// A port that is free for TCP and UDP, and the one after it for UDP.
-fn free_port() -> u16 {
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let free = |port| UdpSocket::bind(("127.0.0.1", port)).is_ok();
-        if port < u16::MAX && free(port) && free(port + 1) {
-            return port;
-        }
-    }
-}
-
-/// A program of EPICS or of ours on a port of its own, in a folder of its own.
-fn program(ours: bool, name: &str, port: u16, folder: &Path) -> Command {
-    let mut command = if ours {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
-        command.arg(if name == "softIoc" { "ioc" } else { name });
-        command
-    } else {
-        let mut command = Command::new(epics().join("usr/bin").join(name));
-        command.env("LD_LIBRARY_PATH", epics().join("usr/lib"));
-        command
-    };
-    for (variable, value) in [
-        ("EPICS_CA_ADDR_LIST", "127.0.0.1"),
-        ("EPICS_CA_AUTO_ADDR_LIST", "NO"),
-        ("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1"),
-        ("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO"),
-        ("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1"),
-    ] {
-        command.env(variable, value);
-    }
-    command.env("EPICS_CA_SERVER_PORT", port.to_string()).env("EPICS_CA_REPEATER_PORT", (port + 1).to_string());
-    command.current_dir(folder).stdin(Stdio::null());
-    command
-}
 
 /// An IOC that takes commands and ends with the test.
 struct Session {
@@ -79,20 +41,12 @@ impl Session {
         for (name, text) in files {
             std::fs::write(folder.join(name), text).unwrap();
         }
-        let mut command = program(ours, "softIoc", port, &folder);
-        command.arg("-D").arg(epics().join("dbd/softIoc.dbd")).args(args);
+        let mut command = program(ours, "softIoc", port);
+        command.current_dir(&folder).arg("-D").arg(epics().join("dbd/softIoc.dbd")).args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
+        let lines = lines_of(&mut child);
         let mut session = Self { child, stdin, lines, port, ours, folder, marks: 0, keep: false };
         session.say("echo started");
         session
@@ -124,7 +78,7 @@ impl Session {
 
     /// What one of EPICS' tools prints.
     fn tool(&self, tool: &str, args: &[&str]) -> String {
-        let output = program(false, tool, self.port, &self.folder).args(args).output().unwrap();
+        let output = program(false, tool, self.port).current_dir(&self.folder).args(args).output().unwrap();
         String::from_utf8_lossy(&output.stdout).replace(&format!(":{}", self.port), ":PORT")
     }
 }
@@ -223,9 +177,8 @@ fn access_security_is_reported_and_enforced_as_c_does_it() {
     assert!(ours.ours && ours.tool("cainfo", &["X:guarded"]).contains("read, write"));
 }
 
-/// Lines that a program prints, until `until` says that it is enough; then the program is ended.
-fn follow(mut command: Command, mut until: impl FnMut(&[String]) -> bool) -> Vec<String> {
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+/// The lines that a program prints, as they come; its output is taken.
+fn lines_of(child: &mut Child) -> Receiver<String> {
     let stdout = BufReader::new(child.stdout.take().unwrap());
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -235,6 +188,13 @@ fn follow(mut command: Command, mut until: impl FnMut(&[String]) -> bool) -> Vec
             }
         }
     });
+    lines
+}
+
+/// Lines that a program prints, until `until` says that it is enough; then the program is ended.
+fn follow(mut command: Command, mut until: impl FnMut(&[String]) -> bool) -> Vec<String> {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = lines_of(&mut child);
     let mut seen = Vec::new();
     while let Ok(line) = lines.recv_timeout(PATIENCE) {
         seen.push(line);
@@ -252,7 +212,8 @@ fn clients_are_told_when_their_rights_change() {
     let files = [("rules.acf", RULES), ("test.db", GUARDED)];
     for ours in [false, true] {
         let mut ioc = Session::start(ours, &files, &["-m", "WHO=ops", "-a", "rules.acf", "-d", "test.db"]);
-        let mut monitor = program(false, "camonitor", ioc.port, &ioc.folder);
+        let mut monitor = program(false, "camonitor", ioc.port);
+        monitor.current_dir(&ioc.folder);
         monitor.args(["-F,", "X:guarded"]);
         // Without the right to read there is nothing to see; when it comes back the value is sent again.
         let lines = follow(monitor, |lines| {
@@ -274,7 +235,8 @@ fn a_malformed_security_file_keeps_the_ioc_from_starting() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("bad.acf"), "ASG(DEFAULT) {\n  RULE(1, WRIET)\n}\n").unwrap();
     std::fs::write(folder.join("test.db"), GUARDED).unwrap();
-    let mut command = program(true, "softIoc", free_port(), &folder);
+    let mut command = program(true, "softIoc", free_port());
+    command.current_dir(&folder);
     let mut child =
         command.args(["-a", "bad.acf", "-d", "test.db"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut said = String::new();
@@ -469,7 +431,8 @@ fn the_ioc_tells_its_health_under_the_names_of_iocstats() {
     assert_eq!(number("H:PROCESS_ID"), f64::from(ioc.child.id()));
     assert_eq!(number("H:RECORD_CNT"), 21.0);
     eventually("a client is counted", || {
-        let mut monitor = program(false, "camonitor", ioc.port, &ioc.folder);
+        let mut monitor = program(false, "camonitor", ioc.port);
+        monitor.current_dir(&ioc.folder);
         monitor.args(["-F,", "H:CA_CLNT_CNT"]);
         follow(monitor, |lines| lines.len() == 2)
             .last()
