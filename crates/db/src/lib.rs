@@ -37,7 +37,7 @@
 //! | go on | [`Db::advance`] (delays, callbacks, scan-once) and [`Db::next_deadline`] |
 //! | keep over restarts | [`Db::saved`], [`write_sav`], [`parse_sav`], [`Db::restore_first`], [`Db::restore_at_init`] |
 //! | who may do what | [`Security::parse`], [`Security::rights`], [`Db::take_regrouped`] |
-//! | links to elsewhere | [`Db::take_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
+//! | links to elsewhere | [`Db::next_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
 #![forbid(unsafe_code)]
 
 mod access;

@@ -126,12 +126,7 @@ impl Remotes {
 }
 
 impl Db {
-    /// What the shell is to do for remote links, since the last call.
-    pub fn take_remote(&mut self) -> Vec<RemoteRequest> {
-        self.remotes.requests.drain(..).collect()
-    }
-
-    /// The oldest thing to do for a remote link. Does not allocate.
+    /// The oldest thing that the shell is to do for a remote link. Does not allocate.
     pub fn next_remote(&mut self) -> Option<RemoteRequest> {
         self.remotes.requests.pop_front()
     }

@@ -1,7 +1,7 @@
 //! What clients and the shell see of the engine: subscriptions, completion, scans, records that come and go.
 
 use base::{Alarm, Array, DurNs, EventMask, MonoNs, Severity, Stamp, Status, Value};
-use db::{Channel, Db, Function, Macros, NotifyState, Now, PutError};
+use db::{Channel, Db, Function, Macros, NotifyState, Now, PutError, RemoteRequest};
 use std::sync::Arc;
 
 fn now(ms: u64) -> Now {
@@ -210,8 +210,8 @@ fn malformed_files_name_the_place_and_what_was_expected() {
 #[test]
 fn values_of_remote_links_come_from_the_shell() {
     let mut db = database("record(ai, \"a\") { field(INP, \"elsewhere CP MS\") }");
-    let requests = db.take_remote();
-    let [db::RemoteRequest::Connect { id, name, monitor: true }] = &requests[..] else { panic!("{requests:?}") };
+    let requests: Vec<RemoteRequest> = std::iter::from_fn(|| db.next_remote()).collect();
+    let [RemoteRequest::Connect { id, name, monitor: true }] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(name, "elsewhere");
     let alarm = Alarm { status: Status::High, severity: Severity::Minor };
     db.remote_update(*id, Value::from(2.5), alarm, Stamp::EPOCH);
