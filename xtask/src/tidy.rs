@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ca", &[]),
     ("db", &[]),
     ("capi", &["rt", "sys"]),
+    ("fieldbus", &[]),
     ("frame", &[]),
     ("host", &["frame"]),
     ("sys", &["host"]),
@@ -23,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] = &["base", "ca", "db", "frame", "host", "ring"];
+const PURE: &[&str] = &["base", "ca", "db", "fieldbus", "frame", "host", "ring"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

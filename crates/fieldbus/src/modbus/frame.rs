@@ -1,0 +1,140 @@
+//! Application data units: protocol data on a TCP connection or a serial line.
+
+use crate::checksum::Crc;
+use base::DurNs;
+
+/// How messages lie on the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Framing {
+    /// A header with transaction number and length (Modbus TCP).
+    #[default]
+    Tcp,
+    /// Unit, data, CRC, then silence (Modbus RTU), on a serial line or through a converter.
+    Rtu,
+}
+
+/// Most bytes of protocol data.
+const PDU_MAX: usize = 253;
+/// Bytes of the TCP header, with the unit.
+const HEADER: usize = 7;
+
+impl Framing {
+    /// Most bytes of one message.
+    #[must_use]
+    pub const fn message_max(self) -> usize {
+        match self {
+            Self::Tcp => HEADER + PDU_MAX,
+            Self::Rtu => 1 + PDU_MAX + 2,
+        }
+    }
+
+    /// How long the line must be silent before a request, at this speed. Zero for TCP.
+    #[must_use]
+    pub const fn silence(self, bits_per_second: u32) -> DurNs {
+        match self {
+            Self::Tcp => DurNs::ZERO,
+            // 3.5 characters of 11 bits; above 19200 bit/s a fixed time, as the specification says.
+            Self::Rtu if bits_per_second > 19_200 || bits_per_second == 0 => DurNs::from_us(1_750),
+            Self::Rtu => DurNs(38_500_000_000 / bits_per_second as i64),
+        }
+    }
+}
+
+/// A message on the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Number of the transaction; 0 on a serial line, which has none.
+    pub transaction: u16,
+    /// The unit that is asked or that answers.
+    pub unit: u8,
+    /// Function code and data.
+    pub pdu: &'a [u8],
+}
+
+/// Why bytes are no message: where the next one begins is no longer known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Not Modbus.
+    #[error("protocol number {0} in the header; expected 0, which is Modbus")]
+    Protocol(u16),
+    /// A length that no message has.
+    #[error("length {0} in the header; expected 2 to 254")]
+    Length(u16),
+    /// The check does not fit.
+    #[error("CRC {found:#06x}; expected {expected:#06x}")]
+    Crc {
+        /// What came.
+        found: u16,
+        /// What it should be.
+        expected: u16,
+    },
+    /// A function whose length is not known.
+    #[error("function {0}, whose length is not known")]
+    Function(u8),
+}
+
+/// Appends a message.
+pub fn encode(framing: Framing, transaction: u16, unit: u8, pdu: &[u8], out: &mut Vec<u8>) {
+    match framing {
+        Framing::Tcp => {
+            out.extend(transaction.to_be_bytes());
+            out.extend([0, 0]);
+            out.extend((pdu.len() as u16 + 1).to_be_bytes());
+            out.push(unit);
+            out.extend_from_slice(pdu);
+        }
+        Framing::Rtu => {
+            let at = out.len();
+            out.push(unit);
+            out.extend_from_slice(pdu);
+            let crc = Crc::MODBUS.of(&out[at..]) as u16;
+            out.extend(crc.to_le_bytes());
+        }
+    }
+}
+
+/// Takes the first message of what a device sent, and how many bytes it had; `None` if some are missing yet.
+///
+/// # Errors
+/// Bytes that are no message.
+pub fn decode(framing: Framing, bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+    match framing {
+        Framing::Tcp => decode_tcp(bytes),
+        Framing::Rtu => decode_rtu(bytes),
+    }
+}
+
+fn decode_tcp(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+    let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    if let Some(protocol) = word(2).filter(|protocol| *protocol != 0) {
+        return Err(FrameError::Protocol(protocol));
+    }
+    let (Some(transaction), Some(len)) = (word(0), word(4)) else { return Ok(None) };
+    if !(2..=254).contains(&len) {
+        return Err(FrameError::Length(len));
+    }
+    let end = 6 + usize::from(len);
+    let Some(message) = bytes.get(..end) else { return Ok(None) };
+    Ok(Some((Frame { transaction, unit: message[6], pdu: &message[HEADER..] }, end)))
+}
+
+fn decode_rtu(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+    let (Some(code), Some(third)) = (bytes.get(1), bytes.get(2)) else { return Ok(None) };
+    // Unit, function, data and CRC of an answer: its data say how long they are.
+    let len = match code {
+        1..=4 => 5 + usize::from(*third),
+        5 | 6 | 15 | 16 => 8,
+        0x80.. => 5,
+        code => return Err(FrameError::Function(*code)),
+    };
+    if len > Framing::Rtu.message_max() {
+        return Err(FrameError::Length((*third).into()));
+    }
+    let Some(message) = bytes.get(..len) else { return Ok(None) };
+    let (body, crc) = message.split_at(len - 2);
+    let (found, expected) = (u16::from_le_bytes([crc[0], crc[1]]), Crc::MODBUS.of(body) as u16);
+    if found != expected {
+        return Err(FrameError::Crc { found, expected });
+    }
+    Ok(Some((Frame { transaction: 0, unit: body[0], pdu: &body[1..] }, len)))
+}
