@@ -12,8 +12,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("capi", &["rt", "sys"]),
     ("fieldbus", &[]),
     ("frame", &[]),
-    ("host", &["frame"]),
+    ("host", &["frame", "table"]),
     ("sys", &["host"]),
+    ("table", &[]),
     ("keep", &["host", "sys", "ring"]),
     ("cli", &["frame", "host", "sys", "keep", "ring", "rt", "iocd", "ca"]),
     ("iocd", &["ca", "db", "ring", "rt", "sys"]),
@@ -24,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] = &["base", "ca", "db", "fieldbus", "frame", "host", "ring"];
+const PURE: &[&str] = &["base", "ca", "db", "fieldbus", "frame", "host", "ring", "table"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

@@ -1,12 +1,12 @@
 //! Checks that need more than one table: names, dependencies, CPUs, programs.
 
 use super::Surroundings;
-use super::diag::{Diagnostics, nearest};
 use super::model::Cpus;
 use super::process::Read;
 use base::{CpuSet, Policy};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use table::{Diagnostics, nearest};
 
 /// Everything that only shows when the whole file has been read.
 pub(crate) fn check(

@@ -1,7 +1,7 @@
 //! `docs/plant.md`, made from the table of keys.
 
 use super::keys::{RESERVED, TABLES};
-use std::fmt::Write as _;
+use table::rows;
 
 const HEAD: &str = "\
 <!-- Made from crates/host/src/plant/keys.rs: change it there, then run `tahti check --document > docs/plant.md`. -->
@@ -20,22 +20,7 @@ not on this page is an error, so that a misspelt one is never silently ignored.
 pub fn document() -> String {
     let mut out = HEAD.to_owned();
     for table in TABLES {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "\n## `{}`\n\n{}\n", table.header, table.doc);
-        let _ = write!(out, "\n| key | value | without it | what it does |\n|---|---|---|---|\n");
-        for key in table.keys {
-            let default = match key.default {
-                "" if matches!(table.header, "ready") => "one of them",
-                "" => "must be given",
-                default => default,
-            };
-            let example = key.example.replace('|', "\\|");
-            let _ = writeln!(
-                out,
-                "| `{}` | {}<br>`{} = {example}` | {default} | {} |",
-                key.name, key.value, key.name, key.doc
-            );
-        }
+        out.push_str(&rows(table, if table.header == "ready" { "one of them" } else { "must be given" }));
     }
     out.push_str("\n## Not in this version\n\nThese tables are reserved and refused: ");
     out.push_str(&RESERVED.iter().map(|(name, what)| format!("`{name}` ({what})")).collect::<Vec<_>>().join(", "));

@@ -1,15 +1,14 @@
 //! Reading `[[frame]]`, and the process that runs one.
 
-use super::diag::Diagnostics;
 use super::model::*;
 use super::process::{self, Read};
-use super::read::{Section, clipped};
-use super::{Surroundings, keys, tables};
+use super::{Surroundings, keys};
 use crate::guard::{BUDGET, LADDER};
 use base::{CpuSet, DurNs, Policy, Priority, Size};
 use frame::{Activity, Config, Discipline, MINORS_MAX, Mode, PRIORITY_MIN, Plan, Spec, TimeBase, minors_of};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use table::{Diagnostics, Section, clipped, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

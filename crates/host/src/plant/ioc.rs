@@ -1,12 +1,11 @@
 //! Reading `[[ioc]]`: an EPICS IOC is a process whose command line is made from what the table says.
 
-use super::diag::Diagnostics;
 use super::keys::{Key, PROCESS, Table, key};
 use super::model::{Cpus, Ready, ReadyWhen};
 use super::process::{self, Read};
-use super::read::{Section, clipped};
 use base::{DurNs, Policy};
 use std::ops::Range;
+use table::{Diagnostics, Section, clipped};
 use toml::de::DeValue;
 
 /// What `tahti ioc` prints once it serves.

@@ -1,41 +1,8 @@
 //! The table of keys: what a plant file may say, with its documentation. The reader refuses what is not
 //! here, and `docs/plant.md` is made from it.
 
-/// One key of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// Its name.
-    pub name: &'static str,
-    /// What its value looks like, as an example.
-    pub example: &'static str,
-    /// What the value is.
-    pub value: &'static str,
-    /// What holds without it; empty if it must be given.
-    pub default: &'static str,
-    /// What it does.
-    pub doc: &'static str,
-}
-
-/// One table of the file.
-#[derive(Clone, Copy, Debug)]
-pub struct Table {
-    /// As it stands in the file.
-    pub header: &'static str,
-    /// What it describes.
-    pub doc: &'static str,
-    /// What it may hold.
-    pub keys: &'static [Key],
-}
-
-pub(crate) const fn key(
-    name: &'static str,
-    example: &'static str,
-    value: &'static str,
-    default: &'static str,
-    doc: &'static str,
-) -> Key {
-    Key { name, example, value, default, doc }
-}
+pub(crate) use table::key;
+pub use table::{Key, Table};
 
 /// `[plant]`
 pub const PLANT: Table = Table {

@@ -4,24 +4,21 @@
 //! [`Surroundings`]), or accept what it does not understand.
 
 mod across;
-mod diag;
 mod doc;
 mod frames;
 mod ioc;
 pub mod keys;
 mod model;
 mod process;
-mod read;
 
-pub use diag::{Diagnostic, Severity, nearest, render_all};
 pub use doc::document;
 pub use frames::FRAME;
 pub use model::*;
 pub use process::CAPABILITIES;
+pub use table::{Diagnostic, Severity, nearest, render_all};
 
 use base::CpuSet;
-use diag::Diagnostics;
-use read::Section;
+use table::{Diagnostics, Section, clipped, integer, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -100,30 +97,6 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
     Checked { plant: plant.filter(|_| !broken), found }
 }
 
-/// A top-level table: one, or a list of them where `many`.
-fn tables<'t>(
-    root: &'t DeTable<'t>,
-    name: &str,
-    many: bool,
-    found: &mut Diagnostics<'_>,
-) -> Vec<(&'t DeTable<'t>, std::ops::Range<usize>)> {
-    let Some((key, value)) = root.iter().find(|(key, _)| *key.get_ref() == name) else { return Vec::new() };
-    let header = if many { format!("[[{name}]]") } else { format!("[{name}]") };
-    let one = |value: &'t Spanned<DeValue<'t>>| match value.get_ref() {
-        DeValue::Table(table) => Some((table, value.span())),
-        _ => None,
-    };
-    let read = match (value.get_ref(), many) {
-        (DeValue::Table(_), false) => one(value).map(|table| vec![table]),
-        (DeValue::Array(items), true) => items.iter().map(one).collect(),
-        _ => None,
-    };
-    read.unwrap_or_else(|| {
-        found.error(key.span(), format!("`{name}` is no {header} table"), header.clone(), format!("write {header}"));
-        Vec::new()
-    })
-}
-
 fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
     const KNOWN: [&str; 6] = ["plant", "shield", "process", "ioc", "frame", "watchdog"];
     const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[frame]], [watchdog]";
@@ -144,7 +117,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
             }
             None => "remove it".to_owned(),
         };
-        let message = format!("unknown table `{}`", read::clipped(word));
+        let message = format!("unknown table `{}`", clipped(word));
         found.error(key.span(), message, TABLES, remedy);
     }
 
@@ -183,7 +156,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     let called = |table: &DeTable<'_>, what: &str| {
         let named =
             table.iter().find(|(key, _)| *key.get_ref() == "name").and_then(|(_, name)| name.get_ref().as_str());
-        named.map_or(format!("a {what}"), |name| format!("{what} {:?}", read::clipped(name)))
+        named.map_or(format!("a {what}"), |name| format!("{what} {:?}", clipped(name)))
     };
     for (table, span) in processes.into_iter().take(PROCESSES_MAX) {
         let called = called(table, "process");
@@ -236,8 +209,7 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
         match value.get_ref() {
             DeValue::Array(items) => {
                 for item in items.iter() {
-                    let pid =
-                        item.get_ref().as_integer().and_then(read::integer).and_then(|pid| u32::try_from(pid).ok());
+                    let pid = item.get_ref().as_integer().and_then(integer).and_then(|pid| u32::try_from(pid).ok());
                     match pid.filter(|pid| *pid > 0) {
                         Some(pid) => spare.push(pid),
                         None => section.wrong("spare", item, "process ids", found),

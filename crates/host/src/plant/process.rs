@@ -1,14 +1,13 @@
 //! Reading `[[process]]`.
 
-use super::diag::Diagnostics;
 use super::keys;
 use super::model::*;
-use super::read::{Placed, Section, clipped};
 use crate::guard::{BUDGET, LADDER};
 use base::{DurNs, Policy, RtLevel, Size};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::str::FromStr;
+use table::{Diagnostics, Placed, Section, clipped};
 use toml::de::DeValue;
 
 /// A process with the places that checks across processes point at.
@@ -179,7 +178,7 @@ fn capabilities(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Ve
         if CAPABILITIES.contains(&full.as_str()) {
             kept.push(full);
         } else {
-            let remedy = match super::diag::nearest(&full, CAPABILITIES.iter().copied()) {
+            let remedy = match table::nearest(&full, CAPABILITIES.iter().copied()) {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => String::new(),
             };

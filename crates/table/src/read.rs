@@ -1,7 +1,7 @@
 //! Reading typed values out of a parsed table, with a finding for each that does not fit.
 
-use super::diag::{Diagnostics, nearest};
-use super::keys::Table;
+use crate::diag::{Diagnostics, nearest};
+use crate::keys::Table;
 use base::{CpuSet, DurNs};
 use std::ops::Range;
 use std::str::FromStr;
@@ -9,22 +9,22 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// One table of the file while it is read.
-#[derive(Clone, Copy)]
-pub(crate) struct Section<'t> {
+#[derive(Clone, Copy, Debug)]
+pub struct Section<'t> {
     table: &'t DeTable<'t>,
     /// Bytes of the table's header, for what it lacks.
-    pub(crate) span: (usize, usize),
+    span: (usize, usize),
     shape: &'static Table,
     /// How messages call it: `process "loop"`.
     called: &'t str,
 }
 
 /// A value with its place.
-pub(crate) type Placed<T> = (T, Range<usize>);
+pub type Placed<T> = (T, Range<usize>);
 
 impl<'t> Section<'t> {
     /// Begins to read `table`: everything in it that `shape` does not know is a finding.
-    pub(crate) fn open(
+    pub fn open(
         table: &'t DeTable<'t>,
         span: Range<usize>,
         shape: &'static Table,
@@ -47,13 +47,15 @@ impl<'t> Section<'t> {
     }
 
     /// The value of a key, if the file has it.
-    pub(crate) fn value(&self, name: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&'t Spanned<DeValue<'t>>> {
         debug_assert!(self.shape.keys.iter().any(|key| key.name == name), "{name} is missing in the table of keys");
         self.table.iter().find(|(key, _)| *key.get_ref() == name).map(|(_, value)| value)
     }
 
     /// Bytes of the table's header.
-    pub(crate) fn range(&self) -> Range<usize> {
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
         self.span.0..self.span.1
     }
 
@@ -63,13 +65,13 @@ impl<'t> Section<'t> {
     }
 
     /// Says that a key is missing.
-    pub(crate) fn missing(&self, name: &str, found: &mut Diagnostics<'_>) {
+    pub fn missing(&self, name: &str, found: &mut Diagnostics<'_>) {
         let remedy = format!("add a line such as `{name} = {}`", self.example(name));
         found.error(self.range(), format!("`{name}` is missing in {}", self.called), "", remedy);
     }
 
     /// Says that a value is of the wrong kind.
-    pub(crate) fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str, found: &mut Diagnostics<'_>) {
+    pub fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str, found: &mut Diagnostics<'_>) {
         let kind = match value.get_ref() {
             DeValue::String(_) => "a text",
             DeValue::Integer(_) => "a whole number",
@@ -84,7 +86,7 @@ impl<'t> Section<'t> {
     }
 
     /// A text.
-    pub(crate) fn text(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<&'t str>> {
+    pub fn text(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<&'t str>> {
         let value = self.value(name)?;
         match value.get_ref() {
             DeValue::String(text) => Some((text.as_ref(), value.span())),
@@ -96,7 +98,7 @@ impl<'t> Section<'t> {
     }
 
     /// A text that names or says something: not empty, no NUL, of bounded length.
-    pub(crate) fn words(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<&'t str>> {
+    pub fn words(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<&'t str>> {
         let (text, span) = self.text(name, found)?;
         if text.is_empty() || text.len() > 4096 || text.contains('\0') {
             let expected = "1 to 4096 bytes without NUL";
@@ -107,11 +109,7 @@ impl<'t> Section<'t> {
     }
 
     /// A text in the form of `T`, such as a class or a time.
-    pub(crate) fn parsed<T: FromStr<Err: ToString>>(
-        &self,
-        name: &str,
-        found: &mut Diagnostics<'_>,
-    ) -> Option<Placed<T>> {
+    pub fn parsed<T: FromStr<Err: ToString>>(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<T>> {
         let (text, span) = self.text(name, found)?;
         match text.parse() {
             Ok(value) => Some((value, span)),
@@ -126,13 +124,7 @@ impl<'t> Section<'t> {
     }
 
     /// A time between two limits.
-    pub(crate) fn time(
-        &self,
-        name: &str,
-        least: DurNs,
-        most: DurNs,
-        found: &mut Diagnostics<'_>,
-    ) -> Option<Placed<DurNs>> {
+    pub fn time(&self, name: &str, least: DurNs, most: DurNs, found: &mut Diagnostics<'_>) -> Option<Placed<DurNs>> {
         let (time, span) = self.parsed::<DurNs>(name, found)?;
         if time < least || time > most {
             let message = format!("`{name}` in {} cannot be {time}", self.called);
@@ -143,7 +135,7 @@ impl<'t> Section<'t> {
     }
 
     /// A whole number between two limits.
-    pub(crate) fn number(&self, name: &str, least: u64, most: u64, found: &mut Diagnostics<'_>) -> Option<Placed<u64>> {
+    pub fn number(&self, name: &str, least: u64, most: u64, found: &mut Diagnostics<'_>) -> Option<Placed<u64>> {
         let value = self.value(name)?;
         let expected = format!("a whole number from {least} to {most}");
         let DeValue::Integer(number) = value.get_ref() else {
@@ -161,7 +153,7 @@ impl<'t> Section<'t> {
     }
 
     /// True or false.
-    pub(crate) fn flag(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<bool> {
+    pub fn flag(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<bool> {
         let value = self.value(name)?;
         if let DeValue::Boolean(flag) = value.get_ref() {
             return Some(*flag);
@@ -171,7 +163,7 @@ impl<'t> Section<'t> {
     }
 
     /// A list of texts.
-    pub(crate) fn texts(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Vec<Placed<&'t str>>> {
+    pub fn texts(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Vec<Placed<&'t str>>> {
         let value = self.value(name)?;
         let DeValue::Array(items) = value.get_ref() else {
             self.wrong(name, value, "a list of texts", found);
@@ -188,7 +180,7 @@ impl<'t> Section<'t> {
     }
 
     /// A CPU list as text (`"2-3,6"`), number or list of numbers.
-    pub(crate) fn cpu_list(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<CpuSet>> {
+    pub fn cpu_list(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<CpuSet>> {
         let value = self.value(name)?;
         let text = match value.get_ref() {
             DeValue::String(text) => text.to_string(),
@@ -219,7 +211,7 @@ impl<'t> Section<'t> {
     }
 
     /// A table below this one.
-    pub(crate) fn section(
+    pub fn section(
         &self,
         name: &str,
         shape: &'static Table,
@@ -235,7 +227,7 @@ impl<'t> Section<'t> {
     }
 
     /// Program and arguments: a list of texts, or one text split at blanks.
-    pub(crate) fn command(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<Vec<String>>> {
+    pub fn command(&self, name: &str, found: &mut Diagnostics<'_>) -> Option<Placed<Vec<String>>> {
         let value = self.value(name)?;
         let words = match value.get_ref() {
             DeValue::String(text) => match split_words(text) {
@@ -260,13 +252,39 @@ impl<'t> Section<'t> {
     }
 }
 
+/// A top-level table: one, or a list of them where `many`.
+pub fn tables<'t>(
+    root: &'t DeTable<'t>,
+    name: &str,
+    many: bool,
+    found: &mut Diagnostics<'_>,
+) -> Vec<(&'t DeTable<'t>, Range<usize>)> {
+    let Some((key, value)) = root.iter().find(|(key, _)| *key.get_ref() == name) else { return Vec::new() };
+    let header = if many { format!("[[{name}]]") } else { format!("[{name}]") };
+    let one = |value: &'t Spanned<DeValue<'t>>| match value.get_ref() {
+        DeValue::Table(table) => Some((table, value.span())),
+        _ => None,
+    };
+    let read = match (value.get_ref(), many) {
+        (DeValue::Table(_), false) => one(value).map(|table| vec![table]),
+        (DeValue::Array(items), true) => items.iter().map(one).collect(),
+        _ => None,
+    };
+    read.unwrap_or_else(|| {
+        found.error(key.span(), format!("`{name}` is no {header} table"), header.clone(), format!("write {header}"));
+        Vec::new()
+    })
+}
+
 /// An integer that is not negative.
-pub(crate) fn integer(number: &toml::de::DeInteger<'_>) -> Option<u64> {
+#[must_use]
+pub fn integer(number: &toml::de::DeInteger<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
 /// The first characters of what may be long.
-pub(crate) fn clipped(text: &str) -> String {
+#[must_use]
+pub fn clipped(text: &str) -> String {
     const SHOWN: usize = 48;
     match text.char_indices().nth(SHOWN) {
         Some((at, _)) => format!("{}…", &text[..at]),
@@ -276,7 +294,10 @@ pub(crate) fn clipped(text: &str) -> String {
 
 /// Splits at blanks; single and double quotes hold words together, a backslash takes the next character
 /// as it is (not within single quotes). Nothing is expanded.
-pub(crate) fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
+///
+/// # Errors
+/// What is missing at the end.
+pub fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

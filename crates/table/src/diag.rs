@@ -1,4 +1,4 @@
-//! What is wrong with a plant file, each with its place, what was found, what was expected, what to do.
+//! What is wrong with a file, each with its place, what was found, what was expected, what to do.
 
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -11,13 +11,13 @@ const SHOWN_CHARS_MAX: usize = 160;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// The plant would work, though perhaps not as meant.
+    /// It would work, though perhaps not as meant.
     Warning,
-    /// The plant cannot be brought up.
+    /// It cannot be used.
     Error,
 }
 
-/// One finding in a plant file.
+/// One finding in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// How bad it is.
@@ -38,17 +38,20 @@ pub struct Diagnostic {
 
 /// Collects findings while a file is read.
 #[derive(Debug)]
-pub(crate) struct Diagnostics<'a> {
+pub struct Diagnostics<'a> {
     text: &'a str,
     found: Vec<Diagnostic>,
 }
 
 impl<'a> Diagnostics<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
+    /// Begins with no finding in `text`.
+    #[must_use]
+    pub fn new(text: &'a str) -> Self {
         Self { text, found: Vec::new() }
     }
 
-    pub(crate) fn error(
+    /// Adds what makes the file unusable.
+    pub fn error(
         &mut self,
         span: Range<usize>,
         message: impl Into<String>,
@@ -58,7 +61,8 @@ impl<'a> Diagnostics<'a> {
         self.add(Severity::Error, span, message.into(), expected.into(), remedy.into());
     }
 
-    pub(crate) fn warning(&mut self, span: Range<usize>, message: impl Into<String>, remedy: impl Into<String>) {
+    /// Adds what is perhaps not meant.
+    pub fn warning(&mut self, span: Range<usize>, message: impl Into<String>, remedy: impl Into<String>) {
         self.add(Severity::Warning, span, message.into(), String::new(), remedy.into());
     }
 
@@ -68,7 +72,8 @@ impl<'a> Diagnostics<'a> {
     }
 
     /// The findings in the file's order, each once.
-    pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Diagnostic> {
         self.found.sort_by(|a, b| (a.span.start, b.severity, &a.message).cmp(&(b.span.start, a.severity, &b.message)));
         self.found.dedup();
         self.found

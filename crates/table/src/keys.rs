@@ -1,0 +1,56 @@
+//! Tables of keys: what a file may say, with its documentation.
+
+use std::fmt::Write as _;
+
+/// One key of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value looks like, as an example.
+    pub example: &'static str,
+    /// What the value is.
+    pub value: &'static str,
+    /// What holds without it; empty if it must be given.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// One table of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// As it stands in the file.
+    pub header: &'static str,
+    /// What it describes.
+    pub doc: &'static str,
+    /// What it may hold.
+    pub keys: &'static [Key],
+}
+
+/// A key, in the order of its members.
+#[must_use]
+pub const fn key(
+    name: &'static str,
+    example: &'static str,
+    value: &'static str,
+    default: &'static str,
+    doc: &'static str,
+) -> Key {
+    Key { name, example, value, default, doc }
+}
+
+/// The table as Markdown: a heading, its description, a row for each key. `missing` is the word for keys without a default.
+#[must_use]
+pub fn rows(table: &Table, missing: &str) -> String {
+    let mut out = format!("\n## `{}`\n\n{}\n", table.header, table.doc);
+    out.push_str("\n| key | value | without it | what it does |\n|---|---|---|---|\n");
+    for key in table.keys {
+        let default = if key.default.is_empty() { missing } else { key.default };
+        let example = key.example.replace('|', "\\|");
+        // Writing to a String cannot fail.
+        let _ =
+            writeln!(out, "| `{}` | {}<br>`{} = {example}` | {default} | {} |", key.name, key.value, key.name, key.doc);
+    }
+    out
+}
