@@ -27,6 +27,7 @@ mod stamp;
 pub mod text;
 mod unit;
 mod value;
+mod words;
 
 pub use alarm::{Alarm, EventMask, Severity, Status};
 pub use cpuset::{CPUS_MAX, CpuId, CpuSet, CpuSetIter, ParseCpuSetError};
@@ -38,3 +39,4 @@ pub use schedule::{Schedule, Skipped};
 pub use stamp::{EPICS_EPOCH_UNIX_SECS, Stamp, Utc};
 pub use unit::{DurNs, Hz, MonoNs, ParseUnitError, Size};
 pub use value::{Array, FieldType, Scalar, Str40, Str40Writer, Value};
+pub use words::{glob, nearest};

@@ -83,7 +83,7 @@ pub(crate) fn connect(name: &str) -> Result<Client, String> {
             format!("plant {name:?} is not up")
         } else {
             let known = living();
-            let meant = host::plant::nearest(name, known.iter().map(String::as_str));
+            let meant = base::nearest(name, known.iter().map(String::as_str));
             let meant = meant.map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
             format!("there is no plant {name:?} in {}{meant}", keep::supervisor::rundir::base().display())
         }

@@ -158,58 +158,9 @@ pub fn render_all(found: &[Diagnostic], file: &str, text: &str) -> String {
     out
 }
 
-/// The candidate that a mistyped word most probably meant: at most a third of its letters wrong.
-#[must_use]
-pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    if word.chars().count() > 64 {
-        return None;
-    }
-    let limit = word.chars().count().max(3) / 3;
-    let scored = candidates.into_iter().map(|candidate| (distance(word, candidate), candidate));
-    scored.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance).map(|(_, found)| found)
-}
-
-/// Letters to insert, delete, replace or swap with their neighbour to get from one word to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.chars().flat_map(char::to_lowercase).collect();
-    let to: Vec<char> = to.chars().flat_map(char::to_lowercase).collect();
-    let mut rows = vec![vec![0usize; to.len() + 1]; from.len() + 1];
-    for i in 0..=from.len() {
-        for j in 0..=to.len() {
-            rows[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let differs = usize::from(from[i - 1] != to[j - 1]);
-                let mut best = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + differs);
-                if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
-                    best = best.min(rows[i - 2][j - 2] + 1);
-                }
-                best
-            };
-        }
-    }
-    rows[from.len()][to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mistyped_words_find_what_was_meant() {
-        let known = ["command", "class", "cpus", "heartbeat"];
-        for (word, meant) in [
-            ("comand", Some("command")),
-            ("clas", Some("class")),
-            ("cpsu", Some("cpus")),
-            ("CPUS", Some("cpus")),
-            ("hartbeet", Some("heartbeat")),
-            ("colour", None),
-            ("", None),
-        ] {
-            assert_eq!(nearest(word, known), meant, "{word}");
-        }
-    }
 
     #[test]
     fn the_caret_stands_below_the_place_even_after_wide_text() {

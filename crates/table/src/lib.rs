@@ -11,6 +11,6 @@ mod diag;
 mod keys;
 mod read;
 
-pub use diag::{Diagnostic, Diagnostics, Severity, nearest, render_all};
+pub use diag::{Diagnostic, Diagnostics, Severity, render_all};
 pub use keys::{Key, Table, key, rows};
 pub use read::{Placed, Section, clipped, integer, split_words, tables};

@@ -1,6 +1,6 @@
 //! Reading typed values out of a parsed table, with a finding for each that does not fit.
 
-use crate::diag::{Diagnostics, nearest};
+use crate::diag::Diagnostics;
 use crate::keys::Table;
 use base::{CpuSet, DurNs};
 use std::ops::Range;
@@ -35,7 +35,7 @@ impl<'t> Section<'t> {
             let word: &str = key.get_ref();
             if shape.keys.iter().all(|known| known.name != word) {
                 let names = shape.keys.iter().map(|known| known.name);
-                let remedy = match nearest(word, names.clone()) {
+                let remedy = match base::nearest(word, names.clone()) {
                     Some(meant) => format!("did you mean `{meant}`?"),
                     None => "remove it".to_owned(),
                 };

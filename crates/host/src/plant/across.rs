@@ -6,7 +6,7 @@ use super::process::Read;
 use base::{CpuSet, Policy};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use table::{Diagnostics, nearest};
+use table::Diagnostics;
 
 /// Everything that only shows when the whole file has been read.
 pub(crate) fn check(
@@ -58,7 +58,7 @@ fn dependencies(reads: &[Read], found: &mut Diagnostics<'_>) {
             if *name == read.process.name {
                 found.error(span.clone(), format!("process {name:?} would wait for itself"), "another process", "");
             } else if known().all(|other| other != name) {
-                let remedy = match nearest(name, known()) {
+                let remedy = match base::nearest(name, known()) {
                     Some(meant) => format!("did you mean {meant:?}?"),
                     None => String::new(),
                 };

@@ -15,7 +15,7 @@ pub use doc::document;
 pub use frames::FRAME;
 pub use model::*;
 pub use process::CAPABILITIES;
-pub use table::{Diagnostic, Severity, nearest, render_all};
+pub use table::{Diagnostic, Severity, render_all};
 
 use base::CpuSet;
 use table::{Diagnostics, Section, clipped, integer, tables};
@@ -110,7 +110,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
             found.error(key.span(), message, TABLES, "remove it");
             continue;
         }
-        let remedy = match nearest(word, KNOWN) {
+        let remedy = match base::nearest(word, KNOWN) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None if keys::PROCESS.keys.iter().any(|known| known.name == word) => {
                 format!("`{word}` belongs below a [[process]] line")

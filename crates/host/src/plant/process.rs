@@ -178,7 +178,7 @@ fn capabilities(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Ve
         if CAPABILITIES.contains(&full.as_str()) {
             kept.push(full);
         } else {
-            let remedy = match table::nearest(&full, CAPABILITIES.iter().copied()) {
+            let remedy = match base::nearest(&full, CAPABILITIES.iter().copied()) {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => String::new(),
             };

@@ -65,7 +65,7 @@ pub(super) fn counts(db: &Db) -> String {
 /// `dbgrep`: names that match a pattern.
 pub(super) fn matching(db: &Db, pattern: &str) -> String {
     let mut out = String::new();
-    for (name, _) in by_type(db).into_iter().filter(|(name, _)| glob(pattern.as_bytes(), name.as_bytes())) {
+    for (name, _) in by_type(db).into_iter().filter(|(name, _)| base::glob(pattern, name)) {
         let _ = writeln!(out, "{name}");
     }
     out
@@ -103,37 +103,11 @@ pub(super) fn by_type(db: &Db) -> Vec<(&str, RecId)> {
 pub(super) fn aliases(db: &Db, pattern: &str) -> String {
     let mut out = String::new();
     for (alias, record) in by_type(db).into_iter().filter(|(name, record)| *name != db.name_of(*record)) {
-        if pattern.is_empty() || glob(pattern.as_bytes(), alias.as_bytes()) {
+        if pattern.is_empty() || base::glob(pattern, alias) {
             let _ = writeln!(out, "{alias} -> {}", db.name_of(record));
         }
     }
     out
-}
-
-/// `*` for any text, `?` for any character.
-pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t, mut star) = (0, 0, None);
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    p = at + 1;
-                    t = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
 /// `dbgf`: a field's value with its type.
@@ -329,9 +303,7 @@ fn spread(times: &base::Histogram) -> String {
 /// `scanpel`: the event lists.
 pub(super) fn events(db: &Db, wanted: &str) -> String {
     let mut out = String::new();
-    for (name, records) in
-        db.event_lists().filter(|(name, _)| wanted.is_empty() || glob(wanted.as_bytes(), name.as_bytes()))
-    {
+    for (name, records) in db.event_lists().filter(|(name, _)| wanted.is_empty() || base::glob(wanted, name)) {
         let _ = writeln!(out, "Event \"{name}\"");
         for record in records {
             let _ = writeln!(out, "    {:<28}", db.name_of(record));
@@ -382,19 +354,6 @@ impl Tabs {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_match_as_in_a_shell() {
-        for (pattern, text, matches) in [
-            ("X:*", "X:ai", true),
-            ("*i", "X:ai", true),
-            ("X:?i", "X:ai", true),
-            ("X:?", "X:ai", false),
-            ("*", "", true),
-        ] {
-            assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), matches, "{pattern} {text}");
-        }
-    }
 
     #[test]
     fn entries_stand_at_tab_stops() {

@@ -90,7 +90,7 @@ fn tags(db: &Db, pattern: &str) -> String {
     let mut out = String::new();
     for (name, record) in report::by_type(db).into_iter().filter(|(name, record)| *name == db.name_of(*record)) {
         for (tag, value) in db.info_tags(record) {
-            if pattern.is_empty() || report::glob(pattern.as_bytes(), tag.as_bytes()) {
+            if pattern.is_empty() || base::glob(pattern, tag) {
                 let _ = writeln!(out, "{name} info({tag}, \"{value}\")");
             }
         }

@@ -56,8 +56,7 @@ impl Engine {
 
     pub(super) fn unknown(&self, name: &str) -> Reply {
         let names = || self.plant.processes.iter().map(|process| process.name.as_str());
-        let meant =
-            host::plant::nearest(name, names()).map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
+        let meant = base::nearest(name, names()).map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
         let names = names().collect::<Vec<_>>().join(", ");
         Reply::Refused(format!("plant {:?} has no process {name:?}{meant} (it has: {names})", self.plant.name))
     }
