@@ -13,6 +13,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fieldbus", &[]),
     ("frame", &[]),
     ("host", &["frame", "table"]),
+    ("host", &["frame"]),
+    ("msg", &[]),
     ("sys", &["host"]),
     ("table", &[]),
     ("keep", &["host", "sys", "ring"]),
@@ -25,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] = &["base", "ca", "db", "fieldbus", "frame", "host", "ring", "table"];
+const PURE: &[&str] = &["base", "ca", "db", "fieldbus", "frame", "host", "msg", "ring", "table"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

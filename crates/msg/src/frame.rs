@@ -1,0 +1,182 @@
+//! A whole message: header, text, body.
+
+use crate::checksum::crc32c;
+use crate::header::{HEADER_BYTES, Header, HeaderError};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Longest text of a message, in bytes.
+pub const TEXT_BYTES_MAX: usize = 2048;
+/// Longest body that travels with its message, in bytes; a longer one lies in its sender's pool.
+pub const BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// A message; text and body are somebody else's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Its header.
+    pub header: Header,
+    /// Its line.
+    pub text: &'a str,
+    /// Its body, mostly MessagePack, or empty.
+    pub body: &'a [u8],
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// The header.
+    Header(HeaderError),
+    /// Fewer or more bytes than the header says.
+    Length {
+        /// Bytes that there are.
+        found: usize,
+        /// Bytes that the header asks for.
+        expected: usize,
+    },
+    /// A text or body that no message may have.
+    Large {
+        /// Bytes of the text.
+        text: usize,
+        /// Bytes of the body.
+        body: usize,
+    },
+    /// The text is not UTF-8.
+    Utf8,
+    /// Garbled on the way.
+    Checksum {
+        /// What the header says.
+        found: u32,
+        /// What the bytes give.
+        expected: u32,
+    },
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(error) => error.fmt(f),
+            Self::Length { found, expected } => {
+                write!(f, "a message of {found} bytes, expected {expected} by its header")
+            }
+            Self::Large { text, body } => write!(
+                f,
+                "a message with a text of {text} bytes and a body of {body}, expected at most {TEXT_BYTES_MAX} and {BODY_BYTES_MAX}; put larger bodies into the pool"
+            ),
+            Self::Utf8 => f.write_str("a message whose text is not UTF-8"),
+            Self::Checksum { found, expected } => {
+                write!(f, "a message with checksum {found:#010x}, expected {expected:#010x}; it was garbled on its way")
+            }
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+impl From<HeaderError> for FrameError {
+    fn from(error: HeaderError) -> Self {
+        Self::Header(error)
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// A message of these parts; its header gets their lengths.
+    ///
+    /// # Errors
+    /// `Large`.
+    pub fn new(header: Header, text: &'a str, body: &'a [u8]) -> Result<Self, FrameError> {
+        if text.len() > TEXT_BYTES_MAX || body.len() > BODY_BYTES_MAX {
+            return Err(FrameError::Large { text: text.len(), body: body.len() });
+        }
+        let header = Header { text_bytes: text.len() as u16, body_bytes: body.len() as u32, checksum: 0, ..header };
+        Ok(Self { header, text, body })
+    }
+
+    /// The message that a header, already read, has before the bytes of its text and body. No checksum is looked at:
+    /// for shared memory, after copying from there.
+    ///
+    /// # Errors
+    /// `Large`, `Length`, `Utf8`.
+    ///
+    /// Real-time: does not allocate.
+    pub fn after(header: Header, rest: &'a [u8]) -> Result<Self, FrameError> {
+        let (text, body) = (usize::from(header.text_bytes), header.body_bytes as usize);
+        if text > TEXT_BYTES_MAX || body > BODY_BYTES_MAX {
+            return Err(FrameError::Large { text, body });
+        }
+        if rest.len() != text + body {
+            let [found, expected] = [rest.len(), text + body].map(|rest| HEADER_BYTES + rest);
+            return Err(FrameError::Length { found, expected });
+        }
+        let (text, body) = rest.split_at(text);
+        Ok(Self { header, text: core::str::from_utf8(text).map_err(|_| FrameError::Utf8)?, body })
+    }
+
+    /// Reads a message from a wire, which must hold exactly this one.
+    ///
+    /// # Errors
+    /// The first thing that cannot be.
+    ///
+    /// Real-time: does not allocate; bounded by the bytes.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, FrameError> {
+        let (head, rest) =
+            bytes.split_first_chunk().ok_or(FrameError::Length { found: bytes.len(), expected: HEADER_BYTES })?;
+        let frame = Self::after(Header::from_bytes(head)?, rest)?;
+        let expected = frame.checksum();
+        if frame.header.checksum != expected {
+            return Err(FrameError::Checksum { found: frame.header.checksum, expected });
+        }
+        Ok(frame)
+    }
+
+    /// Appends the message as it stands on a wire, with its checksum.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let header = Header { checksum: self.checksum(), ..self.header };
+        out.extend_from_slice(&header.to_bytes());
+        out.extend_from_slice(self.text.as_bytes());
+        out.extend_from_slice(self.body);
+    }
+
+    fn checksum(&self) -> u32 {
+        let head = self.header.to_bytes();
+        crc32c([&head[..HEADER_BYTES - 4], self.text.as_bytes(), self.body])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::Band;
+    use proptest::prelude::*;
+    use std::string::String;
+    use std::vec;
+
+    proptest! {
+        #[test]
+        fn a_message_reads_back_and_a_flipped_bit_is_noticed(
+            text in ".{0,60}", body in proptest::collection::vec(any::<u8>(), 0..90), flip in any::<prop::sample::Index>(), bit in 0..8u8
+        ) {
+            let frame = Frame::new(Header::request(Band::DEFAULT, 77), &text, &body).unwrap();
+            let mut wire = Vec::new();
+            frame.encode(&mut wire);
+            let read = Frame::decode(&wire).unwrap();
+            prop_assert_eq!((read.text, read.body, read.header.id), (frame.text, frame.body, 77));
+            let at = flip.index(wire.len());
+            wire[at] ^= 1 << bit;
+            prop_assert!(Frame::decode(&wire).is_err());
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Frame::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_before_anything_is_reserved() {
+        let header = Header { body_bytes: u32::MAX, ..Header::request(Band::DEFAULT, 1) };
+        assert!(matches!(Frame::after(header, &[]), Err(FrameError::Large { .. })));
+        let text: String = "x".repeat(TEXT_BYTES_MAX + 1);
+        assert!(Frame::new(header, &text, &[]).is_err());
+        assert!(Frame::new(header, "", &vec![0; BODY_BYTES_MAX + 1]).is_err());
+    }
+}

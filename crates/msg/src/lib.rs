@@ -1,0 +1,44 @@
+//! Messages: readable commands to equipment, as MADOCA II has them, with a band, a deadline and one reply each.
+//!
+//! A person types `put/sr_mag_ps_b/123.45A` and reads `OK/123.45A`: [`Request`] is *verb*/*object*/*complement*,
+//! [`Reply`] is *code*/*complement*. The *subject*, who asks, travels in the [`Header`] and is written there by the
+//! message server from what the kernel says of its peer. A [`Frame`] is header, text line and an optional body.
+//! [`Asked`] is what an equipment manager gets, [`Answer`] what it gives back.
+//!
+//! Never here: files, sockets, clocks, threads, shared memory; `now` is an argument. Bytes from outside never panic
+//! and reserve nothing: everything that is decoded borrows from them.
+//!
+//! ```
+//! use msg::{Code, Reply, Request, Verb};
+//! let request = Request::parse("put/sr_mag_ps_b/123.45A")?;
+//! assert_eq!((request.verb, request.object.text()), (Verb::Put, "sr_mag_ps_b"));
+//! assert_eq!(request.complement.text(), "123.45A");
+//! let reply = Reply::parse("RANGE/at most 120A")?;
+//! assert_eq!(reply.code, Code::Range);
+//! let wrong = Request::parse("puts/sr_mag_ps_b/1A").unwrap_err();
+//! assert_eq!(wrong.to_string(), "\"puts\" is no verb; did you mean \"put\"?");
+//! # Ok::<(), msg::TextError>(())
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod checksum;
+mod code;
+mod frame;
+mod header;
+mod manager;
+mod object;
+mod text;
+mod verb;
+
+pub use code::{Code, Failure, Hop};
+pub use frame::{BODY_BYTES_MAX, Frame, FrameError, TEXT_BYTES_MAX};
+pub use header::{BANDS, Band, Flags, HEADER_BYTES, HEADER_WORDS, Header, HeaderError, Kind, Pooled, Subject};
+pub use manager::{Answer, Asked, Ticket};
+pub use object::{OBJECT_BYTES_MAX, Object, ObjectError, Pattern};
+pub use text::{Complement, Escaped, Reply, Request, TextError};
+pub use verb::{Verb, VerbError};
