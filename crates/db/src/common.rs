@@ -1,5 +1,6 @@
 //! What every record has.
 
+use crate::dev::Device;
 use crate::link::Link;
 use crate::message::Message;
 use crate::record::Kind;
@@ -9,54 +10,43 @@ use base::{Alarm, Severity, Stamp, Status};
 /// What few records have: one word in the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Rare {
+    pub(crate) sdis: Link,
     pub(crate) tsel: Link,
     pub(crate) asg: Text<29>,
     pub(crate) evnt: Text<40>,
 }
 
 impl Fields for Rare {
-    const COUNT: usize = 3;
+    const COUNT: usize = 4;
     fn slot(&mut self, index: usize) -> Slot<'_> {
         match index {
-            0 => self.tsel.slot(0),
-            1 => self.asg.slot(0),
+            0 => self.sdis.slot(0),
+            1 => self.tsel.slot(0),
+            2 => self.asg.slot(0),
             _ => self.evnt.slot(0),
         }
     }
 }
 
 impl Zero for Rare {
-    const ZERO: Self = Self { tsel: Link::EMPTY, asg: Text::ZERO, evnt: Text::ZERO };
+    const ZERO: Self = Self { sdis: Link::EMPTY, tsel: Link::EMPTY, asg: Text::ZERO, evnt: Text::ZERO };
 }
 
 impl Idle for Rare {
     const IDLE: &'static Self = &Self::ZERO;
     fn is_idle(&self) -> bool {
-        self.tsel.is_empty() && self.asg.bytes().is_empty() && self.evnt.bytes().is_empty()
+        self.sdis.is_empty() && self.tsel.is_empty() && self.asg.bytes().is_empty() && self.evnt.bytes().is_empty()
     }
 }
 
 record! {
     /// The fields of dbCommon, and what the engine notes about a record.
+    ///
+    /// In this order: what each processing touches stands together, from `flnk` to `broken`, and costs two cache lines.
+    #[repr(C)]
     Common {
-        flnk: Link [FLNK],
-        sdis: Link [SDIS],
-        stat: u16 [STAT],
-        sevr: u16 [SEVR],
-        nsta: u16 [NSTA],
-        nsev: u16 [NSEV],
-        pact: u8 [PACT],
-        putf: u8 [PUTF],
-        rpro: u8 [RPRO],
-        lcnt: u8 [LCNT],
-        udf: u8 [UDF],
-        tpro: u8 [TPRO],
-        disp: u8 [DISP],
-        proc: u8 [PROC],
-        scan: u16 [SCAN],
-        disv: i16 [DISV],
-        disa: i16 [DISA],
-        tse: i16 [TSE],
+        utag: u64 [UTAG],
+        desc: Text<41> [DESC],
         udfs: u16 [UDFS],
         acks: u16 [ACKS],
         ackt: u16 [ACKT],
@@ -65,21 +55,36 @@ record! {
         pini: u16 [PINI],
         phas: i16 [PHAS],
         dtyp: u16 [DTYP],
-        utag: u64 [UTAG],
-        desc: Text<41> [DESC],
-        rare: Rarely<Rare> [TSEL ASG EVNT],
+        flnk: Link [FLNK],
+        rare: Rarely<Rare> [SDIS TSEL ASG EVNT],
+        stat: u16 [STAT],
+        sevr: u16 [SEVR],
         amsg: Message [AMSG],
+        scan: u16 [SCAN],
+        nsta: u16 [NSTA],
+        nsev: u16 [NSEV],
         namsg: Message [NAMSG],
+        tse: i16 [TSE],
+        disv: i16 [DISV],
+        disa: i16 [DISA],
+        pact: u8 [PACT],
+        putf: u8 [PUTF],
+        rpro: u8 [RPRO],
+        lcnt: u8 [LCNT],
+        udf: u8 [UDF],
+        tpro: u8 [TPRO],
+        disp: u8 [DISP],
+        proc: u8 [PROC],
     } private {
         time: Stamp,
         body: u32,
-        name: u32,
         monitors: u32,
         notify: u32,
         kind: KindCell,
+        device: Device,
         on_stack: bool,
         broken: bool,
-        device: u8,
+        name: u32,
         cold: bool,
         removed: bool,
         away: bool,
@@ -113,6 +118,17 @@ impl Common {
         self.nsev = severity;
         self.namsg = message;
         true
+    }
+
+    /// Commits the alarm of this processing where nothing about it changed, as is usual; whether that was so.
+    #[inline]
+    pub(crate) fn alarm_stays(&mut self) -> bool {
+        let stays = self.nsta == self.stat && self.nsev == self.sevr && self.namsg == self.amsg;
+        if stays {
+            self.nsta = 0;
+            self.nsev = 0;
+        }
+        stays
     }
 
     /// The committed alarm.

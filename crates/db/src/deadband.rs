@@ -33,16 +33,17 @@ fn odd(last: f64, value: f64, deadband: f64) -> bool {
 
 /// Limits and severities of an analog record; `lalm` remembers the limit that was passed.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Limits<T> {
     pub(crate) hihi: T,
     pub(crate) high: T,
     pub(crate) low: T,
     pub(crate) lolo: T,
+    pub(crate) hyst: T,
     pub(crate) hhsv: u16,
     pub(crate) hsv: u16,
     pub(crate) lsv: u16,
     pub(crate) llsv: u16,
-    pub(crate) hyst: T,
 }
 
 impl<T: Fields> Fields for Limits<T> {

@@ -6,10 +6,11 @@ use crate::record::Kind;
 use crate::slot::Slot;
 
 /// A device support of base.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Device {
     /// The DTYP names none.
+    #[default]
     Missing = 0,
     Soft,
     SoftRaw,
@@ -49,12 +50,12 @@ impl Device {
 }
 
 /// The device support that a record's DTYP and link ask for.
-pub(crate) fn choose(db: &mut Db, rec: u32) -> u8 {
+pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
     let kind = db.type_of(rec);
     if kind.devices.is_empty() {
-        return Device::Soft as u8;
+        return Device::Soft;
     }
-    let Some(entry) = kind.devices.get(usize::from(db.common[rec as usize].dtyp)) else { return Device::Missing as u8 };
+    let Some(entry) = kind.devices.get(usize::from(db.common[rec as usize].dtyp)) else { return Device::Missing };
     let device = Device::from_name(&entry.name);
     let wants_address = entry.link != "CONSTANT";
     let field = kind.field("INP").or_else(|| kind.field("OUT"));
@@ -70,26 +71,16 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> u8 {
         };
         let text = format!("{}: the link does not fit DTYP, expected {expected}", db.record_name(rec));
         db.notice(text);
-        return Device::Missing as u8;
+        return Device::Missing;
     }
-    device as u8
+    device
 }
 
 impl Db {
     /// The device support of a record.
     #[inline]
     pub(crate) fn device(&self, rec: u32) -> Device {
-        match self.common[rec as usize].device {
-            1 => Device::Soft,
-            2 => Device::SoftRaw,
-            3 => Device::SoftAsync,
-            4 => Device::SoftTimestamp,
-            5 => Device::GeneralTime,
-            6 => Device::Stdio,
-            7 => Device::Getenv,
-            8 => Device::DbState,
-            _ => Device::Missing,
-        }
+        self.common[rec as usize].device
     }
 
     /// Texts that `stdio` device supports wrote, since the last call.

@@ -197,16 +197,10 @@ impl Db {
             return true;
         }
         self.depth += 1;
-        let base = self.active.len();
-        let mut next = self.process_one(rec);
+        let next = self.process_one(rec, false);
         let failed = self.failed;
-        while let Some(current) = next {
-            next = self.process_one(current);
-        }
-        while self.active.len() > base {
-            if let Some(done) = self.active.pop() {
-                self.finish(done);
-            }
+        if let Some(next) = next {
+            self.follow(rec, next);
         }
         self.depth -= 1;
         failed
@@ -215,46 +209,50 @@ impl Db {
     /// A callback's second half: the record is active and goes on where it stopped.
     pub(crate) fn resume(&mut self, rec: u32) {
         self.depth += 1;
+        if let Some(next) = self.process_one(rec, true) {
+            self.follow(rec, next);
+        }
+        self.depth -= 1;
+    }
+
+    /// Processes a chain of forward links, and then ends the activity of its records, the last one's first.
+    fn follow(&mut self, first: u32, second: u32) {
         let base = self.active.len();
-        self.common[rec as usize].on_stack = true;
-        let mut next = self.body(rec, true);
-        while let Some(current) = next {
-            next = self.process_one(current);
+        self.active.push(first);
+        let mut current = second;
+        while let Some(next) = self.process_one(current, false) {
+            self.active.push(current);
+            current = next;
         }
         while self.active.len() > base {
             if let Some(done) = self.active.pop() {
                 self.finish(done);
             }
         }
-        self.depth -= 1;
     }
 
-    /// One record up to its forward link; the record that is to be processed next, if any.
-    #[inline]
-    fn process_one(&mut self, rec: u32) -> Option<u32> {
+    /// One record up to its forward link; the record that is to be processed next, before the activity of this one
+    /// ends. `resumed` when a callback continues it.
+    fn process_one(&mut self, rec: u32, resumed: bool) -> Option<u32> {
         self.failed = false;
-        let common = &mut self.common[rec as usize];
-        if common.pact != 0 {
-            self.already_active(rec);
-            return None;
+        let mut common = &mut self.common[rec as usize];
+        if !resumed {
+            if common.pact != 0 {
+                self.already_active(rec);
+                return None;
+            }
+            common.lcnt = 0;
+            if !common.rare.rests() && !common.rare.sdis.is_constant() {
+                self.read_sdis(rec);
+                common = &mut self.common[rec as usize];
+            }
+            if common.disa == common.disv {
+                self.disabled(rec);
+                return None;
+            }
+            common.pact = 1;
         }
-        common.lcnt = 0;
-        if !common.sdis.is_constant() {
-            self.read_sdis(rec);
-        }
-        let common = &mut self.common[rec as usize];
-        if common.disa == common.disv {
-            self.disabled(rec);
-            return None;
-        }
-        common.pact = 1;
         common.on_stack = true;
-        self.body(rec, false)
-    }
-
-    /// The record type's own part; `resumed` when a callback continues it.
-    #[inline]
-    fn body(&mut self, rec: u32, resumed: bool) -> Option<u32> {
         self.counters.processed += 1;
         let outcome = self.dispatch(rec, resumed);
         self.failed = matches!(outcome, Outcome::Failed | Outcome::Broken);
@@ -271,20 +269,19 @@ impl Db {
                 return None;
             }
         }
-        self.active.push(rec);
-        let common = &self.common[rec as usize];
-        if common.flnk.is_constant() {
-            return None;
-        }
-        if common.flnk.kind == LinkKind::Db {
-            let target = common.flnk.target;
-            if self.common[target as usize].scan != 0 {
-                return None;
+        let flnk = &self.common[rec as usize].flnk;
+        match flnk.kind {
+            LinkKind::Constant => {}
+            LinkKind::Db => {
+                let target = flnk.target;
+                if self.common[target as usize].scan == 0 {
+                    self.hand_over(rec, target);
+                    return Some(target);
+                }
             }
-            self.hand_over(rec, target);
-            return Some(target);
+            _ => self.forward_elsewhere(rec),
         }
-        self.forward_elsewhere(rec);
+        self.finish(rec);
         None
     }
 
@@ -329,6 +326,7 @@ impl Db {
     }
 
     /// Processes the target of a link (processTarget); whether it failed.
+    #[inline]
     pub(crate) fn process_target(&mut self, source: u32, target: u32) -> bool {
         self.hand_over(source, target);
         // A callback (seq) writes while its record is not being processed: chains that lead back to it must see it busy
@@ -345,6 +343,7 @@ impl Db {
     }
 
     /// Processes the target of a link where it is passive (dbScanPassive); whether it failed.
+    #[inline]
     pub(crate) fn process_passive(&mut self, source: u32, target: u32) -> bool {
         self.common[target as usize].scan == 0 && self.process_target(source, target)
     }
@@ -368,7 +367,7 @@ impl Db {
 
     #[cold]
     fn read_sdis(&mut self, rec: u32) {
-        let link = self.common[rec as usize].sdis.brief();
+        let link = self.common[rec as usize].rare.sdis.brief();
         if let Ok(Some(value)) = self.get_link::<i16>(rec, link) {
             self.common[rec as usize].disa = value;
         }
@@ -417,16 +416,11 @@ impl Db {
     /// Commits the alarm of this processing (recGblResetAlarms); the events to add to the value's.
     #[inline]
     pub(crate) fn reset_alarms(&mut self, rec: u32) -> EventMask {
-        let common = &mut self.common[rec as usize];
-        if common.nsta == common.stat && common.nsev == common.sevr && common.namsg == common.amsg {
-            common.nsta = 0;
-            common.nsev = 0;
-            return EventMask::NONE;
-        }
-        self.alarm_changed(rec)
+        if self.common[rec as usize].alarm_stays() { EventMask::NONE } else { self.alarm_changed(rec) }
     }
 
-    fn alarm_changed(&mut self, rec: u32) -> EventMask {
+    #[cold]
+    pub(crate) fn alarm_changed(&mut self, rec: u32) -> EventMask {
         let common = &mut self.common[rec as usize];
         let (old_status, old_severity) = (common.stat, common.sevr);
         let mut mask = EventMask::NONE;
@@ -464,8 +458,8 @@ impl Db {
     pub(crate) fn stamp_now(&mut self, rec: u32) {
         let wall = self.now.wall;
         let common = &mut self.common[rec as usize];
-        if common.rare.tsel.is_constant() && common.tse == 0 && self.clock.is_none() {
-            common.time = wall;
+        if common.tse == 0 && (common.rare.rests() || common.rare.tsel.is_constant()) {
+            common.time = self.clock.map_or(wall, |clock| clock());
             return;
         }
         self.stamp_specially(rec, 0, None);

@@ -339,7 +339,10 @@ impl Db {
             let value = match last {
                 Some((field, value)) if field == own => value,
                 _ if late => Scalar::I8(0),
-                _ => self.read_scalar(rec, own).unwrap_or(Scalar::I8(0)),
+                _ => match self.double_val(rec, own) {
+                    Some(value) => Scalar::F64(value),
+                    None => self.read_scalar(rec, own).unwrap_or(Scalar::I8(0)),
+                },
             };
             if !late {
                 last = Some((own, value));

@@ -131,19 +131,26 @@ impl Db {
     /// One field as a number.
     #[inline]
     pub(crate) fn read_number<T: Number>(&mut self, rec: u32, field: u16) -> Option<T> {
+        match self.double_val(rec, field) {
+            Some(value) => Some(T::from_f64(value)),
+            None => self.read_scalar(rec, field).and_then(conv::number),
+        }
+    }
+
+    /// The usual case without detours: VAL of the records that are read most, which is a double.
+    #[inline]
+    pub(crate) fn double_val(&self, rec: u32, field: u16) -> Option<f64> {
+        if usize::from(field) != crate::access::VAL_FIELD {
+            return None;
+        }
         let common = &self.common[rec as usize];
         let body = common.body as usize;
-        // The usual case without detours: VAL, which is a double.
-        if usize::from(field) == crate::access::VAL_FIELD {
-            match common.kind() {
-                Kind::Ai => return Some(T::from_f64(self.bodies.ai[body].val)),
-                Kind::Calc => return Some(T::from_f64(self.bodies.calc[body].val)),
-                Kind::Ao => return Some(T::from_f64(self.bodies.ao[body].val)),
-                Kind::CalcOut => {}
-                _ => {}
-            }
+        match common.kind() {
+            Kind::Ai => Some(self.bodies.ai[body].val),
+            Kind::Calc => Some(self.bodies.calc[body].val),
+            Kind::Ao => Some(self.bodies.ao[body].val),
+            _ => None,
         }
-        self.read_scalar(rec, field).and_then(conv::number)
     }
 
     /// Reads a text through an input link (DBR_STRING).

@@ -117,7 +117,7 @@ pub(crate) type SimOf = fn(&mut Bodies, usize) -> &mut Rarely<Sim>;
 #[inline]
 pub(crate) fn mode(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_of: SimOf) -> Mode {
     let sim = sim_of(&mut db.bodies, body);
-    if sim.simm == 0 && sim.siml.is_constant() && sim.sscn == u16::MAX {
+    if sim.rests() || (sim.simm == 0 && sim.siml.is_constant() && sim.sscn == u16::MAX) {
         return Mode::Real;
     }
     mode_slow(db, rec, body, resumed, raw, sim_of)
@@ -205,6 +205,13 @@ pub(crate) fn stamp_by_device(db: &Db, rec: u32) -> bool {
 /// The stamp of a soft input's source, where the record wants it.
 #[inline]
 pub(crate) fn take_stamp(db: &mut Db, rec: u32, link: Brief) {
+    if db.common[rec as usize].tse == -2 {
+        take_stamp_of(db, rec, link);
+    }
+}
+
+#[cold]
+fn take_stamp_of(db: &mut Db, rec: u32, link: Brief) {
     if stamp_by_device(db, rec)
         && let Some(stamp) = db.link_stamp(link)
     {
@@ -239,8 +246,8 @@ pub(crate) fn drive(db: &mut Db, rec: u32, ivoa: u16) -> Drive {
 
 /// An analog record's alarm: UDF first, then its limits with hysteresis.
 macro_rules! check_limits {
-    ($db:ident, $rec:ident, $r:ident) => {{
-        let common = &mut $db.common[$rec as usize];
+    ($common:expr, $r:ident) => {{
+        let common = &mut $common;
         if common.udf != 0 {
             let udfs = common.udfs;
             common.raise(base::Status::Udf, udfs);
@@ -258,8 +265,8 @@ pub(crate) use check_limits;
 
 /// As [`check_limits`], with the alarm filter AFTC; `$before` is the stamp of the processing before.
 macro_rules! check_limits_filtered {
-    ($db:ident, $rec:ident, $r:ident, $before:ident) => {{
-        let common = &mut $db.common[$rec as usize];
+    ($common:expr, $r:ident, $before:ident) => {{
+        let common = &mut $common;
         if common.udf != 0 {
             let udfs = common.udfs;
             common.raise(base::Status::Udf, udfs);

@@ -164,6 +164,14 @@ impl<T: Idle> std::ops::DerefMut for Rarely<T> {
     }
 }
 
+impl<T> Rarely<T> {
+    /// Whether all fields are at their starting values, and take no memory.
+    #[inline]
+    pub(crate) const fn rests(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
 impl<T: Idle> Clone for Rarely<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone().filter(|fields| !fields.is_idle()))
@@ -176,7 +184,7 @@ impl<T: Idle + Fields> Fields for Rarely<T> {
         (**self).slot(index)
     }
     fn rests(&self) -> bool {
-        self.0.is_none()
+        self.rests()
     }
 }
 

@@ -14,12 +14,11 @@ use crate::slot::{Inline, Rarely, record};
 use base::{EventMask, Status};
 
 record! {
-    /// The fields of a ai record.
+    /// The fields of an ai record.
+    ///
+    /// In this order: what each processing touches stands together, from the severities of `limits` on.
+    #[repr(C)]
     Ai {
-        val: f64 [VAL],
-        inp: Link [INP],
-        prec: i16 [PREC],
-        linr: u16 [LINR],
         eguf: f64 [EGUF],
         egul: f64 [EGUL],
         egu: Inline<16> [EGU],
@@ -27,24 +26,28 @@ record! {
         lopr: f64 [LOPR],
         aoff: f64 [AOFF],
         aslo: f64 [ASLO],
-        smoo: f64 [SMOO],
-        aftc: f64 [AFTC],
-        adel: f64 [ADEL],
-        mdel: f64 [MDEL],
-        lalm: f64 [LALM],
-        afvl: f64 [AFVL],
-        alst: f64 [ALST],
-        mlst: f64 [MLST],
         eslo: f64 [ESLO],
         eoff: f64 [EOFF],
+        sval: f64 [SVAL],
         roff: u32 [ROFF],
-        init: i16 [INIT],
+        prec: i16 [PREC],
         lbrk: i16 [LBRK],
+        limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+        inp: Link [INP],
+        val: f64 [VAL],
+        smoo: f64 [SMOO],
+        aftc: f64 [AFTC],
+        afvl: f64 [AFVL],
+        lalm: f64 [LALM],
+        adel: f64 [ADEL],
+        alst: f64 [ALST],
+        mdel: f64 [MDEL],
+        mlst: f64 [MLST],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
         rval: i32 [RVAL],
         oraw: i32 [ORAW],
-        sval: f64 [SVAL],
-        limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        linr: u16 [LINR],
+        init: i16 [INIT],
     } private {
         smooth: bool,
     }
@@ -112,20 +115,29 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         Read::Raw => convert(db, rec, body),
         Read::Value | Read::Failed => {}
     }
-    let simm = db.bodies.ai[body].sim.simm;
-    if simm == 0 {
+    let sim = &db.bodies.ai[body].sim;
+    if sim.rests() {
         db.stamp_now(rec);
     } else {
-        let siol = db.bodies.ai[body].sim.siol.brief();
+        let (simm, siol) = (sim.simm, sim.siol.brief());
         db.stamp_simulated(rec, simm, Some(siol));
     }
-    let r = &mut db.bodies.ai[body];
+    let (common, r) = (&mut db.common[rec as usize], &mut db.bodies.ai[body]);
     if read != Read::Failed {
-        db.common[rec as usize].udf = u8::from(r.val.is_nan());
+        common.udf = u8::from(r.val.is_nan());
     }
-    check_limits_filtered!(db, rec, r, before);
-    monitor(db, rec, body);
-    db.bodies.ai[body].init = 0;
+    check_limits_filtered!(*common, r, before);
+    r.init = 0;
+    let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
+        | deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    let stays = common.alarm_stays();
+    if stays && common.monitors == 0 {
+        if !mask.is_empty() {
+            r.oraw = r.rval;
+        }
+    } else {
+        monitor(db, rec, body, mask, stays);
+    }
     if read == Read::Failed {
         return if db.common[rec as usize].broken { no_device(db, rec) } else { Outcome::Failed };
     }
@@ -244,22 +256,20 @@ fn convert(db: &mut Db, rec: u32, body: usize) {
     }
 }
 
-#[inline]
-fn monitor(db: &mut Db, rec: u32, body: usize) {
-    let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.ai[body];
-    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
-    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+/// Tells about what left its deadband, and about the alarm where that has changed.
+fn monitor(db: &mut Db, rec: u32, body: usize, mut mask: EventMask, alarm_stays: bool) {
+    if !alarm_stays {
+        mask |= db.alarm_changed(rec);
+    }
     if mask.is_empty() {
         return;
     }
+    let r = &mut db.bodies.ai[body];
     let raw = r.oraw != r.rval;
     r.oraw = r.rval;
-    if db.common[rec as usize].monitors != 0 {
-        db.post_value(rec, mask);
-        if raw {
-            db.post_named(rec, "RVAL", mask);
-        }
+    db.post_value(rec, mask);
+    if raw {
+        db.post_named(rec, "RVAL", mask);
     }
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         db.stamp_simulated(rec, simm, None);
     }
     let r = &mut db.bodies.ao[body];
-    check_limits!(db, rec, r);
+    check_limits!(db.common[rec as usize], r);
     let ivoa = r.ivoa;
     let pending = match drive(db, rec, ivoa) {
         Drive::Normally => write(db, rec, body, resumed),

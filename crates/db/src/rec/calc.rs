@@ -110,22 +110,24 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
     }
     let before = db.common[rec as usize].time;
     db.stamp_now(rec);
-    let r = &mut db.bodies.calc[body];
-    check_limits_filtered!(db, rec, r, before);
-    monitor(db, rec, body);
+    let (common, r) = (&mut db.common[rec as usize], &mut db.bodies.calc[body]);
+    check_limits_filtered!(*common, r, before);
+    let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
+        | deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    let stays = common.alarm_stays();
+    if stays && common.monitors == 0 {
+        // Inputs that nobody watches are only remembered.
+        r.la = r.a;
+    } else {
+        monitor(db, rec, body, mask, stays);
+    }
     Outcome::Done
 }
 
-#[inline]
-fn monitor(db: &mut Db, rec: u32, body: usize) {
-    let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.calc[body];
-    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
-    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
-    if db.common[rec as usize].monitors == 0 {
-        // Inputs that nobody watches are only remembered.
-        r.la = r.a;
-        return;
+/// Tells about what left its deadband, about inputs that changed, and about the alarm where that has changed.
+fn monitor(db: &mut Db, rec: u32, body: usize, mut mask: EventMask, alarm_stays: bool) {
+    if !alarm_stays {
+        mask |= db.alarm_changed(rec);
     }
     if !mask.is_empty() {
         db.post_value(rec, mask);

@@ -190,7 +190,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     } else {
         compute(db, rec, body);
         let r = &mut db.bodies.calcout[body];
-        check_limits!(db, rec, r);
+        check_limits!(db.common[rec as usize], r);
         db.stamp_now(rec);
         let r = &mut db.bodies.calcout[body];
         let due = match r.oopt {

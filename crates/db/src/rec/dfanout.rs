@@ -63,7 +63,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
         db.bodies.dfanout[body].seln = seln;
     }
     let r = &mut db.bodies.dfanout[body];
-    check_limits!(db, rec, r);
+    check_limits!(db.common[rec as usize], r);
     let ivoa = r.ivoa;
     match drive(db, rec, ivoa) {
         Drive::Normally => push(db, rec, body),

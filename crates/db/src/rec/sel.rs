@@ -52,7 +52,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
     }
     db.stamp_now(rec);
     let r = &mut db.bodies.sel[body];
-    check_limits!(db, rec, r);
+    check_limits!(db.common[rec as usize], r);
     monitor(db, rec, body);
     Outcome::Done
 }

@@ -133,7 +133,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
     }
     db.stamp_now(rec);
     let r = &mut db.bodies.sub[body];
-    check_limits!(db, rec, r);
+    check_limits!(db.common[rec as usize], r);
     monitor(db, rec, body);
     if failed { Outcome::Failed } else { Outcome::Done }
 }

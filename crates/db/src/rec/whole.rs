@@ -48,7 +48,7 @@ macro_rules! whole_input {
                 db.common[rec as usize].udf = 0;
             }
             let r = &mut db.bodies.$block[body];
-            check_limits_filtered!(db, rec, r, before);
+            check_limits_filtered!(db.common[rec as usize], r, before);
             monitor(db, rec, body);
             if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
         }
@@ -175,7 +175,7 @@ macro_rules! whole_output {
                 db.stamp_simulated(rec, simm, None);
             }
             let r = &mut db.bodies.$block[body];
-            check_limits!(db, rec, r);
+            check_limits!(db.common[rec as usize], r);
             let ivoa = r.ivoa;
             let pending = match drive(db, rec, ivoa) {
                 Drive::Normally => write(db, rec, body, resumed),
