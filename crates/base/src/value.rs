@@ -7,6 +7,7 @@ use core::fmt;
 
 /// Text of at most 39 bytes, as EPICS strings are; bytes need not be UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
 pub struct Str40([u8; 40]);
 
 impl Str40 {
@@ -195,6 +196,23 @@ macro_rules! each_array {
 }
 
 impl Array {
+    /// Cuts to `len` elements, or adds zeros (empty texts) up to as many. Allocates only beyond what it had room for.
+    pub fn resize(&mut self, len: usize) {
+        match self {
+            Self::String(elements) => elements.resize(len, Str40::EMPTY),
+            Self::I8(elements) => elements.resize(len, 0),
+            Self::U8(elements) => elements.resize(len, 0),
+            Self::I16(elements) => elements.resize(len, 0),
+            Self::U16(elements) | Self::Enum(elements) => elements.resize(len, 0),
+            Self::I32(elements) => elements.resize(len, 0),
+            Self::U32(elements) => elements.resize(len, 0),
+            Self::I64(elements) => elements.resize(len, 0),
+            Self::U64(elements) => elements.resize(len, 0),
+            Self::F32(elements) => elements.resize(len, 0.0),
+            Self::F64(elements) => elements.resize(len, 0.0),
+        }
+    }
+
     /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,4 +1,4 @@
-/* tahti: join a frame scheduler, export and read variables.
+/* tahti: join a frame scheduler, export and read variables; write functions of an IOC's records (at the end).
  *
  * Every function begins with tahti_. Those that return int return 0, or -1 with the reason in tahti_error() of the
  * calling thread. Structures begin with their own size, so that a newer library can tell what an older program knows:
@@ -92,6 +92,97 @@ int tahti_import_name(tahti_imports *imports, uint32_t index, char name[65], cha
 
 /* Closes them. */
 void tahti_import_close(tahti_imports *imports);
+
+/* ---- functions of sub and aSub records: a plug-in of the IOC
+ *
+ * A plug-in is a shared library that `tahti ioc --plugin FILE` or the command `dlload FILE` loads, for good. It needs
+ * this header and no library:
+ *
+ *     static int twice(tahti_call *call) {
+ *         *(double *)call->outputs[0].data = 2 * *(double *)call->inputs[0].data;
+ *         return 0;
+ *     }
+ *     TAHTI_PLUGIN(host) { return host->add(host, "twice", TAHTI_SUB, twice); }
+ *
+ * A function runs on the thread that processes the record: it must not block, and where a real-time scan processes it,
+ * not allocate. Functions of different records may run at the same time on different threads. */
+
+#define TAHTI_PLUGIN_VERSION 1
+#define TAHTI_ARGUMENTS 21
+
+/* Types of elements, in EPICS' numbers. */
+#define TAHTI_STRING 0  /* char[40], ends with a zero */
+#define TAHTI_INT8 1
+#define TAHTI_UINT8 2
+#define TAHTI_INT16 3
+#define TAHTI_UINT16 4
+#define TAHTI_INT32 5
+#define TAHTI_UINT32 6
+#define TAHTI_INT64 7
+#define TAHTI_UINT64 8
+#define TAHTI_FLOAT 9
+#define TAHTI_DOUBLE 10
+#define TAHTI_ENUM 11   /* uint16_t */
+
+typedef struct tahti_argument {
+    uint32_t type;      /* TAHTI_DOUBLE, ...: FTA, FTVA, ... of the record */
+    uint32_t count;     /* elements that hold (NEA, NEVA, ...); the function sets it in outputs */
+    uint32_t room;      /* elements that may be written, NOVA, ... */
+    uint32_t reserved;
+    void *data;         /* NULL where the record has no such argument */
+} tahti_argument;
+
+typedef struct tahti_host tahti_host;
+
+/* A call that ends later. */
+typedef struct tahti_token {
+    uint64_t words[2];
+} tahti_token;
+
+typedef struct tahti_call {
+    uint32_t size;      /* of this structure, as tahti knows it */
+    uint32_t resumed;   /* 1: the second half of a call that was to end later */
+    const tahti_host *host;
+    const char *record; /* name of the record */
+    void **user;        /* a word of the function's own for this record, NULL at first */
+    tahti_token token;
+    uint32_t later;     /* set to 1: the call ends later, see below */
+    uint16_t status;    /* set both to raise an alarm: EPICS' numbers of menuAlarmStat */
+    uint16_t severity;  /* 0 none, 1 MINOR, 2 MAJOR, 3 INVALID */
+    tahti_argument inputs[TAHTI_ARGUMENTS];     /* A to U; of a sub record one double each */
+    tahti_argument outputs[TAHTI_ARGUMENTS];    /* VALA to VALU; of a sub record the first is VAL, and no other */
+} tahti_call;
+
+/* The result goes to VAL of an aSub record, whose output links are written only if it is 0; a negative one raises SOFT
+ * alarm with BRSV.
+ *
+ * Work that takes long: hand it with `token` to a thread of the plug-in's own, set `later` and return. The record stays
+ * active (PACT), puts with completion wait. When the work has ended, that thread calls host->done; the function is
+ * called again with `resumed`, on the record's thread, and that call ends as the first would have. Pointers of a call
+ * hold only until it returns. */
+typedef int tahti_function(tahti_call *call);
+
+#define TAHTI_SUB 1
+#define TAHTI_ASUB 2
+
+struct tahti_host {
+    uint32_t size;
+    uint32_t version;
+    const void *context;
+
+    /* Adds a function under the name that SNAM and INAM call it by. 0, or -1, which the IOC reports. */
+    int (*add)(const tahti_host *host, const char *name, uint32_t kind, tahti_function *function);
+
+    /* From any thread: a call has ended. Does not block. -1: the IOC does not run, or has no room for more (10,000
+     * wait): try again later. */
+    int (*done)(const tahti_host *host, const tahti_token *token);
+};
+
+#define TAHTI_PLUGIN(host)                                                              \
+    __attribute__((visibility("default"))) uint32_t tahti_plugin_version(void);        \
+    __attribute__((visibility("default"))) int tahti_plugin_load(const tahti_host *);  \
+    uint32_t tahti_plugin_version(void) { return TAHTI_PLUGIN_VERSION; }               \
+    int tahti_plugin_load(const tahti_host *host)
 
 #ifdef __cplusplus
 }

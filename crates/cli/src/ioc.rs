@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 /// An EPICS IOC: loads databases, scans records, serves them over Channel Access (softIoc's options)
 ///
-///   -d FILE     load a database; -m before it gives its macros
+///   -d FILE     load a database, or the templates of a .substitutions file; -m before it gives its macros
 ///   -m MACROS   macros for the databases that follow, as P=X:,Q=1
 ///   -a FILE     access security: who may read and write; -m before it gives its macros
 ///   -D FILE     load a .dbd: its menus and breakpoint tables
@@ -17,6 +17,7 @@ use std::process::ExitCode;
 ///   --scan RATE[,RATE...]=CLASS[@CPUS]
 ///               run these scans on a thread of their own for each CPU, such as
 ///               --scan ".1 second=fifo:80@1"; may be repeated
+///   --plugin FILE  load functions of sub and aSub records, written in C against tahti.h
 ///   --require-rt  end if a scan's class, CPU or memory lock is not obtained
 ///   -x PREFIX   load the records PREFIX:exit, which ends the IOC, and PREFIX:BaseVersion
 ///   st.cmd      run this script, then iocInit if databases were given, then the interpreter
@@ -50,7 +51,9 @@ enum Load {
     Definition(String),
     Records { file: String, macros: String },
     Security { file: String, macros: String },
+    Templates { file: String, macros: String },
     Builtin { name: &'static str, macros: String },
+    Plugin(String),
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
@@ -91,6 +94,18 @@ fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
                 }
                 shell.load_records(file, macros)?;
             }
+            Load::Templates { file, macros } => {
+                if plan.verbose {
+                    println!("dbLoadTemplate(\"{file}\", \"{macros}\")");
+                }
+                shell.load_template(file, macros)?;
+            }
+            Load::Plugin(file) => {
+                if plan.verbose {
+                    println!("dlload(\"{file}\")");
+                }
+                shell.load_plugin(file)?;
+            }
             Load::Security { file, macros } => {
                 if plan.verbose {
                     println!("asSetFilename(\"{file}\")");
@@ -111,7 +126,8 @@ fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
             return Ok(());
         }
     }
-    let loaded = plan.load.iter().any(|load| matches!(load, Load::Records { .. } | Load::Builtin { .. }));
+    let records = |load: &Load| matches!(load, Load::Records { .. } | Load::Templates { .. } | Load::Builtin { .. });
+    let loaded = plan.load.iter().any(records);
     if loaded && !shell.is_running() {
         if plan.verbose {
             println!("iocInit()");
@@ -141,6 +157,10 @@ fn parse(words: &[String]) -> Result<Plan, String> {
                 plan.scans.push(group.parse().map_err(|error| format!("--scan {error}"))?);
                 continue;
             }
+            "--plugin" => {
+                plan.load.push(Load::Plugin(words.next().ok_or("--plugin needs a file")?.clone()));
+                continue;
+            }
             "--require-rt" => {
                 plan.require_rt = true;
                 continue;
@@ -164,12 +184,18 @@ fn parse(words: &[String]) -> Result<Plan, String> {
                 'v' => plan.verbose = true,
                 'm' => macros = value()?,
                 'D' => plan.load.push(Load::Definition(value()?)),
-                'd' => plan.load.push(Load::Records { file: value()?, macros: macros.clone() }),
+                'd' => {
+                    let (file, macros) = (value()?, macros.clone());
+                    plan.load.push(match file.rsplit('.').next() {
+                        Some("substitutions" | "subs") => Load::Templates { file, macros },
+                        _ => Load::Records { file, macros },
+                    });
+                }
                 'a' => plan.load.push(Load::Security { file: value()?, macros: macros.clone() }),
                 'x' => plan.load.push(Load::Builtin { name: "exit.db", macros: format!("IOC={}", value()?) }),
                 _ => {
                     return Err(format!(
-                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --scan --require-rt, see tahti ioc --help"
+                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --scan --plugin --require-rt, see tahti ioc --help"
                     ));
                 }
             }
@@ -201,6 +227,13 @@ mod tests {
             ]
         );
         assert_eq!((plan.interactive, plan.scripts), (false, vec!["st.cmd".to_owned()]));
+    }
+
+    #[test]
+    fn templates_are_told_by_their_ending() {
+        let plan = plan("--plugin f.so -m P=A: -d a.substitutions").unwrap();
+        let templates = Load::Templates { file: "a.substitutions".into(), macros: "P=A:".into() };
+        assert_eq!(plan.load, [Load::Plugin("f.so".into()), templates]);
     }
 
     #[test]

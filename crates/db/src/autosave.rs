@@ -224,7 +224,7 @@ impl Db {
                 Ok(channel) if self.common[channel.record.0 as usize].away => continue,
                 Ok(channel) => self.restore(&channel, value).map_err(|error| error.to_string()),
                 // Each part knows only some of the records: the housekeeping part speaks.
-                Err(_) if self.is_part => continue,
+                Err(_) if self.part.is_some() => continue,
                 Err(error) => Err(error.to_string()),
             };
             if let Err(what) = result {

@@ -53,6 +53,27 @@ fn first(json: &Json) -> Option<&Json> {
     }
 }
 
+/// The first `max` elements of a list; `None` where one does not fit the type.
+fn elements(items: &[Json], kind: FieldType, max: usize) -> Option<Array> {
+    let count = items.len().min(max);
+    let mut array = Array::zeros(kind, count);
+    let fits = |(at, item)| scalar(item).is_some_and(|value| crate::put::set_element(&mut array, at, value));
+    items[..count].iter().enumerate().all(fits).then_some(array)
+}
+
+/// A list as a user types it, `[1, 2]`, as elements of a type, `max` at most.
+///
+/// # Errors
+/// Where it is malformed, or what does not fit the type.
+pub(crate) fn typed_list(text: &str, kind: FieldType, max: usize) -> Result<Array, String> {
+    let what = |why: String| format!("found {text}, expected a list such as [1, 2]: {why}");
+    match json::parse(text) {
+        Ok(Json::List(items)) => elements(&items, kind, max).ok_or_else(|| what(format!("an element is no {kind:?}"))),
+        Ok(_) => Err(what("it is no list".into())),
+        Err(error) => Err(what(format!("{} at {}", error.what, error.at))),
+    }
+}
+
 impl Db {
     /// A constant link's number goes into a field at start (recGblInitConstantLink).
     pub(crate) fn constant<T: Number>(link: &Link) -> Option<T> {
@@ -83,12 +104,7 @@ impl Db {
 
     /// A constant link's elements go into a field at start (dbLoadLinkArray); at most `max`.
     pub(crate) fn constant_array(link: &Link, kind: FieldType, max: usize) -> Option<Array> {
-        let list = |items: &[Json]| {
-            let count = items.len().min(max);
-            let mut array = Array::zeros(kind, count);
-            let fits = |(at, item)| scalar(item).is_some_and(|value| crate::put::set_element(&mut array, at, value));
-            items[..count].iter().enumerate().all(fits).then_some(array)
-        };
+        let list = |items: &[Json]| elements(items, kind, max);
         match of(link)? {
             Constant::Plain(text) => list(&[Json::Text(text.to_owned())]),
             Constant::Json(Json::List(items)) => list(&items),

@@ -93,8 +93,8 @@ pub struct Db {
     pub(crate) running: bool,
     /// What autosave puts back at the next init.
     pub(crate) restores: Vec<crate::autosave::Saved>,
-    /// Whether this is a part of a database that was divided.
-    pub(crate) is_part: bool,
+    /// Its number, where this is a part of a database that was divided.
+    pub(crate) part: Option<u32>,
     /// Records whose ASG was written.
     pub(crate) regrouped: BTreeSet<u32>,
     pub(crate) pending: Vec<crate::load::PendingLink>,
@@ -140,7 +140,7 @@ impl Db {
             pool: crate::pool::Pool::default(),
             running: false,
             restores: Vec::new(),
-            is_part: false,
+            part: None,
             regrouped: BTreeSet::new(),
             pending: Vec::new(),
             pending_text: Vec::new(),

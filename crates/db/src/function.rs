@@ -1,39 +1,104 @@
 //! Functions that `sub` and `aSub` records call, found by name.
 
+use crate::callback::Callback;
 use crate::engine::Db;
-use base::Array;
+use crate::record::Kind;
+use base::{Alarm, Array};
 use std::sync::Arc;
 
 /// How many inputs and outputs these records have: A to U.
 pub const ARGUMENTS: usize = 21;
 
-/// What a `sub` record hands to its function.
-pub struct SubCall<'a> {
+/// A call that ends later, as a number that any thread may keep; see [`Call::later`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    /// The part of the database that owns the record, numbered as [`Db::split`] returned them.
+    pub part: Option<u32>,
+    /// Number of the record there.
+    record: u32,
+    /// Tells the call from others of the record.
+    serial: u64,
+}
+
+impl Token {
+    /// As words, for other languages.
+    #[must_use]
+    pub fn to_words(self) -> [u64; 2] {
+        [u64::from(self.part.map_or(0, |part| part + 1)) << 32 | u64::from(self.record), self.serial]
+    }
+
+    /// From what [`to_words`](Self::to_words) gave.
+    #[must_use]
+    pub const fn from_words([place, serial]: [u64; 2]) -> Self {
+        Self { part: ((place >> 32) as u32).checked_sub(1), record: place as u32, serial }
+    }
+}
+
+/// What both record types hand to a function.
+pub struct Call<'a> {
     /// Name of the record.
     pub record: &'a str,
+    /// The function's own number for this record, 0 at first.
+    pub user: &'a mut u64,
+    /// Whether this is the second half of a call that was to end [`later`](Self::later), and now has ended.
+    pub resumed: bool,
+    /// An alarm for the record to raise, besides what the result says.
+    pub alarm: Alarm,
+    token: Token,
+    later: bool,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) const fn new(record: &'a str, user: &'a mut u64, resumed: bool, token: Token) -> Self {
+        Self { record, user, resumed, alarm: Alarm::NONE, token, later: false }
+    }
+
+    /// The alarm to raise, and what to wait for; 0 where it has ended.
+    pub(crate) const fn end(self) -> (Alarm, u64) {
+        (self.alarm, if self.later { self.token.serial } else { 0 })
+    }
+
+    /// Lets the call end later: the record stays active (PACT) and the result of this call does not count. Once the
+    /// token was given to [`Db::finish_function`], the function is called again, [`resumed`](Self::resumed), and that
+    /// result counts. At start, for INAM, there is no later.
+    pub const fn later(&mut self) -> Token {
+        self.later = true;
+        self.token
+    }
+
+    /// What [`later`](Self::later) would return.
+    #[must_use]
+    pub const fn token(&self) -> Token {
+        self.token
+    }
+}
+
+/// What a `sub` record hands to its function.
+pub struct SubCall<'a> {
+    /// The record, and what else the function may say.
+    pub call: Call<'a>,
     /// A to U; what is written here stays in the fields.
     pub inputs: &'a mut [f64; ARGUMENTS],
     /// VAL.
     pub val: &'a mut f64,
-    /// The function's own number for this record, 0 at first.
-    pub user: &'a mut u64,
 }
 
 /// What an `aSub` record hands to its function.
 pub struct ASubCall<'a> {
-    /// Name of the record.
-    pub record: &'a str,
+    /// The record, and what else the function may say.
+    pub call: Call<'a>,
     /// A to U with as many elements as were read (NEA to NEU), of the types in FTA to FTU.
     pub inputs: &'a mut [Array; ARGUMENTS],
     /// VALA to VALU. Their lengths become NEVA to NEVU; types (FTVA to FTVU) and room (NOVA to NOVU) are the record's:
     /// elements beyond the room are cut, an array of another type is converted.
     pub outputs: &'a mut [Array; ARGUMENTS],
-    /// The function's own number for this record, 0 at first.
-    pub user: &'a mut u64,
+    /// NOVA to NOVU.
+    pub room: &'a [u32; ARGUMENTS],
 }
 
 /// A function of `sub` or `aSub` records. It runs on the thread that processes the record: it must not block, and on a
-/// real-time scan it must not allocate. A negative result raises SOFT alarm with the severity in BRSV.
+/// real-time scan it must not allocate. A negative result raises SOFT alarm with the severity in BRSV. What takes long
+/// belongs on a thread of its own: see [`Call::later`].
 #[derive(Clone)]
 pub enum Function {
     /// For `sub` records.
@@ -47,6 +112,8 @@ pub enum Function {
 pub(crate) struct Functions {
     names: Vec<String>,
     functions: Vec<Function>,
+    /// Calls so far.
+    calls: u64,
 }
 
 impl Functions {
@@ -80,6 +147,29 @@ impl Db {
                 self.functions.functions.push(function);
             }
         }
+    }
+
+    /// A call that was to end later has ended: its record goes on soon, in the order of PRIO. Whether it waited for that.
+    pub fn finish_function(&mut self, token: Token) -> bool {
+        let Some(common) = self.common.get(token.record as usize) else { return false };
+        let body = common.body as usize;
+        let waiting = match common.kind() {
+            Kind::Sub => &mut self.bodies.sub[body].waiting,
+            Kind::ASub => &mut self.bodies.a_sub[body].waiting,
+            _ => return false,
+        };
+        if *waiting != token.serial || token.serial == 0 {
+            return false;
+        }
+        *waiting = 0;
+        self.call_back(token.record, Callback::Resume);
+        true
+    }
+
+    /// The number of a record's next call.
+    pub(crate) fn next_call(&mut self, rec: u32) -> Token {
+        self.functions.calls += 1;
+        Token { part: self.part, record: rec, serial: self.functions.calls }
     }
 
     /// Names of all functions and the type of record that calls them.

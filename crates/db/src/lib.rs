@@ -35,6 +35,7 @@
 //! | scan | [`Db::scans`], [`Db::scan`], [`Db::post_event`], [`Db::process`] |
 //! | devices | [`Db::source`], [`Db::listen`], [`Db::feed`] or [`Db::interrupt`] (I/O Intr) |
 //! | go on | [`Db::advance`] (delays, callbacks, scan-once) and [`Db::next_deadline`] |
+//! | compute | [`Db::register_function`], [`Db::finish_function`] |
 //! | keep over restarts | [`Db::saved`], [`write_sav`], [`parse_sav`], [`Db::restore_first`], [`Db::restore_at_init`] |
 //! | who may do what | [`Security::parse`], [`Security::rights`], [`Db::take_regrouped`] |
 //! | links to elsewhere | [`Db::next_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
@@ -87,7 +88,7 @@ pub use engine::{Counters, Db, Notice, Now};
 pub use error::{FileError, FindError, Place, PutError};
 pub use events::{Event, Posted, QueueId, SubId};
 pub use filter::Filters;
-pub use function::{ARGUMENTS, ASubCall, Function, SubCall};
+pub use function::{ARGUMENTS, ASubCall, Call, Function, SubCall, Token};
 pub use macros::Macros;
 pub use notify::{Completed, NotifyState};
 pub use remote::{RemoteId, RemoteInfo, RemoteRequest};

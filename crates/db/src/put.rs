@@ -43,7 +43,8 @@ impl Db {
         Ok(())
     }
 
-    /// Writes a text of any length into a field, as [`put`](Self::put) does.
+    /// Writes a text of any length into a field, as [`put`](Self::put) does: as C's `dbpf`, an array of characters takes
+    /// it as text, other arrays take a list, `[1, 2]`, or one element.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -57,7 +58,18 @@ impl Db {
             let long = Channel { long_string: true, ..channel.clone() };
             return self.put(&long, &Value::from(bytes), now);
         }
-        self.put(channel, &Value::from(text), now)
+        let info = self.info(channel);
+        let value = match info.kind {
+            FieldType::I8 | FieldType::U8 if info.array => {
+                Value::from(text.bytes().chain([0]).take(info.elements_max as usize).collect::<Vec<u8>>())
+            }
+            kind if info.array && text.trim_start().starts_with('[') => {
+                let list = crate::constant::typed_list(text, kind, info.elements_max as usize);
+                Value::Array(list.map_err(|what| PutError::BadValue { what })?)
+            }
+            _ => Value::from(text),
+        };
+        self.put(channel, &value, now)
     }
 
     pub(crate) fn check_put(&self, channel: &Channel) -> Result<(), PutError> {

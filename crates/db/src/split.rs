@@ -194,7 +194,7 @@ impl Db {
         to.states = self.states.clone();
         to.functions = self.functions.clone();
         to.restores = self.restores.clone();
-        to.is_part = true;
+        to.part = Some(part as u32);
         for rec in (0..assigned.len()).filter(|rec| assigned[*rec] == Some(part)) {
             let rec = rec as u32;
             let kind = self.common[rec as usize].kind();

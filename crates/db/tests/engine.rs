@@ -1,8 +1,8 @@
 //! What clients and the shell see of the engine: subscriptions, completion, scans, records that come and go.
 
 use base::{Alarm, Array, DurNs, EventMask, MonoNs, Severity, Stamp, Status, Value};
-use db::{Channel, Db, Function, Macros, NotifyState, Now, PutError, RemoteRequest};
-use std::sync::Arc;
+use db::{Channel, Db, Function, Macros, NotifyState, Now, PutError, RemoteRequest, Token};
+use std::sync::{Arc, Mutex};
 
 fn now(ms: u64) -> Now {
     Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }.plus_nanos(ms * 1_000_000), mono: MonoNs(ms * 1_000_000) }
@@ -225,12 +225,74 @@ fn values_of_remote_links_come_from_the_shell() {
 }
 
 #[test]
+fn a_function_may_end_later_and_puts_with_completion_wait_for_it() {
+    let mut db = Db::new();
+    let tokens: Arc<Mutex<Vec<Token>>> = Arc::default();
+    let given = tokens.clone();
+    db.register_function(
+        "slow",
+        Function::Sub(Arc::new(move |sub| {
+            // Three steps: two waits, then a result.
+            *sub.call.user += 1;
+            if *sub.call.user % 3 != 0 {
+                assert_eq!(sub.call.resumed, *sub.call.user % 3 == 2);
+                given.lock().unwrap().push(sub.call.later());
+                return -1;
+            }
+            *sub.val = 10.0 * sub.inputs[0];
+            sub.call.alarm = Alarm { status: Status::Comm, severity: Severity::Minor };
+            0
+        })),
+    );
+    let given = tokens.clone();
+    db.register_function(
+        "slow array",
+        Function::ASub(Arc::new(move |sub| {
+            if !sub.call.resumed {
+                given.lock().unwrap().push(sub.call.later());
+            }
+            sub.outputs[0] = Array::F64(vec![sub.call.resumed.into(); 2]);
+            0
+        })),
+    );
+    let text = "record(sub, \"s\") { field(SNAM, \"slow\") field(A, 4) field(INPA, \"source\") field(FLNK, \"after\") }
+        record(ai, \"source\") { field(VAL, 4) field(PINI, YES) }
+        record(calc, \"after\") { field(CALC, \"A\") field(INPA, \"s\") }
+        record(aSub, \"as\") { field(SNAM, \"slow array\") field(FTVA, DOUBLE) field(NOVA, 2) field(OUTA, \"w PP\") }
+        record(waveform, \"w\") { field(FTVL, DOUBLE) field(NELM, 2) }";
+    db.load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(now(1));
+    let s = channel(&db, "s.PROC");
+    assert_eq!(db.put_notify(&s, &Value::from(1i16), 7, now(2)), Ok(NotifyState::Pending));
+    let take = || tokens.lock().unwrap().pop().unwrap();
+    let first = take();
+    assert_eq!(Token::from_words(first.to_words()), first);
+    // Inputs that change meanwhile are not read again.
+    put(&mut db, "source", 9.0);
+    assert!(db.finish_function(first) && !db.finish_function(first), "a token counts once");
+    db.advance(now(3), 10);
+    assert_eq!((get(&mut db, "s.PACT"), db.next_completed()), (Value::from(1u8), None));
+    assert!(!db.finish_function(first), "a token of an earlier step is refused");
+    assert!(db.finish_function(take()));
+    db.advance(now(4), 10);
+    assert_eq!(get(&mut db, "after"), Value::from(40.0));
+    assert_eq!(db.alarm(s.record), Alarm { status: Status::Comm, severity: Severity::Minor });
+    assert_eq!(db.next_completed().map(|done| done.token), Some(7));
+
+    put(&mut db, "as.PROC", 1i16);
+    assert_eq!(get(&mut db, "w.NORD"), Value::from(0u32));
+    assert!(db.finish_function(take()));
+    db.advance(now(5), 10);
+    assert_eq!(get(&mut db, "w"), Value::from(vec![1.0, 1.0]));
+}
+
+#[test]
 fn sub_and_asub_records_call_registered_functions() {
     let mut db = Db::new();
     db.register_function(
         "sum",
         Function::Sub(Arc::new(|call| {
-            *call.user += 1;
+            *call.call.user += 1;
             *call.val = call.inputs[0] + call.inputs[1];
             if *call.val < 0.0 { -1 } else { 0 }
         })),

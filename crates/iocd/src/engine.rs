@@ -20,6 +20,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Requests to the engine that may wait.
 const MAIL_MAX: usize = 64;
+/// Ends of functions' calls that may wait for the engine.
+const FINISHED_MAX: usize = 10_000;
 /// Records that callbacks and delays may process before the network has its turn.
 const ADVANCE_MAX: usize = 1_000;
 /// Datagrams taken from one socket in a row.
@@ -34,6 +36,7 @@ type Mail = Box<dyn FnOnce(&mut Engine) + Send>;
 #[derive(Clone)]
 pub struct Mailbox {
     sender: SyncSender<Mail>,
+    finished: SyncSender<db::Token>,
     waker: Waker,
 }
 
@@ -53,6 +56,14 @@ impl Mailbox {
     /// Does something on the engine thread, later; waits only while the mailbox is full. Whether there is an engine.
     pub fn tell(&self, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
         let sent = self.sender.send(Box::new(work)).is_ok();
+        self.waker.wake();
+        sent
+    }
+
+    /// A function's call that was to end later has ended. Neither blocks nor allocates; whether there was room.
+    #[must_use]
+    pub fn finish_or_refuse(&self, token: db::Token) -> bool {
+        let sent = self.finished.try_send(token).is_ok();
         self.waker.wake();
         sent
     }
@@ -91,6 +102,7 @@ pub struct Engine {
     config: Option<ServerConfig>,
     beacon: Option<Beacon>,
     mail: Receiver<Mail>,
+    finished: Receiver<db::Token>,
     feeds: Vec<Feed>,
     /// What was taken from the parts, in one vector that is used again.
     taken: Vec<Out>,
@@ -129,7 +141,8 @@ impl Engine {
         let mut server = Server::new(limits);
         server.tcp_port = net.tcp_port;
         let (sender, mail) = sync_channel(MAIL_MAX);
-        let mailbox = Mailbox { sender, waker: net.waker() };
+        let (finish, finished) = sync_channel(FINISHED_MAX);
+        let mailbox = Mailbox { sender, finished: finish, waker: net.waker() };
         let beacon = config.as_ref().map(|config| Beacon::new(now().mono, config.beacon_period));
         let mut engine = Self {
             store: Store::new(db),
@@ -140,6 +153,7 @@ impl Engine {
             config,
             beacon,
             mail,
+            finished,
             feeds: Vec::new(),
             taken: Vec::new(),
             bridges: Bridges::default(),
@@ -236,6 +250,16 @@ impl Engine {
         self.feeds.retain(|feed| !feed.is_over());
         if more {
             self.net.waker().wake();
+        }
+    }
+
+    /// Functions' calls that have ended, a bounded number: their records go on.
+    fn take_finished(&mut self) {
+        for token in self.finished.try_iter().take(FINISHED_MAX) {
+            match token.part.map(|part| self.store.parts.get_mut(part as usize)) {
+                None => drop(self.store.db.finish_function(token)),
+                Some(part) => part.into_iter().for_each(|part| part.ask(Ask::Finish(token))),
+            }
         }
     }
 
@@ -425,6 +449,7 @@ impl Engine {
             Ready::Timer => {}
             Ready::Mail => {
                 self.take_feeds();
+                self.take_finished();
                 self.take_parts();
                 while let Ok(work) = self.mail.try_recv() {
                     self.store.now = now();

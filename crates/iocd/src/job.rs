@@ -6,8 +6,8 @@ use crate::feed::Feed;
 use base::{Alarm, EventMask, Meta, Scalar, Stamp, Value};
 use ca::Eca;
 use ca::encode::Reading;
-use ca::server::{Put, Token, Write};
-use db::{Channel, Completed, Db, Now, RemoteId, RemoteRequest, Signal};
+use ca::server::{Put, Write};
+use db::{Channel, Completed, Db, Now, RemoteId, RemoteRequest, Signal, Token};
 
 /// Something for an owner to do.
 pub(crate) struct Job {
@@ -23,7 +23,7 @@ pub(crate) struct Job {
 pub(crate) enum Whom {
     Nobody,
     /// A request on a circuit.
-    Client(Token),
+    Client(ca::server::Token),
     /// The properties, or the elements, of a field that is watched.
     Watch {
         key: u64,
@@ -71,6 +71,8 @@ pub(crate) enum Ask {
         connected: bool,
     },
     Signal(Signal),
+    /// A function's call that was to end later has ended.
+    Finish(Token),
     Feed(Option<Feed>),
     Call(Work),
 }

@@ -19,6 +19,7 @@ pub mod links;
 pub mod net;
 mod owner;
 pub mod parts;
+pub mod plugins;
 pub mod putlog;
 pub mod repeater;
 pub mod scans;

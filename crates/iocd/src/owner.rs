@@ -276,6 +276,7 @@ impl Owner {
             Ask::Connect { id, connected: true } => db.remote_connect(*id),
             Ask::Connect { id, connected: false } => db.remote_disconnect(*id),
             Ask::Signal(signal) => db.take_signal(signal),
+            Ask::Finish(token) => drop(db.finish_function(*token)),
             Ask::Feed(feed) => self.feeds.extend(feed.take()),
             Ask::Call(work) => {
                 work(db, now);

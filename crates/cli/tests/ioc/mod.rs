@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Ioc {
     pub(crate) child: Child,
     pub(crate) port: u16,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     commands: ChildStdin,
     /// Its output without prompts, line by line.
     lines: Receiver<String>,

@@ -3,7 +3,7 @@
 use super::arrays::{ELEMENTS_LIMIT, kind_of};
 use crate::engine::{Db, Outcome};
 use crate::error::PutError;
-use crate::function::{ARGUMENTS, ASubCall, Function};
+use crate::function::{ARGUMENTS, ASubCall, Call, Function};
 use crate::link::Link;
 use crate::slot::{Text, record};
 use base::{Array, EventMask, FieldType, Status};
@@ -36,6 +36,8 @@ record! {
     } private {
         function: u32,
         user: u64,
+        // The call that is to end later; 0 where there is none.
+        waiting: u64,
     }
 }
 
@@ -122,7 +124,8 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
             let name = r.inam.bytes().to_vec();
             return db.no_function(rec, "INAM", &name);
         }
-        call(db, rec, body, number);
+        call(db, rec, body, number, false);
+        db.bodies.a_sub[body].waiting = 0;
     }
     if db.bodies.a_sub[body].lflg == 0 && find(db, rec, body).is_err() {
         return;
@@ -151,16 +154,18 @@ pub(crate) fn special(db: &mut Db, rec: u32, body: usize) -> Result<(), PutError
     if db.bodies.a_sub[body].lflg == 0 { find(db, rec, body) } else { Ok(()) }
 }
 
-/// Calls a function of the record; its result. Outputs are brought back to the record's types and room.
-fn call(db: &mut Db, rec: u32, body: usize, number: u32) -> i32 {
+/// Calls a function of the record; its result, or `None` where it ends later. Outputs are brought back to the record's
+/// types and room.
+fn call(db: &mut Db, rec: u32, body: usize, number: u32, resumed: bool) -> Option<i32> {
+    let token = db.next_call(rec);
     let name = std::str::from_utf8(db.names.name(db.common[rec as usize].name)).unwrap_or_default();
     let r = &mut db.bodies.a_sub[body];
-    let result = match db.functions.get(number) {
-        Some(Function::ASub(function)) => {
-            function(&mut ASubCall { record: name, inputs: &mut r.a, outputs: &mut r.vala, user: &mut r.user })
-        }
-        _ => -1,
-    };
+    let Some(Function::ASub(function)) = db.functions.get(number) else { return Some(-1) };
+    let call = Call::new(name, &mut r.user, resumed, token);
+    let mut sub = ASubCall { call, inputs: &mut r.a, outputs: &mut r.vala, room: &r.nov };
+    let result = function(&mut sub);
+    let (alarm, waiting) = sub.call.end();
+    r.waiting = waiting;
     let mut fits = true;
     for at in 0..ARGUMENTS {
         let (kind, max) = (kind_of(r.ftv[at]), r.nov[at] as usize);
@@ -180,7 +185,11 @@ fn call(db: &mut Db, rec: u32, body: usize, number: u32) -> i32 {
         r.a[at].truncate(max);
         r.ne[at] = r.a[at].len() as u32;
     }
-    if fits { result } else { result.min(-1) }
+    if waiting != 0 {
+        return None;
+    }
+    db.common[rec as usize].raise(alarm.status, alarm.severity as u16);
+    Some(if fits { result } else { result.min(-1) })
 }
 
 /// Reads the inputs; the first that fails ends it.
@@ -213,8 +222,8 @@ fn fetch(db: &mut Db, rec: u32, body: usize) -> Result<(), ()> {
 }
 
 /// Reads, calls, writes, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    let mut ended_well = fetch(db, rec, body).is_ok();
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    let mut ended_well = resumed || fetch(db, rec, body).is_ok();
     if ended_well {
         let r = &db.bodies.a_sub[body];
         let result = if r.snam.bytes().is_empty() {
@@ -224,7 +233,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
             BAD_SUB
         } else {
             let (number, brsv) = (r.function, r.brsv);
-            let result = call(db, rec, body, number);
+            let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
             let common = &mut db.common[rec as usize];
             if result < 0 {
                 common.raise(Status::Soft, brsv);

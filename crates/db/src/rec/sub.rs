@@ -3,7 +3,7 @@
 use crate::deadband::{self, Limits};
 use crate::engine::{Db, Outcome};
 use crate::error::PutError;
-use crate::function::{ARGUMENTS, Function, SubCall};
+use crate::function::{ARGUMENTS, Call, Function, SubCall};
 use crate::link::Link;
 use crate::rec::calc::{INPUT_NAMES, changed_inputs};
 use crate::rec::check_limits;
@@ -33,6 +33,8 @@ record! {
     } private {
         function: u32,
         user: u64,
+        // The call that is to end later; 0 where there is none.
+        waiting: u64,
     }
 }
 
@@ -50,7 +52,8 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
             let name = r.inam.bytes().to_vec();
             return db.no_function(rec, "INAM", &name);
         }
-        call(db, rec, body, number);
+        call(db, rec, body, number, false);
+        db.bodies.sub[body].waiting = 0;
     }
     if find(db, rec, body).is_err() || db.common[rec as usize].pact != 0 {
         return;
@@ -90,38 +93,47 @@ pub(crate) fn special(db: &mut Db, rec: u32, body: usize, after: bool) -> Result
     Ok(())
 }
 
-/// Calls a function of the record; its result.
-fn call(db: &mut Db, rec: u32, body: usize, number: u32) -> i32 {
+/// Calls a function of the record; its result, or `None` where it ends later.
+fn call(db: &mut Db, rec: u32, body: usize, number: u32, resumed: bool) -> Option<i32> {
+    let token = db.next_call(rec);
     let name = std::str::from_utf8(db.names.name(db.common[rec as usize].name)).unwrap_or_default();
     let r = &mut db.bodies.sub[body];
-    match db.functions.get(number) {
-        Some(Function::Sub(function)) => {
-            function(&mut SubCall { record: name, inputs: &mut r.a, val: &mut r.val, user: &mut r.user })
-        }
-        _ => -1,
+    let Some(Function::Sub(function)) = db.functions.get(number) else { return Some(-1) };
+    let call = Call::new(name, &mut r.user, resumed, token);
+    let mut sub = SubCall { call, inputs: &mut r.a, val: &mut r.val };
+    let result = function(&mut sub);
+    let (alarm, waiting) = sub.call.end();
+    r.waiting = waiting;
+    if waiting != 0 {
+        return None;
     }
+    db.common[rec as usize].raise(alarm.status, alarm.severity as u16);
+    Some(result)
 }
 
-/// Reads the inputs, calls, checks, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    let mut failed = false;
+/// Reads the inputs; whether one failed.
+fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
     for index in 0..ARGUMENTS {
         let link = db.bodies.sub[body].inp[index].brief();
         match db.get_link::<f64>(rec, link) {
             Ok(Some(value)) => db.bodies.sub[body].a[index] = value,
             Ok(None) => {}
-            Err(_) => {
-                failed = true;
-                break;
-            }
+            Err(_) => return true,
         }
     }
+    false
+}
+
+/// Reads the inputs, calls, checks, tells.
+pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    let mut failed = !resumed && fetch(db, rec, body);
     if !failed {
         let number = db.bodies.sub[body].function;
         if number == 0 {
             db.common[rec as usize].raise(Status::BadSub, 3);
         } else {
-            failed = call(db, rec, body, number) < 0;
+            let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
+            failed = result < 0;
             let r = &db.bodies.sub[body];
             let common = &mut db.common[rec as usize];
             if failed {

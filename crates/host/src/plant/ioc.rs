@@ -19,7 +19,8 @@ const OWN: [Key; 6] = [
         r#"[{ file = "ring.db", macros = "P=SR:" }]"#,
         "list of tables with `file` and `macros`",
         "none",
-        "Databases (`.db`) and definitions (`.dbd`) to load, in this order; files are sought from `dir`.",
+        "Databases (`.db`), templates (`.substitutions`), definitions (`.dbd`) and plug-ins with functions (`.so`) to load, in this \
+         order; files are sought from `dir`.",
     ),
     key("access", r#""site.acf""#, "file", "everybody may read and write", "Access security file."),
     key(
@@ -96,7 +97,7 @@ const LOAD: Table = Table {
     header: "load",
     doc: "A file to load.",
     keys: &[
-        key("file", r#""ring.db""#, "file", "", "A `.db`, `.template` or `.dbd` file."),
+        key("file", r#""ring.db""#, "file", "", "A `.db`, `.template`, `.substitutions`, `.dbd` or `.so` file."),
         key("macros", r#""P=SR:""#, "`NAME=VALUE,…`", "none", "Values of its macros."),
     ],
 };
@@ -187,15 +188,11 @@ fn load(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
         let macros = load.words("macros", found).map_or("", |(macros, _)| macros);
         let option = match file.rsplit('.').next() {
             Some("dbd") => "-D",
-            Some("db" | "template" | "vdb") => "-d",
+            Some("db" | "template" | "vdb" | "substitutions" | "subs") => "-d",
+            Some("so") => "--plugin",
             _ => {
                 let message = format!("`file` cannot be {:?}", clipped(file));
-                found.error(
-                    span,
-                    message,
-                    "a .db, .template or .dbd file; dbLoadTemplate in `script` loads .substitutions",
-                    "",
-                );
+                found.error(span, message, "a .db, .template, .substitutions, .dbd or .so file", "");
                 continue;
             }
         };

@@ -151,6 +151,9 @@ const COMMANDS: &[Command] = &[
         })?;
         said(shell, &text.map_err(Failed)?)
     }),
+    command!("dlload", "file", "loads a plug-in with functions of sub and aSub records", |shell, args| {
+        shell.load_plugin(needed(args, "dlload file.so")?).map(|()| None)
+    }),
     command!("echo", "text", "prints", |shell, args| said(shell, &args.join(" "))),
     command!("epicsEnvSet", "name value", "sets a variable", |shell, args| {
         let name = needed(args, "epicsEnvSet name value")?.to_owned();

@@ -17,11 +17,13 @@ use crate::engine::{self, Engine, Mailbox};
 use crate::groups::{self, GroupSpec, Threads};
 use crate::health::Health;
 use crate::links::Links;
-use db::{Db, Macros, Now};
+use crate::plugins;
+use db::{Db, Function, Macros, Now};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// How deep scripts may call scripts.
@@ -89,6 +91,8 @@ pub struct Shell {
     health: Vec<Health>,
     groups: Vec<GroupSpec>,
     require_rt: bool,
+    /// The IOC, for what is made before it and asks it later; empty until it runs.
+    ioc: Arc<OnceLock<Mailbox>>,
     /// Output of the running command, when it goes to a file.
     output: Option<fs::File>,
     /// Commands that failed so far.
@@ -113,6 +117,7 @@ impl Shell {
             health: Vec::new(),
             groups: Vec::new(),
             require_rt: false,
+            ioc: Arc::default(),
             output: None,
             failures: 0,
         }
@@ -200,6 +205,28 @@ impl Shell {
         self.print_notices()
     }
 
+    /// Makes a function known to `sub` and `aSub` records by its name.
+    ///
+    /// # Errors
+    /// When the IOC has ended.
+    pub fn register_function(&mut self, name: &str, function: Function) -> Result<(), Failed> {
+        let name = name.to_owned();
+        self.with_each(move |db, _| db.register_function(&name, function.clone())).map(drop)
+    }
+
+    /// Loads a plug-in with functions of `sub` and `aSub` records, for good.
+    ///
+    /// # Errors
+    /// When it cannot be loaded, or is no plug-in of this version.
+    pub fn load_plugin(&mut self, path: &str) -> Result<(), Failed> {
+        // Without a folder the loader would look into the system's.
+        let found = fs::canonicalize(path).map_err(|error| Failed(format!("{path}: {error}")))?;
+        for (name, function) in plugins::load(&found, self.ioc.clone())? {
+            self.register_function(&name, function)?;
+        }
+        Ok(())
+    }
+
     /// Names the file of access security, read by [`init`](Self::init), with its macros.
     pub fn secure(&mut self, file: &str, macros: &str) {
         self.acf = Some(file.to_owned());
@@ -249,7 +276,7 @@ impl Shell {
         for (name, value) in &self.env {
             db.set_environment(name, value);
         }
-        let exit = exit::Exit::register(&mut db);
+        db.register_function("exit", exit::function(self.ioc.clone()));
         let term = exit::Term::hold()?;
         if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {
             db.stamp_each_record(Some(engine::wall));
@@ -276,7 +303,8 @@ impl Shell {
             threads = Some(armed);
         }
         let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || engine.run())?;
-        exit.may_ask(mailbox.clone());
+        // It was empty: one IOC is started once.
+        let _ = self.ioc.set(mailbox.clone());
         term.end(mailbox.clone())?;
         self.place = Place::Running(mailbox, thread, threads);
         if let Some(port) = other_port {

@@ -1,0 +1,351 @@
+//! Functions of `sub` and `aSub` records in C, from a plug-in: the other side of what `tahti.h` says of plug-ins.
+//!
+//! A plug-in is loaded once and for good: nothing is unmapped any more where real-time threads run.
+
+use base::{Array, FieldType, Str40};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::sync::Mutex;
+
+/// The version of the interface, `TAHTI_PLUGIN_VERSION`.
+const VERSION: u32 = 1;
+/// A to U, `TAHTI_ARGUMENTS`.
+const ARGUMENTS: usize = 21;
+/// Longest name of a record that a function is told, its zero included.
+const NAME_MAX: usize = 128;
+
+/// `tahti_argument`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawArgument {
+    kind: u32,
+    count: u32,
+    room: u32,
+    reserved: u32,
+    data: *mut c_void,
+}
+
+const NOTHING: RawArgument = RawArgument { kind: 0, count: 0, room: 0, reserved: 0, data: std::ptr::null_mut() };
+
+/// `tahti_call`.
+#[repr(C)]
+struct RawCall {
+    size: u32,
+    resumed: u32,
+    host: *const Host,
+    record: *const c_char,
+    user: *mut u64,
+    token: [u64; 2],
+    later: u32,
+    status: u16,
+    severity: u16,
+    inputs: [RawArgument; ARGUMENTS],
+    outputs: [RawArgument; ARGUMENTS],
+}
+
+/// `tahti_function`.
+type RawFunction = unsafe extern "C" fn(*mut RawCall) -> c_int;
+
+/// `tahti_host`.
+#[repr(C)]
+struct Host {
+    size: u32,
+    version: u32,
+    context: Context,
+    add: unsafe extern "C" fn(*const Self, *const c_char, u32, Option<RawFunction>) -> c_int,
+    done: unsafe extern "C" fn(*const Self, *const [u64; 2]) -> c_int,
+}
+
+/// What a plug-in's calls lead to; behind one pointer as C sees it.
+type Context = &'static Plugin;
+
+struct Plugin {
+    done: Box<dyn Fn([u64; 2]) -> bool + Send + Sync>,
+    adding: Mutex<Adding>,
+}
+
+#[derive(Default)]
+struct Adding {
+    functions: Vec<(String, bool, RawFunction)>,
+    refused: Option<String>,
+}
+
+/// A function of a plug-in.
+#[derive(Clone)]
+pub struct CFunction {
+    /// What SNAM calls it.
+    pub name: String,
+    /// Whether it is for `aSub` records, with arrays; else for `sub`.
+    pub arrays: bool,
+    run: RawFunction,
+    host: &'static Host,
+}
+
+/// What a function is told and says besides its arguments.
+pub struct Call<'a> {
+    /// Name of the record.
+    pub record: &'a str,
+    /// The function's own word for the record.
+    pub user: &'a mut u64,
+    /// Whether a call that was to end later has ended.
+    pub resumed: bool,
+    /// What `tahti_host.done` hands over once it has.
+    pub token: [u64; 2],
+    /// The call is to end later.
+    pub later: bool,
+    /// The alarm to raise, in EPICS' numbers.
+    pub alarm: (u16, u16),
+}
+
+/// Loads a plug-in and returns the functions that it adds. `done` is what `tahti_host.done` leads to, from any thread;
+/// it says whether the token was taken.
+///
+/// # Errors
+/// The file cannot be loaded, is no plug-in, is of another version, or says that it failed.
+pub fn load(path: &Path, done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static) -> Result<Vec<CFunction>, String> {
+    let shown = path.display();
+    let file = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| format!("{shown}: a zero in its name"))?;
+    // SAFETY: the name ends with a zero. Constructors of the library run: whoever names a plug-in lets it in.
+    let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if library.is_null() {
+        return Err(format!("{shown}: cannot be loaded: {}; {REMEDY}", last_error()));
+    }
+    let version = symbol(library, c"tahti_plugin_version")
+        .ok_or_else(|| format!("{shown}: found a library without tahti_plugin_version; {REMEDY}"))?;
+    // SAFETY: a function of this name has the type that tahti.h gives it.
+    let version = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> u32>(version) }();
+    if version != VERSION {
+        return Err(format!(
+            "{shown}: found version {version} of the plug-in interface, expected {VERSION}; build it with this tahti's tahti.h"
+        ));
+    }
+    let start = symbol(library, c"tahti_plugin_load")
+        .ok_or_else(|| format!("{shown}: found no tahti_plugin_load; {REMEDY}"))?;
+    // SAFETY: as above; TAHTI_PLUGIN declares both.
+    let start = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const Host) -> c_int>(start) };
+    let plugin: Context = Box::leak(Box::new(Plugin { done: Box::new(done), adding: Mutex::default() }));
+    let host = Host { size: size_of::<Host>() as u32, version: VERSION, context: plugin, add, done: done_from_c };
+    let host: &'static Host = Box::leak(Box::new(host));
+    // SAFETY: the table lives as long as the process.
+    let result = unsafe { start(host) };
+    let mut adding = plugin.adding.lock().map_err(|_| format!("{shown}: failed while it added a function"))?;
+    if let Some(refused) = adding.refused.take() {
+        return Err(format!("{shown}: {refused}"));
+    }
+    if result != 0 {
+        return Err(format!("{shown}: its tahti_plugin_load returned {result}, expected 0"));
+    }
+    let functions = std::mem::take(&mut adding.functions);
+    if functions.is_empty() {
+        return Err(format!("{shown}: added no function; call host->add in TAHTI_PLUGIN"));
+    }
+    Ok(functions.into_iter().map(|(name, arrays, run)| CFunction { name, arrays, run, host }).collect())
+}
+
+const REMEDY: &str = "expected a plug-in written against tahti.h (TAHTI_PLUGIN). Libraries of C EPICS take its record \
+    structures, which are not those of tahti: write the functions anew";
+
+fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: an open library and a text that ends with a zero.
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+/// What the dynamic loader said last.
+fn last_error() -> String {
+    // SAFETY: no argument; the text belongs to this thread until its next call of the loader.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "the loader gives no reason".into();
+    }
+    // SAFETY: not NULL, and ends with a zero.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+unsafe extern "C" fn add(host: *const Host, name: *const c_char, kind: u32, function: Option<RawFunction>) -> c_int {
+    // SAFETY: NULL, or the table that the plug-in was given, which is never freed.
+    let Some(host) = (unsafe { host.as_ref() }) else { return -1 };
+    let Ok(mut adding) = host.context.adding.lock() else { return -1 };
+    // SAFETY: NULL, or the plug-in promises a zero at its end.
+    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
+    match adding.add(name, kind, function) {
+        Ok(()) => 0,
+        Err(why) => {
+            adding.refused.get_or_insert(why);
+            -1
+        }
+    }
+}
+
+impl Adding {
+    fn add(&mut self, name: Option<String>, kind: u32, function: Option<RawFunction>) -> Result<(), String> {
+        let name = name.ok_or("add: the name is NULL")?;
+        // SNAM holds as many.
+        if name.is_empty() || name.len() > 39 {
+            return Err(format!("add: found the name \"{name}\", expected 1 to 39 bytes, as SNAM holds"));
+        }
+        let function = function.ok_or_else(|| format!("add: function \"{name}\" is NULL"))?;
+        let arrays = match kind {
+            1 => false,
+            2 => true,
+            other => return Err(format!("add: \"{name}\" is of kind {other}, expected TAHTI_SUB or TAHTI_ASUB")),
+        };
+        if self.functions.iter().any(|(known, ..)| *known == name) {
+            return Err(format!("add: \"{name}\" is added twice"));
+        }
+        self.functions.push((name, arrays, function));
+        Ok(())
+    }
+}
+
+unsafe extern "C" fn done_from_c(host: *const Host, token: *const [u64; 2]) -> c_int {
+    // SAFETY: NULL, or the table that the plug-in was given, which is never freed.
+    let host = unsafe { host.as_ref() };
+    // SAFETY: NULL, or the caller's token.
+    let token = unsafe { token.as_ref() };
+    match (host, token) {
+        (Some(host), Some(token)) if (host.context.done)(*token) => 0,
+        _ => -1,
+    }
+}
+
+impl CFunction {
+    /// Calls a function of `sub` records: A to U, and VAL. Real-time: as the function is.
+    pub fn call_numbers(&self, call: &mut Call<'_>, inputs: &mut [f64; ARGUMENTS], value: &mut f64) -> i32 {
+        let of = |number: &mut f64| RawArgument {
+            kind: type_number(FieldType::F64),
+            count: 1,
+            room: 1,
+            reserved: 0,
+            data: std::ptr::from_mut(number).cast(),
+        };
+        let mut outputs = [NOTHING; ARGUMENTS];
+        outputs[0] = of(value);
+        self.call(call, inputs.each_mut().map(of), &mut outputs)
+    }
+
+    /// Calls a function of `aSub` records: A to U, and VALA to VALU with the room for elements that each has. Takes
+    /// memory only where an array never had its room.
+    pub fn call_arrays(
+        &self,
+        call: &mut Call<'_>,
+        inputs: &mut [Array; ARGUMENTS],
+        outputs: &mut [Array; ARGUMENTS],
+        room: &[u32; ARGUMENTS],
+    ) -> i32 {
+        let given = inputs.each_mut().map(|array| argument(array, array.len() as u32));
+        let mut taken = [NOTHING; ARGUMENTS];
+        for (to, (array, room)) in taken.iter_mut().zip(outputs.iter_mut().zip(room)) {
+            let count = array.len().min(*room as usize) as u32;
+            array.resize(*room as usize);
+            *to = RawArgument { count, ..argument(array, *room) };
+        }
+        let result = self.call(call, given, &mut taken);
+        inputs.iter_mut().for_each(end_texts);
+        for (array, from) in outputs.iter_mut().zip(&taken) {
+            array.truncate(from.count as usize);
+            end_texts(array);
+        }
+        result
+    }
+
+    fn call(
+        &self,
+        call: &mut Call<'_>,
+        inputs: [RawArgument; ARGUMENTS],
+        outputs: &mut [RawArgument; ARGUMENTS],
+    ) -> i32 {
+        let mut name = [0u8; NAME_MAX];
+        let len = call.record.len().min(NAME_MAX - 1);
+        name[..len].copy_from_slice(&call.record.as_bytes()[..len]);
+        let mut raw = RawCall {
+            size: size_of::<RawCall>() as u32,
+            resumed: call.resumed.into(),
+            host: self.host,
+            record: name.as_ptr().cast(),
+            user: call.user,
+            token: call.token,
+            later: 0,
+            status: 0,
+            severity: 0,
+            inputs,
+            outputs: *outputs,
+        };
+        // SAFETY: all pointers hold for the call; arguments lead to as many elements as they say.
+        let result = unsafe { (self.run)(&raw mut raw) };
+        *outputs = raw.outputs;
+        call.later = raw.later != 0;
+        call.alarm = (raw.status, raw.severity);
+        result
+    }
+}
+
+/// An array with all its elements, of which `room` may be written.
+fn argument(array: &mut Array, room: u32) -> RawArgument {
+    let kind = type_number(array.kind());
+    let data: *mut c_void = match array {
+        Array::String(elements) => elements.as_mut_ptr().cast(),
+        Array::I8(elements) => elements.as_mut_ptr().cast(),
+        Array::U8(elements) => elements.as_mut_ptr().cast(),
+        Array::I16(elements) => elements.as_mut_ptr().cast(),
+        Array::U16(elements) | Array::Enum(elements) => elements.as_mut_ptr().cast(),
+        Array::I32(elements) => elements.as_mut_ptr().cast(),
+        Array::U32(elements) => elements.as_mut_ptr().cast(),
+        Array::I64(elements) => elements.as_mut_ptr().cast(),
+        Array::U64(elements) => elements.as_mut_ptr().cast(),
+        Array::F32(elements) => elements.as_mut_ptr().cast(),
+        Array::F64(elements) => elements.as_mut_ptr().cast(),
+    };
+    RawArgument { kind, count: room, room, reserved: 0, data }
+}
+
+/// Texts that C wrote end where a text may end at the latest.
+fn end_texts(array: &mut Array) {
+    if let Array::String(texts) = array {
+        texts.iter_mut().for_each(|text| *text = Str40::new(text.padded()));
+    }
+}
+
+/// EPICS' numbers of the types, `TAHTI_STRING` and so on.
+const fn type_number(kind: FieldType) -> u32 {
+    match kind {
+        FieldType::String | FieldType::Link => 0,
+        FieldType::I8 => 1,
+        FieldType::U8 => 2,
+        FieldType::I16 => 3,
+        FieldType::U16 => 4,
+        FieldType::I32 => 5,
+        FieldType::U32 => 6,
+        FieldType::I64 => 7,
+        FieldType::U64 => 8,
+        FieldType::F32 => 9,
+        FieldType::F64 => 10,
+        FieldType::Enum | FieldType::Menu | FieldType::Device => 11,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_plug_in_is_refused_with_what_to_do() {
+        let missing = load(Path::new("/no/such/plugin.so"), |_| true).err().unwrap();
+        assert!(missing.starts_with("/no/such/plugin.so: cannot be loaded: "), "{missing}");
+        // A library that every process has loaded already.
+        let libc = load(Path::new("libc.so.6"), |_| true).err().unwrap();
+        assert!(libc.contains("found a library without tahti_plugin_version") && libc.contains("tahti.h"), "{libc}");
+    }
+
+    #[test]
+    fn texts_end_at_their_39th_byte_at_the_latest() {
+        let mut texts = Array::zeros(FieldType::String, 1);
+        let raw = argument(&mut texts, 1);
+        for at in 0..40 {
+            // SAFETY: an element has 40 bytes, all of which C may write.
+            unsafe { raw.data.cast::<u8>().wrapping_add(at).write(b'x') };
+        }
+        end_texts(&mut texts);
+        assert_eq!(texts, Array::String(vec![Str40::new(&[b'x'; 39])]));
+    }
+}
