@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ca", &[]),
     ("db", &[]),
     ("capi", &["rt", "sys"]),
+    ("equipment", &["fieldbus", "msg", "table"]),
     ("fieldbus", &[]),
     ("frame", &[]),
     ("host", &["frame", "table"]),
@@ -18,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sys", &["host"]),
     ("table", &[]),
     ("keep", &["host", "sys", "ring"]),
-    ("cli", &["frame", "host", "sys", "keep", "ring", "rt", "iocd", "ca"]),
+    ("cli", &["equipment", "frame", "host", "sys", "keep", "ring", "rt", "iocd", "ca"]),
     ("iocd", &["ca", "db", "ring", "rt", "sys"]),
     ("testkit", &["host", "sys"]),
     ("ring", &[]),
@@ -27,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] = &["base", "ca", "db", "fieldbus", "frame", "host", "msg", "ring", "table"];
+const PURE: &[&str] = &["base", "ca", "db", "equipment", "fieldbus", "frame", "host", "msg", "ring", "table"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

@@ -14,6 +14,7 @@ mod check;
 mod control;
 mod demo;
 mod doctor;
+mod em;
 mod frames;
 mod ioc;
 mod logs;
@@ -54,6 +55,7 @@ enum Command {
     Frames(frames::Args),
     Doctor(doctor::Args),
     Down(control::DownArgs),
+    Em(em::Args),
     Ioc(ioc::Args),
     Logs(logs::Args),
     Ps(ps::PsArgs),
@@ -78,6 +80,7 @@ impl Command {
             | Self::Logs(_)
             | Self::Ps(_)
             | Self::Top(_) => true,
+            Self::Em(args) => args.only_looks(),
             Self::Frames(args) => args.only_looks(),
             Self::Shield(args) => args.only_looks(),
             _ => false,
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
         Command::Carepeater(args) => carepeater::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Em(args) => em::run(args),
         Command::Frames(args) => frames::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Ioc(args) => ioc::run(args),

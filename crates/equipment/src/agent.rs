@@ -1,0 +1,144 @@
+//! Autonomous loops (agents): a PI controller or a copy, at its own pace. They are devices: messages start, stop and
+//! tune them through their points.
+
+use crate::datum::{Datum, DeviceFault};
+use crate::device::{Device, Driver};
+use crate::tables::Settings;
+use base::{DurNs, MonoNs, Schedule};
+
+/// What an agent shows and takes.
+pub(crate) const POINTS: &[&str] =
+    &["on", "setpoint", "kp", "ki", "input", "output", "error", "cycles", "faults", "skipped"];
+
+/// Whether devices of this driver are agents.
+#[must_use]
+pub fn is_agent(driver: &Driver) -> bool {
+    matches!(driver.word, "feedback" | "copy")
+}
+
+/// One loop.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    on: bool,
+    setpoint: f64,
+    kp: f64,
+    ki: f64,
+    /// `copy`: the output is the input times this.
+    gain: Option<f64>,
+    limits: (f64, f64),
+    integral: f64,
+    input: f64,
+    output: f64,
+    error: f64,
+    cycles: u64,
+    faults: u64,
+    skipped: u64,
+    period: DurNs,
+    schedule: Option<Schedule>,
+}
+
+impl Agent {
+    /// An agent as its table says.
+    #[must_use]
+    pub fn new(driver: &Driver, settings: &Settings) -> Self {
+        let number = |key: &str, default: f64| settings.number(key).unwrap_or(default);
+        let copies = driver.word == "copy";
+        Self {
+            on: settings.flag("on").unwrap_or(copies),
+            setpoint: number("setpoint", 0.0),
+            kp: number("kp", 0.0),
+            ki: number("ki", 0.0),
+            gain: copies.then(|| number("gain", 1.0)),
+            limits: (number("low", f64::NEG_INFINITY), number("high", f64::INFINITY)),
+            integral: 0.0,
+            input: 0.0,
+            output: 0.0,
+            error: 0.0,
+            cycles: 0,
+            faults: 0,
+            skipped: 0,
+            period: settings.time("period").unwrap_or(DurNs::from_ms(100)),
+            schedule: None,
+        }
+    }
+
+    /// When it runs next; `None` before the first call of [`is_due`](Self::is_due).
+    #[must_use]
+    pub fn due(&self) -> Option<MonoNs> {
+        self.schedule.as_ref().map(Schedule::due)
+    }
+
+    /// Whether it is to run now. Goes on to its next cycle; cycles that are over are given up and counted.
+    pub fn is_due(&mut self, now: MonoNs) -> bool {
+        let schedule = self.schedule.get_or_insert_with(|| Schedule::new(0, now, self.period));
+        if now < schedule.due() {
+            return false;
+        }
+        self.skipped += schedule.advance(now).count;
+        self.on
+    }
+
+    /// One cycle: what is to be written for what was measured.
+    ///
+    /// The integral stands still while the output is at a limit, so that it comes off it at once.
+    pub fn step(&mut self, measured: f64) -> f64 {
+        self.cycles += 1;
+        self.input = measured;
+        let (low, high) = self.limits;
+        let wanted = if let Some(gain) = self.gain {
+            gain * measured
+        } else {
+            self.error = self.setpoint - measured;
+            let step = self.ki * self.error * (self.period.0 as f64 / 1e9);
+            let output = self.kp * self.error + self.integral + step;
+            // Also where the output leaves the limits, a step that leads back is taken.
+            if (low..=high).contains(&output) || (output > high) != (step > 0.0) {
+                self.integral += step;
+            }
+            output
+        };
+        self.output = wanted.max(low).min(high);
+        self.output
+    }
+
+    /// A cycle without a measurement, or whose output was refused.
+    pub fn failed(&mut self) {
+        self.faults += 1;
+    }
+}
+
+impl Device for Agent {
+    fn read(&mut self, point: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
+        Ok(Datum::Number(match point {
+            0 => f64::from(u8::from(self.on)),
+            1 => self.setpoint,
+            2 => self.kp,
+            3 => self.ki,
+            4 => self.input,
+            5 => self.output,
+            6 => self.error,
+            7 => self.cycles as f64,
+            8 => self.faults as f64,
+            _ => self.skipped as f64,
+        }))
+    }
+
+    fn write(&mut self, point: usize, value: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {
+        let value = value.number().ok_or(DeviceFault::Refused("an agent takes numbers".into()))?;
+        match point {
+            0 => {
+                let starts = value != 0.0 && !self.on;
+                self.on = value != 0.0;
+                // What it had summed up before it was stopped belongs to another time: begin at the present output.
+                if starts && self.gain.is_none() {
+                    self.integral = self.output;
+                }
+            }
+            1 => self.setpoint = value,
+            2 => self.kp = value,
+            3 => self.ki = value,
+            _ => return Err(DeviceFault::Refused("this point of an agent is read only".into())),
+        }
+        Ok(())
+    }
+}

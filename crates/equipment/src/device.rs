@@ -1,0 +1,263 @@
+//! What a table sees of a device, and the kinds of devices that there are.
+
+use crate::datum::{Datum, DeviceFault};
+use base::MonoNs;
+use table::{Key, Table, key};
+
+/// A device: points that are read and written. Points are numbers, given out when the tables are read.
+pub trait Device {
+    /// Reads a point.
+    ///
+    /// # Errors
+    /// Why there is no value.
+    fn read(&mut self, point: usize, now: MonoNs) -> Result<Datum<'_>, DeviceFault>;
+
+    /// Writes a point.
+    ///
+    /// # Errors
+    /// Why the value is not there.
+    fn write(&mut self, point: usize, value: &Datum<'_>, now: MonoNs) -> Result<(), DeviceFault>;
+}
+
+/// How long a device may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Neither blocks nor allocates: may run on a real-time lane.
+    RtSafe,
+    /// May wait for somebody else: runs on a thread of its own.
+    MayBlock,
+}
+
+/// A kind of device: a row of [`DRIVERS`], or of the list that a program with drivers of its own gives.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver {
+    /// As `driver` names it.
+    pub word: &'static str,
+    /// How long it may take.
+    pub pace: Pace,
+    /// Its keys beside `name` and `driver`, with their documentation.
+    pub table: &'static Table,
+    /// Whether it has such a point.
+    ///
+    /// # Errors
+    /// What would have been right.
+    pub point: fn(&str) -> Result<(), String>,
+}
+
+impl Driver {
+    /// How the documentation writes its pace.
+    #[must_use]
+    pub const fn pace_word(&self) -> &'static str {
+        match self.pace {
+            Pace::RtSafe => "rt-safe",
+            Pace::MayBlock => "may-block",
+        }
+    }
+}
+
+const NAME: Key =
+    key("name", r#""ps_b""#, "letters, digits, `_`, `-`, `.`, `:`", "", "Name of the device, unique in the file.");
+const DRIVER: Key = key("driver", r#""power-supply""#, "one of the drivers below", "", "What it is.");
+
+/// `[[device]]`, what all drivers have.
+pub(crate) const DEVICE: Table = Table {
+    header: "[[device]]",
+    doc: "A device. Its driver has keys and points of its own; see the drivers below. In a CSV file each key is a column.",
+    keys: &[NAME, DRIVER],
+};
+
+const SEED: Key = key("seed", "7", "0 to 4294967295", "`1`", "Of the noise, which is reproducible.");
+const NOISE: Key = key("noise", "0.01", "number", "`0`", "Standard deviation of a reading.");
+const PERIOD: Key = key("period", r#""100ms""#, "time, 1ms to 1h", "", "How often it runs.");
+const TIMEOUT: Key = key("timeout", r#""500ms""#, "time, 1ms to 1min", "`1s`", "How long an answer may take.");
+
+/// The drivers of this crate.
+pub const DRIVERS: &[Driver] = &[
+    Driver {
+        word: "power-supply",
+        pace: Pace::RtSafe,
+        table: &Table {
+            header: "power-supply",
+            doc: "A simulated magnet power supply. Points: `setpoint`, `current` (A), `on`, `ramping`.",
+            keys: &[
+                NAME,
+                DRIVER,
+                key("current_max", "600", "number", "`600`", "Highest current either way, in A."),
+                key("ramp", "100", "number", "`100`", "How fast the current is ramped, in A/s; 0 for at once."),
+                key("lag", r#""50ms""#, "time, 0 to 1h", "`50ms`", "Time constant of the load."),
+                NOISE,
+                SEED,
+            ],
+        },
+        point: |point| among(crate::sim::PowerSupply::POINTS, point),
+    },
+    Driver {
+        word: "bpm",
+        pace: Pace::RtSafe,
+        table: &Table {
+            header: "bpm",
+            doc: "A simulated beam position monitor. Points: `x`, `y` (mm), `kick`.",
+            keys: &[
+                NAME,
+                DRIVER,
+                key("x", "0.2", "number", "`0`", "Where the beam is, in mm."),
+                key("y", "-0.1", "number", "`0`", "Where the beam is, in mm."),
+                key("drift", "0.1", "number", "`0`", "Amplitude of a slow drift with a period of 20 s, in mm."),
+                key("response", "0.5", "number", "`1`", "How far a kick of 1 moves the beam horizontally, in mm."),
+                NOISE,
+                SEED,
+            ],
+        },
+        point: |point| among(crate::sim::Bpm::POINTS, point),
+    },
+    Driver {
+        word: "rf-station",
+        pace: Pace::RtSafe,
+        table: &Table {
+            header: "rf-station",
+            doc: "A simulated RF station. Points: `amplitude_set`, `amplitude` (MV), `phase_set`, `phase` (deg), `frequency` (Hz), \
+                  `on`, `tripped`, `reset`.",
+            keys: &[
+                NAME,
+                DRIVER,
+                key(
+                    "amplitude_max",
+                    "5",
+                    "number",
+                    "`5`",
+                    "Highest amplitude, in MV; a higher set point trips the station.",
+                ),
+                key("fill", r#""20ms""#, "time, 0 to 1h", "`20ms`", "Time in which the cavity fills."),
+                key("frequency", "508.58e6", "number", "`508.58e6`", "Frequency at the start, in Hz."),
+                NOISE,
+                SEED,
+            ],
+        },
+        point: |point| among(crate::sim::RfStation::POINTS, point),
+    },
+    Driver {
+        word: "clock",
+        pace: Pace::RtSafe,
+        table: &Table {
+            header: "clock",
+            doc: "The time. Points: `mono` (`CLOCK_MONOTONIC`, in s).",
+            keys: &[NAME, DRIVER],
+        },
+        point: |point| among(&["mono"], point),
+    },
+    Driver {
+        word: "memory",
+        pace: Pace::RtSafe,
+        table: &Table {
+            header: "memory",
+            doc: "Numbers that keep what was written, 0 at first. Points: any word.",
+            keys: &[NAME, DRIVER],
+        },
+        point: word,
+    },
+    Driver {
+        word: "import",
+        pace: Pace::RtSafe,
+        table: &Table {
+            header: "import",
+            doc: "Variables that another process exports in shared memory (a loop, a frame, a poller). Points: their names; read only. \
+                  A variable that was not written for `stale` is an error, not a value.",
+            keys: &[
+                NAME,
+                DRIVER,
+                key("from", r#""llrf""#, "text", "", "The name under which they are exported."),
+                key("stale", r#""1s""#, "time, 1ms to 1h", "never", "How old a value may be."),
+            ],
+        },
+        point: word,
+    },
+    Driver {
+        word: "export",
+        pace: Pace::RtSafe,
+        table: &Table {
+            header: "export",
+            doc: "Variables that this manager exports in shared memory, for loops, frames and IOCs. Points: their names; what was written \
+                  is read back, 0 at first.",
+            keys: &[NAME, DRIVER, key("as", r#""magnets""#, "text", "", "The name under which they are exported.")],
+        },
+        point: word,
+    },
+    Driver {
+        word: "feedback",
+        pace: Pace::RtSafe,
+        table: &Table {
+            header: "feedback",
+            doc: "An autonomous loop (an agent): a PI controller that reads one object of this manager and writes another, at its own \
+                  pace, and is started, stopped and tuned by messages. Points: `on`, `setpoint`, `kp`, `ki`, `input`, `output`, `error`, \
+                  `cycles`, `faults`. A fault of either object is counted; the output then stays.",
+            keys: &[
+                NAME,
+                DRIVER,
+                PERIOD,
+                key("input", r#""sr_bpm_1/x""#, "object/complement of a `get`", "", "What is measured."),
+                key("output", r#""sr_cor_1""#, "object of a `put` of a number", "", "What is set."),
+                key("setpoint", "0", "number", "`0`", "What the input should be."),
+                key("kp", "0.5", "number", "`0`", "Proportional gain: output per input."),
+                key("ki", "2", "number", "`0`", "Integral gain: output per input and second."),
+                key("low", "-5", "number", "", "Lowest output."),
+                key("high", "5", "number", "", "Highest output."),
+                key("on", "true", "true or false", "`false`", "Whether it runs from the start."),
+            ],
+        },
+        point: |point| among(crate::agent::POINTS, point),
+    },
+    Driver {
+        word: "copy",
+        pace: Pace::RtSafe,
+        table: &Table {
+            header: "copy",
+            doc: "An autonomous loop that reads one object of this manager and writes it, times a gain, to another. Points as `feedback`.",
+            keys: &[
+                NAME,
+                DRIVER,
+                PERIOD,
+                key("input", r#""magnets/cor_1""#, "object/complement of a `get`", "", "What is read."),
+                key("output", r#""sim_bpm_1/kick""#, "object of a `put` of a number", "", "What is written."),
+                key("gain", "0.5", "number", "`1`", "Output per input."),
+                key("on", "true", "true or false", "`true`", "Whether it runs from the start."),
+            ],
+        },
+        point: |point| among(crate::agent::POINTS, point),
+    },
+    Driver {
+        word: "script",
+        pace: Pace::MayBlock,
+        table: &Table {
+            header: "script",
+            doc: "A program that is run for each access, as `COMMAND get POINT` or `COMMAND put POINT VALUE`: what it prints is the value, \
+                  an exit status other than 0 a refusal with its standard error as the reason. Points: any word.",
+            keys: &[
+                NAME,
+                DRIVER,
+                key(
+                    "command",
+                    r#"["./valve.sh"]"#,
+                    "list of texts, or one text",
+                    "",
+                    "Program and first arguments; no shell is involved.",
+                ),
+                TIMEOUT,
+            ],
+        },
+        point: word,
+    },
+];
+
+fn among(points: &[&str], point: &str) -> Result<(), String> {
+    if points.contains(&point) {
+        return Ok(());
+    }
+    let meant = base::nearest(point, points.iter().copied()).map(|meant| format!(" (did you mean `{meant}`?)"));
+    Err(format!("{}{}", points.join(", "), meant.unwrap_or_default()))
+}
+
+/// Anything that can name something.
+fn word(point: &str) -> Result<(), String> {
+    let fits = !point.is_empty() && point.len() <= 64 && point.chars().all(|c| c.is_ascii_graphic());
+    if fits { Ok(()) } else { Err("1 to 64 printable characters without blanks".to_owned()) }
+}

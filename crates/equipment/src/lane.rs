@@ -1,0 +1,428 @@
+//! A lane: the devices that one thread has, the requests to them, the loops and polls on them. A state machine with `now`
+//! as an argument; who runs it owns the thread and the devices.
+//!
+//! Exactly one answer a request: [`Lane::request`] answers at once, or keeps a `set` until its value is reached, its time is
+//! over, or its deadline has passed.
+
+use crate::agent::{Agent, is_agent};
+use crate::convert::Convert;
+use crate::datum::{Datum, DeviceFault, Fault};
+use crate::device::{Device, Driver};
+use crate::sim::{Bpm, BpmSpec, PowerSupply, PowerSupplySpec, RfStation, RfStationSpec};
+use crate::tables::{Row, Settings, Tables, within};
+use base::{DurNs, MonoNs, Schedule};
+use msg::Verb;
+use std::sync::Arc;
+
+/// Sets that wait for their value at the same time on one lane; one more is refused as busy.
+pub const PENDING_MAX: usize = 256;
+/// How often it is looked whether a value is reached.
+const LOOK: DurNs = DurNs::from_ms(10);
+
+/// What a request got.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer<'a> {
+    /// A value, with unit and digits after the point.
+    Value(Datum<'a>, &'a str, Option<usize>),
+    /// Done.
+    Ok,
+}
+
+/// Why a request was not executed at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired;
+
+/// Where a lane's results go.
+pub trait Answers<Id> {
+    /// The one answer of a request.
+    ///
+    /// Called on the lane's thread, which may be real time.
+    fn answer(&mut self, id: Id, answer: Result<Answer<'_>, Fault<'_>>);
+
+    /// The one answer of a request whose deadline had passed before it was executed, or while it waited.
+    fn expired(&mut self, id: Id);
+
+    /// A polled value: which poll, which of its entries; `None` if it could not be read.
+    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, now: MonoNs);
+}
+
+struct Pending<Id> {
+    id: Id,
+    /// The `get` that is looked at.
+    get: usize,
+    target: f64,
+    within: f64,
+    begun: MonoNs,
+    until: MonoNs,
+    deadline: Option<MonoNs>,
+    look: MonoNs,
+}
+
+enum Part {
+    /// On another lane.
+    Elsewhere,
+    Device(Box<dyn Device + Send>),
+    Agent(Box<Agent>),
+}
+
+/// See the module's text.
+pub struct Lane<Id> {
+    tables: Arc<Tables>,
+    number: usize,
+    parts: Vec<Part>,
+    pending: Vec<Pending<Id>>,
+    polls: Vec<(usize, Vec<usize>, Schedule)>,
+}
+
+impl<Id: Copy> Lane<Id> {
+    /// A lane of the tables, with its devices. `make` gives the devices that this crate does not have.
+    ///
+    /// # Errors
+    /// Which device could not be made, and why.
+    pub fn new(
+        tables: Arc<Tables>,
+        number: usize,
+        now: MonoNs,
+        make: &mut dyn FnMut(usize) -> Result<Box<dyn Device + Send>, String>,
+    ) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        for (index, spec) in tables.devices.iter().enumerate() {
+            parts.push(if tables.device_lane(index) != number {
+                Part::Elsewhere
+            } else if is_agent(spec.driver) {
+                Part::Agent(Box::new(Agent::new(spec.driver, &spec.settings)))
+            } else if let Some(device) = built_in(spec.driver, &spec.settings, &spec.points) {
+                Part::Device(device)
+            } else {
+                Part::Device(make(index).map_err(|why| format!("{}: device {:?}: {why}", spec.place, spec.name))?)
+            });
+        }
+        let mine = |(index, poll): (usize, &crate::Poll)| {
+            let entries: Vec<usize> =
+                (0..poll.entries.len()).filter(|at| tables.lane(poll.entries[*at]) == number).collect();
+            (!entries.is_empty()).then(|| (index, entries, Schedule::new(0, now, poll.period)))
+        };
+        let polls = tables.polls.iter().enumerate().filter_map(mine).collect();
+        Ok(Self { tables: tables.clone(), number, parts, pending: Vec::with_capacity(PENDING_MAX), polls })
+    }
+
+    /// The tables that it runs.
+    #[must_use]
+    pub fn tables(&self) -> &Arc<Tables> {
+        &self.tables
+    }
+
+    /// Whether it has any device.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Elsewhere))
+    }
+
+    /// Takes over what a lane of earlier tables has: devices whose table did not change keep their state, and all waiting
+    /// sets are answered when their entries still exist, or as not reached.
+    pub fn take_over(&mut self, old: Self, now: MonoNs, out: &mut dyn Answers<Id>) {
+        let old_tables = old.tables;
+        for (index, part) in old.parts.into_iter().enumerate() {
+            let was = &old_tables.devices[index];
+            let same = self.tables.devices.iter().position(|is| {
+                is.name == was.name
+                    && is.driver.word == was.driver.word
+                    && is.points == was.points
+                    && format!("{:?}", is.settings) == format!("{:?}", was.settings)
+            });
+            if let (Some(at), false) = (same, matches!(part, Part::Elsewhere))
+                && !matches!(self.parts[at], Part::Elsewhere)
+            {
+                self.parts[at] = part;
+            }
+        }
+        for pending in old.pending {
+            let object = &old_tables.entries[pending.get];
+            let again = self.tables.interpret(Verb::Get, &object.object, &object.complement());
+            match again.ok().filter(|(get, _)| self.tables.lane(*get) == self.number) {
+                Some((get, _)) => self.pending.push(Pending { get, ..pending }),
+                None => out.answer(
+                    pending.id,
+                    Err(Fault::NotReached { stood: f64::NAN, after: now - pending.begun, unit: "" }),
+                ),
+            }
+        }
+    }
+
+    /// Carries a request out. One whose deadline has passed is not.
+    ///
+    /// Real-time: as long as its device takes; allocates only for texts.
+    #[expect(clippy::too_many_arguments, reason = "a request's parts, as the message has them")]
+    pub fn request(
+        &mut self,
+        id: Id,
+        verb: Verb,
+        object: &str,
+        complement: &str,
+        deadline: Option<MonoNs>,
+        now: MonoNs,
+        out: &mut dyn Answers<Id>,
+    ) {
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            return out.expired(id);
+        }
+        let tables = self.tables.clone();
+        let (entry, value) = match tables.interpret(verb, object, complement) {
+            Ok(found) => found,
+            Err(fault) => return out.answer(id, Err(fault)),
+        };
+        let row = &tables.rows[tables.entries[entry].row];
+        if verb == Verb::Get {
+            return out.answer(id, self.read(&tables, entry, now).map(|value| shown(row, value)));
+        }
+        let Some(value) = value else { return out.answer(id, Err(Fault::Form { expected: "a value" })) };
+        let target = value.number();
+        let reached = row.reached.as_ref().filter(|_| verb == Verb::Set);
+        if reached.is_some() && self.pending.len() == PENDING_MAX {
+            let busy = DeviceFault::Busy("256 sets wait for their values already".into());
+            return out.answer(id, Err(Fault::Device(busy)));
+        }
+        if let Err(fault) = self.write(&tables, entry, value, now) {
+            return out.answer(id, Err(fault));
+        }
+        let Some(reached) = reached else { return out.answer(id, Ok(Answer::Ok)) };
+        let looked = tables.interpret(Verb::Get, object, &reached.complement);
+        match (looked, target) {
+            (Ok((get, _)), Some(target)) => {
+                let until = now + reached.timeout;
+                let within = reached.within;
+                self.pending.push(Pending { id, get, target, within, begun: now, until, deadline, look: now });
+                self.look(now, out);
+            }
+            // Labels: there is no number to wait for, the write was all.
+            _ => out.answer(id, Ok(Answer::Ok)),
+        }
+    }
+
+    /// When there is something to do beside requests.
+    #[must_use]
+    pub fn due(&self) -> Option<MonoNs> {
+        let agents = self.parts.iter().filter_map(|part| match part {
+            Part::Agent(agent) => Some(agent.due().unwrap_or(MonoNs(0))),
+            _ => None,
+        });
+        let polls = self.polls.iter().map(|(.., schedule)| schedule.due());
+        agents.chain(polls).chain(self.pending.iter().map(|pending| pending.look)).min()
+    }
+
+    /// Runs the loops, polls and looks that are due.
+    ///
+    /// Real-time: as long as the devices take; bounded by their number.
+    pub fn run(&mut self, now: MonoNs, out: &mut dyn Answers<Id>) {
+        let tables = self.tables.clone();
+        for index in 0..self.parts.len() {
+            let Part::Agent(agent) = &mut self.parts[index] else { continue };
+            if agent.is_due(now)
+                && let Some((input, output)) = tables.agent_entries(index)
+            {
+                self.cycle(&tables, index, input, output, now);
+            }
+        }
+        for at in 0..self.polls.len() {
+            if now < self.polls[at].2.due() {
+                continue;
+            }
+            self.polls[at].2.advance(now);
+            let poll = self.polls[at].0;
+            for position in 0..self.polls[at].1.len() {
+                let entry = self.polls[at].1[position];
+                let value = match self.read(&tables, tables.polls[poll].entries[entry], now) {
+                    Ok(value) => {
+                        raw_number(&tables.rows[tables.entries[tables.polls[poll].entries[entry]].row], &value)
+                    }
+                    Err(_) => None,
+                };
+                out.polled(poll, entry, value, now);
+            }
+        }
+        self.look(now, out);
+    }
+
+    /// One cycle of an agent.
+    fn cycle(&mut self, tables: &Tables, agent: usize, input: usize, output: usize, now: MonoNs) {
+        let measured = self.read(tables, input, now).ok().and_then(|value| value.number());
+        let Part::Agent(part) = &mut self.parts[agent] else { return };
+        let Some(measured) = measured else { return part.failed() };
+        let wanted = part.step(measured);
+        let row = &tables.rows[tables.entries[output].row];
+        let written = within(row, wanted).and_then(|()| self.write(tables, output, Datum::Number(wanted), now));
+        if written.is_err()
+            && let Part::Agent(part) = &mut self.parts[agent]
+        {
+            part.failed();
+        }
+    }
+
+    /// Looks which sets have reached their value, and which will not any more.
+    fn look(&mut self, now: MonoNs, out: &mut dyn Answers<Id>) {
+        let tables = self.tables.clone();
+        let mut at = 0;
+        while at < self.pending.len() {
+            if now < self.pending[at].look {
+                at += 1;
+                continue;
+            }
+            let Pending { id, get, target, within, begun, until, deadline, .. } = self.pending[at];
+            let row = &tables.rows[tables.entries[get].row];
+            let stood = self.read(&tables, get, now).ok().and_then(|value| value.number());
+            if stood.is_some_and(|stood| (stood - target).abs() <= within) {
+                out.answer(id, Ok(Answer::Ok));
+            } else if deadline.is_some_and(|deadline| now >= deadline) {
+                out.expired(id);
+            } else if now >= until {
+                let (stood, after) = (stood.unwrap_or(f64::NAN), now - begun);
+                out.answer(id, Err(Fault::NotReached { stood, after, unit: &row.unit }));
+            } else {
+                let ends = deadline.map_or(until, |deadline| deadline.min(until));
+                self.pending[at].look = (now + LOOK).min(ends);
+                at += 1;
+                continue;
+            }
+            self.pending.swap_remove(at);
+        }
+    }
+
+    /// Execute and convert: the engineering value of an entry.
+    fn read<'a>(&'a mut self, tables: &'a Tables, entry: usize, now: MonoNs) -> Result<Datum<'a>, Fault<'a>> {
+        let known = &tables.entries[entry];
+        let raw = self.device(known.device).and_then(|device| device.read(known.point, now)).map_err(Fault::Device)?;
+        tables.rows[known.row].convert.iter().try_fold(raw, |value, step| step.forward(value))
+    }
+
+    /// Convert backwards and execute.
+    fn write<'a>(&mut self, tables: &'a Tables, entry: usize, value: Datum<'a>, now: MonoNs) -> Result<(), Fault<'a>> {
+        let known = &tables.entries[entry];
+        let row = &tables.rows[known.row];
+        let device = self.device(known.device).map_err(Fault::Device)?;
+        let present = match row.convert.first() {
+            Some(Convert::Bits { .. }) => device.read(known.point, now).map_err(Fault::Device)?.number(),
+            _ => None,
+        };
+        let raw = backwards(row, value, present)?;
+        device.write(known.point, &raw, now).map_err(Fault::Device)
+    }
+
+    fn device(&mut self, device: usize) -> Result<&mut (dyn Device + Send), DeviceFault> {
+        match self.parts.get_mut(device) {
+            Some(Part::Device(device)) => Ok(&mut **device),
+            Some(Part::Agent(agent)) => Ok(&mut **agent),
+            _ => Err(DeviceFault::Refused("the device is on another lane".into())),
+        }
+    }
+}
+
+/// The raw value of an engineering value.
+pub(crate) fn backwards<'a>(row: &'a Row, value: Datum<'a>, present: Option<f64>) -> Result<Datum<'a>, Fault<'a>> {
+    // What is written where the complement brings no value is raw already.
+    if row.write.is_some() {
+        return Ok(value);
+    }
+    row.convert.iter().rev().try_fold(value, |value, step| step.backward(value, present))
+}
+
+/// A value as the row shows it.
+pub(crate) fn shown<'a>(row: &'a Row, value: Datum<'a>) -> Answer<'a> {
+    Answer::Value(value, &row.unit, row.precision)
+}
+
+/// The number that stands for a value in shared memory: labels by their number.
+fn raw_number(row: &Row, value: &Datum<'_>) -> Option<f64> {
+    match (row.convert.last(), value) {
+        (Some(Convert::Labels(labels)), Datum::Text(text)) => {
+            labels.iter().find(|(label, _)| label == text).map(|(_, number)| *number)
+        }
+        _ => value.number(),
+    }
+}
+
+/// The devices of this crate.
+pub(crate) fn built_in(driver: &Driver, settings: &Settings, points: &[String]) -> Option<Box<dyn Device + Send>> {
+    let number = |key: &str, default: f64| settings.number(key).unwrap_or(default);
+    let seed = settings.number("seed").map_or(1, |seed| seed.max(0.0) as u64);
+    let noise = number("noise", 0.0);
+    let numbered = |known: &[&str], device: Box<dyn Device + Send>| -> Option<Box<dyn Device + Send>> {
+        let places = points.iter().map(|point| known.iter().position(|known| known == point)).collect::<Option<_>>()?;
+        Some(Box::new(Numbered { device, places }))
+    };
+    match driver.word {
+        "power-supply" => {
+            let default = PowerSupplySpec::default();
+            let spec = PowerSupplySpec {
+                current_max: number("current_max", default.current_max),
+                ramp: number("ramp", default.ramp),
+                lag: settings.time("lag").unwrap_or(default.lag),
+                noise,
+                seed,
+            };
+            numbered(PowerSupply::POINTS, Box::new(PowerSupply::new(spec)))
+        }
+        "bpm" => {
+            let (x, y, drift, response) =
+                (number("x", 0.0), number("y", 0.0), number("drift", 0.0), number("response", 1.0));
+            numbered(Bpm::POINTS, Box::new(Bpm::new(BpmSpec { x, y, drift, response, noise, seed })))
+        }
+        "rf-station" => {
+            let default = RfStationSpec::default();
+            let spec = RfStationSpec {
+                amplitude_max: number("amplitude_max", default.amplitude_max),
+                fill: settings.time("fill").unwrap_or(default.fill),
+                frequency: number("frequency", default.frequency),
+                noise,
+                seed,
+            };
+            numbered(RfStation::POINTS, Box::new(RfStation::new(spec)))
+        }
+        "clock" => Some(Box::new(Clock)),
+        "memory" => Some(Box::new(Memory(vec![0.0; points.len()]))),
+        _ => None,
+    }
+}
+
+/// A device whose own points are numbered otherwise than the table's.
+struct Numbered {
+    device: Box<dyn Device + Send>,
+    places: Vec<usize>,
+}
+
+impl Device for Numbered {
+    fn read(&mut self, point: usize, now: MonoNs) -> Result<Datum<'_>, DeviceFault> {
+        self.device.read(self.places[point], now)
+    }
+
+    fn write(&mut self, point: usize, value: &Datum<'_>, now: MonoNs) -> Result<(), DeviceFault> {
+        self.device.write(self.places[point], value, now)
+    }
+}
+
+struct Clock;
+
+impl Device for Clock {
+    fn read(&mut self, _: usize, now: MonoNs) -> Result<Datum<'_>, DeviceFault> {
+        Ok(Datum::Number(now.0 as f64 / 1e9))
+    }
+
+    fn write(&mut self, _: usize, _: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {
+        Err(DeviceFault::Refused("the time is read only".into()))
+    }
+}
+
+struct Memory(Vec<f64>);
+
+impl Device for Memory {
+    fn read(&mut self, point: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
+        Ok(Datum::Number(self.0[point]))
+    }
+
+    fn write(&mut self, point: usize, value: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {
+        self.0[point] = value.number().ok_or(DeviceFault::Refused("memory takes numbers".into()))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Equipment managers' tables: what objects there are, and what a request to one of them does.
+//!
+//! A manager's file lists *devices* (what there is, how it is reached) and *rows* (`map`: which requests mean which point of
+//! which device, and how raw values become engineering values). [`check`] reads them with every finding at once;
+//! [`Tables`] answers what a request means; a [`Lane`] carries requests out, runs autonomous loops and polls, with `now` as
+//! an argument.
+//!
+//! Never here: the message server, sockets, shared memory, threads. Devices are given by whoever runs a lane.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod convert;
+mod csv;
+mod datum;
+mod device;
+mod dry;
+mod keys;
+mod lane;
+mod pattern;
+mod read;
+pub mod sim;
+mod tables;
+mod unit;
+
+pub use agent::{Agent, is_agent};
+pub use convert::Convert;
+pub use datum::{Datum, DeviceFault, Fault};
+pub use device::{DRIVERS, Device, Driver, Pace};
+pub use dry::dry_run;
+pub use keys::document;
+pub use lane::{Answer, Answers, Expired, Lane, PENDING_MAX};
+pub use pattern::Pattern;
+pub use read::{Checked, FileFindings, check};
+pub use tables::{DeviceSpec, Entry, Poll, Reached, Row, Settings, Tables};
+pub use unit::Unit;

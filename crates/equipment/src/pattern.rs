@@ -1,0 +1,148 @@
+//! Names with captures: `sr_mag_ps_{name}`.
+
+use std::fmt;
+
+/// Captures in one pattern; more are refused.
+pub(crate) const CAPTURES_MAX: usize = 8;
+
+/// A text with holes that have names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Literal, capture, literal, …: literals stand at even places.
+    parts: Vec<String>,
+}
+
+/// What captures stand for.
+pub(crate) type Bound = Vec<(String, String)>;
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// What would have been right.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut parts = vec![String::new()];
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, from) = rest.split_at(at);
+            parts.last_mut().expect("never empty").push_str(before);
+            let Some((name, after)) = from.strip_prefix('{').and_then(|from| from.split_once('}')) else {
+                return Err("an opening and a closing brace for each capture, such as `sr_mag_ps_{name}`");
+            };
+            let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if name.is_empty() || !name.chars().all(word) {
+                return Err("letters, digits and `_` between the braces, such as `{name}`");
+            }
+            if parts.len() > 1 && parts.last().is_some_and(String::is_empty) {
+                return Err("a text between two captures, or it is not known where one ends");
+            }
+            parts.push(name.to_owned());
+            parts.push(String::new());
+            rest = after;
+        }
+        parts.last_mut().expect("never empty").push_str(rest);
+        let pattern = Self { parts };
+        let names: Vec<&str> = pattern.captures().collect();
+        if names.len() > CAPTURES_MAX {
+            return Err("at most 8 captures");
+        }
+        Ok(pattern)
+    }
+
+    /// The names of its captures.
+    pub fn captures(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().skip(1).step_by(2).map(String::as_str)
+    }
+
+    /// What the captures stand for in `text`; `None` if it does not match, or one capture would be two things.
+    /// A capture takes as little as it can, the last one all that is left; none is empty.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> Option<Bound> {
+        let mut rest = text.strip_prefix(self.parts[0].as_str())?;
+        let mut bound = Bound::new();
+        let holes = self.parts.len() / 2;
+        for (index, pair) in self.parts[1..].chunks_exact(2).enumerate() {
+            let (name, literal) = (&pair[0], pair[1].as_str());
+            let first = rest.chars().next()?.len_utf8();
+            let end = match index + 1 == holes {
+                true => rest.strip_suffix(literal).map(str::len).filter(|end| *end >= first)?,
+                false => rest[first..].find(literal)? + first,
+            };
+            let value = &rest[..end];
+            match bound.iter().find(|(known, _)| known == name) {
+                Some((_, known)) if known != value => return None,
+                Some(_) => {}
+                None => bound.push((name.clone(), value.to_owned())),
+            }
+            rest = &rest[end + literal.len()..];
+        }
+        rest.is_empty().then_some(bound)
+    }
+
+    /// The text with its holes filled; the first capture that stands for nothing is the error.
+    ///
+    /// # Errors
+    /// The name of that capture.
+    pub fn fill(&self, bound: &[(String, String)]) -> Result<String, String> {
+        let mut text = String::new();
+        for (index, part) in self.parts.iter().enumerate() {
+            if index % 2 == 0 {
+                text.push_str(part);
+            } else {
+                let (_, value) = bound.iter().find(|(name, _)| name == part).ok_or_else(|| part.clone())?;
+                text.push_str(value);
+            }
+        }
+        Ok(text)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts.iter().enumerate().try_for_each(|(index, part)| match index % 2 {
+            0 => f.write_str(part),
+            _ => write!(f, "{{{part}}}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(pattern: &str, text: &str) -> Option<String> {
+        let found = Pattern::parse(pattern).unwrap().matches(text)?;
+        Some(found.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn captures_are_what_stands_in_the_holes() {
+        for (pattern, text, expected) in [
+            ("sr_mag_ps_{name}", "sr_mag_ps_b", Some("name=b")),
+            ("sr_mag_ps_{name}", "sr_mag_ps_", None),
+            ("sr_mag_ps_{name}", "sr_bpm_1", None),
+            ("{area}_bpm_{n}", "sr_bpm_1_2", Some("area=sr n=1_2")),
+            ("a_{n}_b", "a_x_b_b", Some("n=x_b")),
+            ("{n}_{n}", "7_7", Some("n=7")),
+            ("{n}_{n}", "7_8", None),
+            ("plain", "plain", Some("")),
+            ("plain", "plainer", None),
+        ] {
+            assert_eq!(bound(pattern, text).as_deref(), expected, "{pattern} on {text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_refused() {
+        for text in ["{a}{b}", "{", "}", "{}", "{a b}", "x{a", "a}b"] {
+            assert!(Pattern::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn holes_are_filled_with_what_was_captured() {
+        let bound = Pattern::parse("ps_{name}").unwrap().matches("ps_b").unwrap();
+        assert_eq!(Pattern::parse("sr_mag_ps_{name}").unwrap().fill(&bound), Ok("sr_mag_ps_b".to_owned()));
+        assert_eq!(Pattern::parse("{other}").unwrap().fill(&bound), Err("other".to_owned()));
+    }
+}

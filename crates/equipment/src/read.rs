@@ -1,0 +1,504 @@
+//! Table files in, [`Tables`] or everything that is wrong with them out.
+//!
+//! Must never panic on any text, look at the machine, or accept what it does not understand.
+
+mod map;
+mod step;
+
+use crate::agent;
+use crate::csv::Sheet;
+use crate::device::{DEVICE, Driver, Pace};
+use crate::keys;
+use crate::pattern::Pattern;
+use crate::tables::{DeviceSpec, Poll, Setting, Settings, Tables};
+use base::{CpuId, DurNs, Policy, glob, nearest};
+use msg::Verb;
+use std::collections::HashMap;
+use std::ops::Range;
+use table::{Diagnostic, Diagnostics, Section, Severity, Table, clipped, tables};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A file larger than this is refused.
+pub(crate) const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Files that one manager may have.
+const FILES_MAX: usize = 32;
+/// Devices that one manager may have.
+const DEVICES_MAX: usize = 4096;
+const HOUR: DurNs = DurNs::from_secs(3600);
+
+/// A file and what was found in it.
+#[derive(Clone, Debug)]
+pub struct FileFindings {
+    /// Its name, as it was given.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+    /// All errors and warnings, in the file's order.
+    pub found: Vec<Diagnostic>,
+}
+
+/// What a check found out.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The tables, if there was no error.
+    pub tables: Option<Tables>,
+    /// Every file that was read, the main one first.
+    pub files: Vec<FileFindings>,
+}
+
+impl Checked {
+    /// All findings as people read them; the last line of each file counts its own.
+    #[must_use]
+    pub fn render(&self) -> String {
+        self.files.iter().map(|file| table::render_all(&file.found, &file.name, &file.text)).collect()
+    }
+}
+
+/// Reads the main file and those that it names. `load` gives the text of another file, by the name that stands in the
+/// main one; `drivers` is the list of what devices may be ([`DRIVERS`](crate::DRIVERS) and more).
+pub fn check(
+    name: &str,
+    text: &str,
+    drivers: &[&'static Driver],
+    load: &mut dyn FnMut(&str) -> Result<String, String>,
+) -> Checked {
+    let mut found = Diagnostics::new(text);
+    let mut reader = Reader { drivers, tables: empty(), places: Vec::new(), rows: Vec::new(), other: Vec::new() };
+    if text.len() > TEXT_BYTES_MAX {
+        found.error(
+            0..0,
+            format!("the file has {} bytes", text.len()),
+            format!("at most {TEXT_BYTES_MAX}"),
+            "split it",
+        );
+        let file = FileFindings { name: name.to_owned(), text: String::new(), found: found.finish() };
+        return Checked { tables: None, files: vec![file] };
+    }
+    let (root, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        found.error(error.span().unwrap_or(0..0), error.message().trim(), "TOML", "see https://toml.io");
+    }
+    let root = root.get_ref();
+    known_tables(root, &mut found);
+    let named = reader.manager(root, &mut found);
+    let mut texts: Vec<(String, String, bool)> = Vec::new();
+    for (file, span, is_map) in named {
+        match load(&file) {
+            Ok(text) if text.len() <= TEXT_BYTES_MAX => texts.push((file, text, is_map)),
+            Ok(text) => {
+                let message = format!("{file} has {} bytes", text.len());
+                found.error(span, message, format!("at most {TEXT_BYTES_MAX}"), "split it");
+            }
+            Err(why) => found.error(span, format!("{file} cannot be read: {why}"), "a CSV file", ""),
+        }
+    }
+    // The files' own findings, the main one's first; rows are read when all devices are known.
+    let mut all: Vec<Diagnostics<'_>> =
+        std::iter::once(found).chain(texts.iter().map(|(_, text, _)| Diagnostics::new(text))).collect();
+    let sheets: Vec<Sheet> =
+        texts.iter().zip(&mut all[1..]).map(|((_, text, _), found)| Sheet::read(text, found)).collect();
+    let csv: Vec<Vec<(DeTable<'_>, Range<usize>)>> = sheets.iter().map(|sheet| sheet.tables().collect()).collect();
+    for (table, span) in tables(root, "device", true, &mut all[0]) {
+        reader.device(table, span, 0, name, text, &mut all[0]);
+    }
+    for (at, (file, text, is_map)) in texts.iter().enumerate().filter(|(_, (.., is_map))| !is_map) {
+        debug_assert!(!is_map);
+        csv[at]
+            .iter()
+            .for_each(|(table, span)| reader.device(table, span.clone(), at + 1, file, text, &mut all[at + 1]));
+    }
+    for (table, span) in tables(root, "map", true, &mut all[0]) {
+        reader.row(table, span, 0, name, text, &mut all[0]);
+    }
+    for (at, (file, text, _)) in texts.iter().enumerate().filter(|(_, (.., is_map))| *is_map) {
+        csv[at].iter().for_each(|(table, span)| reader.row(table, span.clone(), at + 1, file, text, &mut all[at + 1]));
+    }
+    reader.tables.index();
+    reader.across(&mut all);
+    for (table, span) in tables(root, "poll", true, &mut all[0]) {
+        reader.poll(table, span, &mut all[0]);
+    }
+    let names = std::iter::once((name, text)).chain(texts.iter().map(|(name, text, _)| (name.as_str(), text.as_str())));
+    let files: Vec<FileFindings> = names
+        .zip(all)
+        .map(|((name, text), found)| FileFindings {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            found: found.finish(),
+        })
+        .collect();
+    let broken = files.iter().flat_map(|file| &file.found).any(|one| one.severity == Severity::Error);
+    Checked { tables: (!broken).then_some(reader.tables), files }
+}
+
+fn empty() -> Tables {
+    Tables {
+        name: String::new(),
+        class: Policy::OTHER,
+        cpu: None,
+        devices: Vec::new(),
+        rows: Vec::new(),
+        entries: Vec::new(),
+        polls: Vec::new(),
+        objects: HashMap::new(),
+    }
+}
+
+fn known_tables(root: &DeTable<'_>, found: &mut Diagnostics<'_>) {
+    const KNOWN: [&str; 4] = ["manager", "device", "map", "poll"];
+    for (key, _) in root.iter().filter(|(key, _)| !KNOWN.contains(&key.get_ref().as_ref())) {
+        let remedy = match nearest(key.get_ref(), KNOWN) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "remove it".to_owned(),
+        };
+        let message = format!("unknown table `{}`", clipped(key.get_ref()));
+        found.error(key.span(), message, "[manager], [[device]], [[map]], [[poll]]", remedy);
+    }
+}
+
+/// Where something stands, for findings that come when all files are read.
+#[derive(Clone)]
+struct Place {
+    file: usize,
+    span: Range<usize>,
+}
+
+struct Reader<'d> {
+    drivers: &'d [&'static Driver],
+    tables: Tables,
+    /// Of the devices.
+    places: Vec<Place>,
+    /// Of the rows.
+    rows: Vec<Place>,
+    /// Keys that name something that is known only when all files are read.
+    other: Vec<(usize, &'static str, Place)>,
+}
+
+impl Reader<'_> {
+    /// `[manager]`; the files that it names, with whether they hold rows.
+    fn manager(&mut self, root: &DeTable<'_>, found: &mut Diagnostics<'_>) -> Vec<(String, Range<usize>, bool)> {
+        let all = tables(root, "manager", false, found);
+        let Some((table, span)) = all.into_iter().next() else {
+            if !root.iter().any(|(key, _)| *key.get_ref() == "manager") {
+                found.error(0..0, "the [manager] table is missing", "", "begin with `[manager]` and `name = \"…\"`");
+            }
+            return Vec::new();
+        };
+        let section = Section::open(table, span, &keys::MANAGER, "[manager]", found);
+        self.tables.name = name(&section, found).unwrap_or_default();
+        if let Some((class, span)) = section.parsed::<Policy>("class", found) {
+            if matches!(class, Policy::Deadline(_)) {
+                found.error(
+                    span,
+                    format!("`class` cannot be {class}"),
+                    "fifo, rr or other",
+                    "a lane waits for requests",
+                );
+            }
+            self.tables.class = class;
+        }
+        self.tables.cpu = section.number("cpu", 0, 1023, found).and_then(|(cpu, _)| CpuId::try_from(cpu).ok());
+        let mut files = Vec::new();
+        for (key, is_map) in [("devices", false), ("map", true)] {
+            for (file, span) in section.texts(key, found).unwrap_or_default() {
+                if files.len() == FILES_MAX {
+                    found.error(span, format!("more than {FILES_MAX} files"), "fewer files", "");
+                } else {
+                    files.push((file.to_owned(), span, is_map));
+                }
+            }
+        }
+        files
+    }
+
+    /// One device.
+    fn device(
+        &mut self,
+        table: &DeTable<'_>,
+        span: Range<usize>,
+        file: usize,
+        file_name: &str,
+        text: &str,
+        found: &mut Diagnostics<'_>,
+    ) {
+        let get = |key: &str| table.iter().find(|(name, _)| *name.get_ref() == key).map(|(_, value)| value);
+        let word = get("driver").and_then(|value| value.get_ref().as_str());
+        let Some(driver) = word.and_then(|word| self.drivers.iter().find(|driver| driver.word == word)) else {
+            let section = Section::open(table, span.clone(), driver_free(), "a device", found);
+            let words = || self.drivers.iter().map(|driver| driver.word);
+            match (get("driver"), word) {
+                (None, _) => section.missing("driver", found),
+                (Some(value), None) => section.wrong("driver", value, "a text in quotes", found),
+                (Some(value), Some(word)) => {
+                    let remedy =
+                        nearest(word, words()).map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
+                    let known = words().collect::<Vec<_>>().join(", ");
+                    found.error(value.span(), format!("unknown driver {:?}", clipped(word)), known, remedy);
+                }
+            }
+            return;
+        };
+        let driver: &'static Driver = driver;
+        let called = match get("name").and_then(|value| value.get_ref().as_str()) {
+            Some(name) => format!("device {:?}", clipped(name)),
+            None => "a device".to_owned(),
+        };
+        let section = Section::open(table, span.clone(), driver.table, &called, found);
+        let settings = settings(&section, driver.table, found);
+        let Some(name) = device_name(&section, found) else { return };
+        if self.tables.devices.iter().any(|other| other.name == name) {
+            found.error(span, format!("device {name:?} is there twice"), "a name of its own", "rename one");
+            return;
+        }
+        if self.tables.devices.len() == DEVICES_MAX {
+            found.error(span, format!("more than {DEVICES_MAX} devices"), "fewer", "make several managers");
+            return;
+        }
+        for key in ["input", "output"].into_iter().filter(|_| agent::is_agent(driver)) {
+            if let Some(value) = get(key) {
+                self.other.push((self.tables.devices.len(), key, Place { file, span: value.span() }));
+            }
+        }
+        let place = place(file_name, text, &span);
+        self.places.push(Place { file, span });
+        self.tables.devices.push(DeviceSpec { name, driver, settings, points: Vec::new(), place });
+    }
+
+    /// What needs all files.
+    fn across(&mut self, all: &mut [Diagnostics<'_>]) {
+        let tables = &self.tables;
+        if tables.rows.is_empty() && tables.devices.is_empty() {
+            all[0].warning(0..0, "the manager has neither devices nor rows", "add [[device]] and [[map]]");
+        }
+        for (device, key, place) in &self.other {
+            let spec = &tables.devices[*device];
+            let found = &mut all[place.file];
+            let words = spec.settings.text(key).unwrap_or_default();
+            let (entry, expected) = match *key {
+                "input" => (tables.input(words), "object/complement of a `get` row of this manager"),
+                _ => (tables.output(words), "the object of a `put` row of this manager that takes a number"),
+            };
+            if entry.is_none() {
+                let object = words.split('/').next().unwrap_or_default();
+                let meant = nearest(object, tables.objects().into_iter().filter(|known| *known != object));
+                let remedy = meant.map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
+                let message = format!("`{key}` of device {:?} cannot be {:?}", spec.name, clipped(words));
+                found.error(place.span.clone(), message, expected, remedy);
+                continue;
+            }
+            let agents = entry.filter(|entry| agent::is_agent(tables.devices[tables.entries[*entry].device].driver));
+            if agents.is_some() && *key == "input" {
+                let message = format!("`input` of device {:?} is an agent's", spec.name);
+                found.error(place.span.clone(), message, "the object of a device that is no agent", "");
+            }
+        }
+        for (device, spec) in tables.devices.iter().enumerate().filter(|(_, spec)| agent::is_agent(spec.driver)) {
+            if let (Some(input), Some(output)) = (
+                spec.settings.text("input").and_then(|words| tables.input(words)),
+                spec.settings.text("output").and_then(|words| tables.output(words)),
+            ) {
+                let lanes = [input, output].map(|entry| blocking(tables, entry));
+                if lanes[0] != lanes[1] {
+                    let place = &self.places[device];
+                    let message = format!("device {:?} reads and writes on two lanes", spec.name);
+                    let expected = "both objects of rt-safe devices, or both of the same device that may block";
+                    all[place.file].error(place.span.clone(), message, expected, "");
+                }
+            }
+        }
+        for (index, (row, place)) in tables.rows.iter().zip(&self.rows).enumerate() {
+            let Some(reached) = &row.reached else { continue };
+            for (put, entry) in tables.entries.iter().enumerate().filter(|(_, entry)| entry.row == index) {
+                let get = tables.interpret(Verb::Get, &entry.object, &reached.complement).ok();
+                if get.is_none_or(|(get, _)| blocking(tables, get) != blocking(tables, put)) {
+                    let message = format!("`reached` looks at get/{}/{}", entry.object, reached.complement);
+                    let expected = "a `get` row of the same object, on the same lane";
+                    all[place.file].error(place.span.clone(), message, expected, "");
+                    break;
+                }
+            }
+        }
+    }
+
+    /// `[[poll]]`
+    fn poll(&mut self, table: &DeTable<'_>, span: Range<usize>, found: &mut Diagnostics<'_>) {
+        let section = Section::open(table, span, &keys::POLL, "a poll", found);
+        for key in ["name", "period", "objects"] {
+            if section.value(key).is_none() && key != "name" {
+                section.missing(key, found);
+            }
+        }
+        let name = name(&section, found);
+        let period = section.time("period", DurNs::from_ms(1), HOUR, found).map(|(time, _)| time);
+        let mut entries = Vec::new();
+        for (words, span) in section.texts("objects", found).unwrap_or_default() {
+            let (object, complement) = words.split_once('/').unwrap_or((words, "*"));
+            let before = entries.len();
+            for (index, entry) in self.tables.entries.iter().enumerate() {
+                let reads = self.tables.rows[entry.row].verbs.contains(&Verb::Get);
+                if reads && glob(object, &entry.object) && glob(complement, &entry.form.0) && !entries.contains(&index)
+                {
+                    entries.push(index);
+                }
+            }
+            if entries.len() == before {
+                let message = format!("`objects` cannot be {:?}: no `get` row matches", clipped(words));
+                found.error(span, message, "object/complement, with `*` and `?`", "");
+            }
+        }
+        if let (Some(name), Some(period)) = (name, period) {
+            if self.tables.polls.iter().any(|poll| poll.name == name) {
+                found.error(
+                    section.range(),
+                    format!("poll {name:?} is there twice"),
+                    "a name of its own",
+                    "rename one",
+                );
+            }
+            self.tables.polls.push(Poll { name, period, entries });
+        }
+    }
+}
+
+/// The device of an entry, if it may block: entries of the same lane agree on it.
+fn blocking(tables: &Tables, entry: usize) -> Option<usize> {
+    let device = tables.entries[entry].device;
+    (tables.devices[device].driver.pace == Pace::MayBlock).then_some(device)
+}
+
+/// The keys of a device whose driver is not known: nothing more can be said of them.
+fn driver_free() -> &'static Table {
+    &DEVICE
+}
+
+/// The settings that a driver's table has, each of the kind of its example.
+fn settings(section: &Section<'_>, shape: &'static Table, found: &mut Diagnostics<'_>) -> Settings {
+    let mut settings = Settings::default();
+    for key in shape.keys.iter().filter(|key| !matches!(key.name, "name" | "driver")) {
+        if section.value(key.name).is_none() {
+            if key.default.is_empty() {
+                section.missing(key.name, found);
+            }
+            continue;
+        }
+        let example = key.example.trim_matches('"');
+        let value = if matches!(key.example, "true" | "false") {
+            section.flag(key.name, found).map(Setting::Flag)
+        } else if key.example.starts_with('[') {
+            section.command(key.name, found).map(|(words, _)| Setting::Texts(words))
+        } else if !key.example.starts_with('"') {
+            real(section, key.name, found).map(|(value, _)| Setting::Number(value))
+        } else if example.parse::<DurNs>().is_ok() {
+            let limits = key.value.strip_prefix("time, ").and_then(|limits| limits.split_once(" to "));
+            let limits = limits.and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
+            let (low, high) = limits.unwrap_or((DurNs::ZERO, HOUR));
+            section.time(key.name, low, high, found).map(|(time, _)| Setting::Time(time))
+        } else {
+            section.words(key.name, found).map(|(text, _)| Setting::Text(text.to_owned()))
+        };
+        settings.0.extend(value.map(|value| (key.name, value)));
+    }
+    settings
+}
+
+/// A number, whole or not.
+fn real(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Option<(f64, Range<usize>)> {
+    let value = section.value(name)?;
+    match number(value.get_ref()) {
+        Some(number) => Some((number, value.span())),
+        None => {
+            section.wrong(name, value, "a finite number", found);
+            None
+        }
+    }
+}
+
+/// The number that a value is.
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    let number = match value {
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok()? as f64,
+        DeValue::Float(number) => number.as_str().parse().ok()?,
+        _ => return None,
+    };
+    number.is_finite().then_some(number)
+}
+
+/// Two numbers, the first the smaller.
+fn pair(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Option<(f64, f64)> {
+    let value = section.value(name)?;
+    let numbers: Option<Vec<f64>> =
+        value.get_ref().as_array().and_then(|items| items.iter().map(|item| number(item.get_ref())).collect());
+    match numbers.as_deref() {
+        Some([low, high]) if low < high => Some((*low, *high)),
+        _ => {
+            section.wrong(name, value, "two numbers, the lower one first", found);
+            None
+        }
+    }
+}
+
+/// A name as managers and polls have it.
+fn name(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<String> {
+    if section.value("name").is_none() {
+        section.missing("name", found);
+    }
+    let (name, span) = section.words("name", found)?;
+    let fits = name.len() <= 32 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    if !fits {
+        let message = format!("`name` cannot be {:?}", clipped(name));
+        found.error(span, message, "letters, digits, `-` and `_`, at most 32", "");
+        return None;
+    }
+    Some(name.to_owned())
+}
+
+/// A name as devices have it.
+fn device_name(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<String> {
+    // A number in a CSV cell is a name too.
+    let value = section.value("name");
+    if value.is_none() {
+        section.missing("name", found);
+    }
+    let (text, span) = match value?.get_ref() {
+        DeValue::Integer(number) => (number.as_str().to_owned(), value?.span()),
+        _ => section.words("name", found).map(|(text, span)| (text.to_owned(), span))?,
+    };
+    let fits = text.len() <= 64 && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:".contains(c));
+    if !fits {
+        let message = format!("`name` cannot be {:?}", clipped(&text));
+        found.error(span, message, "letters, digits, `_`, `-`, `.`, `:`, at most 64", "");
+        return None;
+    }
+    Some(text)
+}
+
+/// A pattern.
+fn pattern(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Option<(Pattern, Range<usize>)> {
+    let value = section.value(name)?;
+    let (text, span) = match value.get_ref() {
+        DeValue::Integer(number) => (number.as_str(), value.span()),
+        _ => section.text(name, found)?,
+    };
+    match Pattern::parse(text) {
+        Ok(pattern) => Some((pattern, span)),
+        Err(expected) => {
+            found.error(span, format!("`{name}` cannot be {:?}", clipped(text)), expected, "");
+            None
+        }
+    }
+}
+
+/// `FILE:LINE`
+fn place(file: &str, text: &str, span: &Range<usize>) -> String {
+    let line = text.as_bytes()[..span.start.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
+    format!("{file}:{line}")
+}
+
+/// The items of a list, or the value itself.
+fn items<'v>(value: &'v Spanned<DeValue<'v>>) -> Vec<&'v Spanned<DeValue<'v>>> {
+    match value.get_ref() {
+        DeValue::Array(items) => items.iter().collect(),
+        _ => vec![value],
+    }
+}

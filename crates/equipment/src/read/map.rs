@@ -1,0 +1,320 @@
+//! Reading `[[map]]`: rows, multiplied out to objects.
+
+use super::{Place, Reader, items, pair, pattern, place, real, step};
+use crate::convert::Convert;
+use crate::datum::Datum;
+use crate::device::Pace;
+use crate::keys;
+use crate::pattern::{Bound, Pattern};
+use crate::tables::VERBS;
+use crate::tables::{ENTRIES_MAX, Entry, Reached, Row};
+use base::{DurNs, nearest};
+use msg::Verb;
+use std::ops::Range;
+use table::{Diagnostics, Section, clipped};
+use toml::de::{DeTable, DeValue};
+
+impl Reader<'_> {
+    /// One row.
+    pub(super) fn row(
+        &mut self,
+        table: &DeTable<'_>,
+        span: Range<usize>,
+        file: usize,
+        file_name: &str,
+        text: &str,
+        found: &mut Diagnostics<'_>,
+    ) {
+        let section = Section::open(table, span.clone(), &keys::MAP, "a row", found);
+        for key in ["verb", "object", "device", "point"] {
+            if section.value(key).is_none() {
+                section.missing(key, found);
+            }
+        }
+        let verbs = verbs(&section, found);
+        let writes = verbs.iter().any(|verb| *verb != Verb::Get);
+        let object = pattern(&section, "object", found);
+        let complement = pattern(&section, "complement", found);
+        let device = pattern(&section, "device", found);
+        let point = pattern(&section, "point", found);
+        let free = free(&section, found);
+        let convert = step::read(&section, writes, found);
+        let unit = section.text("unit", found).map_or(String::new(), |(unit, _)| unit.to_owned());
+        let limits = pair(&section, "limits", found);
+        let precision = section.number("precision", 0, 15, found).map(|(digits, _)| digits as usize);
+        let write = constant(&section, found);
+        let reached = reached(&section, found);
+        let about = section.text("about", found).map_or(String::new(), |(about, _)| about.to_owned());
+        let lane = section.text("lane", found);
+        if let Some((word, span)) = lane.clone().filter(|(word, _)| !matches!(*word, "real-time" | "worker")) {
+            let message = format!("`lane` cannot be {:?}", clipped(word));
+            found.error(span, message, "`real-time` or `worker`", "");
+        }
+        let complement = match complement {
+            Some(complement) => Some(complement),
+            None if section.value("complement").is_some() => None,
+            None if writes && !verbs.contains(&Verb::Call) => {
+                Pattern::parse("{value}").ok().map(|all| (all, span.clone()))
+            }
+            None => {
+                section.missing("complement", found);
+                None
+            }
+        };
+        let (Some(object), Some(complement), Some(device), Some(point)) = (object, complement, device, point) else {
+            return;
+        };
+        let row = Row {
+            place: place(file_name, text, &span),
+            verbs,
+            object: object.0.clone(),
+            convert,
+            unit,
+            limits,
+            precision,
+            write,
+            reached,
+            about,
+            real_time: lane.as_ref().is_none_or(|(word, _)| *word != "worker"),
+        };
+        agree(&section, &row, &complement, writes, found);
+        let forms = Forms { object, complement, device, point };
+        let wants_real_time = lane.filter(|(word, _)| *word == "real-time").map(|(_, span)| span);
+        self.multiply(&section, row, &forms, &free, wants_real_time, Place { file, span }, found);
+    }
+
+    /// The objects that a row stands for.
+    #[expect(clippy::too_many_arguments, reason = "one row's parts, used once")]
+    fn multiply(
+        &mut self,
+        section: &Section<'_>,
+        row: Row,
+        forms: &Forms,
+        free: &[(String, Vec<String>)],
+        wants_real_time: Option<Range<usize>>,
+        place: Place,
+        found: &mut Diagnostics<'_>,
+    ) {
+        let mut matched = 0;
+        let mut made: Vec<Entry> = Vec::new();
+        for device in 0..self.tables.devices.len() {
+            let spec = &self.tables.devices[device];
+            let Some(bound) = forms.device.0.matches(&spec.name) else { continue };
+            matched += 1;
+            if let (Some(span), Pace::MayBlock) = (&wants_real_time, spec.driver.pace) {
+                let message = format!(
+                    "device {:?} ({}) may block and cannot run on the real-time lane",
+                    spec.name, spec.driver.word
+                );
+                found.error(span.clone(), message, "`lane = \"worker\"` or an rt-safe device", "remove `lane`");
+                return;
+            }
+            for bound in combinations(bound, free) {
+                if self.tables.entries.len() + made.len() >= ENTRIES_MAX {
+                    found.error(
+                        section.range(),
+                        format!("more than {ENTRIES_MAX} objects"),
+                        "fewer",
+                        "make several managers",
+                    );
+                    return;
+                }
+                let Some(entry) = self.entry(device, &bound, forms, found) else { return };
+                made.push(entry);
+            }
+        }
+        if matched == 0 {
+            let known = self.tables.devices.iter().map(|device| device.name.as_str());
+            let text = forms.device.0.to_string();
+            let remedy = match nearest(&text, known) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "add a [[device]]".to_owned(),
+            };
+            found.error(forms.device.1.clone(), format!("no device matches {text:?}"), "the name of a device", remedy);
+        }
+        let index = self.tables.rows.len();
+        self.tables.entries.extend(made.into_iter().map(|entry| Entry { row: index, ..entry }));
+        self.tables.rows.push(row);
+        self.rows.push(place);
+    }
+
+    fn entry(&mut self, device: usize, bound: &Bound, forms: &Forms, found: &mut Diagnostics<'_>) -> Option<Entry> {
+        let mut fill = |form: &(Pattern, Range<usize>), with: &Bound| match form.0.fill(with) {
+            Ok(text) => Some(text),
+            Err(capture) => {
+                let message = format!("nothing says what `{{{capture}}}` stands for");
+                let expected = "a capture of the device's name, or of `for`";
+                found.error(form.1.clone(), message, expected, "");
+                None
+            }
+        };
+        let object = fill(&forms.object, bound);
+        let point = fill(&forms.point, bound);
+        // The value stays a hole.
+        const HOLE: &str = "\u{0}";
+        let mut with = bound.clone();
+        with.push(("value".to_owned(), HOLE.to_owned()));
+        let complement = fill(&forms.complement, &with);
+        let (object, point, complement) = (object?, point?, complement?);
+        if let Err(why) = msg::Object::new(&object) {
+            let message = format!("`object` cannot be {:?}: {why}", clipped(&object));
+            let expected = "words of lower-case letters and digits, joined by single underscores";
+            found.error(forms.object.1.clone(), message, expected, "");
+            return None;
+        }
+        let spec = &mut self.tables.devices[device];
+        if let Err(expected) = (spec.driver.point)(&point) {
+            let message = format!("device {:?} ({}) has no point {:?}", spec.name, spec.driver.word, clipped(&point));
+            found.error(forms.point.1.clone(), message, expected, "");
+            return None;
+        }
+        let at = spec.points.iter().position(|known| *known == point).unwrap_or_else(|| {
+            spec.points.push(point);
+            spec.points.len() - 1
+        });
+        let form = match complement.split_once(HOLE) {
+            Some((before, after)) => (before.to_owned(), Some(after.to_owned())),
+            None => (complement, None),
+        };
+        Some(Entry { object, row: 0, device, point: at, form, bound: bound.clone() })
+    }
+}
+
+/// The row's patterns, with their places.
+struct Forms {
+    object: (Pattern, Range<usize>),
+    complement: (Pattern, Range<usize>),
+    device: (Pattern, Range<usize>),
+    point: (Pattern, Range<usize>),
+}
+
+/// Whether what the row says fits together.
+fn agree(
+    section: &Section<'_>,
+    row: &Row,
+    complement: &(Pattern, Range<usize>),
+    writes: bool,
+    found: &mut Diagnostics<'_>,
+) {
+    let has_value = complement.0.captures().any(|capture| capture == "value");
+    let reads = row.verbs.contains(&Verb::Get);
+    let span = |key: &str| section.value(key).map_or(section.range(), toml::Spanned::span);
+    if reads && has_value {
+        found.error(complement.1.clone(), "a `get` row brings no value", "a complement without `{value}`", "");
+    }
+    if reads && writes {
+        found.error(span("verb"), "`get` together with verbs that write", "rows of their own", "make two rows");
+    }
+    if writes && !has_value && row.write.is_none() {
+        let remedy = "add `write = …`, or `{value}` to the complement";
+        found.error(
+            complement.1.clone(),
+            "nothing says what is written",
+            "`write`, or a complement with `{value}`",
+            remedy,
+        );
+    }
+    if row.write.is_some() && (has_value || reads) {
+        found.error(
+            span("write"),
+            "`write` where the complement brings the value or nothing is written",
+            "only one",
+            "",
+        );
+    }
+    if row.verbs.contains(&Verb::Set) && row.reached.is_none() {
+        found.error(span("verb"), "`set` without `reached`", "when the value is reached", "add `reached = { … }`");
+    }
+    if row.reached.is_some() && !row.verbs.contains(&Verb::Set) {
+        found.error(span("reached"), "`reached` without `set`", "the verb `set`", "");
+    }
+    if matches!(row.convert.last(), Some(Convert::Labels(_)))
+        && (!row.unit.is_empty() || row.limits.is_some() || row.precision.is_some())
+    {
+        found.error(span("convert"), "labels with unit, limits or precision", "one or the other", "");
+    }
+}
+
+fn verbs(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<Verb> {
+    let Some(value) = section.value("verb") else { return Vec::new() };
+    let mut verbs = Vec::new();
+    for item in items(value) {
+        let word = item.get_ref().as_str().unwrap_or_default();
+        // One cell of a CSV file may hold several.
+        for word in word.split('|').map(str::trim) {
+            match VERBS.into_iter().find(|verb| verb.word() == word) {
+                Some(verb) if !verbs.contains(&verb) => verbs.push(verb),
+                Some(_) => {}
+                None => {
+                    let meant = nearest(word, VERBS.iter().map(|verb| verb.word()));
+                    let remedy = meant.map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
+                    let message = format!("`verb` cannot be {:?}", clipped(word));
+                    found.error(item.span(), message, "get, put, set, call", remedy);
+                }
+            }
+        }
+    }
+    verbs
+}
+
+/// `for = {…}`
+fn free(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<(String, Vec<String>)> {
+    let Some(value) = section.value("for") else { return Vec::new() };
+    let texts = |value: &DeValue<'_>| -> Option<Vec<String>> {
+        let text = |item: &toml::Spanned<DeValue<'_>>| match item.get_ref() {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Integer(number) => Some(number.as_str().to_owned()),
+            _ => None,
+        };
+        value.as_array()?.iter().map(text).collect()
+    };
+    let all: Option<Vec<(String, Vec<String>)>> = value.get_ref().as_table().and_then(|table| {
+        table.iter().map(|(key, value)| Some((key.get_ref().to_string(), texts(value.get_ref())?))).collect()
+    });
+    if all.is_none() {
+        section.wrong("for", value, "a table of lists of texts", found);
+    }
+    all.unwrap_or_default()
+}
+
+/// Every way to choose, beside what is bound already.
+fn combinations(bound: Bound, free: &[(String, Vec<String>)]) -> Vec<Bound> {
+    let mut all = vec![bound];
+    for (name, choices) in free {
+        let more = |bound: &Bound| -> Vec<Bound> {
+            let with = |choice: &String| {
+                let mut bound = bound.clone();
+                bound.push((name.clone(), choice.clone()));
+                bound
+            };
+            choices.iter().map(with).collect()
+        };
+        // One more than may be, so that the caller sees that there are too many.
+        all = all.iter().flat_map(more).take(ENTRIES_MAX + 1).collect();
+    }
+    all
+}
+
+fn constant(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Datum<'static>> {
+    let value = section.value("write")?;
+    match value.get_ref() {
+        DeValue::String(text) => Some(Datum::Text(text.to_string().into())),
+        _ => real(section, "write", found).map(|(number, _)| Datum::Number(number)),
+    }
+}
+
+fn reached(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Reached> {
+    let section = section.section("reached", &keys::REACHED, "reached", found)?;
+    for key in ["complement", "within"] {
+        if section.value(key).is_none() {
+            section.missing(key, found);
+        }
+    }
+    let complement = section.words("complement", found)?.0.to_owned();
+    let (within, span) = real(&section, "within", found)?;
+    if within < 0.0 {
+        found.error(span, "`within` is negative", "0 or more", "");
+    }
+    let timeout = section.time("timeout", DurNs::from_ms(1), DurNs::from_secs(3600), found);
+    Some(Reached { complement, within, timeout: timeout.map_or(DurNs::from_secs(10), |(time, _)| time) })
+}

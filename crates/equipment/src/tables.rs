@@ -1,0 +1,417 @@
+//! The tables of a manager, ready for use: every row multiplied out to the objects that it stands for.
+
+use crate::convert::Convert;
+use crate::datum::{Datum, Fault};
+use crate::device::{Driver, Pace};
+use crate::pattern::{Bound, Pattern};
+use crate::unit::{self, Unit};
+use base::{CpuId, DurNs, Policy};
+use msg::Verb;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+/// Objects and rows multiplied out; more are refused.
+pub(crate) const ENTRIES_MAX: usize = 65_536;
+
+/// What rows do. Other verbs are the message server's, or are answered from the tables.
+pub(crate) const VERBS: [Verb; 4] = [Verb::Get, Verb::Put, Verb::Set, Verb::Call];
+
+/// One device of the file.
+#[derive(Clone, Debug)]
+pub struct DeviceSpec {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub driver: &'static Driver,
+    /// Its driver's keys.
+    pub settings: Settings,
+    /// The points that rows use; their numbers are their places here.
+    pub points: Vec<String>,
+    /// File and line where it stands.
+    pub place: String,
+}
+
+/// The keys of a device, each of the kind of its driver's example.
+#[derive(Clone, Debug, Default)]
+pub struct Settings(pub(crate) Vec<(&'static str, Setting)>);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Setting {
+    Number(f64),
+    Time(DurNs),
+    Flag(bool),
+    Text(String),
+    Texts(Vec<String>),
+}
+
+impl Settings {
+    fn get(&self, key: &str) -> Option<&Setting> {
+        self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// A number, if it was given.
+    #[must_use]
+    pub fn number(&self, key: &str) -> Option<f64> {
+        if let Some(Setting::Number(value)) = self.get(key) { Some(*value) } else { None }
+    }
+
+    /// A time, if it was given.
+    #[must_use]
+    pub fn time(&self, key: &str) -> Option<DurNs> {
+        if let Some(Setting::Time(value)) = self.get(key) { Some(*value) } else { None }
+    }
+
+    /// Yes or no, if it was given.
+    #[must_use]
+    pub fn flag(&self, key: &str) -> Option<bool> {
+        if let Some(Setting::Flag(value)) = self.get(key) { Some(*value) } else { None }
+    }
+
+    /// A text, if it was given.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<&str> {
+        if let Some(Setting::Text(value)) = self.get(key) { Some(value) } else { None }
+    }
+
+    /// A list of texts; empty if it was not given.
+    #[must_use]
+    pub fn texts(&self, key: &str) -> &[String] {
+        if let Some(Setting::Texts(value)) = self.get(key) { value } else { &[] }
+    }
+}
+
+/// When a `set` has reached its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reached {
+    /// The `get` of the same object that is looked at.
+    pub complement: String,
+    /// How near it must come.
+    pub within: f64,
+    /// How long that may take.
+    pub timeout: DurNs,
+}
+
+/// A row of the file.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// File and line where it stands.
+    pub place: String,
+    /// What it does.
+    pub verbs: Vec<Verb>,
+    /// The object, as it is written.
+    pub object: Pattern,
+    /// From raw to engineering.
+    pub convert: Vec<Convert>,
+    /// Of the engineering value.
+    pub unit: String,
+    /// Lowest and highest engineering value.
+    pub limits: Option<(f64, f64)>,
+    /// Digits after the point.
+    pub precision: Option<usize>,
+    /// What is written where the complement holds no value.
+    pub write: Option<Datum<'static>>,
+    /// When a `set` has reached its value.
+    pub reached: Option<Reached>,
+    /// What `describe` adds.
+    pub about: String,
+    /// Whether it runs on the real-time lane.
+    pub real_time: bool,
+}
+
+impl Row {
+    /// The labels of its value, if it is an enumeration.
+    fn labels(&self) -> Option<&[(String, f64)]> {
+        match self.convert.last() {
+            Some(Convert::Labels(labels)) => Some(labels),
+            _ => None,
+        }
+    }
+
+    /// Whether its value is a number: not a label, and not just any text.
+    fn is_number(&self) -> bool {
+        let counts = |step: &Convert| !matches!(step, Convert::Labels(_) | Convert::Text { .. });
+        self.labels().is_none() && (!self.unit.is_empty() || self.limits.is_some() || self.convert.iter().any(counts))
+    }
+}
+
+/// A row for one object.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The object.
+    pub object: String,
+    /// Its row.
+    pub row: usize,
+    /// Its device.
+    pub device: usize,
+    /// The device's point.
+    pub point: usize,
+    /// What stands before the value in the complement, and what behind it, if there is one.
+    pub(crate) form: (String, Option<String>),
+    /// What the row's captures stand for.
+    pub(crate) bound: Bound,
+}
+
+impl Entry {
+    /// Its complement, as people write it.
+    #[must_use]
+    pub fn complement(&self) -> String {
+        match &self.form {
+            (before, Some(after)) => format!("{before}{{value}}{after}"),
+            (literal, None) => literal.clone(),
+        }
+    }
+}
+
+/// What is read at a fixed cycle.
+#[derive(Clone, Debug)]
+pub struct Poll {
+    /// Name of its table.
+    pub name: String,
+    /// The cycle.
+    pub period: DurNs,
+    /// The entries, each a `get`.
+    pub entries: Vec<usize>,
+}
+
+/// What is known of one object.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Object {
+    pub(crate) entries: Vec<usize>,
+    /// The verbs that it has, for messages.
+    has: String,
+    /// What each verb takes, for messages.
+    takes: [String; VERBS.len()],
+}
+
+/// All tables of a manager.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// Name of the manager.
+    pub name: String,
+    /// Class of the lane that runs rt-safe rows.
+    pub class: Policy,
+    /// Its CPU.
+    pub cpu: Option<CpuId>,
+    /// The devices.
+    pub devices: Vec<DeviceSpec>,
+    /// The rows, as they stand in the files.
+    pub rows: Vec<Row>,
+    /// The rows, multiplied out.
+    pub entries: Vec<Entry>,
+    /// What is polled.
+    pub polls: Vec<Poll>,
+    pub(crate) objects: HashMap<String, Object>,
+}
+
+impl Tables {
+    /// Fills in what is found by object.
+    pub(crate) fn index(&mut self) {
+        self.objects.clear();
+        for (index, entry) in self.entries.iter().enumerate() {
+            self.objects.entry(entry.object.clone()).or_default().entries.push(index);
+        }
+        let (entries, rows) = (&self.entries, &self.rows);
+        for object in self.objects.values_mut() {
+            for (at, verb) in VERBS.into_iter().enumerate() {
+                let of = object.entries.iter().map(|index| &entries[*index]);
+                let takes: Vec<String> = of
+                    .filter(|entry| rows[entry.row].verbs.contains(&verb))
+                    .map(|entry| takes(&rows[entry.row], entry))
+                    .collect();
+                if !takes.is_empty() {
+                    let comma = if object.has.is_empty() { "" } else { ", " };
+                    // Writing to a String cannot fail.
+                    let _ = write!(object.has, "{comma}{}", verb.word());
+                    object.takes[at] = takes.join(", ");
+                }
+            }
+        }
+    }
+
+    /// All objects, sorted.
+    #[must_use]
+    pub fn objects(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = self.objects.keys().map(String::as_str).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Whether there is such an object.
+    #[must_use]
+    pub fn has(&self, object: &str) -> bool {
+        self.objects.contains_key(object)
+    }
+
+    /// The *interpret* step: which entry takes the request, and the engineering value that it brings.
+    ///
+    /// Real-time: allocates only for texts that are neither number nor label.
+    ///
+    /// # Errors
+    /// Why none does.
+    pub fn interpret<'t>(
+        &'t self,
+        verb: Verb,
+        object: &str,
+        complement: &str,
+    ) -> Result<(usize, Option<Datum<'t>>), Fault<'t>> {
+        let known = self.objects.get(object).ok_or(Fault::NoObject)?;
+        let mut fault = None;
+        for &index in &known.entries {
+            let (entry, row) = (&self.entries[index], &self.rows[self.entries[index].row]);
+            if !row.verbs.contains(&verb) {
+                continue;
+            }
+            match takes_complement(row, entry, complement) {
+                Ok(Some(value)) => return Ok((index, value)),
+                Ok(None) => {}
+                // The first row that had something against the value says what; later ones may still take it.
+                Err(why) => fault = fault.or(Some(why)),
+            }
+        }
+        let takes = VERBS.iter().position(|known| *known == verb).map_or("", |at| known.takes[at].as_str());
+        Err(match fault {
+            Some(fault) => fault,
+            None if takes.is_empty() => Fault::NoVerb { has: &known.has },
+            None => Fault::NoComplement { expected: takes },
+        })
+    }
+
+    /// What `describe` answers: one line of `verb complement: kind unit limits access`, joined by `; `.
+    #[must_use]
+    pub fn describe(&self, object: &str) -> Option<String> {
+        let known = self.objects.get(object)?;
+        let one = |index: &usize| {
+            let (entry, row) = (&self.entries[*index], &self.rows[self.entries[*index].row]);
+            let verbs: Vec<&str> = row.verbs.iter().map(|verb| verb.word()).collect();
+            let mut line = format!("{} {}", verbs.join("|"), entry.complement());
+            let kind = match row.labels() {
+                Some(labels) => labels.iter().map(|(label, _)| label.as_str()).collect::<Vec<_>>().join("|"),
+                None if row.write.is_some() => "no value".to_owned(),
+                None if row.is_number() => "number".to_owned(),
+                None => "number or text".to_owned(),
+            };
+            // Writing to a String cannot fail.
+            let _ = write!(line, ": {kind}");
+            if !row.unit.is_empty() {
+                let _ = write!(line, " {}", row.unit);
+            }
+            if let Some((low, high)) = row.limits {
+                let _ = write!(line, " {low}..{high}");
+            }
+            let _ = write!(line, " {}", if row.verbs.contains(&Verb::Get) { "read" } else { "write" });
+            if !row.about.is_empty() {
+                let _ = write!(line, " ({})", row.about);
+            }
+            line
+        };
+        Some(known.entries.iter().map(one).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Which lane an entry runs on: 0 is the rt-safe one, each device that may block has its own.
+    #[must_use]
+    pub fn lane(&self, entry: usize) -> usize {
+        self.device_lane(self.entries[entry].device)
+    }
+
+    /// Which lane a device belongs to.
+    #[must_use]
+    pub fn device_lane(&self, device: usize) -> usize {
+        let blocks = |spec: &DeviceSpec| spec.driver.pace == Pace::MayBlock;
+        match (&self.devices[device], self.agent_entries(device)) {
+            (spec, _) if blocks(spec) => 1 + self.devices[..device].iter().filter(|spec| blocks(spec)).count(),
+            // An agent runs where its objects are.
+            (_, Some((input, _))) => self.device_lane(self.entries[input].device),
+            _ => 0,
+        }
+    }
+
+    /// How many lanes there are.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        1 + self.devices.iter().filter(|spec| spec.driver.pace == Pace::MayBlock).count()
+    }
+
+    /// The entries that an agent reads and writes, if the device is one.
+    #[must_use]
+    pub fn agent_entries(&self, device: usize) -> Option<(usize, usize)> {
+        let spec = &self.devices[device];
+        if !crate::agent::is_agent(spec.driver) {
+            return None;
+        }
+        Some((self.input(spec.settings.text("input")?)?, self.output(spec.settings.text("output")?)?))
+    }
+
+    /// The `get` that `object/complement` names.
+    pub(crate) fn input(&self, words: &str) -> Option<usize> {
+        let (object, complement) = words.split_once('/')?;
+        self.interpret(Verb::Get, object, complement).ok().map(|(entry, _)| entry)
+    }
+
+    /// The `put` of a number that `object` or `object/complement` names.
+    pub(crate) fn output(&self, words: &str) -> Option<usize> {
+        let (object, complement) = words.split_once('/').unwrap_or((words, "{value}"));
+        let takes = |index: &&usize| {
+            let (entry, row) = (&self.entries[**index], &self.rows[self.entries[**index].row]);
+            row.verbs.contains(&Verb::Put)
+                && row.labels().is_none()
+                && entry.form.1.is_some()
+                && entry.complement() == complement
+        };
+        self.objects.get(object)?.entries.iter().find(takes).copied()
+    }
+}
+
+/// What an entry takes, for messages.
+fn takes(row: &Row, entry: &Entry) -> String {
+    let (before, Some(after)) = &entry.form else { return entry.form.0.clone() };
+    let value = match row.labels() {
+        Some(labels) => labels.iter().map(|(label, _)| label.as_str()).collect::<Vec<_>>().join("|"),
+        None if row.is_number() => format!("NUMBER{}", row.unit),
+        None => "VALUE".to_owned(),
+    };
+    format!("{before}{value}{after}")
+}
+
+/// The value that a complement brings, if the entry takes it: `Ok(None)` if it does not.
+fn takes_complement<'t>(
+    row: &'t Row,
+    entry: &'t Entry,
+    complement: &str,
+) -> Result<Option<Option<Datum<'t>>>, Fault<'t>> {
+    let (before, Some(after)) = &entry.form else {
+        return Ok((complement == entry.form.0).then(|| row.write.clone()));
+    };
+    let Some(inner) = complement.strip_prefix(before.as_str()).and_then(|rest| rest.strip_suffix(after.as_str()))
+    else {
+        return Ok(None);
+    };
+    if let Some(labels) = row.labels() {
+        let label = labels.iter().find(|(label, _)| label == inner);
+        return Ok(label.map(|(label, _)| Some(Datum::Text(Cow::Borrowed(label)))));
+    }
+    let number = unit::split(inner);
+    if !row.is_number() {
+        let value = match number {
+            Some((value, "")) => Datum::Number(value),
+            _ if inner.is_empty() => return Ok(None),
+            _ => Datum::Text(Cow::Owned(inner.to_owned())),
+        };
+        return Ok(Some(Some(value)));
+    }
+    let Some((value, word)) = number else { return Ok(None) };
+    let value = match word {
+        "" => value,
+        _ => Unit::of(word).convert(value, Unit::of(&row.unit)).ok_or(Fault::Unit { expected: &row.unit })?,
+    };
+    within(row, value)?;
+    Ok(Some(Some(Datum::Number(value))))
+}
+
+/// Whether a number is within a row's limits.
+pub(crate) fn within(row: &Row, value: f64) -> Result<(), Fault<'_>> {
+    match row.limits {
+        Some((low, high)) if !(low..=high).contains(&value) => Err(Fault::Range { value, low, high, unit: &row.unit }),
+        _ => Ok(()),
+    }
+}

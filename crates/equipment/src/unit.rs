@@ -1,0 +1,174 @@
+//! Units of complements and rows: `123.45A`, `mA`, `degC`.
+//!
+//! A unit is a base with an optional SI prefix. What is converted is the same base only; a word that is no known unit is
+//! a unit of its own, equal to itself (`counts`, `rev`).
+
+/// Bases that take SI prefixes.
+const PREFIXED: &[&str] = &[
+    "A", "V", "W", "Hz", "s", "m", "g", "K", "N", "J", "Pa", "bar", "T", "F", "H", "Ohm", "eV", "rad", "C", "B", "b",
+    "L",
+];
+
+/// Units with a factor (and an offset) of their own: word, base, factor, offset: `base = factor × value + offset`.
+const SPECIAL: &[(&str, &str, f64, f64)] = &[
+    ("min", "s", 60.0, 0.0),
+    ("h", "s", 3600.0, 0.0),
+    ("degC", "K", 1.0, 273.15),
+    ("°C", "K", 1.0, 273.15),
+    ("deg", "rad", std::f64::consts::PI / 180.0, 0.0),
+    ("°", "rad", std::f64::consts::PI / 180.0, 0.0),
+    ("%", "1", 0.01, 0.0),
+    ("ppm", "1", 1e-6, 0.0),
+    ("Ω", "Ohm", 1.0, 0.0),
+    ("kOhm", "Ohm", 1e3, 0.0),
+    ("l", "L", 1.0, 0.0),
+    ("Gauss", "T", 1e-4, 0.0),
+];
+
+const PREFIXES: &[(&str, f64)] = &[
+    ("f", 1e-15),
+    ("p", 1e-12),
+    ("n", 1e-9),
+    ("u", 1e-6),
+    ("µ", 1e-6),
+    ("μ", 1e-6),
+    ("m", 1e-3),
+    ("c", 1e-2),
+    ("d", 1e-1),
+    ("k", 1e3),
+    ("M", 1e6),
+    ("G", 1e9),
+    ("T", 1e12),
+];
+
+/// What a unit is in its base: `base = factor × value + offset`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unit<'a> {
+    base: &'a str,
+    factor: f64,
+    offset: f64,
+}
+
+impl<'a> Unit<'a> {
+    /// Reads a unit; unknown words are units of their own. Never fails, never allocates.
+    #[must_use]
+    pub fn of(word: &'a str) -> Self {
+        if let Some((_, base, factor, offset)) = SPECIAL.iter().find(|(name, ..)| *name == word) {
+            return Self { base, factor: *factor, offset: *offset };
+        }
+        if PREFIXED.contains(&word) {
+            return Self { base: word, factor: 1.0, offset: 0.0 };
+        }
+        for (prefix, factor) in PREFIXES {
+            if let Some(base) = word.strip_prefix(prefix)
+                && PREFIXED.contains(&base)
+            {
+                return Self { base, factor: *factor, offset: 0.0 };
+            }
+        }
+        Self { base: word, factor: 1.0, offset: 0.0 }
+    }
+
+    /// `value` of this unit in another; `None` if they measure different things.
+    #[must_use]
+    pub fn convert(self, value: f64, to: Unit<'_>) -> Option<f64> {
+        if self == to {
+            return Some(value);
+        }
+        // Dividing by the ratio where that is the exact number keeps 5 mA from becoming 0.005000000000000001 A.
+        let based = match self.factor < 1.0 {
+            true if self.offset == 0.0 => value / (1.0 / self.factor).round_if_whole(),
+            _ => self.factor * value + self.offset,
+        };
+        let result = match to.factor < 1.0 {
+            true if to.offset == 0.0 => based * (1.0 / to.factor).round_if_whole(),
+            _ => (based - to.offset) / to.factor,
+        };
+        (self.base == to.base).then_some(result)
+    }
+}
+
+trait RoundIfWhole {
+    fn round_if_whole(self) -> Self;
+}
+
+impl RoundIfWhole for f64 {
+    fn round_if_whole(self) -> Self {
+        let whole = self.round();
+        if (self - whole).abs() < whole * 1e-12 { whole } else { self }
+    }
+}
+
+/// Splits a number from the unit behind it: `123.45A`, `-1e-3 mm`, `12`. `None` if it does not begin with a number.
+#[must_use]
+pub(crate) fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let bytes = text.as_bytes();
+    let digits = |from: usize| bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let mut end = usize::from(matches!(bytes.first(), Some(b'+' | b'-')));
+    let whole = digits(end);
+    end += whole;
+    let mut fraction = 0;
+    if bytes.get(end) == Some(&b'.') {
+        fraction = digits(end + 1);
+        end += 1 + fraction;
+    }
+    if whole + fraction == 0 {
+        return None;
+    }
+    // An exponent only where digits follow: `5eV` is five electronvolts.
+    if matches!(bytes.get(end), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+        if bytes.len() > end + 1 + sign && digits(end + 1 + sign) > 0 {
+            end += 1 + sign + digits(end + 1 + sign);
+        }
+    }
+    let value: f64 = text[..end].parse().ok()?;
+    value.is_finite().then(|| (value, text[end..].trim_start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_split_from_its_unit() {
+        for (text, expected) in [
+            ("123.45A", Some((123.45, "A"))),
+            (" -1e-3 mm", Some((-1e-3, "mm"))),
+            ("5eV", Some((5.0, "eV"))),
+            ("+.5", Some((0.5, ""))),
+            ("12e", Some((12.0, "e"))),
+            ("on", None),
+            (".", None),
+            ("-A", None),
+            ("1e999", None),
+        ] {
+            assert_eq!(split(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn units_of_the_same_kind_convert_and_others_do_not() {
+        for (value, from, to, expected) in [
+            (5.0, "mA", "A", Some(0.005)),
+            (0.005, "A", "mA", Some(5.0)),
+            (20.0, "degC", "K", Some(293.15)),
+            (1.0, "h", "min", Some(60.0)),
+            (508.58, "MHz", "kHz", Some(508_580.0)),
+            (180.0, "deg", "rad", Some(std::f64::consts::PI)),
+            (1.0, "counts", "counts", Some(1.0)),
+            (1.0, "counts", "A", None),
+            (1.0, "A", "V", None),
+            (1.0, "mm", "min", None),
+        ] {
+            let got = Unit::of(from).convert(value, Unit::of(to));
+            match (got, expected) {
+                (Some(got), Some(expected)) => {
+                    assert!((got - expected).abs() <= 1e-12 * f64::abs(expected), "{value}{from} in {to}: {got}");
+                }
+                (got, expected) => assert_eq!(got, expected, "{value}{from} in {to}"),
+            }
+        }
+    }
+}
