@@ -1,4 +1,5 @@
-//! Device supports: which one a record uses, and those that need the world outside (time, environment, streams).
+//! Device supports: which one a record uses, and those of base that need the world outside (time, environment, streams).
+//! Those from outside are in `support`.
 
 use crate::engine::Db;
 use crate::link::LinkKind;
@@ -20,6 +21,8 @@ pub(crate) enum Device {
     Stdio,
     Getenv,
     DbState,
+    /// One from outside ([`crate::Support`]).
+    External,
 }
 
 /// Where a `stdio` device support writes.
@@ -56,7 +59,7 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
         return Device::Soft;
     }
     let Some(entry) = kind.devices.get(usize::from(db.common[rec as usize].dtyp)) else { return Device::Missing };
-    let device = Device::from_name(&entry.name);
+    let name = entry.name.clone();
     let wants_address = entry.link != "CONSTANT";
     let field = kind.field("INP").or_else(|| kind.field("OUT"));
     let address = match field.map(|field| db.peek(rec, field)) {
@@ -73,7 +76,13 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
         db.notice(text);
         return Device::Missing;
     }
-    device
+    match Device::from_name(&name) {
+        Device::Missing => {
+            let address = db.address(rec);
+            db.attach(rec, &name, &address).unwrap_or(Device::Missing)
+        }
+        device => device,
+    }
 }
 
 impl Db {

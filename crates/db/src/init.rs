@@ -89,6 +89,7 @@ impl Db {
         let rec = record.0;
         self.scan_delete(rec);
         self.end_subscriptions(record);
+        self.detach(rec);
         let common = &mut self.common[rec as usize];
         common.removed = true;
         common.scan = 0;

@@ -33,7 +33,7 @@
 //! | write | [`Db::put`] (as dbPutField), [`Db::put_notify`] (completion by [`Db::take_completed`]), [`Db::put_ackt`], [`Db::put_acks`] |
 //! | watch | [`Db::open_queue`], [`Db::subscribe`], [`Db::drain`], [`Db::flow_control`] |
 //! | scan | [`Db::scans`], [`Db::scan`], [`Db::post_event`], [`Db::process`] |
-//! | devices | [`Db::source`], [`Db::listen`], [`Db::feed`] or [`Db::interrupt`] (I/O Intr) |
+//! | devices | [`Db::add_support`], [`Db::next_request`], [`Db::complete`]; [`Db::source`], [`Db::listen`], [`Db::feed`] or [`Db::interrupt`] (I/O Intr) |
 //! | go on | [`Db::advance`] (delays, callbacks, scan-once) and [`Db::next_deadline`] |
 //! | compute | [`Db::register_function`], [`Db::finish_function`] |
 //! | keep over restarts | [`Db::saved`], [`write_sav`], [`parse_sav`], [`Db::restore_first`], [`Db::restore_at_init`] |
@@ -78,6 +78,7 @@ mod security;
 mod slot;
 mod split;
 mod substitutions;
+mod support;
 mod through;
 
 pub use access::{Channel, FieldInfo, RecId};
@@ -97,3 +98,4 @@ pub use schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
 pub use security::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Rights, Rule, Security};
 pub use split::{Away, ScanGroup};
 pub use substitutions::{Instance, parse_substitutions};
+pub use support::{Answers, Attached, Attaching, Direct, Output, Request, Support};

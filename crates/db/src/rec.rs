@@ -44,8 +44,9 @@ use crate::error::PutError;
 use crate::link::Link;
 use crate::links::Brief;
 use crate::record::{Bodies, Kind};
+use crate::scan::Fed;
 use crate::slot::{Fields, Idle, Rarely, Slot, Text};
-use base::{Array, FieldType, Status, Str40};
+use base::{Array, FieldType, Scalar, Status, Str40};
 
 /// The fields of simulation mode.
 #[derive(Clone, Debug)]
@@ -193,6 +194,21 @@ pub(crate) fn init_sim(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
 pub(crate) fn no_device(db: &mut Db, rec: u32) -> Outcome {
     db.common[rec as usize].broken = true;
     Outcome::Broken
+}
+
+/// The state that a device named, or its number.
+pub(crate) fn device_state(db: &Db, rec: u32, fed: &Fed) -> Option<u16> {
+    match fed.scalar()? {
+        Scalar::Enum(state) => Some(state),
+        Scalar::String(text) => state_number(db, rec, text.to_str()),
+        number => crate::conv::number(number),
+    }
+}
+
+/// A device named a state that the record does not have.
+pub(crate) fn no_state(db: &mut Db, rec: u32) -> Read {
+    db.common[rec as usize].raise(Status::Read, 3);
+    Read::Failed
 }
 
 /// Whether a device support gives the time stamp (TSE −2 and no TSEL).
@@ -435,7 +451,7 @@ pub(crate) fn state_text(db: &Db, rec: u32, index: u16) -> Str40 {
         Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
         Kind::Mbbi => many(&db.bodies.mbbi[body].names),
         Kind::Mbbo => many(&db.bodies.mbbo[body].names),
-        _ => base::text::scalar(base::Scalar::U16(index), 0),
+        _ => base::text::scalar(Scalar::U16(index), 0),
     }
 }
 

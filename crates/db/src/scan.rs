@@ -26,12 +26,14 @@ pub struct SourceId(pub u32);
 /// What an interrupt source delivered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fed {
-    /// The value.
-    pub value: Value,
+    /// The value; `None` where there is none to be had, or where something was written.
+    pub value: Option<Value>,
     /// Its alarm.
     pub alarm: Alarm,
-    /// When it was taken.
+    /// When it was taken: the record's stamp if its TSE is −2.
     pub stamp: Stamp,
+    /// The record's UTAG: the number of the pulse that it belongs to, or 0.
+    pub tag: u64,
 }
 
 /// Something that concerns all databases of an IOC.
@@ -78,6 +80,17 @@ impl Scans {
     /// The stamp of a time event, where the shell has set one.
     pub(crate) fn event_stamp(&self, event: i16) -> Option<Stamp> {
         self.event_stamps.get(&event).copied()
+    }
+
+    /// The source that a record listens to.
+    pub(crate) fn source_of(&self, rec: u32) -> Option<SourceId> {
+        self.listens.get(&rec).copied().map(SourceId)
+    }
+
+    /// What the source that a record listens to delivered last.
+    pub(crate) fn fed_to(&self, rec: u32) -> Option<&Fed> {
+        let group = self.listens.get(&rec)?;
+        self.fed.get(*group as usize)?.as_ref()
     }
 
     fn new_group(&mut self) -> u32 {
@@ -335,8 +348,7 @@ impl Db {
     /// What the source that a record listens to delivered last.
     #[must_use]
     pub fn fed(&self, record: RecId) -> Option<&Fed> {
-        let group = self.scans.listens.get(&record.0)?;
-        self.scans.fed.get(*group as usize)?.as_ref()
+        self.scans.fed_to(record.0)
     }
 
     /// Something happened at a source: its I/O Intr records are queued, each list by its PRIO (`scanIoRequest`);

@@ -195,6 +195,7 @@ impl Db {
         to.functions = self.functions.clone();
         to.restores = self.restores.clone();
         to.part = Some(part as u32);
+        to.supports = self.supports.for_part();
         for rec in (0..assigned.len()).filter(|rec| assigned[*rec] == Some(part)) {
             let rec = rec as u32;
             let kind = self.common[rec as usize].kind();

@@ -94,7 +94,7 @@ fn a_source_keeps_its_newest_value_and_hands_back_the_one_before() {
     let source = db.source("card 0");
     let record = db.find("r0").unwrap().record;
     db.listen(record, Some(source));
-    let fed = |value: f64| Fed { value: Value::from(value), alarm: Alarm::NONE, stamp: Stamp::EPOCH };
+    let fed = |value: f64| Fed { value: Some(Value::from(value)), alarm: Alarm::NONE, stamp: Stamp::EPOCH, tag: 0 };
     assert_eq!(db.feed(source, fed(1.0)), None);
     assert_eq!(db.feed(source, fed(2.0)), Some(fed(1.0)));
     assert_eq!(db.fed(record), Some(&fed(2.0)));

@@ -113,7 +113,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn fed(value: f64) -> Fed {
-        Fed { value: Value::from(value), alarm: Alarm::NONE, stamp: Stamp::EPOCH }
+        Fed { value: Some(Value::from(value)), alarm: Alarm::NONE, stamp: Stamp::EPOCH, tag: 0 }
     }
 
     fn database() -> (Db, SourceId) {

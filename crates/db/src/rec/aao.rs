@@ -7,7 +7,8 @@ use crate::link::Link;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::slot::{Inline, Rarely, record};
-use base::Array;
+use crate::support::Output;
+use base::{Array, Value};
 
 record! {
     /// The fields of a aao record.
@@ -91,7 +92,13 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         Mode::Delayed => return Outcome::Pending,
         Mode::Bad => None,
     };
-    if let Some(link) = link.filter(|link| link.kind != crate::link::LinkKind::Constant) {
+    let r = &db.bodies.aao[body];
+    if link == Some(r.out.brief()) && db.device(rec) == Device::External {
+        let output = Output { value: Value::Array(r.val.clone()), raw: 0 };
+        if db.device_write(rec, resumed, output) {
+            return Outcome::Pending;
+        }
+    } else if let Some(link) = link.filter(|link| link.kind != crate::link::LinkKind::Constant) {
         // Taken out while it is written: the link may lead anywhere.
         let mut values = db.lend_array(db.bodies.aao[body].val.kind());
         crate::put::convert_into(&db.bodies.aao[body].val, usize::MAX, 0, &mut values);

@@ -9,6 +9,7 @@ use crate::link::{Link, LinkKind};
 use crate::notify::Got;
 use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
 use crate::record::Bodies;
+use crate::scan::Fed;
 use crate::schema::Special;
 use crate::slot::{Inline, Rarely, record};
 use base::{EventMask, Status};
@@ -185,6 +186,11 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                 Read::Value
             }
         },
+        Device::External => match db.device_read(rec, resumed) {
+            Got::Pending => Read::Pending,
+            Got::Value(fed) => device_value(db, body, &fed),
+            Got::Constant | Got::Failed => Read::Failed,
+        },
         Device::SoftTimestamp => {
             db.stamp_now(rec);
             let time = db.common[rec as usize].time;
@@ -201,6 +207,20 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             Read::Failed
         }
     }
+}
+
+/// What a device said: whole numbers are raw, others in engineering units but for AOFF and ASLO.
+fn device_value(db: &mut Db, body: usize, fed: &Fed) -> Read {
+    let r = &mut db.bodies.ai[body];
+    if let Some(raw) = fed.raw() {
+        r.rval = raw;
+        return Read::Raw;
+    }
+    let Some(value) = fed.scalar().and_then(conv::number::<f64>) else { return Read::Failed };
+    let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
+    let value = value * slope + r.aoff;
+    smooth(db, body, value);
+    Read::Value
 }
 
 /// A new value, smoothed with the ones before (SMOO).

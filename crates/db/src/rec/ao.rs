@@ -9,7 +9,8 @@ use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_devic
 use crate::record::Bodies;
 use crate::schema::Special;
 use crate::slot::{Inline, Rarely, record};
-use base::{EventMask, Scalar, Status};
+use crate::support::Output;
+use base::{EventMask, Scalar, Status, Value};
 
 record! {
     /// The fields of a ao record.
@@ -206,6 +207,14 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
     let raw = if simm == 0 { db.device(rec) == Device::SoftRaw } else { simm == 2 };
     let value = if raw { Scalar::I32(r.rval) } else { Scalar::F64(r.oval) };
+    if simm == 0 && db.device(rec) == Device::External {
+        // What ai's reading undoes: AOFF and ASLO.
+        let r = &db.bodies.ao[body];
+        let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
+        let value = Scalar::F64((r.oval - r.aoff) / slope);
+        let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.ao[body].rval) };
+        return db.device_write(rec, resumed, output);
+    }
     // A failed write has raised its alarm.
     db.failed = db.put_link(rec, link, value).is_err();
     false

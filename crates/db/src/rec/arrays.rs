@@ -128,7 +128,8 @@ macro_rules! array_input {
 
         /// Reads, tells.
         pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-            if db.device(rec) != Device::Soft {
+            let device = db.device(rec);
+            if device != Device::Soft && device != Device::External {
                 return no_device(db, rec);
             }
             let before = db.bodies.$block[body].nord;
@@ -142,7 +143,16 @@ macro_rules! array_input {
             if let Some(link) = link {
                 let r = &db.bodies.$block[body];
                 let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
-                match db.get_link_array(rec, link, kind, nelm as usize) {
+                let values = if device == Device::External && link == r.inp.brief() {
+                    match db.device_read(rec, resumed) {
+                        Got::Pending => return Outcome::Pending,
+                        Got::Value(fed) => fed.array(kind, nelm as usize).map(Some).ok_or(LinkError),
+                        Got::Constant | Got::Failed => Err(LinkError),
+                    }
+                } else {
+                    db.get_link_array(rec, link, kind, nelm as usize)
+                };
+                match values {
                     Ok(Some(values)) => {
                         let r = &mut db.bodies.$block[body];
                         r.nord = values.len() as u32;

@@ -4,8 +4,9 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::{Link, LinkKind};
 use crate::notify::Got;
-use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
+use crate::rec::{Mode, Read, Sim, device_state, init_sim, mode, no_device, no_state, take_stamp};
 use crate::record::Bodies;
+use crate::scan::Fed;
 use crate::slot::{Rarely, Text, record};
 use base::{EventMask, Status};
 
@@ -87,6 +88,26 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
 }
 
+/// What a device said: whole numbers are raw, texts name a state, others are the state's number.
+fn device_value(db: &mut Db, rec: u32, body: usize, fed: &Fed) -> Read {
+    let state = device_state(db, rec, fed);
+    let r = &mut db.bodies.bi[body];
+    match (fed.raw(), state) {
+        (Some(raw), _) => {
+            r.rval = raw as u32;
+            if r.mask != 0 {
+                r.rval &= r.mask;
+            }
+            Read::Raw
+        }
+        (None, Some(state)) => {
+            r.val = state;
+            Read::Value
+        }
+        (None, None) => no_state(db, rec),
+    }
+}
+
 fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
     let link = db.bodies.bi[body].inp.brief();
     match db.device(rec) {
@@ -124,6 +145,11 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                 take_stamp(db, rec, link);
                 Read::Value
             }
+        },
+        Device::External => match db.device_read(rec, resumed) {
+            Got::Pending => Read::Pending,
+            Got::Value(fed) => device_value(db, rec, body, &fed),
+            Got::Constant | Got::Failed => Read::Failed,
         },
         Device::DbState if link.kind == LinkKind::Hardware => {
             let name = db.bodies.bi[body].inp.text().trim_start_matches('@').to_owned();

@@ -7,7 +7,8 @@ use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::slot::{Rarely, Text, record};
-use base::{EventMask, Scalar, Status};
+use crate::support::Output;
+use base::{EventMask, Scalar, Status, Value};
 
 record! {
     /// The fields of a bo record.
@@ -158,6 +159,10 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
     let raw = if simm == 0 { device == Device::SoftRaw } else { simm == 2 };
     let value = if raw { Scalar::I32(r.rval as i32) } else { Scalar::U16(r.val) };
+    if simm == 0 && db.device(rec) == Device::External {
+        let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.bo[body].rval) };
+        return db.device_write(rec, resumed, output);
+    }
     // A failed write has raised its alarm.
     db.failed = db.put_link(rec, link, value).is_err();
     false

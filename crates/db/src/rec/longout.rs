@@ -8,7 +8,8 @@ use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::slot::{Inline, Rarely, record};
-use base::{EventMask, Scalar};
+use crate::support::Output;
+use base::{EventMask, Scalar, Value};
 
 record! {
     /// The fields of a longout record.

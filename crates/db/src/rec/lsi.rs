@@ -5,6 +5,7 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::{Link, LinkKind};
 use crate::links::{Brief, LinkError};
+use crate::notify::Got;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
 use crate::record::{Bodies, Kind};
 use crate::slot::{Rarely, record};
@@ -140,6 +141,11 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
             read
         }
         Mode::Real if device == Device::Getenv => Ok(Some(environment(db, rec, body))),
+        Mode::Real if device == Device::External => match db.device_read(rec, resumed) {
+            Got::Pending => return Outcome::Pending,
+            Got::Value(fed) => fed.bytes().map(|bytes| Some(with_nul(text(&bytes), size))).ok_or(LinkError),
+            Got::Constant | Got::Failed => Err(LinkError),
+        },
         Mode::Real => return no_device(db, rec),
         Mode::Simulated(_) => {
             let link = db.bodies.lsi[body].sim.siol.brief();

@@ -8,7 +8,8 @@ use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::slot::{Rarely, Text, record};
-use base::{Array, EventMask, Status};
+use crate::support::Output;
+use base::{Array, EventMask, Status, Value};
 
 record! {
     /// The fields of a lso record.
@@ -112,6 +113,10 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         let (stream, text) = (super::stringout::stream(r.out.text()), String::from_utf8_lossy(bytes).into_owned());
         db.output.push((stream, text));
         return false;
+    }
+    if !simulated && db.device(rec) == Device::External {
+        let output = Output { value: Value::Array(r.val.clone()), raw: 0 };
+        return db.device_write(rec, resumed, output);
     }
     let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
     let mut value = db.lend_array(base::FieldType::U8);

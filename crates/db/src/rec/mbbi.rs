@@ -6,8 +6,9 @@ use crate::engine::{Db, Outcome};
 use crate::error::PutError;
 use crate::link::Link;
 use crate::notify::Got;
-use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
+use crate::rec::{Mode, Read, Sim, device_state, init_sim, mode, no_device, no_state, take_stamp};
 use crate::record::Bodies;
+use crate::scan::Fed;
 use crate::slot::{Rarely, Text, record};
 use base::{EventMask, Status};
 
@@ -147,6 +148,24 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
 }
 
+/// What a device said: whole numbers are raw, texts name a state, others are the state's number.
+fn device_value(db: &mut Db, rec: u32, body: usize, fed: &Fed) -> Read {
+    let state = device_state(db, rec, fed);
+    let r = &mut db.bodies.mbbi[body];
+    match (fed.raw(), state) {
+        (Some(raw), _) => {
+            // Without NOBT there is no mask, and all bits count.
+            r.rval = if r.mask == 0 { raw as u32 } else { raw as u32 & r.mask };
+            Read::Raw
+        }
+        (None, Some(state)) => {
+            r.val = state;
+            Read::Value
+        }
+        (None, None) => no_state(db, rec),
+    }
+}
+
 fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
     let link = db.bodies.mbbi[body].inp.brief();
     match db.device(rec) {
@@ -182,6 +201,11 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                 take_stamp(db, rec, link);
                 Read::Value
             }
+        },
+        Device::External => match db.device_read(rec, resumed) {
+            Got::Pending => Read::Pending,
+            Got::Value(fed) => device_value(db, rec, body, &fed),
+            Got::Constant | Got::Failed => Read::Failed,
         },
         _ => {
             db.common[rec as usize].broken = true;

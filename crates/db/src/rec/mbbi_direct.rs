@@ -153,6 +153,17 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                 Read::Value
             }
         },
+        Device::External => match db.device_read(rec, resumed) {
+            Got::Pending => Read::Pending,
+            Got::Value(fed) => {
+                let Some(raw) = fed.scalar().and_then(crate::conv::number::<u32>) else { return Read::Failed };
+                let r = &mut db.bodies.mbbi_direct[body];
+                // Without NOBT there is no mask, and all bits count.
+                r.rval = if r.mask == 0 { raw } else { raw & r.mask };
+                Read::Raw
+            }
+            Got::Constant | Got::Failed => Read::Failed,
+        },
         _ => {
             db.common[rec as usize].broken = true;
             Read::Failed

@@ -7,7 +7,8 @@ use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::slot::{Rarely, Text, record};
-use base::{EventMask, Scalar, Status};
+use crate::support::Output;
+use base::{EventMask, Scalar, Status, Value};
 
 record! {
     /// The fields of a mbbo record.
@@ -191,6 +192,10 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         0 | 1 => Scalar::U16(r.val),
         _ => Scalar::U32(r.rval),
     };
+    if simm == 0 && db.device(rec) == Device::External {
+        let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.mbbo[body].rval) };
+        return db.device_write(rec, resumed, output);
+    }
     // A failed write has raised its alarm.
     db.failed = db.put_link(rec, link, value).is_err();
     false

@@ -93,6 +93,17 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                 Read::Value
             }
         },
+        Device::External => match db.device_read(rec, resumed) {
+            Got::Pending => Read::Pending,
+            Got::Value(fed) => match fed.text() {
+                Some(text) => {
+                    db.bodies.stringin[body].val = text;
+                    Read::Value
+                }
+                None => Read::Failed,
+            },
+            Got::Constant | Got::Failed => Read::Failed,
+        },
         Device::Getenv => {
             let name = db.bodies.stringin[body].inp.text().trim_start_matches('@').trim();
             match db.environment.get(name) {

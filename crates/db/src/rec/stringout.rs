@@ -8,7 +8,8 @@ use crate::link::Link;
 use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::slot::{Rarely, record};
-use base::{EventMask, Scalar, Status, Str40};
+use crate::support::Output;
+use base::{EventMask, Scalar, Status, Str40, Value};
 
 record! {
     /// The fields of a stringout record.
@@ -100,6 +101,10 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     }
     let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
     let value = Scalar::String(r.val);
+    if !simulated && db.device(rec) == Device::External {
+        let output = Output { value: Value::Scalar(value), raw: 0 };
+        return db.device_write(rec, resumed, output);
+    }
     // A failed write has raised its alarm.
     db.failed = db.put_link(rec, link, value).is_err();
     false

@@ -4,6 +4,8 @@ use super::arrays::{ELEMENTS_LIMIT, array_input, array_monitor, hash_of, kind_of
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
+use crate::links::LinkError;
+use crate::notify::Got;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp};
 use crate::record::Bodies;
 use crate::slot::{Inline, Rarely, record};

@@ -76,6 +76,17 @@ macro_rules! whole_input {
                         Read::Value
                     }
                 },
+                Device::External => match db.device_read(rec, resumed) {
+                    Got::Constant | Got::Failed => Read::Failed,
+                    Got::Pending => Read::Pending,
+                    Got::Value(fed) => match fed.scalar().and_then(crate::conv::number::<$type>) {
+                        Some(value) => {
+                            db.bodies.$block[body].val = value;
+                            Read::Value
+                        }
+                        None => Read::Failed,
+                    },
+                },
                 Device::GeneralTime => {
                     db.bodies.$block[body].val = db.now.wall.secs as $type;
                     Read::Value
@@ -211,7 +222,12 @@ macro_rules! whole_output {
             let r = &db.bodies.$block[body];
             let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
             let value = Scalar::$scalar(r.val);
-            if simulated || $due(r) {
+            if !simulated && $due(r) && db.device(rec) == Device::External {
+                let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.$block[body].val) };
+                if db.device_write(rec, resumed, output) {
+                    return true;
+                }
+            } else if simulated || $due(r) {
                 // A failed write has raised its alarm.
                 db.failed = db.put_link(rec, link, value).is_err();
             }

@@ -1,0 +1,247 @@
+//! Device supports from outside: what records ask, and what becomes of the answers.
+
+use base::{Alarm, Array, MonoNs, Scalar, Severity, Stamp, Status, Value};
+use db::{Answers, Attached, Attaching, Db, Direct, Fed, Macros, Now, Output, RecId, Support};
+use std::sync::{Arc, Mutex};
+
+const TYPES: &[&str] = &[
+    "ai",
+    "ao",
+    "bi",
+    "bo",
+    "mbbi",
+    "mbbo",
+    "mbbiDirect",
+    "mbboDirect",
+    "longin",
+    "longout",
+    "int64in",
+    "int64out",
+    "stringin",
+    "stringout",
+    "lsi",
+    "lso",
+    "waveform",
+    "aai",
+    "aao",
+];
+
+/// Answers later; an address of `bad` is refused.
+struct Later;
+
+impl Support for Later {
+    fn name(&self) -> &str {
+        "test later"
+    }
+    fn record_types(&self) -> &[&'static str] {
+        TYPES
+    }
+    fn attach(&self, place: &Attaching<'_>) -> Result<Attached, String> {
+        match place.address {
+            "bad" => Err("found \"bad\"; expected \"good\"".to_owned()),
+            _ => Ok(Attached { answers: Answers::Later, interrupts: true }),
+        }
+    }
+}
+
+/// Answers at once with what was written last.
+struct Now1(Arc<Mutex<f64>>);
+
+struct Cell(Arc<Mutex<f64>>);
+
+impl Support for Now1 {
+    fn name(&self) -> &str {
+        "test now"
+    }
+    fn record_types(&self) -> &[&'static str] {
+        TYPES
+    }
+    fn attach(&self, _: &Attaching<'_>) -> Result<Attached, String> {
+        Ok(Attached { answers: Answers::Now(Box::new(Cell(self.0.clone()))), interrupts: false })
+    }
+}
+
+impl Direct for Cell {
+    fn read(&mut self, now: Now) -> Fed {
+        Fed { tag: 42, ..Fed::good(Value::from(*self.0.lock().unwrap()), now.wall) }
+    }
+    fn write(&mut self, now: Now, output: &Output) -> Fed {
+        let Value::Scalar(Scalar::F64(value)) = output.value else { return Fed::failed(Status::Write) };
+        *self.0.lock().unwrap() = value;
+        Fed::done(now.wall)
+    }
+}
+
+fn now() -> Now {
+    Now { wall: Stamp::from_unix(1_800_000_000, 0), mono: MonoNs(1) }
+}
+
+fn database(text: &str) -> Db {
+    let mut db = Db::new();
+    db.add_support(Arc::new(Later));
+    db.add_support(Arc::new(Now1(Arc::default())));
+    db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(now());
+    db
+}
+
+fn get(db: &mut Db, name: &str) -> String {
+    let channel = db.find(name).unwrap();
+    match db.get(&channel, usize::MAX) {
+        Value::Scalar(value) => base::text::scalar(value, 3).to_str().to_owned(),
+        value => format!("{value:?}"),
+    }
+}
+
+fn record(db: &Db, name: &str) -> RecId {
+    db.find(name).unwrap().record
+}
+
+/// Processes a record, answers its request, and says what it asked for.
+fn exchange(db: &mut Db, name: &str, fed: Fed) -> Option<Output> {
+    let rec = record(db, name);
+    db.process(rec, now());
+    let request = db.next_request().expect("asks its device");
+    assert_eq!(request.record, rec);
+    assert_eq!(get(db, &format!("{name}.PACT")), "1");
+    db.complete(rec, fed);
+    db.advance(now(), 100);
+    assert_eq!(get(db, &format!("{name}.PACT")), "0");
+    request.output
+}
+
+fn good(value: impl Into<Value>) -> Fed {
+    Fed::good(value.into(), Stamp::from_unix(1_700_000_000, 5))
+}
+
+#[test]
+fn every_input_takes_what_its_device_says_raw_or_not() {
+    let mut db = database(
+        r#"record(ai, "ai") { field(DTYP, "test later") field(INP, "@x") field(ASLO, "0.1") field(AOFF, "5") field(PREC, "3") }
+           record(bi, "bi") { field(DTYP, "test later") field(INP, "@x") field(ONAM, "open") field(ZNAM, "shut") }
+           record(mbbi, "mbbi") { field(DTYP, "test later") field(INP, "@x") field(ZRVL, "5") field(ONVL, "9") field(ONST, "nine") }
+           record(mbbiDirect, "direct") { field(DTYP, "test later") field(INP, "@x") }
+           record(longin, "longin") { field(DTYP, "test later") field(INP, "@x") }
+           record(int64in, "int64in") { field(DTYP, "test later") field(INP, "@x") }
+           record(stringin, "stringin") { field(DTYP, "test later") field(INP, "@x") }
+           record(lsi, "lsi") { field(DTYP, "test later") field(INP, "@x") field(SIZV, "100") }
+           record(waveform, "waveform") { field(DTYP, "test later") field(INP, "@x") field(NELM, "3") field(FTVL, "LONG") }"#,
+    );
+    assert_eq!(db.take_notices(), []);
+    assert_eq!(exchange(&mut db, "ai", good(20i32)), None);
+    assert_eq!((get(&mut db, "ai.RVAL"), get(&mut db, "ai")), ("20".into(), "7.000".into()));
+    exchange(&mut db, "ai", good(1.5));
+    assert_eq!(get(&mut db, "ai"), "5.150", "a floating-point value is scaled too");
+    exchange(&mut db, "bi", good(1i32));
+    assert_eq!(get(&mut db, "bi"), "1");
+    exchange(&mut db, "bi", good(Value::Scalar(Scalar::String("shut".into()))));
+    assert_eq!(get(&mut db, "bi"), "0");
+    exchange(&mut db, "mbbi", good(9i32));
+    assert_eq!(get(&mut db, "mbbi"), "1");
+    exchange(&mut db, "direct", good(0x8001i32));
+    assert_eq!(get(&mut db, "direct.BF"), "1");
+    exchange(&mut db, "longin", good(-7i32));
+    assert_eq!(get(&mut db, "longin"), "-7");
+    exchange(&mut db, "int64in", good(1i64 << 40));
+    assert_eq!(get(&mut db, "int64in"), "1099511627776");
+    exchange(&mut db, "stringin", good(Value::Array(Array::U8(b"on line".to_vec()))));
+    assert_eq!(get(&mut db, "stringin"), "on line");
+    exchange(&mut db, "lsi", good(Value::Array(Array::U8(vec![b'x'; 60]))));
+    assert_eq!(get(&mut db, "lsi.LEN"), "61");
+    exchange(&mut db, "waveform", good(Value::Array(Array::U16(vec![1, 2, 3, 4]))));
+    assert_eq!(get(&mut db, "waveform"), "Array(I32([1, 2, 3]))");
+}
+
+#[test]
+fn every_output_hands_its_device_value_and_raw_value() {
+    let mut db = database(
+        r#"record(ao, "ao") { field(DTYP, "test later") field(OUT, "@x") field(ASLO, "0.5") field(VAL, "3") }
+           record(bo, "bo") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") }
+           record(mbbo, "mbbo") { field(DTYP, "test later") field(OUT, "@x") field(ONVL, "9") field(VAL, "1") }
+           record(longout, "longout") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "-7") }
+           record(int64out, "int64out") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "5000000000") }
+           record(stringout, "stringout") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "go") }
+           record(lso, "lso") { field(DTYP, "test later") field(OUT, "@x") }
+           record(aao, "aao") { field(DTYP, "test later") field(OUT, "@x") field(NELM, "2") field(FTVL, "SHORT") }"#,
+    );
+    let done = || Fed::done(Stamp::EPOCH);
+    let mut check = |name: &str, value: Value, raw: i64| {
+        assert_eq!(exchange(&mut db, name, done()), Some(Output { value, raw }), "{name}");
+    };
+    check("ao", Value::from(6.0), 6);
+    check("bo", Value::Scalar(Scalar::U16(1)), 1);
+    check("mbbo", Value::Scalar(Scalar::U16(1)), 9);
+    check("longout", Value::from(-7i32), -7);
+    check("int64out", Value::from(5_000_000_000i64), 5_000_000_000);
+    check("stringout", Value::Scalar(Scalar::String("go".into())), 0);
+    let lso = db.find("lso.VAL$").unwrap();
+    db.put(&lso, &Value::Array(Array::U8(b"go on".to_vec())), now()).unwrap();
+    assert_eq!(db.next_request().unwrap().output.unwrap().value, Value::Array(Array::U8(b"go on\0".to_vec())));
+    let aao = db.find("aao").unwrap();
+    db.put(&aao, &Value::Array(Array::I16(vec![4, 5])), now()).unwrap();
+    assert_eq!(db.next_request().unwrap().output.unwrap().value, Value::Array(Array::I16(vec![4, 5])));
+}
+
+#[test]
+fn a_failed_device_raises_its_alarm_and_the_next_good_value_takes_it_back() {
+    let mut db = database(
+        r#"record(ai, "in") { field(DTYP, "test later") field(INP, "@x") }
+           record(ao, "out") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") }"#,
+    );
+    exchange(&mut db, "in", good(3.0));
+    exchange(&mut db, "in", Fed::failed(Status::Timeout));
+    let alarm = Alarm { status: Status::Timeout, severity: Severity::Invalid };
+    assert_eq!((db.alarm(record(&db, "in")), get(&mut db, "in")), (alarm, "3.000".into()));
+    exchange(&mut db, "in", good(4.0));
+    assert_eq!(db.alarm(record(&db, "in")), Alarm::NONE);
+    exchange(&mut db, "out", Fed::failed(Status::Comm));
+    assert_eq!(db.alarm(record(&db, "out")).status, Status::Comm);
+    exchange(&mut db, "out", Fed::done(Stamp::EPOCH));
+    assert_eq!(db.alarm(record(&db, "out")), Alarm::NONE);
+}
+
+#[test]
+fn an_interrupt_brings_its_value_and_tse_minus_2_its_time() {
+    let mut db = database(
+        r#"record(ai, "a") { field(DTYP, "test later") field(INP, "@line") field(SCAN, "I/O Intr") field(TSE, "-2") }"#,
+    );
+    let a = record(&db, "a");
+    db.feed_record(a, Fed { tag: 77, ..good(2.5) });
+    db.advance(now(), 100);
+    assert_eq!((get(&mut db, "a"), get(&mut db, "a.UTAG")), ("2.500".into(), "77".into()));
+    assert_eq!(db.stamp(a), (Stamp::from_unix(1_700_000_000, 5), 77));
+    assert_eq!(db.next_request(), None, "nothing is asked for a value that is there");
+}
+
+#[test]
+fn a_direct_device_answers_at_once() {
+    let mut db = database(
+        r#"record(ao, "set") { field(DTYP, "test now") field(OUT, "@x") }
+           record(ai, "get") { field(DTYP, "test now") field(INP, "@x") field(PREC, "1") }"#,
+    );
+    let (set, get_) = (db.find("set").unwrap(), record(&db, "get"));
+    db.put(&set, &Value::from(8.5), now()).unwrap();
+    db.process(get_, now());
+    assert_eq!((get(&mut db, "get"), get(&mut db, "get.UTAG")), ("8.500".into(), "42".into()));
+}
+
+#[test]
+fn a_bad_address_is_said_with_its_record_and_a_good_one_may_follow() {
+    let mut db = database(r#"record(ai, "a") { field(DTYP, "test later") field(INP, "@bad") }"#);
+    let notices = db.take_notices();
+    assert_eq!(notices[0].0, "a: DTYP \"test later\": found \"bad\"; expected \"good\"");
+    let inp = db.find("a.INP").unwrap();
+    db.put(&inp, &Value::from("@good"), now()).unwrap();
+    exchange(&mut db, "a", good(1.0));
+    assert_eq!(get(&mut db, "a"), "1.000");
+}
+
+#[test]
+fn simulation_mode_leaves_the_device_alone() {
+    let mut db = database(
+        r#"record(ai, "a") { field(DTYP, "test later") field(INP, "@x") field(SIMM, "YES") field(SIOL, "12") field(SVAL, "12") }"#,
+    );
+    let a = record(&db, "a");
+    db.process(a, now());
+    assert_eq!((get(&mut db, "a"), db.next_request()), ("12.000".into(), None));
+}
