@@ -20,7 +20,7 @@ pub trait Exchange {
     /// Time has passed.
     fn handle_timeout(&mut self, now: MonoNs);
 
-    /// The line was closed, or could not be opened; `why` is for people.
+    /// The line was closed, or could not be opened: the exchange is over. `why` is for people.
     fn handle_closed(&mut self, now: MonoNs, why: &str);
 
     /// Whether it has its result.

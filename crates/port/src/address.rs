@@ -1,0 +1,195 @@
+//! Where equipment is.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Where equipment is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP server, as host and port.
+    Tcp(String, u16),
+    /// A serial line.
+    Serial(Serial),
+}
+
+/// A serial line and its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serial {
+    /// The device file.
+    pub path: String,
+    /// Bits per second.
+    pub baud: u32,
+    /// Bits of a character, 5 to 8.
+    pub bits: u8,
+    /// Parity.
+    pub parity: Parity,
+    /// Stop bits, 1 or 2.
+    pub stop: u8,
+    /// Whether RTS and CTS hold the sender back.
+    pub crtscts: bool,
+    /// Whether XON and XOFF do.
+    pub ixon: bool,
+}
+
+/// The parity bit of a serial line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parity {
+    /// None.
+    #[default]
+    None,
+    /// Even.
+    Even,
+    /// Odd.
+    Odd,
+}
+
+/// A text that is no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadAddress {
+    found: String,
+}
+
+/// An option that a port does not have, or not with this value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadOption {
+    key: String,
+    value: String,
+    expected: &'static str,
+}
+
+impl fmt::Display for BadAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "address \"{}\"; expected HOST:PORT of a TCP server, or a serial line such as /dev/ttyS0", self.found)
+    }
+}
+
+impl std::error::Error for BadAddress {}
+
+impl fmt::Display for BadOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "option {}={}; expected {}", self.key, self.value, self.expected)
+    }
+}
+
+impl std::error::Error for BadOption {}
+
+impl Serial {
+    /// A line with 9600 bits per second, 8 bits, no parity, one stop bit.
+    #[must_use]
+    pub fn new(path: &str) -> Self {
+        Self { path: path.to_owned(), baud: 9600, bits: 8, parity: Parity::None, stop: 1, crtscts: false, ixon: false }
+    }
+}
+
+impl FromStr for Address {
+    type Err = BadAddress;
+
+    /// `HOST:PORT`, `HOST:PORT TCP`, `[IPV6]:PORT`, or a path that begins with `/`.
+    fn from_str(text: &str) -> Result<Self, BadAddress> {
+        let bad = || BadAddress { found: text.to_owned() };
+        let text = text.trim();
+        if text.starts_with('/') {
+            return Ok(Self::Serial(Serial::new(text)));
+        }
+        let mut words = text.split_whitespace();
+        let (place, protocol) = (words.next().ok_or_else(bad)?, words.next());
+        if protocol.is_some_and(|word| !word.eq_ignore_ascii_case("tcp")) || words.next().is_some() {
+            return Err(bad());
+        }
+        let (host, port) = place.rsplit_once(':').ok_or_else(bad)?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(bad)?;
+        if host.is_empty() {
+            return Err(bad());
+        }
+        Ok(Self::Tcp(host.to_owned(), port))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Serial(serial) => f.write_str(&serial.path),
+        }
+    }
+}
+
+impl Address {
+    /// Sets an option under asyn's name: `baud`, `bits`, `parity`, `stop`, `clocal`, `crtscts`, `ixon`.
+    ///
+    /// # Errors
+    /// An option that this kind of port does not have, or a value that it does not take.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), BadOption> {
+        let bad = |expected| Err(BadOption { key: key.to_owned(), value: value.to_owned(), expected });
+        let Self::Serial(serial) = self else { return bad("no option: a TCP port has none") };
+        let yes = match value {
+            "Y" | "y" | "yes" | "1" => Some(true),
+            "N" | "n" | "no" | "0" => Some(false),
+            _ => None,
+        };
+        match (key, yes) {
+            ("baud", _) => match value.parse().ok().filter(|baud| (50..=4_000_000).contains(baud)) {
+                Some(baud) => serial.baud = baud,
+                None => return bad("50 to 4000000 bits per second"),
+            },
+            ("bits", _) => match value.parse().ok().filter(|bits| (5..=8).contains(bits)) {
+                Some(bits) => serial.bits = bits,
+                None => return bad("5, 6, 7 or 8"),
+            },
+            ("stop", _) => match value.parse().ok().filter(|stop| (1..=2).contains(stop)) {
+                Some(stop) => serial.stop = stop,
+                None => return bad("1 or 2"),
+            },
+            ("parity", _) => match value {
+                "none" => serial.parity = Parity::None,
+                "even" => serial.parity = Parity::Even,
+                "odd" => serial.parity = Parity::Odd,
+                _ => return bad("none, even or odd"),
+            },
+            ("crtscts", Some(yes)) => serial.crtscts = yes,
+            ("ixon", Some(yes)) => serial.ixon = yes,
+            // Modem lines are never waited for.
+            ("clocal", Some(true)) => {}
+            ("clocal", _) => return bad("Y: modem lines are not waited for"),
+            ("crtscts" | "ixon", None) => return bad("Y or N"),
+            _ => return bad("baud, bits, parity, stop, clocal, crtscts or ixon"),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_users_write_them() {
+        let tcp = |host: &str, port| Ok(Address::Tcp(host.to_owned(), port));
+        assert_eq!("10.0.0.7:502".parse::<Address>(), tcp("10.0.0.7", 502));
+        assert_eq!("plc1:502 TCP".parse::<Address>(), tcp("plc1", 502));
+        assert_eq!("[::1]:502".parse::<Address>(), tcp("::1", 502));
+        assert_eq!("[::1]:502".parse::<Address>().unwrap().to_string(), "[::1]:502");
+        assert_eq!("/dev/ttyS0".parse::<Address>(), Ok(Address::Serial(Serial::new("/dev/ttyS0"))));
+        for bad in ["", "plc1", "plc1:0", "plc1:x", ":502", "plc1:502 UDP"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn options_of_a_serial_line_have_asyns_names() {
+        let mut line: Address = "/dev/ttyS0".parse().unwrap();
+        for (key, value) in [("baud", "19200"), ("bits", "7"), ("parity", "even"), ("stop", "2"), ("crtscts", "Y")] {
+            line.set(key, value).unwrap();
+        }
+        let expected =
+            Serial { baud: 19_200, bits: 7, parity: Parity::Even, stop: 2, crtscts: true, ..Serial::new("/dev/ttyS0") };
+        assert_eq!(line, Address::Serial(expected));
+        assert_eq!(
+            line.set("parity", "space").unwrap_err().to_string(),
+            "option parity=space; expected none, even or odd"
+        );
+        assert!("h:1".parse::<Address>().unwrap().set("baud", "9600").is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! A port and a device that answers, is absent, hangs, talks nonsense, hangs up in the middle of a word, and comes back.
+
+use base::{DurNs, MonoNs};
+use fieldbus::Exchange;
+use fieldbus::modbus::{Failure, FrameError, Framing, Request, Response, Table, Transaction, encode};
+use port::{Address, Job, Listener, Port};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+type Answer = Result<Response, Failure>;
+
+struct Ask {
+    transaction: Transaction,
+    to: Sender<Result<Answer, String>>,
+    latest: Option<MonoNs>,
+}
+
+impl Job for Ask {
+    fn exchange(&mut self) -> &mut dyn Exchange {
+        &mut self.transaction
+    }
+    fn latest(&self) -> Option<MonoNs> {
+        self.latest
+    }
+    fn done(self: Box<Self>) {
+        let answer = self.transaction.result().unwrap_or(Err(Failure::Closed("not over".into())));
+        self.to.send(Ok(answer)).unwrap();
+    }
+    fn missed(self: Box<Self>, why: &str) {
+        self.to.send(Err(why.to_owned())).unwrap();
+    }
+}
+
+fn job(number: u16, limit: DurNs, latest: Option<MonoNs>) -> (Box<dyn Job>, Receiver<Result<Answer, String>>) {
+    let request = Request::Read { table: Table::Holding, address: 7, count: 1 };
+    let transaction = Transaction::new(Framing::Tcp, number, 1, request, limit).unwrap();
+    let (to, answers) = channel();
+    (Box::new(Ask { transaction, to, latest }), answers)
+}
+
+fn ask(port: &Port, number: u16, limit: DurNs) -> Answer {
+    let (job, answers) = job(number, limit, None);
+    assert!(port.submit_or_refuse(job).is_ok());
+    answers.recv().unwrap().unwrap()
+}
+
+fn serve(device: impl FnOnce(TcpListener) + Send + 'static) -> (Address, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    (address, std::thread::spawn(move || device(listener)))
+}
+
+/// Takes one request; its transaction's number.
+fn request(stream: &mut TcpStream) -> u16 {
+    let mut bytes = [0; 12];
+    stream.read_exact(&mut bytes).unwrap();
+    u16::from_be_bytes([bytes[0], bytes[1]])
+}
+
+fn answer(number: u16, value: u16) -> Vec<u8> {
+    let [high, low] = value.to_be_bytes();
+    let mut bytes = Vec::new();
+    encode(Framing::Tcp, number, 1, &[3, 2, high, low], &mut bytes);
+    bytes
+}
+
+const LONG: DurNs = DurNs::from_secs(60);
+const SHORT: DurNs = DurNs::from_ms(30);
+
+#[test]
+fn a_device_that_answers_hangs_lies_and_hangs_up_is_asked_again_and_answers() {
+    let (address, device) = serve(|listener| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let number = request(&mut stream);
+        stream.write_all(&answer(number, 111)).unwrap();
+        // It hangs; the answer comes with the next request's.
+        let late = request(&mut stream);
+        let next = request(&mut stream);
+        stream.write_all(&[answer(late, 222), answer(next, 333)].concat()).unwrap();
+        // Nonsense: the connection is given up, and another one made.
+        request(&mut stream);
+        stream.write_all(b"nonsense, all of it").unwrap();
+        assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "hung up on");
+        let (mut stream, _) = listener.accept().unwrap();
+        // It hangs up in the middle of an answer.
+        let number = request(&mut stream);
+        stream.write_all(&answer(number, 444)[..9]).unwrap();
+        drop(stream);
+        let (mut stream, _) = listener.accept().unwrap();
+        let number = request(&mut stream);
+        stream.write_all(&answer(number, 555)).unwrap();
+    });
+    let port = Port::open("plc", address, 4).unwrap();
+    let value = |value| Ok(Response::Registers(vec![value]));
+    assert_eq!(ask(&port, 1, LONG), value(111));
+    assert_eq!(ask(&port, 2, SHORT), Err(Failure::Timeout(SHORT)));
+    assert_eq!(ask(&port, 3, LONG), value(333));
+    assert_eq!(ask(&port, 4, LONG), Err(Failure::Frame(FrameError::Protocol(u16::from_be_bytes(*b"ns")))));
+    assert_eq!(ask(&port, 5, LONG), Err(Failure::Closed("the device closed the connection".into())));
+    assert_eq!(ask(&port, 6, LONG), value(555));
+    device.join().unwrap();
+    while port.status().exchanges < 6 {
+        std::thread::yield_now();
+    }
+    assert_eq!(port.status().connects, 3);
+}
+
+#[test]
+fn an_absent_device_is_said_to_be_absent_and_used_once_it_is_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap();
+    drop(listener);
+    let port = Port::open("plc", place.to_string().parse().unwrap(), 4).unwrap();
+    let Err(Failure::Closed(why)) = ask(&port, 1, LONG) else { panic!("nobody is there") };
+    assert!(why.contains(&place.to_string()) && why.contains("refused"), "{why}");
+    let listener = TcpListener::bind(place).unwrap();
+    let device = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let number = request(&mut stream);
+        stream.write_all(&answer(number, 9)).unwrap();
+    });
+    // It is tried again after a pause.
+    let found = loop {
+        match ask(&port, 2, LONG) {
+            Err(Failure::Closed(_)) => {}
+            found => break found,
+        }
+    };
+    assert_eq!(found, Ok(Response::Registers(vec![9])));
+    device.join().unwrap();
+}
+
+#[test]
+fn a_full_queue_refuses_and_a_job_that_waited_too_long_is_missed() {
+    let (go, wait) = channel::<()>();
+    let (address, device) = serve(move |listener| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let number = request(&mut stream);
+        wait.recv().unwrap();
+        stream.write_all(&answer(number, 1)).unwrap();
+    });
+    let port = Port::open("plc", address, 1).unwrap();
+    let (first, answers) = job(1, LONG, None);
+    assert!(port.submit_or_refuse(first).is_ok());
+    // Once the first one is running, there is room for one.
+    let (mut late, missed) = job(2, LONG, Some(MonoNs(1)));
+    while let Err(back) = port.submit_or_refuse(late) {
+        late = back;
+        std::thread::yield_now();
+    }
+    let refused = port.refused();
+    assert!(port.submit_or_refuse(job(3, LONG, None).0).is_err());
+    assert_eq!(port.refused(), refused + 1);
+    go.send(()).unwrap();
+    assert_eq!(answers.recv().unwrap(), Ok(Ok(Response::Registers(vec![1]))));
+    assert_eq!(missed.recv().unwrap(), Err("the port was busy too long".to_owned()));
+    device.join().unwrap();
+}
+
+#[test]
+fn what_nobody_asked_for_goes_to_the_listener() {
+    struct Hear(Sender<Vec<u8>>);
+    impl Listener for Hear {
+        fn handle_bytes(&mut self, _: MonoNs, bytes: &[u8]) {
+            self.0.send(bytes.to_vec()).unwrap();
+        }
+        fn poll_timeout(&self) -> Option<MonoNs> {
+            None
+        }
+        fn handle_timeout(&mut self, _: MonoNs) {}
+        fn handle_closed(&mut self, _: MonoNs, _: &str) {
+            // The test may be over.
+            let _ = self.0.send(b"closed".to_vec());
+        }
+    }
+    let (address, device) = serve(|listener| {
+        for word in [&b"beam on\n"[..], b"beam off\n"] {
+            listener.accept().unwrap().0.write_all(word).unwrap();
+        }
+    });
+    let port = Port::open("bell", address, 4).unwrap();
+    let (to, heard) = channel();
+    port.listen(Box::new(Hear(to)));
+    let words: Vec<Vec<u8>> = (0..3).map(|_| heard.recv().unwrap()).collect();
+    assert_eq!(words, [&b"beam on\n"[..], b"closed", b"beam off\n"]);
+    device.join().unwrap();
+    let missed = job(1, LONG, None);
+    drop(port);
+    drop(missed);
+}
