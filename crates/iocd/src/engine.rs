@@ -2,6 +2,7 @@
 
 use crate::bridge::{Bridges, Holder};
 use crate::config::ServerConfig;
+use crate::devices::{OwnerEnds, Requests};
 use crate::feed::{self, Feed, Feeder};
 use crate::job::{Ask, Out, Outcome, Whom, Work};
 use crate::links::Links;
@@ -104,6 +105,8 @@ pub struct Engine {
     mail: Receiver<Mail>,
     finished: Receiver<db::Token>,
     feeds: Vec<Feed>,
+    /// The way to the records' devices.
+    requests: Option<Requests>,
     /// What was taken from the parts, in one vector that is used again.
     taken: Vec<Out>,
     bridges: Bridges,
@@ -155,6 +158,7 @@ impl Engine {
             mail,
             finished,
             feeds: Vec::new(),
+            requests: None,
             taken: Vec::new(),
             bridges: Bridges::default(),
             links: None,
@@ -169,6 +173,14 @@ impl Engine {
     /// Has links to other IOCs followed.
     pub fn follow_links(&mut self, links: Links) {
         self.links = Some(links);
+    }
+
+    /// Has the housekeeping part's records served by their devices.
+    pub(crate) fn use_devices(&mut self, ends: OwnerEnds) {
+        let waker = self.net.waker();
+        ends.wake.set(move || waker.wake());
+        self.feeds.push(ends.feed);
+        self.requests = Some(ends.requests);
     }
 
     /// Reads the periodic scans from the database; what was measured of those that stay is kept.
@@ -433,6 +445,9 @@ impl Engine {
         }
         while let Some(signal) = self.store.db.next_signal() {
             self.signal(None, signal);
+        }
+        if let Some(requests) = &mut self.requests {
+            requests.hand_on(&mut self.store.db);
         }
         self.store.flush_parts();
         while let Some(id) = self.server.poll_touched() {

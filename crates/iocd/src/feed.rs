@@ -4,8 +4,8 @@
 //! which holds a [`Feeder`]. Its records listen to a source ([`db::Db::listen`]) and are processed by the thread that
 //! owns them. See `docs/how-to/feed-records-from-a-thread.md`.
 
-use db::{Db, Fed, SourceId};
-use rtrb::{Consumer, Producer, RingBuffer};
+use db::{Db, Fed, RecId, SourceId};
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
 /// Deliveries of one feeder that are taken in a row, before scans have their turn.
 const TAKE_MAX: usize = 256;
@@ -15,6 +15,10 @@ const TAKE_MAX: usize = 256;
 enum Delivery {
     Value(SourceId, Fed),
     Interrupt(SourceId),
+    /// For the source of one record's own.
+    Record(RecId, Fed),
+    /// The answer that a record waits for.
+    Answer(RecId, Fed),
 }
 
 /// The end of a ring that a device's thread holds.
@@ -55,16 +59,42 @@ impl Feeder {
         self.push(Delivery::Interrupt(source))
     }
 
+    /// A new value of a record's own device. Whether the ring took it.
+    pub fn feed_record_or_refuse(&mut self, record: RecId, fed: Fed) -> bool {
+        self.push(Delivery::Record(record, fed))
+    }
+
+    /// Answers the request that a record waits for, or gives the answer back where the ring has no room: the record is
+    /// owed it.
+    ///
+    /// # Errors
+    /// The answer.
+    pub fn answer_or_refuse(&mut self, record: RecId, fed: Fed) -> Result<(), Fed> {
+        self.tidy();
+        match self.deliveries.push(Delivery::Answer(record, fed)) {
+            Ok(()) => {
+                (self.wake)();
+                Ok(())
+            }
+            Err(PushError::Full(Delivery::Answer(_, fed))) => Err(fed),
+            Err(PushError::Full(_)) => Ok(()),
+        }
+    }
+
     /// A value that the records are done with, to be filled again.
     pub fn spent(&mut self) -> Option<Fed> {
         self.spent.pop().ok()
     }
 
-    fn push(&mut self, delivery: Delivery) -> bool {
-        // Values that nobody fetched are freed on this thread.
+    /// Values that nobody fetched are freed on this thread.
+    fn tidy(&mut self) {
         while self.spent.slots() > self.spent.buffer().capacity() / 2 {
             drop(self.spent.pop());
         }
+    }
+
+    fn push(&mut self, delivery: Delivery) -> bool {
+        self.tidy();
         let taken = self.deliveries.push(delivery).is_ok();
         self.refused += u64::from(!taken);
         if taken {
@@ -84,15 +114,19 @@ impl Feed {
             if self.spent.is_full() {
                 return false;
             }
-            match self.deliveries.pop() {
-                Err(_) => return false,
-                Ok(Delivery::Interrupt(source)) => db.interrupt(source),
-                Ok(Delivery::Value(source, fed)) => {
-                    if let Some(before) = db.feed(source, fed) {
-                        // There is room: it was looked for above, and nobody else writes.
-                        let _ = self.spent.push(before);
-                    }
+            let Ok(delivery) = self.deliveries.pop() else { return false };
+            let before = match delivery {
+                Delivery::Interrupt(source) => {
+                    db.interrupt(source);
+                    None
                 }
+                Delivery::Value(source, fed) => db.feed(source, fed),
+                Delivery::Record(record, fed) => db.feed_record(record, fed),
+                Delivery::Answer(record, fed) => db.complete(record, fed),
+            };
+            if let Some(before) = before {
+                // There is room: it was looked for above, and nobody else writes.
+                let _ = self.spent.push(before);
             }
         }
         !self.deliveries.is_empty()

@@ -1,5 +1,6 @@
 //! Scan groups: which scans run on threads of their own, in which class, on which CPUs.
 
+use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::net::Waker;
 use crate::owner::{Ends, Owner};
@@ -81,14 +82,19 @@ impl Threads {
     ///
     /// # Errors
     /// A thread could not be started.
-    pub(crate) fn arm(engine: &mut Engine, parts: Vec<Db>, groups: &[GroupSpec]) -> Result<Self, String> {
+    pub(crate) fn arm(
+        engine: &mut Engine,
+        parts: Vec<Db>,
+        groups: &[GroupSpec],
+        devices: &Devices,
+    ) -> Result<Self, String> {
         let waker: Waker = engine.net.waker();
         let mut rt = Rt::new();
         let mut ends = Vec::new();
         let places = groups.iter().flat_map(|group| (0..group.owners()).map(move |nth| (group, nth)));
         for (number, (part, (group, nth))) in parts.into_iter().zip(places).enumerate() {
             let cpu: Option<CpuId> = group.cpus.iter().nth(nth);
-            let (owner, end) = Owner::new(part, waker.clone());
+            let (owner, end) = Owner::new(part, waker.clone(), devices.ends(number + 1));
             let place = cpu.map_or_else(String::new, |cpu| format!("@{cpu}"));
             ends.push(named(format!("{}={}{place}", group.scans.join(","), group.policy), end));
             let spec = LoopSpec {

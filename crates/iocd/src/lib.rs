@@ -9,6 +9,7 @@
 pub mod autosave;
 mod bridge;
 pub mod config;
+pub mod devices;
 pub mod engine;
 pub mod feed;
 pub mod groups;

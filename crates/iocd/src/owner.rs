@@ -4,6 +4,7 @@
 //! no room, jobs wait in theirs and posts in the database's queue, under EPICS' rule and counted. Jobs between two looks
 //! at the clock are one, between two turns of callbacks at most [`JOBS_MAX`].
 
+use crate::devices::{OwnerEnds, Requests};
 use crate::engine::now;
 use crate::feed::Feed;
 use crate::job::{Ask, Job, Out, Outcome};
@@ -85,6 +86,7 @@ pub(crate) struct Owner {
     held: Option<Box<Job>>,
     out: Producer<Out>,
     feeds: Vec<Feed>,
+    requests: Requests,
     queue: QueueId,
     subs: HashMap<u64, SubId>,
     net: Waker,
@@ -102,7 +104,7 @@ pub(crate) struct Ends {
 
 impl Owner {
     /// Takes an initialised part over, and all memory that usual work needs.
-    pub(crate) fn new(mut db: Db, net: Waker) -> (Self, Ends) {
+    pub(crate) fn new(mut db: Db, net: Waker, devices: OwnerEnds) -> (Self, Ends) {
         let (to, jobs) = RingBuffer::new(JOBS_ROOM);
         let (out, from) = RingBuffer::new(OUT_ROOM);
         let shared = Arc::new(OwnerShared::default());
@@ -114,6 +116,10 @@ impl Owner {
         db.reserve_arrays();
         let mut scans = Scans::default();
         scans.plan(&db, now());
+        let mut feeds = Vec::with_capacity(FEEDS_ROOM);
+        feeds.push(devices.feed);
+        let bell = shared.clone();
+        devices.wake.set(move || bell.bell.ring());
         let ends = Ends { jobs: to, out: from, shared: shared.clone(), scans: scans.clone() };
         let owner = Self {
             db,
@@ -121,7 +127,8 @@ impl Owner {
             jobs,
             held: None,
             out,
-            feeds: Vec::with_capacity(FEEDS_ROOM),
+            feeds,
+            requests: devices.requests,
             queue,
             subs: HashMap::with_capacity(2 * records + 64),
             net,
@@ -190,6 +197,7 @@ impl Owner {
             self.db.advance(now, ADVANCE_MAX);
             room = self.hand_out();
         }
+        self.requests.hand_on(&mut self.db);
         if std::mem::take(&mut self.told) {
             self.net.wake();
         }

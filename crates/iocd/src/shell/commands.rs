@@ -38,9 +38,16 @@ pub(super) use command;
 
 /// All commands; `exit` is the interpreter's own.
 pub(super) fn all() -> impl Iterator<Item = &'static Command> {
-    [COMMANDS, super::autosave::COMMANDS, super::putlog::COMMANDS, super::security::COMMANDS, super::trial::COMMANDS]
-        .into_iter()
-        .flatten()
+    [
+        COMMANDS,
+        super::autosave::COMMANDS,
+        super::devices::COMMANDS,
+        super::putlog::COMMANDS,
+        super::security::COMMANDS,
+        super::trial::COMMANDS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The commands about records and about the interpreter itself.

@@ -5,6 +5,7 @@
 
 mod autosave;
 mod commands;
+mod devices;
 mod exit;
 mod putlog;
 mod report;
@@ -13,6 +14,7 @@ mod trial;
 mod words;
 
 use crate::config::ServerConfig;
+use crate::devices::Devices;
 use crate::engine::{self, Engine, Mailbox};
 use crate::groups::{self, GroupSpec, Threads};
 use crate::health::Health;
@@ -89,6 +91,7 @@ pub struct Shell {
     /// Prefixes of health records without a thread yet, and the threads.
     health_wanted: Vec<String>,
     health: Vec<Health>,
+    devices: Devices,
     groups: Vec<GroupSpec>,
     require_rt: bool,
     /// The IOC, for what is made before it and asks it later; empty until it runs.
@@ -103,8 +106,11 @@ impl Shell {
     /// An interpreter with an empty database; `config` says where to serve it, `env` is the environment.
     #[must_use]
     pub fn new(config: Option<ServerConfig>, env: impl IntoIterator<Item = (String, String)>) -> Self {
+        let (mut db, devices) = (Db::new(), Devices::default());
+        devices.register(&mut db);
         Self {
-            place: Place::Building(Box::new(Db::new())),
+            place: Place::Building(Box::new(db)),
+            devices,
             config,
             env: env.into_iter().collect(),
             vars: commands::VARIABLES.iter().map(|(name, value, _)| (*name, *value)).collect(),
@@ -293,7 +299,7 @@ impl Shell {
         let mut threads = None;
         if !parts.is_empty() {
             // Armed first: the network's thread then inherits CPUs that are not the scans', and a heap that is kept.
-            let mut armed = Threads::arm(&mut engine, parts, &self.groups)?;
+            let mut armed = Threads::arm(&mut engine, parts, &self.groups, &self.devices)?;
             armed.missing.iter().for_each(|missing| eprintln!("{missing}"));
             if self.require_rt && !armed.missing.is_empty() {
                 engine.stop();
@@ -302,6 +308,8 @@ impl Shell {
             armed.start();
             threads = Some(armed);
         }
+        engine.use_devices(self.devices.ends(0));
+        self.devices.start()?;
         let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || engine.run())?;
         // It was empty: one IOC is started once.
         let _ = self.ioc.set(mailbox.clone());
@@ -429,6 +437,7 @@ impl Shell {
     pub fn shut_down(&mut self) -> Result<(), Failed> {
         self.stop_saver();
         self.health.drain(..).for_each(Health::stop);
+        self.devices.stop();
         if let Place::Running(mailbox, thread, threads) = std::mem::replace(&mut self.place, Place::Gone) {
             let _ = mailbox.ask(Engine::stop);
             let ended = thread.join();

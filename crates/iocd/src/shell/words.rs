@@ -12,7 +12,7 @@ pub(super) struct Line {
 }
 
 /// Takes a line apart. Words are divided by blanks, commas and brackets; quotes of both kinds hold a word
-/// together, in double ones and outside of quotes a backslash takes the next character as it is.
+/// together, in double ones and outside of quotes a backslash takes the next character as it is, unless that is a letter or digit.
 ///
 /// # Errors
 /// An open quote, or a redirection without a file.
@@ -58,6 +58,8 @@ fn word(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, 
             _ if next == '\\' => {
                 chars.next();
                 match chars.peek() {
+                    // `\r` and its kin are for the command to understand.
+                    Some(&escaped) if escaped.is_ascii_alphanumeric() => word.extend(['\\', escaped]),
                     Some(&escaped) => word.push(escaped),
                     None => word.push('\\'),
                 }
@@ -82,6 +84,7 @@ mod tests {
             ("dbLoadRecords(\"a b.db\", \"P=X:,Q=1\")", vec!["dbLoadRecords", "a b.db", "P=X:,Q=1"]),
             ("dbpf X:ai 5", vec!["dbpf", "X:ai", "5"]),
             ("dbpf X 'it\\'s'", vec!["dbpf", "X", "it's"]),
+            ("asynOctetSetInputEos(L0,0,\"\\r\\n\")", vec!["asynOctetSetInputEos", "L0", "0", "\\r\\n"]),
             ("dbpf X \"\"", vec!["dbpf", "X", ""]),
             ("   ", vec![]),
         ] {

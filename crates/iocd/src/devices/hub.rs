@@ -1,0 +1,320 @@
+//! The thread "devices": from the records' requests to whoever answers them.
+
+use super::Equipment;
+use crate::engine::now;
+use crate::feed::{self, Feed, Feeder};
+use base::{DurNs, MonoNs, Status};
+use db::{Db, Fed, Output, RecId, Request};
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use sys::bell::Bell;
+
+/// Requests that may be on their way from one owner; more wait in its database.
+const REQUESTS_ROOM: usize = 4_096;
+/// Deliveries that may be on their way to one owner.
+const DELIVERIES_ROOM: usize = 16_384;
+/// How soon an owner without room is tried again.
+const AGAIN: DurNs = DurNs::from_ms(5);
+
+/// A panic elsewhere leaves nothing half done in what these locks hold.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// The way to one owner, shared by those who answer its records. None of them is a real-time thread.
+struct Outlet {
+    feeder: Feeder,
+    /// Answers that found no room: a record waits for each. At most one for each record.
+    held: VecDeque<(RecId, Fed)>,
+}
+
+impl Outlet {
+    fn flush(&mut self) -> bool {
+        while let Some((record, fed)) = self.held.pop_front() {
+            if let Err(fed) = self.feeder.answer_or_refuse(record, fed) {
+                self.held.push_front((record, fed));
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// What the thread that owns a part of the database needs.
+pub(crate) struct OwnerEnds {
+    pub(crate) feed: Feed,
+    pub(crate) requests: Requests,
+    pub(crate) wake: WakeSlot,
+}
+
+/// What wakes an owner, once it runs.
+#[derive(Clone, Default)]
+pub(crate) struct WakeSlot(Arc<OnceLock<Wake>>);
+
+impl WakeSlot {
+    pub(crate) fn set(&self, wake: impl Fn() + Send + Sync + 'static) {
+        // An owner starts once.
+        let _ = self.0.set(Box::new(wake));
+    }
+
+    fn wake(&self) {
+        if let Some(wake) = self.0.get() {
+            wake();
+        }
+    }
+}
+
+/// The owner's end of the ring of requests.
+pub(crate) struct Requests {
+    to: Producer<Request>,
+    hub: Arc<Bell>,
+}
+
+impl Requests {
+    /// Hands on what records ask of their devices; what finds no room stays in the database.
+    ///
+    /// Real-time: neither allocates nor blocks.
+    pub(crate) fn hand_on(&mut self, db: &mut Db) {
+        let mut any = false;
+        while !self.to.is_full()
+            && let Some(request) = db.next_request()
+        {
+            // There is room: it was looked for, and nobody else writes.
+            any |= self.to.push(request).is_ok();
+        }
+        if any {
+            self.hub.ring();
+        }
+    }
+}
+
+struct Owner {
+    requests: Consumer<Request>,
+    outlet: Arc<Mutex<Outlet>>,
+}
+
+struct Record {
+    equipment: Option<Box<dyn Equipment>>,
+    started: bool,
+    /// When its period ends next.
+    due: Option<MonoNs>,
+}
+
+#[derive(Default)]
+struct Inside {
+    owners: HashMap<usize, Owner>,
+    /// Ends for owners that have not taken them yet.
+    ends: HashMap<usize, OwnerEnds>,
+    records: HashMap<(usize, RecId), Record>,
+    /// Records to be started.
+    fresh: Vec<(usize, RecId)>,
+    /// Ends of periods; one that its record does not confirm is of before.
+    timers: BinaryHeap<Reverse<(MonoNs, usize, RecId)>>,
+}
+
+/// All records with equipment behind them.
+pub struct Hub {
+    bell: Arc<Bell>,
+    stop: AtomicBool,
+    inside: Mutex<Inside>,
+}
+
+/// Answers one request; a request that is dropped unanswered fails with COMM.
+pub struct Reply {
+    outlet: Arc<Mutex<Outlet>>,
+    record: RecId,
+    sent: bool,
+}
+
+/// Gives a record values that it did not ask for: it is processed if its SCAN is `I/O Intr`.
+#[derive(Clone)]
+pub struct Interrupt {
+    outlet: Arc<Mutex<Outlet>>,
+    record: RecId,
+}
+
+impl Reply {
+    /// Answers.
+    pub fn send(mut self, fed: Fed) {
+        self.answer(fed);
+    }
+
+    fn answer(&mut self, fed: Fed) {
+        self.sent = true;
+        let mut outlet = lock(&self.outlet);
+        outlet.held.push_back((self.record, fed));
+        outlet.flush();
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if !self.sent {
+            self.answer(Fed::failed(Status::Comm));
+        }
+    }
+}
+
+impl Interrupt {
+    /// A new value. Whether its owner had room; if not, it is refused and counted.
+    pub fn feed_or_refuse(&self, fed: Fed) -> bool {
+        lock(&self.outlet).feeder.feed_record_or_refuse(self.record, fed)
+    }
+}
+
+impl Hub {
+    pub(super) fn new() -> Self {
+        Self { bell: Arc::new(Bell::new()), stop: AtomicBool::new(false), inside: Mutex::default() }
+    }
+
+    /// Makes the rings to and from an owner, if they are not there.
+    fn owner<'a>(&self, inside: &'a mut Inside, part: usize) -> &'a Owner {
+        let Inside { owners, ends, .. } = inside;
+        owners.entry(part).or_insert_with(|| {
+            let wake = WakeSlot::default();
+            let (to, requests) = RingBuffer::new(REQUESTS_ROOM);
+            let woken = wake.clone();
+            let (feeder, feed) = feed::ring(DELIVERIES_ROOM, move || woken.wake());
+            ends.insert(part, OwnerEnds { feed, requests: Requests { to, hub: self.bell.clone() }, wake });
+            Owner { requests, outlet: Arc::new(Mutex::new(Outlet { feeder, held: VecDeque::new() })) }
+        })
+    }
+
+    /// The ends for the owner of a part. Once for each.
+    ///
+    /// # Panics
+    /// If they were taken before.
+    pub(crate) fn ends(&self, part: usize) -> OwnerEnds {
+        let mut inside = lock(&self.inside);
+        self.owner(&mut inside, part);
+        inside.ends.remove(&part).expect("each owner takes its ends once")
+    }
+
+    pub(super) fn attach(&self, part: usize, record: RecId, equipment: Box<dyn Equipment>) {
+        let mut inside = lock(&self.inside);
+        self.owner(&mut inside, part);
+        inside.records.insert((part, record), Record { equipment: Some(equipment), started: false, due: None });
+        inside.fresh.push((part, record));
+        drop(inside);
+        self.bell.ring();
+    }
+
+    pub(super) fn detach(&self, part: usize, record: RecId) {
+        lock(&self.inside).records.remove(&(part, record));
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// The thread.
+    pub(super) fn run(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            let next = self.turn();
+            self.bell.wait(next);
+        }
+        lock(&self.inside).records.clear();
+    }
+
+    /// Starts, asks and polls what is due; when there is something to do next.
+    fn turn(&self) -> Option<MonoNs> {
+        let fresh = std::mem::take(&mut lock(&self.inside).fresh);
+        for key in fresh {
+            self.with(key, |record, interrupt| {
+                let Some(equipment) = &mut record.equipment else { return };
+                if !std::mem::replace(&mut record.started, true) {
+                    equipment.start(now(), interrupt);
+                }
+                record.due = equipment.period().map(|_| now().mono);
+            });
+        }
+        while let Some((part, request)) = self.next_request() {
+            let Request { record, output } = request;
+            let Some(outlet) = lock(&self.inside).owners.get(&part).map(|owner| owner.outlet.clone()) else { continue };
+            let reply = Reply { outlet, record, sent: false };
+            self.ask((part, record), output, reply);
+        }
+        self.poll();
+        let mut inside = lock(&self.inside);
+        let mut next = inside.timers.peek().map(|Reverse((due, ..))| *due);
+        for owner in inside.owners.values_mut() {
+            if !lock(&owner.outlet).flush() {
+                next = [next, Some(now().mono + AGAIN)].into_iter().flatten().min();
+            }
+        }
+        next
+    }
+
+    /// Polls what is due.
+    fn poll(&self) {
+        let instant = now().mono;
+        loop {
+            let key = {
+                let mut inside = lock(&self.inside);
+                let Some(Reverse((due, part, record))) = inside.timers.peek().copied() else { return };
+                if due > instant {
+                    return;
+                }
+                inside.timers.pop();
+                let confirmed = inside.records.get(&(part, record)).is_some_and(|known| known.due == Some(due));
+                confirmed.then_some((part, record))
+            };
+            let Some(key) = key else { continue };
+            self.with(key, |record, _| {
+                let Some(equipment) = &mut record.equipment else { return };
+                equipment.poll(now());
+                // Missed periods are left out; the phase is kept.
+                record.due = equipment.period().zip(record.due).map(|(period, due)| {
+                    let period = period.max(DurNs::from_ms(1));
+                    let behind = (now().mono - due).0.max(0) / period.0 + 1;
+                    due + DurNs(period.0 * behind)
+                });
+            });
+        }
+    }
+
+    fn next_request(&self) -> Option<(usize, Request)> {
+        let mut inside = lock(&self.inside);
+        inside.owners.iter_mut().find_map(|(part, owner)| owner.requests.pop().ok().map(|request| (*part, request)))
+    }
+
+    fn ask(&self, key: (usize, RecId), output: Option<Output>, reply: Reply) {
+        let mut asked = Some((output, reply));
+        self.with(key, |record, _| {
+            if let (Some(equipment), Some((output, reply))) = (&mut record.equipment, asked.take()) {
+                equipment.request(now(), output, reply);
+            }
+        });
+    }
+
+    /// Does something with a record's equipment, taken out meanwhile: it may be given another address at any time.
+    fn with(&self, key: (usize, RecId), work: impl FnOnce(&mut Record, Interrupt)) {
+        let (mut record, outlet, before) = {
+            let mut inside = lock(&self.inside);
+            let Some(outlet) = inside.owners.get(&key.0).map(|owner| owner.outlet.clone()) else { return };
+            let Some(record) = inside.records.get_mut(&key) else { return };
+            let taken = Record { equipment: record.equipment.take(), started: record.started, due: record.due };
+            let before = taken.due;
+            (taken, outlet, before)
+        };
+        if record.equipment.is_none() {
+            return;
+        }
+        work(&mut record, Interrupt { outlet, record: key.1 });
+        let mut inside = lock(&self.inside);
+        if let Some(place) = inside.records.get_mut(&key)
+            && place.equipment.is_none()
+        {
+            *place = record;
+            if let Some(due) = place.due.filter(|due| Some(*due) != before) {
+                inside.timers.push(Reverse((due, key.0, key.1)));
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Addresses of our own device supports: words, then `key=value`.
+
+use base::DurNs;
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// An address taken apart. What was not asked for is an error in the end, so that a mistyped word is never passed over.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    words: Vec<&'a str>,
+    pairs: Vec<(&'a str, &'a str)>,
+    known: Vec<&'static str>,
+    next: usize,
+}
+
+impl<'a> Options<'a> {
+    /// Takes an address apart.
+    #[must_use]
+    pub fn parse(address: &'a str) -> Self {
+        let (mut words, mut pairs) = (Vec::new(), Vec::new());
+        for word in address.split_whitespace() {
+            match word.split_once('=') {
+                Some(pair) => pairs.push(pair),
+                None => words.push(word),
+            }
+        }
+        Self { words, pairs, known: Vec::new(), next: 0 }
+    }
+
+    /// The next word.
+    pub fn word(&mut self) -> Option<&'a str> {
+        self.next += 1;
+        self.words.get(self.next - 1).copied()
+    }
+
+    /// The next word, which must be there.
+    ///
+    /// # Errors
+    /// If it is not; `expected` says what it would have been.
+    pub fn needed(&mut self, expected: &str) -> Result<&'a str, String> {
+        self.word().ok_or_else(|| format!("the address ends; expected {expected}"))
+    }
+
+    /// The value of a key.
+    pub fn text(&mut self, key: &'static str) -> Option<&'a str> {
+        self.known.push(key);
+        self.pairs.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
+    }
+
+    /// The value of a key, or what it is without.
+    ///
+    /// # Errors
+    /// A value that is none of the type.
+    pub fn value<T: FromStr<Err: Display>>(&mut self, key: &'static str, default: T) -> Result<T, String> {
+        self.text(key).map_or(Ok(default), |text| text.parse().map_err(|error| format!("{key}={text}: {error}")))
+    }
+
+    /// The value of a key, a time of at least a millisecond.
+    ///
+    /// # Errors
+    /// A value that is no time, or too short.
+    pub fn time(&mut self, key: &'static str, default: DurNs) -> Result<DurNs, String> {
+        let time = self.value(key, default)?;
+        if time < DurNs::from_ms(1) {
+            return Err(format!("{key}={}; expected at least 1ms", self.text(key).unwrap_or_default()));
+        }
+        Ok(time)
+    }
+
+    /// Nothing else may stand there.
+    ///
+    /// # Errors
+    /// Words and keys that nobody asked for.
+    pub fn finish(self) -> Result<(), String> {
+        if let Some(word) = self.words.get(self.next..).and_then(<[&str]>::first) {
+            return Err(format!("\"{word}\" is too much"));
+        }
+        let Some((key, _)) = self.pairs.iter().find(|(key, _)| !self.known.contains(key)) else { return Ok(()) };
+        let known = self.known.iter().map(|key| format!("{key}=")).collect::<Vec<_>>().join(", ");
+        Err(format!("\"{key}=\" is not known here; expected {known}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_asks_for_is_an_error() {
+        let mut options = Options::parse("plc holding 7 poll=50ms uni=3");
+        assert_eq!((options.word(), options.needed("a table")), (Some("plc"), Ok("holding")));
+        assert_eq!((options.value("unit", 1u8), options.time("poll", DurNs::ZERO)), (Ok(1), Ok(DurNs::from_ms(50))));
+        assert_eq!(options.clone().finish(), Err("\"7\" is too much".into()));
+        assert_eq!(options.needed("an address"), Ok("7"));
+        assert_eq!(options.finish(), Err("\"uni=\" is not known here; expected unit=, poll=".into()));
+        let mut bad = Options::parse("poll=1us unit=x");
+        assert_eq!(bad.time("poll", DurNs::ZERO), Err("poll=1us; expected at least 1ms".into()));
+        assert!(bad.value("unit", 1u8).unwrap_err().starts_with("unit=x: "));
+        assert_eq!(bad.needed("a port"), Err("the address ends; expected a port".into()));
+    }
+}

@@ -1,0 +1,145 @@
+//! Ports by name, as `drvAsynIPPortConfigure` and its kin set them up; their threads start when they are first used.
+
+use port::{Address, Port};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Exchanges that may wait for a port.
+const WAITING_MAX: usize = 1_024;
+
+/// A port that was configured.
+#[derive(Clone)]
+pub struct Configured {
+    /// Where it leads.
+    pub address: Address,
+    /// What ends a message that comes, where a protocol says nothing (asynOctetSetInputEos).
+    pub input_end: Vec<u8>,
+    /// What ends a message that goes, where a protocol says nothing.
+    pub output_end: Vec<u8>,
+    port: Option<Port>,
+}
+
+/// All ports of an IOC. Clones share them.
+#[derive(Clone, Default)]
+pub struct Ports(Arc<Mutex<Inside>>);
+
+#[derive(Default)]
+struct Inside {
+    ports: BTreeMap<String, Configured>,
+    /// Folders with protocol files.
+    protocol_path: Vec<String>,
+}
+
+impl Ports {
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        // A panic elsewhere leaves nothing half done in the table.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Configures a port.
+    ///
+    /// # Errors
+    /// A name that is taken or empty.
+    pub fn add(&self, name: &str, address: Address) -> Result<(), String> {
+        let mut inside = self.lock();
+        if name.is_empty() || name.contains(char::is_whitespace) {
+            return Err(format!("port name \"{name}\"; expected one word"));
+        }
+        if inside.ports.contains_key(name) {
+            return Err(format!("port \"{name}\" is there already"));
+        }
+        let configured = Configured { address, input_end: Vec::new(), output_end: Vec::new(), port: None };
+        inside.ports.insert(name.to_owned(), configured);
+        Ok(())
+    }
+
+    /// Changes a port that is not in use yet.
+    ///
+    /// # Errors
+    /// No such port, a port in use, or what `change` says.
+    pub fn change<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Configured) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let mut inside = self.lock();
+        let known = no_port(name, &inside);
+        let configured = inside.ports.get_mut(name).ok_or(known)?;
+        if configured.port.is_some() {
+            return Err(format!("port \"{name}\" is in use; its settings come before iocInit"));
+        }
+        change(configured)
+    }
+
+    /// A port's settings.
+    ///
+    /// # Errors
+    /// No such port.
+    pub fn find(&self, name: &str) -> Result<Configured, String> {
+        let inside = self.lock();
+        inside.ports.get(name).cloned().ok_or_else(|| no_port(name, &inside))
+    }
+
+    /// A port, with its thread started.
+    ///
+    /// # Errors
+    /// No such port, or the kernel's.
+    pub fn open(&self, name: &str) -> Result<Port, String> {
+        let mut inside = self.lock();
+        let known = no_port(name, &inside);
+        let configured = inside.ports.get_mut(name).ok_or(known)?;
+        if let Some(port) = &configured.port {
+            return Ok(port.clone());
+        }
+        let port = Port::open(name, configured.address.clone(), WAITING_MAX)
+            .map_err(|error| format!("port \"{name}\": {error}"))?;
+        configured.port = Some(port.clone());
+        Ok(port)
+    }
+
+    /// Folders with protocol files (`STREAM_PROTOCOL_PATH`).
+    pub fn set_protocol_path(&self, path: &str) {
+        self.lock().protocol_path = path.split(':').filter(|folder| !folder.is_empty()).map(str::to_owned).collect();
+    }
+
+    /// Folders with protocol files; the working folder if none was named.
+    #[must_use]
+    pub fn protocol_path(&self) -> Vec<String> {
+        let path = self.lock().protocol_path.clone();
+        if path.is_empty() { vec![".".to_owned()] } else { path }
+    }
+
+    /// A line for each port: where it leads, how it does (asynReport).
+    #[must_use]
+    pub fn report(&self) -> Vec<String> {
+        let inside = self.lock();
+        let line = |(name, configured): (&String, &Configured)| {
+            let place = format!("{name} {}", configured.address);
+            let Some(port) = &configured.port else { return format!("{place} not used yet") };
+            let status = port.status();
+            let state =
+                if status.connected { "connected".to_owned() } else { format!("not connected: {}", status.trouble) };
+            format!(
+                "{place} {state}; exchanges {}, connects {}, failed connects {}, refused {}, bytes in {}, out {}",
+                status.exchanges,
+                status.connects,
+                status.refused,
+                port.refused(),
+                status.received,
+                status.sent
+            )
+        };
+        inside.ports.iter().map(line).collect()
+    }
+
+    /// Gives up the ports' threads.
+    pub(super) fn close(&self) {
+        self.lock().ports.values_mut().for_each(|configured| configured.port = None);
+    }
+}
+
+fn no_port(name: &str, inside: &Inside) -> String {
+    let known = inside.ports.keys().cloned().collect::<Vec<_>>().join(", ");
+    let known = if known.is_empty() { "none is configured".to_owned() } else { format!("there are {known}") };
+    format!("no port \"{name}\"; {known} (drvAsynIPPortConfigure or drvAsynSerialPortConfigure, before iocInit)")
+}

@@ -1,0 +1,128 @@
+//! Commands about ports to equipment, under asyn's names.
+
+use super::commands::{Command, arg, command, needed, said};
+use super::{Failed, Shell};
+use port::Address;
+
+/// The commands.
+pub(super) const COMMANDS: &[Command] = &[
+    command!(
+        "asynOctetSetInputEos",
+        "port address terminator",
+        "what ends a message that comes, where a protocol says nothing",
+        |shell, args| {
+            let end = unescape(arg(args, 2));
+            let name = needed(args, "asynOctetSetInputEos port 0 terminator")?;
+            shell.devices.ports.change(name, |port| {
+                port.input_end = end;
+                Ok(())
+            })?;
+            Ok(None)
+        }
+    ),
+    command!(
+        "asynOctetSetOutputEos",
+        "port address terminator",
+        "what ends a message that goes, where a protocol says nothing",
+        |shell, args| {
+            let end = unescape(arg(args, 2));
+            let name = needed(args, "asynOctetSetOutputEos port 0 terminator")?;
+            shell.devices.ports.change(name, |port| {
+                port.output_end = end;
+                Ok(())
+            })?;
+            Ok(None)
+        }
+    ),
+    command!("asynReport", "", "ports: where they lead, how they do", |shell, _| {
+        let text = shell.devices.ports.report().join("\n");
+        said(shell, &text)
+    }),
+    command!(
+        "asynSetOption",
+        "port address key value",
+        "a serial line's baud, bits, parity, stop, crtscts, ixon",
+        |shell, args| {
+            let name = needed(args, "asynSetOption port 0 key value")?;
+            let (key, value) = (arg(args, 2), arg(args, 3));
+            let set = |address: &mut Address| address.set(key, value).map_err(|error| error.to_string());
+            shell.devices.ports.change(name, |port| set(&mut port.address))?;
+            Ok(None)
+        }
+    ),
+    command!("drvAsynIPPortConfigure", "port host:port", "a port to a TCP server", |shell, args| {
+        let name = needed(args, "drvAsynIPPortConfigure port host:port")?;
+        let address: Address = arg(args, 1).parse()?;
+        if matches!(address, Address::Serial(_)) {
+            return Err(Failed(format!(
+                "address \"{address}\"; expected HOST:PORT (drvAsynSerialPortConfigure for lines)"
+            )));
+        }
+        shell.devices.ports.add(name, address)?;
+        Ok(None)
+    }),
+    command!("drvAsynSerialPortConfigure", "port device", "a port to a serial line", |shell, args| {
+        let name = needed(args, "drvAsynSerialPortConfigure port device")?;
+        let address: Address = arg(args, 1).parse()?;
+        if matches!(address, Address::Tcp(..)) {
+            return Err(Failed(format!("address \"{address}\"; expected a device such as /dev/ttyS0")));
+        }
+        shell.devices.ports.add(name, address)?;
+        Ok(None)
+    }),
+];
+
+impl Shell {
+    /// Configures a port to equipment, as `drvAsynIPPortConfigure` and its kin do.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn add_port(&mut self, name: &str, address: &str, options: &[(String, String)]) -> Result<(), Failed> {
+        let mut address: Address = address.parse()?;
+        for (key, value) in options {
+            address.set(key, value)?;
+        }
+        self.devices.ports.add(name, address)?;
+        Ok(())
+    }
+}
+
+/// `\r`, `\n`, `\t`, `\0`, `\xHH`, `\\` as the bytes that they mean.
+fn unescape(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut bytes = text.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            out.push(byte);
+            continue;
+        }
+        out.push(match bytes.next() {
+            Some(b'r') => b'\r',
+            Some(b'n') => b'\n',
+            Some(b't') => b'\t',
+            Some(b'0') => 0,
+            Some(b'x') => {
+                let mut value = 0;
+                while let Some(digit) = bytes.peek().and_then(|byte| char::from(*byte).to_digit(16)) {
+                    value = value << 4 | digit;
+                    bytes.next();
+                }
+                value as u8
+            }
+            Some(other) => other,
+            None => b'\\',
+        });
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminators_are_written_as_in_c() {
+        assert_eq!(unescape(r"\r\n"), b"\r\n");
+        assert_eq!(unescape(r"a\x03\\"), b"a\x03\\");
+    }
+}
