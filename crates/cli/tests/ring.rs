@@ -1,7 +1,9 @@
 //! `examples/ring`: a small accelerator behaves as its README says.
 
+mod port;
+
+use port::free_port;
 use std::io::Write;
-use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,16 +15,6 @@ struct Ring {
     child: Child,
     folder: PathBuf,
     port: u16,
-}
-
-/// A port that is free for TCP and UDP.
-fn free_port() -> u16 {
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 fn tahti(port: u16) -> Command {

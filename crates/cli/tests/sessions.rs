@@ -168,8 +168,18 @@ fn access_security_is_reported_and_enforced_as_c_does_it() {
     }
     for lock in ["0", "1", "2", "0"] {
         same(lock, iocs.each_mut().map(|ioc| ioc.say(&format!("dbpf X:lock {lock}"))));
+        let followed = format!("INPA(X:lock) value={lock}.000000");
+        for ioc in &mut iocs {
+            eventually(&followed, || ioc.say("asprules locked").contains(&followed));
+        }
         for name in ["X:guarded", "X:guarded.DESC", "X:free", "X:free.ASG"] {
-            same(name, iocs.each_mut().map(|ioc| ioc.tool("cainfo", &[name])));
+            // C's thread shows an input's value before it has worked out what follows from it.
+            let mut rights = [String::new(), String::new()];
+            let wait = Instant::now() + PATIENCE;
+            while rights[0].is_empty() || (rights[0] != rights[1] && Instant::now() < wait) {
+                rights = iocs.each_mut().map(|ioc| ioc.tool("cainfo", &[name]));
+            }
+            same(name, rights);
             same(name, iocs.each_mut().map(|ioc| ioc.tool("caput", &["-c", name, "5"])));
         }
     }

@@ -3,8 +3,11 @@
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`, `usr/bin/caget`, …; `cargo xtask test epics` sets it.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+#[path = "../port/mod.rs"]
+mod port;
+
+pub(crate) use port::free_port;
 use std::io::Write;
-use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -124,18 +127,6 @@ impl Ioc {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-}
-
-/// A port that is free for circuits and datagrams, as is the one above it.
-pub(crate) fn free_port() -> u16 {
-    (0..100)
-        .find_map(|_| {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let port = socket.local_addr().unwrap().port();
-            let free = TcpListener::bind(("127.0.0.1", port)).is_ok();
-            (free && UdpSocket::bind(("127.0.0.1", port.checked_add(1)?)).is_ok()).then_some(port)
-        })
-        .expect("a free port")
 }
 
 impl Drop for Ioc {
