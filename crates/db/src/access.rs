@@ -568,7 +568,7 @@ pub(crate) fn slice(len: usize, first: i32, last: i32) -> Option<(usize, usize)>
     let index = |at: i32| if at < 0 { len as i64 + i64::from(at) } else { i64::from(at) };
     let from = index(first).max(0);
     let to = index(last).max(0).min(len as i64 - 1);
-    (from <= to).then_some((from as usize, to as usize + 1))
+    (from <= to).then(|| (from as usize, to as usize + 1))
 }
 
 /// Every `step`th element from `from` to before `to`.
@@ -627,5 +627,6 @@ mod tests {
         assert_eq!(slice(10, 2, 4), Some((2, 5)));
         assert_eq!(slice(10, -3, -1), Some((7, 10)));
         assert_eq!(slice(3, 5, 9), None);
+        assert_eq!((slice(0, 1, 4), slice(0, 0, -1), slice(0, i32::MIN, i32::MAX)), (None, None, None));
     }
 }
