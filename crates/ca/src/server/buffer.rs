@@ -37,11 +37,18 @@ impl Out {
 
     /// The `len` bytes from `position` on, if none of them is sent yet.
     pub(super) fn waiting(&mut self, position: u64, len: usize) -> Option<&mut [u8]> {
-        let from = usize::try_from(position.checked_sub(self.base)?).ok()?;
-        if from < self.start {
-            return None;
-        }
+        let from = self.place(position)?;
         self.bytes.get_mut(from..from + len)
+    }
+
+    /// Whether the byte at `position` is still to be sent.
+    pub(super) fn is_waiting(&self, position: u64) -> bool {
+        self.place(position).is_some_and(|place| place < self.bytes.len())
+    }
+
+    fn place(&self, position: u64) -> Option<usize> {
+        let place = usize::try_from(position.checked_sub(self.base)?).ok()?;
+        (place >= self.start).then_some(place)
     }
 
     /// The first `len` waiting bytes are sent.

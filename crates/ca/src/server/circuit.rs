@@ -91,6 +91,13 @@ pub(super) struct Sub {
     pub(super) queue: usize,
 }
 
+impl Sub {
+    /// Whether its last update is still to be sent.
+    fn is_waiting(&self, out: &Out) -> bool {
+        self.last_len > 0 && out.is_waiting(self.last)
+    }
+}
+
 /// Updates of one subscription that may wait beside each other, as in EPICS.
 const QUEUE_UPDATES: usize = 4;
 /// Longer updates hold arrays, which EPICS does not queue either.
@@ -123,6 +130,9 @@ pub(super) enum Owed {
         header: Header,
     },
 }
+
+/// Any message may have so many bytes; more only where its channel's values have more.
+const MESSAGE_BYTES: usize = 64 << 10;
 
 /// Answers that a circuit may be owed before its next request waits.
 pub(super) const OWED_MAX: usize = 256;
@@ -223,6 +233,18 @@ impl Circuit {
         limits.out_bytes + self.queues
     }
 
+    /// The largest message of this kind that can mean anything here; more is not kept while it comes in.
+    pub(super) fn largest(&self, header: &Header, limits: &Limits) -> usize {
+        let value = match header.command {
+            command::WRITE | command::WRITE_NOTIFY => {
+                let channel = self.channels.get(header.p1).zip(Dbr::from_wire(header.kind));
+                channel.map_or(0, |(channel, dbr)| dbr.size(channel.opened.count))
+            }
+            _ => 0,
+        };
+        value.saturating_add(MESSAGE_BYTES).min(limits.message_bytes)
+    }
+
     /// Whether a request has to wait until what is owed has been answered.
     pub(super) fn must_wait(&self, request: &Header) -> bool {
         if self.owed.is_empty() {
@@ -275,29 +297,31 @@ impl Circuit {
     pub(super) fn push_update(&mut self, index: u32, message: &[u8], limits: &Limits) {
         let Some(sub) = self.subs.get_mut(index) else { return };
         self.counters.updates += 1;
-        if self.events_off {
+        if sub.stale {
+            self.counters.replaced += 1;
+            return;
+        }
+        // Arrays are not kept for later, as in EPICS: whoever has room again gets what they hold then.
+        let large = message.len() > QUEUED_BYTES_MAX;
+        if self.events_off && !large {
             self.counters.replaced += u64::from(!sub.held.is_empty());
             sub.held.clear();
             sub.held.extend_from_slice(message);
             sub.held[12..16].copy_from_slice(&sub.id.to_be_bytes());
             return;
         }
-        if sub.stale {
+        let full = self.out.len() >= limits.out_bytes + self.queues;
+        let waiting = if full { self.out.waiting(sub.last, sub.last_len) } else { None };
+        if let Some(waiting) = waiting.filter(|waiting| waiting.len() == message.len()) {
             self.counters.replaced += 1;
+            waiting.copy_from_slice(message);
+            waiting[12..16].copy_from_slice(&sub.id.to_be_bytes());
             return;
         }
-        if self.out.len() >= limits.out_bytes + self.queues
-            && sub.last_len > 0
-            && let Some(waiting) = self.out.waiting(sub.last, sub.last_len)
-        {
+        if self.events_off || (full && (large || sub.is_waiting(&self.out))) {
             self.counters.replaced += 1;
-            if waiting.len() == message.len() {
-                waiting.copy_from_slice(message);
-                waiting[12..16].copy_from_slice(&sub.id.to_be_bytes());
-            } else {
-                sub.stale = true;
-                self.stale += 1;
-            }
+            sub.stale = true;
+            self.stale += 1;
             return;
         }
         sub.last = self.out.end();

@@ -174,8 +174,8 @@ impl Server {
                 return bytes.len();
             }
             let len = head + header.size as usize;
-            if len > self.limits.message_bytes {
-                let most = self.limits.message_bytes;
+            let most = circuit.largest(&header, &self.limits);
+            if len > most {
                 let text = format!("CAS: Server unable to load large request message. Max bytes={most}");
                 circuit.send_error(&header, Eca::TOLARGE, &text);
                 circuit.skip = len;
@@ -234,6 +234,9 @@ impl Server {
             command::EVENTS_ON => {
                 circuit.events_off = false;
                 circuit.release_held();
+                if circuit.stale > 0 {
+                    self.refresh(id, backend);
+                }
                 Next::Go
             }
             command::READ_SYNC => {

@@ -240,7 +240,7 @@ impl Server {
         if circuit.out.len() >= circuit.room(&self.limits) / 2 {
             return;
         }
-        if circuit.stale > 0 {
+        if circuit.stale > 0 && !circuit.events_off {
             self.refresh(id.0, backend);
         }
         self.resume(now, id, backend);

@@ -324,6 +324,70 @@ fn a_client_that_never_reads_stays_bounded_and_is_not_served_further() {
     assert_eq!(bench.receive().len(), 1000);
 }
 
+impl Bench {
+    /// A hundred subscriptions to one long array, whose first updates have been read.
+    fn with_long_array() -> Self {
+        let mut bench = Self::new();
+        bench.values.values.push(("long", Value::from(vec![0f64; 1000])));
+        let sid = bench.create("long", 9);
+        for id in 0..100 {
+            bench.subscribe(sid, 6, id);
+            assert_eq!(bench.receive().len(), 1);
+        }
+        bench
+    }
+
+    fn post_long(&mut self, value: f64) {
+        self.values.values[3].1 = Value::from(vec![value; 1000]);
+        let value = Value::from(0i32);
+        let post = Post { watch: 3, mask: EventMask::VALUE, alarm: Alarm::NONE, stamp: Stamp::EPOCH, value };
+        self.server.post(&post, &mut self.values);
+    }
+}
+
+#[test]
+fn long_arrays_of_a_client_that_does_not_read_are_not_kept_but_sent_when_it_does() {
+    let mut bench = Bench::with_long_array();
+    for number in 1..=10 {
+        bench.post_long(f64::from(number));
+    }
+    let kept = bench.server.output(bench.id).len();
+    assert!(kept < 400 + 3 * 8100, "{kept} bytes for a client that does not read");
+    let updates = bench.receive();
+    let newest = updates.iter().filter(|(_, payload)| payload[..8] == 10f64.to_be_bytes()).count();
+    assert_eq!(newest, 100, "each subscription gets the newest");
+    let counters = bench.server.counters();
+    assert_eq!(counters.updates - counters.replaced, 100 + updates.len() as u64);
+}
+
+#[test]
+fn long_arrays_are_read_again_when_updates_are_wanted_again() {
+    let mut bench = Bench::with_long_array();
+    bench.send(Header::bare(command::EVENTS_OFF, 0, 0, 0, 0), &[]);
+    bench.post_long(1.0);
+    bench.post_long(2.0);
+    bench.send(Header::bare(command::READ_SYNC, 0, 0, 0, 0), &[]);
+    assert_eq!(bench.receive().len(), 1, "no update in between");
+    bench.send(Header::bare(command::EVENTS_ON, 0, 0, 0, 0), &[]);
+    assert_eq!(doubles(&bench.receive()), [2.0; 100]);
+}
+
+#[test]
+fn a_message_larger_than_any_value_of_its_channel_is_refused_before_it_has_come() {
+    let mut bench = Bench::new();
+    let sid = bench.create("x", 1);
+    for (kind, p1) in [(command::WRITE, sid), (command::WRITE_NOTIFY, 77), (command::ECHO, 0)] {
+        let mut head = Vec::new();
+        Header { command: kind, size: 1 << 20, kind: 6, count: 1 << 17, p1, p2: 0 }.write(&mut head);
+        bench.server.handle_bytes(MonoNs(0), bench.id, &head, &mut bench.values);
+        let answers = bench.receive();
+        assert_eq!((answers[0].0.command, answers[0].0.p2), (command::ERROR, Eca::TOLARGE.0));
+        (0..256).for_each(|_| bench.server.handle_bytes(MonoNs(0), bench.id, &[9; 4096], &mut bench.values));
+    }
+    bench.send(Header::bare(command::READ_SYNC, 0, 0, 0, 0), &[]);
+    assert_eq!(bench.receive()[0].0.command, command::READ_SYNC);
+}
+
 #[test]
 fn messages_may_come_in_any_pieces() {
     let mut bench = Bench::new();
