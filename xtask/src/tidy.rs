@@ -14,7 +14,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fieldbus", &[]),
     ("frame", &[]),
     ("host", &["frame", "table"]),
-    ("host", &["frame"]),
     ("msg", &[]),
     ("sys", &["host"]),
     ("table", &[]),

@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     LoopPage = 4,
     Variables = 5,
     Frame = 6,
+    Stream = 7,
 }
 
 /// Why shared memory is not the block that was expected.

@@ -1,4 +1,4 @@
-//! What threads and processes share without a lock: a queue, a trail that many may follow, a latest-value
+//! What threads and processes share without a lock: queues, a trail that many may follow, a latest-value
 //! cell, the loop page of a real-time loop, and its exported variables, and the
 //! frame page of a frame scheduler.
 //!
@@ -26,6 +26,7 @@ mod latest;
 mod page;
 mod queue;
 mod shared_hist;
+mod stream;
 mod sync;
 mod text;
 mod trail;
@@ -44,6 +45,7 @@ pub use page::{
 };
 pub use queue::{Consumer, Producer, Queue};
 pub use shared_hist::SharedHistogram;
+pub use stream::{Damaged, Stream, StreamReader, StreamWriter};
 pub use sync::AtomicU64;
 pub use text::Text;
 pub use trail::{Cursor, Trail};

@@ -4,7 +4,7 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use ring::{AtomicU64, Latest, Queue, Trail};
+use ring::{AtomicU64, Latest, Queue, Stream, Trail};
 
 fn words(count: usize) -> Arc<Vec<AtomicU64>> {
     Arc::new((0..count).map(|_| AtomicU64::new(0)).collect())
@@ -77,5 +77,26 @@ fn a_trail_shows_whole_items_and_counts_what_it_lost() {
         assert!(seen.iter().all(|[item, ten]| *ten == item * 10), "torn: {seen:?}");
         assert!(seen.windows(2).all(|pair| pair[0][0] < pair[1][0]), "in order: {seen:?}");
         assert_eq!(seen.len() as u64 + cursor.lost(), 3);
+    });
+}
+
+#[test]
+fn a_stream_delivers_messages_whole_and_a_sleeper_is_never_forgotten() {
+    loom::model(|| {
+        let words = words(Stream::words_for(8));
+        Stream::format(&words).unwrap();
+        let mine = words.clone();
+        let writer = thread::spawn(move || {
+            let mut writer = Stream::attach(&mine).unwrap().writer();
+            assert!(writer.push_or_refuse(&[&[1], &[10]]));
+            writer.stream().is_asleep()
+        });
+        let mut reader = Stream::attach(&words).unwrap().reader();
+        let _ = reader.fall_asleep();
+        let sleeps = reader.is_empty();
+        let told = writer.join().unwrap();
+        assert!(told || !sleeps, "it sleeps and nobody will ring");
+        let mut out = [0; 2];
+        assert_eq!((reader.pop(&mut out), out), (Ok(Some(2)), [1, 10]));
     });
 }

@@ -1,0 +1,316 @@
+//! A bounded queue of messages of different lengths from one thread or process to one other, and its sleeper's bell.
+
+use crate::Words;
+use crate::header::{self, HEADER, Kind, LayoutError};
+use crate::sync::{AtomicU64, Ordering, add_own, fence};
+
+/// The producer's line: words ever written, messages refused.
+const HEAD: usize = HEADER;
+const REFUSED: usize = HEADER + 1;
+/// The consumer's line: words ever read, whether it sleeps, what it sleeps on.
+const TAIL: usize = HEADER + 8;
+const ASLEEP: usize = HEADER + 9;
+const BELL: usize = HEADER + 10;
+const DATA: usize = HEADER + 16;
+
+/// A queue of messages of one or more words: one producer, one consumer.
+///
+/// Overflow rule: the producer refuses the newest message and counts it.
+#[derive(Clone, Copy)]
+pub struct Stream<'a> {
+    words: &'a Words,
+    room: usize,
+}
+
+/// The end that writes. One per stream.
+pub struct StreamWriter<'a> {
+    stream: Stream<'a>,
+    head: u64,
+    /// The consumer's position as last seen; re-read only when the stream looks full.
+    tail: u64,
+}
+
+/// The end that reads. One per stream.
+pub struct StreamReader<'a> {
+    stream: Stream<'a>,
+    /// The producer's position as last seen; re-read only when the stream looks empty.
+    head: u64,
+    tail: u64,
+}
+
+/// No producer leaves what was found in a stream: it is damaged, or its other end hostile. Whoever finds it stops
+/// using the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+impl core::fmt::Display for Damaged {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("a queue in shared memory holds what its producer never writes")
+    }
+}
+
+impl core::error::Error for Damaged {}
+
+impl<'a> Stream<'a> {
+    /// Words that a stream needs in which messages together take `room` words, each one more than its length.
+    #[must_use]
+    pub const fn words_for(room: usize) -> usize {
+        DATA + room
+    }
+
+    /// Makes an empty stream that fills `words`; its room is the largest power of two that fits.
+    ///
+    /// # Errors
+    /// `Short` if not even one word fits.
+    pub fn format(words: &'a Words) -> Result<Self, LayoutError> {
+        let short = LayoutError::Short { found: words.len(), expected: Self::words_for(1) };
+        let room = header::slots_in(words.len().saturating_sub(DATA), 1).ok_or(short)?;
+        for word in [HEAD, REFUSED, TAIL, ASLEEP, BELL] {
+            words[word].store(0, Ordering::Relaxed);
+        }
+        header::write(words, Kind::Stream, room as u32, 1);
+        Ok(Self { words, room })
+    }
+
+    /// Finds the stream that somebody made in `words`.
+    ///
+    /// # Errors
+    /// What differs from a stream.
+    pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
+        let room = header::check_slots(words, Kind::Stream, 1, DATA, 1)?;
+        Ok(Self { words, room })
+    }
+
+    /// Becomes the end that writes, going on where an earlier producer stopped.
+    #[must_use]
+    pub fn writer(self) -> StreamWriter<'a> {
+        let head = self.words[HEAD].load(Ordering::Relaxed);
+        let tail = self.words[TAIL].load(Ordering::Acquire);
+        StreamWriter { stream: self, head, tail }
+    }
+
+    /// Becomes the end that reads, going on where an earlier consumer stopped.
+    #[must_use]
+    pub fn reader(self) -> StreamReader<'a> {
+        let tail = self.words[TAIL].load(Ordering::Relaxed);
+        StreamReader { stream: self, head: tail, tail }
+    }
+
+    /// How many words it holds at most, one for each message included.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Messages that found no room and were refused.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.words[REFUSED].load(Ordering::Relaxed)
+    }
+
+    /// The word on which the consumer sleeps: who wakes it counts this up first.
+    #[must_use]
+    pub fn bell(&self) -> &'a AtomicU64 {
+        &self.words[BELL]
+    }
+
+    /// Whether the consumer said that it is about to sleep. To be asked after what it must not miss was written;
+    /// orders the two.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.words[ASLEEP].load(Ordering::Relaxed) != 0
+    }
+
+    fn word(&self, position: u64) -> &'a AtomicU64 {
+        &self.words[DATA + (position as usize & (self.room - 1))]
+    }
+
+    /// The words from `position` on, in two parts where they wrap round.
+    fn span(&self, position: u64, length: usize) -> (&'a Words, &'a Words) {
+        let first = position as usize & (self.room - 1);
+        let before_end = length.min(self.room - first);
+        let data = &self.words[DATA..DATA + self.room];
+        (&data[first..first + before_end], &data[..length - before_end])
+    }
+}
+
+impl<'a> StreamWriter<'a> {
+    /// Appends a message that consists of several parts; no room: refuses it, counts that, and says `false`.
+    /// Messages of no words, and those that can never fit, are refused too.
+    pub fn push_or_refuse(&mut self, parts: &[&[u64]]) -> bool {
+        self.push_leaving_or_refuse(parts, 0)
+    }
+
+    /// As [`push_or_refuse`](Self::push_or_refuse), but `spare` words must stay free behind the message.
+    pub fn push_leaving_or_refuse(&mut self, parts: &[&[u64]], spare: usize) -> bool {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let room = self.stream.room as u64;
+        let needed = (length + 1 + spare) as u64;
+        let fits = |head: u64, tail: u64| {
+            let filled = head.wrapping_sub(tail);
+            // More than there is room for: the consumer's position makes no sense.
+            filled <= room && needed <= room - filled
+        };
+        if !fits(self.head, self.tail) {
+            self.tail = self.stream.words[TAIL].load(Ordering::Acquire);
+        }
+        if length == 0 || !fits(self.head, self.tail) {
+            add_own(&self.stream.words[REFUSED], 1);
+            return false;
+        }
+        self.stream.word(self.head).store(length as u64, Ordering::Relaxed);
+        let mut at = self.head.wrapping_add(1);
+        for part in parts {
+            let (first, second) = self.stream.span(at, part.len());
+            for (word, value) in first.iter().chain(second).zip(*part) {
+                word.store(*value, Ordering::Relaxed);
+            }
+            at = at.wrapping_add(part.len() as u64);
+        }
+        self.head = at;
+        self.stream.words[HEAD].store(at, Ordering::Release);
+        true
+    }
+
+    /// The stream itself, for its counters and its bell.
+    #[must_use]
+    pub fn stream(&self) -> &Stream<'a> {
+        &self.stream
+    }
+}
+
+impl<'a> StreamReader<'a> {
+    /// Copies the oldest message to the start of `out` and tells its length in words, if there is one.
+    ///
+    /// # Errors
+    /// [`Damaged`] if it cannot be a message, or is longer than `out`.
+    pub fn pop(&mut self, out: &mut [u64]) -> Result<Option<usize>, Damaged> {
+        if self.head == self.tail {
+            self.head = self.stream.words[HEAD].load(Ordering::Acquire);
+        }
+        let filled = self.head.wrapping_sub(self.tail);
+        if filled == 0 {
+            return Ok(None);
+        }
+        if filled > self.stream.room as u64 {
+            return Err(Damaged);
+        }
+        let length = self.stream.word(self.tail).load(Ordering::Relaxed);
+        if length == 0 || length >= filled || length > out.len() as u64 {
+            return Err(Damaged);
+        }
+        let length = length as usize;
+        let (first, second) = self.stream.span(self.tail.wrapping_add(1), length);
+        for (to, word) in out.iter_mut().zip(first.iter().chain(second)) {
+            *to = word.load(Ordering::Relaxed);
+        }
+        self.tail = self.tail.wrapping_add(1 + length as u64);
+        self.stream.words[TAIL].store(self.tail, Ordering::Release);
+        Ok(Some(length))
+    }
+
+    /// Whether nothing is there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stream.words[HEAD].load(Ordering::Acquire) == self.tail
+    }
+
+    /// Says that the consumer is about to sleep, and gives the value of the bell on which it must do so. It has to
+    /// look for what it must not miss once more before it does.
+    #[must_use]
+    pub fn fall_asleep(&self) -> u64 {
+        let bell = self.stream.words[BELL].load(Ordering::Acquire);
+        self.stream.words[ASLEEP].store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        bell
+    }
+
+    /// Says that the consumer is awake.
+    pub fn wake_up(&self) {
+        self.stream.words[ASLEEP].store(0, Ordering::Relaxed);
+    }
+
+    /// The stream itself, for its counters and its bell.
+    #[must_use]
+    pub fn stream(&self) -> &Stream<'a> {
+        &self.stream
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    fn words(count: usize) -> Vec<AtomicU64> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn what_no_producer_writes_is_found_before_it_is_believed() {
+        let words = words(Stream::words_for(16));
+        let stream = Stream::format(&words).unwrap();
+        assert!(stream.writer().push_or_refuse(&[&[1, 2, 3]]));
+        for (at, hostile) in [(HEAD, 1000), (HEAD, 3), (DATA, 0), (DATA, u64::MAX), (DATA, 4), (DATA, 9)] {
+            let old = words[at].swap(hostile, Ordering::Relaxed);
+            assert_eq!(stream.reader().pop(&mut [0; 8]), Err(Damaged), "{hostile} at {at}");
+            words[at].store(old, Ordering::Relaxed);
+        }
+        words[TAIL].store(77, Ordering::Relaxed);
+        assert!(!stream.writer().push_or_refuse(&[&[1]]), "a consumer ahead of its producer gets nothing");
+    }
+
+    #[test]
+    fn room_can_be_kept_for_what_must_always_fit() {
+        let words = words(Stream::words_for(8));
+        let mut writer = Stream::format(&words).unwrap().writer();
+        assert!(writer.push_leaving_or_refuse(&[&[1, 2]], 3));
+        assert!(!writer.push_leaving_or_refuse(&[&[1, 2]], 3));
+        assert!(writer.push_or_refuse(&[&[1], &[2]]));
+        assert_eq!(writer.stream().refused(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn a_stream_behaves_like_a_bounded_list(
+            steps in proptest::collection::vec(proptest::option::of(proptest::collection::vec(any::<u64>(), 0..7)), 0..200)
+        ) {
+            let words = words(Stream::words_for(16));
+            let stream = Stream::format(&words).unwrap();
+            let (mut writer, mut reader) = (stream.writer(), stream.reader());
+            let mut model: VecDeque<Vec<u64>> = VecDeque::new();
+            for step in steps {
+                match step {
+                    Some(message) => {
+                        let used: usize = model.iter().map(|message| message.len() + 1).sum();
+                        let fits = !message.is_empty() && used + message.len() < 16;
+                        let (first, second) = message.split_at(message.len() / 2);
+                        prop_assert_eq!(writer.push_or_refuse(&[first, second]), fits);
+                        if fits { model.push_back(message); }
+                    }
+                    None => {
+                        let mut out = [0; 16];
+                        let length = reader.pop(&mut out).unwrap();
+                        prop_assert_eq!(length.map(|length| out[..length].to_vec()), model.pop_front());
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn scribbled_memory_never_panics(seeds in proptest::collection::vec((0usize..48, any::<u64>()), 0..40)) {
+            let words = words(Stream::words_for(16));
+            let stream = Stream::format(&words).unwrap();
+            let (mut writer, mut reader) = (stream.writer(), stream.reader());
+            for (at, value) in seeds {
+                words[at % words.len()].store(value, Ordering::Relaxed);
+                let _ = writer.push_or_refuse(&[&[value, 1]]);
+                let _ = reader.pop(&mut [0; 8]);
+            }
+        }
+    }
+}
