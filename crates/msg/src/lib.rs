@@ -26,19 +26,28 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod batch;
 mod checksum;
 mod code;
 mod frame;
 mod header;
+mod lane;
+mod line;
 mod manager;
 mod object;
+mod tables;
 mod text;
 mod verb;
+mod wheel;
 
+pub use batch::{BATCH_LINES_MAX, BatchError, Lines, write_lines};
 pub use code::{Code, Failure, Hop};
 pub use frame::{BODY_BYTES_MAX, Frame, FrameError, TEXT_BYTES_MAX};
 pub use header::{BANDS, Band, Flags, HEADER_BYTES, HEADER_WORDS, Header, HeaderError, Kind, Pooled, Subject};
+pub use lane::{Counters, Done, Lane, Limits, Step};
+pub use line::Line;
 pub use manager::{Answer, Asked, Ticket};
 pub use object::{OBJECT_BYTES_MAX, Object, ObjectError, Pattern};
+pub use tables::{Access, Conn, Lock, Route, Rule, Tables};
 pub use text::{Complement, Escaped, Reply, Request, TextError};
 pub use verb::{Verb, VerbError};

@@ -1,0 +1,403 @@
+//! One band of a message server: where each message goes, and that each request gets exactly one reply.
+
+use crate::batch::Lines;
+use crate::code::{Code, Failure, Hop};
+use crate::header::{Header, Kind};
+use crate::line::Line;
+use crate::tables::{Access, Conn, Tables};
+use crate::text::{Request, TextError};
+use crate::verb::Verb;
+use crate::wheel::Wheel;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use base::{DurNs, MonoNs};
+
+/// Bytes of a request's line that are kept for the log until its reply.
+const KEPT_BYTES: usize = 128;
+
+/// What a lane may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests outstanding in the lane; more are answered `OVERLOAD`.
+    pub outstanding: usize,
+    /// Requests outstanding of one connection; more are answered `OVERLOAD`.
+    pub outstanding_each: u32,
+    /// Slots of connections.
+    pub conns: usize,
+    /// The deadline of requests that have none, from when the server sees them.
+    pub default_deadline: DurNs,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { outstanding: 4096, outstanding_each: 256, conns: 256, default_deadline: DurNs::from_secs(5) }
+    }
+}
+
+/// What a lane has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests that came in.
+    pub requests: u64,
+    /// Those that were passed on.
+    pub forwarded: u64,
+    /// Replies that were passed back.
+    pub replied: u64,
+    /// Replies that the server gave, in the order of [`Code::ALL`].
+    pub answered: [u64; Code::ALL.len()],
+    /// Messages for which nobody waits: second answers, answers after the deadline, what is neither request nor reply.
+    pub strays: u64,
+    /// Requests whose client went before the reply.
+    pub orphaned: u64,
+}
+
+/// The end of a request: a reply to pass back.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Done<'a> {
+    /// To whom.
+    pub to: Conn,
+    /// With what header.
+    pub header: Header,
+    /// The start of the request's line, for the log.
+    pub asked: &'a str,
+    /// When the server saw the request.
+    pub since: MonoNs,
+    /// Whether the log wants it.
+    pub log: bool,
+}
+
+/// What to do with a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// Pass it on with this header. If that cannot be: [`Lane::refused`].
+    Forward {
+        /// To whom; [`Conn::SERVER`] is the server's own desk.
+        to: Conn,
+        /// With what header.
+        header: Header,
+    },
+    /// Answer it with the text in the line.
+    Done(Done<'a>),
+}
+
+impl Conn {
+    /// The server itself, which answers `list`, `lock`, `watch` and what is about the object `server`.
+    pub const SERVER: Self = Self { slot: u32::MAX, turn: 0 };
+}
+
+#[derive(Clone, Copy)]
+struct Pending {
+    turn: u32,
+    held: bool,
+    client: Conn,
+    manager: Conn,
+    header: Header,
+    since: MonoNs,
+    writes: bool,
+    kept: [u8; KEPT_BYTES],
+    kept_bytes: u8,
+}
+
+/// The state machine of one band. It allocates when it is made and never again.
+pub struct Lane {
+    limits: Limits,
+    tables: Arc<Tables>,
+    pending: Vec<Pending>,
+    free: Vec<u32>,
+    /// Outstanding requests by the client's slot.
+    each: Vec<u32>,
+    wheel: Wheel,
+    counters: Counters,
+}
+
+impl Lane {
+    /// A lane without anybody.
+    #[must_use]
+    pub fn new(limits: Limits, tables: Arc<Tables>) -> Self {
+        let nobody = Conn { slot: 0, turn: 0 };
+        let empty = Pending {
+            turn: 0,
+            held: false,
+            client: nobody,
+            manager: nobody,
+            header: Header::request(crate::Band::DEFAULT, 0),
+            since: MonoNs(0),
+            writes: false,
+            kept: [0; KEPT_BYTES],
+            kept_bytes: 0,
+        };
+        Self {
+            tables,
+            pending: vec![empty; limits.outstanding],
+            free: (0..limits.outstanding as u32).rev().collect(),
+            each: vec![0; limits.conns],
+            wheel: Wheel::new(limits.outstanding),
+            counters: Counters::default(),
+            limits,
+        }
+    }
+
+    /// Takes other tables and gives those of before back, to be freed elsewhere.
+    #[must_use]
+    pub fn replace(&mut self, tables: Arc<Tables>) -> Arc<Tables> {
+        core::mem::replace(&mut self.tables, tables)
+    }
+
+    /// What it has seen.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Requests outstanding now.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.pending.len() - self.free.len()
+    }
+
+    /// When [`due`](Self::due) is worth a call, if nothing else happens before.
+    #[must_use]
+    pub fn next_look(&self) -> Option<MonoNs> {
+        self.wheel.next_look()
+    }
+
+    /// Decides about a request of a client, whose subject the caller has written into the header. Where the server
+    /// answers, the reply's text is in `line`.
+    pub fn request<'a>(
+        &mut self,
+        now: MonoNs,
+        from: Conn,
+        header: &Header,
+        text: &'a str,
+        body: &[u8],
+        line: &mut Line,
+    ) -> Step<'a> {
+        self.counters.requests += 1;
+        match self.route(now, from, header, text, body, line) {
+            Ok((to, verb)) => {
+                let deadline = header.deadline.unwrap_or(now + self.limits.default_deadline);
+                let id = self.hold(now, from, to, Header { deadline: Some(deadline), ..*header }, verb, text);
+                self.counters.forwarded += 1;
+                Step::Forward { to, header: Header { id, deadline: Some(deadline), ..*header } }
+            }
+            Err(code) => {
+                self.counters.answered[code as usize] += 1;
+                Step::Done(Done {
+                    to: from,
+                    header: header.reply(),
+                    asked: text,
+                    since: now,
+                    log: self.logs(header, true),
+                })
+            }
+        }
+    }
+
+    /// Where a request goes, or why the server answers it.
+    fn route(
+        &self,
+        now: MonoNs,
+        from: Conn,
+        header: &Header,
+        text: &str,
+        body: &[u8],
+        line: &mut Line,
+    ) -> Result<(Conn, Verb), Code> {
+        let mut no = |code: Code, why: core::fmt::Arguments<'_>| {
+            line.reply(code, why);
+            code
+        };
+        let request = match Request::parse(text) {
+            Ok(request) => request,
+            Err(error @ TextError::Verb { .. }) => return Err(no(Code::NoVerb, format_args!("{error}"))),
+            Err(error) => return Err(no(Code::Malformed, format_args!("{error}"))),
+        };
+        if let Some(late) = header.deadline.filter(|at| *at <= now) {
+            let failure = Failure::TooLate { hop: Hop::Server, by: now - late };
+            return Err(no(failure.code(), format_args!("{failure}")));
+        }
+        let each = self.each.get(from.slot as usize).copied().unwrap_or(u32::MAX);
+        if self.free.is_empty() || each >= self.limits.outstanding_each {
+            let (all, each) = (self.limits.outstanding, self.limits.outstanding_each);
+            return Err(no(
+                Code::Overload,
+                format_args!(
+                    "message server: {each} requests of this client or {all} of its band are outstanding; take replies first"
+                ),
+            ));
+        }
+        let to = self.allowed(from, header, &request, &mut no)?;
+        if request.verb == Verb::Batch {
+            let lines = Lines::read(body).map_err(|error| no(Code::Malformed, format_args!("{error}")))?;
+            for (at, item) in lines.enumerate() {
+                let at = at + 1;
+                let item = item.map_err(|error| no(Code::Malformed, format_args!("{error}")))?;
+                let item = Request::parse(item).map_err(|error| {
+                    no(Code::Malformed, format_args!("line {at} of the batch: {error}; nothing was done"))
+                })?;
+                if !matches!(item.verb, Verb::Get | Verb::Set | Verb::Put | Verb::Call | Verb::Describe) {
+                    return Err(no(
+                        Code::NoVerb,
+                        format_args!("line {at} of the batch: {} cannot be part of one; nothing was done", item.verb),
+                    ));
+                }
+                if self.allowed(from, header, &item, &mut no)? != to {
+                    return Err(no(
+                        Code::NoObject,
+                        format_args!(
+                            "line {at} of the batch: {} is served by another manager than {}; send it by itself, nothing was done",
+                            item.object, request.object
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok((to, request.verb))
+    }
+
+    /// Who serves a request, if rules and locks let it pass.
+    fn allowed(
+        &self,
+        from: Conn,
+        header: &Header,
+        request: &Request<'_>,
+        no: &mut impl FnMut(Code, core::fmt::Arguments<'_>) -> Code,
+    ) -> Result<Conn, Code> {
+        let (verb, object) = (request.verb, request.object.text());
+        if self.tables.access(header.subject, verb, object) == Access::Deny {
+            return Err(no(Code::Denied, format_args!("a rule keeps {} from {verb} {object}", header.subject)));
+        }
+        if verb.writes()
+            && let Some(lock) = self.tables.lock_against(from, object)
+        {
+            return Err(no(Code::Locked, format_args!("{} holds a lock on {}", lock.subject, lock.object)));
+        }
+        // What a pattern says before its first wild character; a claim ends at a word, so the rest of that word goes.
+        let literal = object.find(['*', '?']).map(|at| object[..at].rfind('_').map_or("", |end| &object[..end]));
+        let own = matches!(verb, Verb::Lock | Verb::Unlock | Verb::Watch | Verb::Unwatch) || object == "server";
+        match self.tables.route(literal.unwrap_or(object)) {
+            _ if own => Ok(Conn::SERVER),
+            Some(route) => Ok(route.to),
+            None if verb == Verb::List => Ok(Conn::SERVER),
+            None => {
+                let known = self.tables.routes().iter().map(|route| route.prefix.as_str());
+                Err(match base::nearest(object, known) {
+                    Some(near) => no(Code::NoObject, format_args!("nobody serves {object}; did you mean {near}?")),
+                    None => no(Code::NoObject, format_args!("nobody serves {object}; \"list/*\" tells what is served")),
+                })
+            }
+        }
+    }
+
+    fn logs(&self, header: &Header, wanted: bool) -> bool {
+        wanted || self.tables.watched[usize::from(header.band.number())]
+    }
+
+    /// Remembers a request until its reply; the id that it has meanwhile.
+    fn hold(&mut self, now: MonoNs, client: Conn, manager: Conn, header: Header, verb: Verb, text: &str) -> u64 {
+        let slot = self.free.pop().unwrap_or_default();
+        let pending = &mut self.pending[slot as usize];
+        let kept = text.floor_char_boundary(KEPT_BYTES);
+        pending.kept[..kept].copy_from_slice(&text.as_bytes()[..kept]);
+        pending.kept_bytes = kept as u8;
+        pending.turn = pending.turn.wrapping_add(1);
+        (pending.held, pending.client, pending.manager, pending.header) = (true, client, manager, header);
+        (pending.since, pending.writes) = (now, verb.writes());
+        self.each[client.slot as usize] += 1;
+        self.wheel.insert(slot, header.deadline.unwrap_or(now));
+        u64::from(pending.turn) << 32 | u64::from(slot)
+    }
+
+    /// Forgets an outstanding request, which must be out of the wheel.
+    fn free(&mut self, slot: u32, log: bool) -> Done<'_> {
+        let pending = &mut self.pending[slot as usize];
+        pending.held = false;
+        self.each[pending.client.slot as usize] -= 1;
+        self.free.push(slot);
+        let pending = &self.pending[slot as usize];
+        Done {
+            to: pending.client,
+            header: pending.header.reply(),
+            asked: core::str::from_utf8(&pending.kept[..pending.kept_bytes.into()]).unwrap_or_default(),
+            since: pending.since,
+            log: self.logs(&pending.header, log || pending.writes),
+        }
+    }
+
+    fn find(&self, id: u64) -> Option<u32> {
+        let pending = self.pending.get((id & u64::from(u32::MAX)) as usize)?;
+        (pending.held && pending.turn == (id >> 32) as u32).then_some(id as u32)
+    }
+
+    /// What to do with a manager's reply, whose text begins with its code; `None` if nobody waits for it.
+    pub fn reply(&mut self, from: Conn, header: &Header, text: &str) -> Option<Done<'_>> {
+        let held = self.find(header.id).filter(|slot| self.pending[*slot as usize].manager == from);
+        let Some(slot) = held.filter(|_| header.kind == Kind::Reply) else {
+            self.counters.strays += 1;
+            return None;
+        };
+        self.wheel.remove(slot);
+        self.counters.replied += 1;
+        let mut done = self.free(slot, !text.starts_with("OK/"));
+        (done.header.flags, done.header.pulse) = (header.flags, header.pulse);
+        Some(done)
+    }
+
+    /// Answers a request in another's stead.
+    fn answer(&mut self, slot: u32, failure: Failure<'_>, line: &mut Line) -> Done<'_> {
+        self.counters.answered[failure.code() as usize] += 1;
+        line.reply(failure.code(), failure);
+        self.free(slot, true)
+    }
+
+    /// A request that was to be passed on found no room: it is answered `OVERLOAD`.
+    pub fn refused(&mut self, id: u64, line: &mut Line) -> Option<Done<'_>> {
+        let slot = self.find(id)?;
+        self.wheel.remove(slot);
+        self.counters.answered[Code::Overload as usize] += 1;
+        let hop = self.hop(self.pending[slot as usize].manager);
+        line.reply(Code::Overload, format_args!("{hop}: its queue is full, nothing was done"));
+        Some(self.free(slot, true))
+    }
+
+    /// Answers one request whose deadline has passed, if there is one: call it until there is none.
+    pub fn due(&mut self, now: MonoNs, line: &mut Line) -> Option<Done<'_>> {
+        let slot = self.wheel.due(now)?;
+        let pending = &self.pending[slot as usize];
+        let after = now - pending.since;
+        // The name is cut loose from the tables, which outlive this call.
+        let tables = self.tables.clone();
+        let hop = hop(&tables, pending.manager);
+        Some(self.answer(slot, Failure::NoAnswer { hop, after }, line))
+    }
+
+    /// A connection has ended: forgets the requests that it waited for and answers one of those that it was to execute,
+    /// if there is one: call it until there is none.
+    pub fn gone(&mut self, now: MonoNs, conn: Conn, name: &str, line: &mut Line) -> Option<Done<'_>> {
+        for slot in 0..self.pending.len() as u32 {
+            let pending = &self.pending[slot as usize];
+            if !pending.held || (pending.client != conn && pending.manager != conn) {
+                continue;
+            }
+            let (orphan, after) = (pending.client == conn, now - pending.since);
+            self.wheel.remove(slot);
+            if orphan {
+                self.counters.orphaned += 1;
+                self.free(slot, false);
+            } else {
+                return Some(self.answer(slot, Failure::Died { hop: Hop::Manager(name), after }, line));
+            }
+        }
+        None
+    }
+
+    fn hop(&self, manager: Conn) -> Hop<'_> {
+        hop(&self.tables, manager)
+    }
+}
+
+fn hop(tables: &Tables, manager: Conn) -> Hop<'_> {
+    let route = tables.routes().iter().find(|route| route.to == manager);
+    route.map_or(Hop::Server, |route| Hop::Manager(&route.manager))
+}

@@ -1,0 +1,240 @@
+//! What every lane of a message server knows alike: who serves what, who may do what, who holds what.
+
+use crate::header::{BANDS, Subject};
+use crate::object::{Object, Pattern};
+use crate::verb::Verb;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A connection to a message server: a slot and how often it was used, so that a late message for an earlier one is
+/// not taken for the next one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Conn {
+    /// Which slot.
+    pub slot: u32,
+    /// Which use of it.
+    pub turn: u32,
+}
+
+/// A manager's claim: requests for the object itself and for all whose names continue it with an underscore go to
+/// the manager with the longest claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The object's name that all of its own begin with.
+    pub prefix: String,
+    /// The manager.
+    pub to: Conn,
+    /// The manager's name.
+    pub manager: String,
+}
+
+/// What a rule says about those whom it fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// They may.
+    Allow,
+    /// They may not.
+    Deny,
+}
+
+/// An access rule. The first one that fits decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// What it says.
+    pub access: Access,
+    /// Users that it is about; `None`: all.
+    pub users: Option<Vec<u32>>,
+    /// Whether it is about this host's (`true`), other hosts' (`false`), or all.
+    pub local: Option<bool>,
+    /// Verbs that it is about; `None`: all.
+    pub verbs: Option<Vec<Verb>>,
+    /// Objects that it is about.
+    pub objects: Pattern,
+}
+
+impl Rule {
+    fn fits(&self, subject: Subject, verb: Verb, object: &str) -> bool {
+        self.users.as_ref().is_none_or(|users| users.contains(&subject.uid))
+            && self.local.is_none_or(|local| local == (subject.host == 0))
+            && self.verbs.as_ref().is_none_or(|verbs| verbs.contains(&verb))
+            && self.objects.fits(object)
+    }
+}
+
+/// A held object: nobody but its holder may change it or what its name begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// The object.
+    pub object: String,
+    /// The connection that holds it; it ends with the connection.
+    pub holder: Conn,
+    /// Who that is.
+    pub subject: Subject,
+}
+
+/// The tables, replaced as a whole when one changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Sorted by prefix.
+    routes: Vec<Route>,
+    /// In the order in which they are tried.
+    pub rules: Vec<Rule>,
+    /// In no order; few.
+    pub locks: Vec<Lock>,
+    /// For each band whether somebody watches it: then all messages are logged, else writes and errors.
+    pub watched: [bool; BANDS],
+}
+
+/// The names by which a route or lock on `object` may go: itself, then what is left without its last word, and so on.
+fn claims(object: &str) -> impl Iterator<Item = &str> {
+    core::iter::successors(Some(object), |name| name.rfind('_').map(|at| &name[..at]))
+}
+
+impl Tables {
+    /// All routes, by prefix.
+    #[must_use]
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// Adds a route.
+    ///
+    /// # Errors
+    /// The route that has this prefix already.
+    pub fn add_route(&mut self, route: Route) -> Result<(), Route> {
+        match self.routes.binary_search_by(|known| known.prefix.cmp(&route.prefix)) {
+            Ok(at) => Err(self.routes[at].clone()),
+            Err(at) => {
+                self.routes.insert(at, route);
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets all that hangs on a connection.
+    pub fn forget(&mut self, conn: Conn) {
+        self.routes.retain(|route| route.to != conn);
+        self.locks.retain(|lock| lock.holder != conn);
+    }
+
+    /// Who serves an object: the longest claim.
+    ///
+    /// Real-time: does not allocate; one binary search for each word of the name.
+    #[must_use]
+    pub fn route(&self, object: &str) -> Option<&Route> {
+        claims(object).find_map(|name| {
+            let found = self.routes.binary_search_by(|route| route.prefix.as_str().cmp(name));
+            found.ok().map(|at| &self.routes[at])
+        })
+    }
+
+    /// Whether somebody may do something: the first rule that fits; without one, everybody on this host may, and
+    /// other hosts may do what changes nothing.
+    #[must_use]
+    pub fn access(&self, subject: Subject, verb: Verb, object: &str) -> Access {
+        let rule = self.rules.iter().find(|rule| rule.fits(subject, verb, object));
+        match rule {
+            Some(rule) => rule.access,
+            None if subject.host == 0 || !(verb.writes() || matches!(verb, Verb::Lock | Verb::Unlock)) => Access::Allow,
+            None => Access::Deny,
+        }
+    }
+
+    /// The lock that keeps a connection from changing an object, if there is one.
+    #[must_use]
+    pub fn lock_against(&self, conn: Conn, object: &str) -> Option<&Lock> {
+        self.locks.iter().find(|lock| lock.holder != conn && claims(object).any(|name| name == lock.object))
+    }
+
+    /// Takes a lock for a connection; taking it twice is taking it once.
+    ///
+    /// # Errors
+    /// The lock that is in the way.
+    pub fn lock(&mut self, conn: Conn, subject: Subject, object: Object<'_>) -> Result<(), Lock> {
+        let name = object.text();
+        let below = |lock: &&Lock| claims(&lock.object).any(|claim| claim == name);
+        let others = self.locks.iter().filter(|lock| lock.holder != conn).find(below);
+        if let Some(lock) = self.lock_against(conn, name).or(others) {
+            return Err(lock.clone());
+        }
+        if !self.locks.iter().any(|lock| lock.object == name) {
+            self.locks.push(Lock { object: name.into(), holder: conn, subject });
+        }
+        Ok(())
+    }
+
+    /// Gives a lock up. Says whether the connection held it.
+    pub fn unlock(&mut self, conn: Conn, object: Object<'_>) -> bool {
+        let before = self.locks.len();
+        self.locks.retain(|lock| lock.holder != conn || lock.object != object.text());
+        self.locks.len() < before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Conn = Conn { slot: 1, turn: 1 };
+    const B: Conn = Conn { slot: 2, turn: 1 };
+
+    fn route(prefix: &str, to: Conn) -> Route {
+        Route { prefix: prefix.into(), to, manager: "m".into() }
+    }
+
+    #[test]
+    fn the_longest_claim_serves_and_ends_at_a_word() {
+        let mut tables = Tables::default();
+        tables.add_route(route("sr", A)).unwrap();
+        tables.add_route(route("sr_mag", B)).unwrap();
+        assert_eq!(tables.add_route(route("sr", B)), Err(route("sr", A)));
+        for (object, to) in [("sr_mag_ps_b", Some(B)), ("sr_mag", Some(B)), ("sr_magnet", Some(A)), ("li_gun", None)] {
+            assert_eq!(tables.route(object).map(|route| route.to), to, "{object}");
+        }
+        tables.forget(B);
+        assert_eq!(tables.route("sr_mag_ps_b").map(|route| route.to), Some(A));
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides_and_other_hosts_may_only_read() {
+        let near = Subject { uid: 1000, pid: 7, host: 0 };
+        let far = Subject { host: 1, ..near };
+        let mut tables = Tables::default();
+        assert_eq!(tables.access(near, Verb::Put, "sr_a"), Access::Allow);
+        assert_eq!(tables.access(far, Verb::Get, "sr_a"), Access::Allow);
+        for verb in [Verb::Put, Verb::Set, Verb::Call, Verb::Batch, Verb::Lock] {
+            assert_eq!(tables.access(far, verb, "sr_a"), Access::Deny, "{verb}");
+        }
+        let objects = Pattern::new("sr_*").unwrap();
+        tables.rules = alloc::vec![
+            Rule {
+                access: Access::Deny,
+                users: Some(alloc::vec![1000]),
+                local: None,
+                verbs: Some(alloc::vec![Verb::Call]),
+                objects: objects.clone()
+            },
+            Rule { access: Access::Allow, users: None, local: Some(false), verbs: None, objects },
+        ];
+        assert_eq!(tables.access(near, Verb::Call, "sr_a"), Access::Deny);
+        assert_eq!(tables.access(far, Verb::Put, "sr_a"), Access::Allow);
+        assert_eq!(tables.access(far, Verb::Put, "li_a"), Access::Deny);
+    }
+
+    #[test]
+    fn a_lock_holds_the_object_and_all_below_it_until_its_holder_goes() {
+        let mut tables = Tables::default();
+        let who = Subject::default();
+        let object = Object::new("sr_mag").unwrap();
+        tables.lock(A, who, object).unwrap();
+        tables.lock(A, who, object).unwrap();
+        assert!(tables.lock_against(B, "sr_mag_ps_b").is_some() && tables.lock_against(A, "sr_mag").is_none());
+        assert!(tables.lock_against(B, "sr_magnet").is_none());
+        assert!(tables.lock(B, who, Object::new("sr_mag_ps_b").unwrap()).is_err(), "below a lock");
+        assert!(tables.lock(B, who, Object::new("sr").unwrap()).is_err(), "above a lock");
+        assert!(!tables.unlock(B, object) && tables.unlock(A, object));
+        tables.lock(B, who, Object::new("sr").unwrap()).unwrap();
+        tables.forget(B);
+        assert!(tables.locks.is_empty());
+    }
+}

@@ -1,0 +1,138 @@
+//! Deadlines of what is outstanding: put in, taken out and found due in constant time, without allocation.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use base::{DurNs, MonoNs};
+
+/// Buckets of the wheel; a later deadline goes round more than once.
+const BUCKETS: usize = 1024;
+/// Time that a bucket stands for: deadlines are noticed at most that late.
+const TICK: DurNs = DurNs::from_ms(1);
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Link {
+    before: u32,
+    after: u32,
+    due: MonoNs,
+    bucket: u32,
+}
+
+/// Deadlines for slots `0..count`.
+pub(crate) struct Wheel {
+    first: Vec<u32>,
+    links: Vec<Link>,
+    /// The next tick to look at.
+    next: u64,
+    held: usize,
+}
+
+fn tick(at: MonoNs) -> u64 {
+    at.0 / TICK.0 as u64
+}
+
+impl Wheel {
+    pub(crate) fn new(count: usize) -> Self {
+        let empty = Link { before: NONE, after: NONE, due: MonoNs(0), bucket: NONE };
+        Self { first: vec![NONE; BUCKETS], links: vec![empty; count], next: 0, held: 0 }
+    }
+
+    /// Puts a slot in that is not in.
+    pub(crate) fn insert(&mut self, slot: u32, due: MonoNs) {
+        // What is due already is found at the next look.
+        let bucket = (tick(due).max(self.next) % BUCKETS as u64) as u32;
+        let after = self.first[bucket as usize];
+        self.links[slot as usize] = Link { before: NONE, after, due, bucket };
+        if after != NONE {
+            self.links[after as usize].before = slot;
+        }
+        self.first[bucket as usize] = slot;
+        self.held += 1;
+    }
+
+    /// Takes a slot out that is in.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        let Link { before, after, bucket, .. } = self.links[slot as usize];
+        match before {
+            NONE => self.first[bucket as usize] = after,
+            before => self.links[before as usize].after = after,
+        }
+        if after != NONE {
+            self.links[after as usize].before = before;
+        }
+        self.held -= 1;
+    }
+
+    /// Takes out one slot that is due, if there is one.
+    pub(crate) fn due(&mut self, now: MonoNs) -> Option<u32> {
+        let last = tick(now);
+        if self.held == 0 {
+            self.next = self.next.max(last);
+            return None;
+        }
+        // After a pause longer than one round each bucket is looked at once.
+        self.next = self.next.max(last.saturating_sub(BUCKETS as u64 - 1));
+        while self.next <= last {
+            let mut slot = self.first[(self.next % BUCKETS as u64) as usize];
+            while slot != NONE {
+                let link = self.links[slot as usize];
+                if link.due <= now {
+                    self.remove(slot);
+                    return Some(slot);
+                }
+                slot = link.after;
+            }
+            if self.next == last {
+                return None;
+            }
+            self.next += 1;
+        }
+        None
+    }
+
+    /// When to look next: never later than the first deadline and a tick.
+    pub(crate) fn next_look(&self) -> Option<MonoNs> {
+        if self.held == 0 {
+            return None;
+        }
+        let used =
+            (0..BUCKETS as u64).find(|ahead| self.first[((self.next + ahead) % BUCKETS as u64) as usize] != NONE);
+        used.map(|ahead| MonoNs((self.next + ahead + 1) * TICK.0 as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn what_is_due_is_found_once_and_within_a_tick(
+            steps in proptest::collection::vec((0u32..16, 0u64..3_000_000_000, 0u64..40_000_000), 1..200)
+        ) {
+            let mut wheel = Wheel::new(16);
+            let mut model: BTreeMap<u32, MonoNs> = BTreeMap::new();
+            let mut now = MonoNs(5_000_000_000);
+            for (slot, ahead, pause) in steps {
+                if model.remove(&slot).is_some() {
+                    wheel.remove(slot);
+                } else {
+                    let due = MonoNs(now.0 + ahead);
+                    wheel.insert(slot, due);
+                    model.insert(slot, due);
+                }
+                if let Some((_, first)) = model.iter().map(|(slot, due)| (slot, *due)).min_by_key(|(_, due)| *due) {
+                    let look = wheel.next_look().unwrap();
+                    prop_assert!(look.0 <= first.0.max(now.0) + 2 * TICK.0 as u64, "{look:?} {first:?}");
+                }
+                now = MonoNs(now.0 + pause * u64::from(slot % 3));
+                while let Some(found) = wheel.due(now) {
+                    prop_assert!(model.remove(&found).unwrap() <= now);
+                }
+                prop_assert!(model.values().all(|due| *due > now), "left behind: {model:?} at {now:?}");
+            }
+        }
+    }
+}
