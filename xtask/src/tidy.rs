@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
+    ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),
     ("db", &[]),
     ("capi", &["rt", "sys"]),

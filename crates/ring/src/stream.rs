@@ -13,26 +13,26 @@ const ASLEEP: usize = HEADER + 9;
 const BELL: usize = HEADER + 10;
 const DATA: usize = HEADER + 16;
 
-/// A queue of messages of one or more words: one producer, one consumer.
+/// A queue of messages of one or more words: one producer, one consumer. The words may be owned or borrowed.
 ///
 /// Overflow rule: the producer refuses the newest message and counts it.
 #[derive(Clone, Copy)]
-pub struct Stream<'a> {
-    words: &'a Words,
+pub struct Stream<W> {
+    words: W,
     room: usize,
 }
 
 /// The end that writes. One per stream.
-pub struct StreamWriter<'a> {
-    stream: Stream<'a>,
+pub struct StreamWriter<W> {
+    stream: Stream<W>,
     head: u64,
     /// The consumer's position as last seen; re-read only when the stream looks full.
     tail: u64,
 }
 
 /// The end that reads. One per stream.
-pub struct StreamReader<'a> {
-    stream: Stream<'a>,
+pub struct StreamReader<W> {
+    stream: Stream<W>,
     /// The producer's position as last seen; re-read only when the stream looks empty.
     head: u64,
     tail: u64,
@@ -51,24 +51,27 @@ impl core::fmt::Display for Damaged {
 
 impl core::error::Error for Damaged {}
 
-impl<'a> Stream<'a> {
+impl Stream<&Words> {
     /// Words that a stream needs in which messages together take `room` words, each one more than its length.
     #[must_use]
     pub const fn words_for(room: usize) -> usize {
         DATA + room
     }
+}
 
+impl<W: AsRef<Words>> Stream<W> {
     /// Makes an empty stream that fills `words`; its room is the largest power of two that fits.
     ///
     /// # Errors
     /// `Short` if not even one word fits.
-    pub fn format(words: &'a Words) -> Result<Self, LayoutError> {
-        let short = LayoutError::Short { found: words.len(), expected: Self::words_for(1) };
-        let room = header::slots_in(words.len().saturating_sub(DATA), 1).ok_or(short)?;
+    pub fn format(words: W) -> Result<Self, LayoutError> {
+        let block = words.as_ref();
+        let short = LayoutError::Short { found: block.len(), expected: DATA + 1 };
+        let room = header::slots_in(block.len().saturating_sub(DATA), 1).ok_or(short)?;
         for word in [HEAD, REFUSED, TAIL, ASLEEP, BELL] {
-            words[word].store(0, Ordering::Relaxed);
+            block[word].store(0, Ordering::Relaxed);
         }
-        header::write(words, Kind::Stream, room as u32, 1);
+        header::write(block, Kind::Stream, room as u32, 1);
         Ok(Self { words, room })
     }
 
@@ -76,24 +79,28 @@ impl<'a> Stream<'a> {
     ///
     /// # Errors
     /// What differs from a stream.
-    pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
-        let room = header::check_slots(words, Kind::Stream, 1, DATA, 1)?;
+    pub fn attach(words: W) -> Result<Self, LayoutError> {
+        let room = header::check_slots(words.as_ref(), Kind::Stream, 1, DATA, 1)?;
         Ok(Self { words, room })
     }
 
     /// Becomes the end that writes, going on where an earlier producer stopped.
     #[must_use]
-    pub fn writer(self) -> StreamWriter<'a> {
-        let head = self.words[HEAD].load(Ordering::Relaxed);
-        let tail = self.words[TAIL].load(Ordering::Acquire);
+    pub fn writer(self) -> StreamWriter<W> {
+        let head = self.at(HEAD).load(Ordering::Relaxed);
+        let tail = self.at(TAIL).load(Ordering::Acquire);
         StreamWriter { stream: self, head, tail }
     }
 
     /// Becomes the end that reads, going on where an earlier consumer stopped.
     #[must_use]
-    pub fn reader(self) -> StreamReader<'a> {
-        let tail = self.words[TAIL].load(Ordering::Relaxed);
+    pub fn reader(self) -> StreamReader<W> {
+        let tail = self.at(TAIL).load(Ordering::Relaxed);
         StreamReader { stream: self, head: tail, tail }
+    }
+
+    fn at(&self, index: usize) -> &AtomicU64 {
+        &self.words.as_ref()[index]
     }
 
     /// How many words it holds at most, one for each message included.
@@ -105,13 +112,13 @@ impl<'a> Stream<'a> {
     /// Messages that found no room and were refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.words[REFUSED].load(Ordering::Relaxed)
+        self.at(REFUSED).load(Ordering::Relaxed)
     }
 
     /// The word on which the consumer sleeps: who wakes it counts this up first.
     #[must_use]
-    pub fn bell(&self) -> &'a AtomicU64 {
-        &self.words[BELL]
+    pub fn bell(&self) -> &AtomicU64 {
+        self.at(BELL)
     }
 
     /// Whether the consumer said that it is about to sleep. To be asked after what it must not miss was written;
@@ -119,23 +126,23 @@ impl<'a> Stream<'a> {
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.words[ASLEEP].load(Ordering::Relaxed) != 0
+        self.at(ASLEEP).load(Ordering::Relaxed) != 0
     }
 
-    fn word(&self, position: u64) -> &'a AtomicU64 {
-        &self.words[DATA + (position as usize & (self.room - 1))]
+    fn word(&self, position: u64) -> &AtomicU64 {
+        self.at(DATA + (position as usize & (self.room - 1)))
     }
 
     /// The words from `position` on, in two parts where they wrap round.
-    fn span(&self, position: u64, length: usize) -> (&'a Words, &'a Words) {
+    fn span(&self, position: u64, length: usize) -> (&Words, &Words) {
         let first = position as usize & (self.room - 1);
         let before_end = length.min(self.room - first);
-        let data = &self.words[DATA..DATA + self.room];
+        let data = &self.words.as_ref()[DATA..DATA + self.room];
         (&data[first..first + before_end], &data[..length - before_end])
     }
 }
 
-impl<'a> StreamWriter<'a> {
+impl<W: AsRef<Words>> StreamWriter<W> {
     /// Appends a message that consists of several parts; no room: refuses it, counts that, and says `false`.
     /// Messages of no words, and those that can never fit, are refused too.
     pub fn push_or_refuse(&mut self, parts: &[&[u64]]) -> bool {
@@ -153,10 +160,10 @@ impl<'a> StreamWriter<'a> {
             filled <= room && needed <= room - filled
         };
         if !fits(self.head, self.tail) {
-            self.tail = self.stream.words[TAIL].load(Ordering::Acquire);
+            self.tail = self.stream.at(TAIL).load(Ordering::Acquire);
         }
         if length == 0 || !fits(self.head, self.tail) {
-            add_own(&self.stream.words[REFUSED], 1);
+            add_own(self.stream.at(REFUSED), 1);
             return false;
         }
         self.stream.word(self.head).store(length as u64, Ordering::Relaxed);
@@ -169,25 +176,25 @@ impl<'a> StreamWriter<'a> {
             at = at.wrapping_add(part.len() as u64);
         }
         self.head = at;
-        self.stream.words[HEAD].store(at, Ordering::Release);
+        self.stream.at(HEAD).store(at, Ordering::Release);
         true
     }
 
     /// The stream itself, for its counters and its bell.
     #[must_use]
-    pub fn stream(&self) -> &Stream<'a> {
+    pub fn stream(&self) -> &Stream<W> {
         &self.stream
     }
 }
 
-impl<'a> StreamReader<'a> {
+impl<W: AsRef<Words>> StreamReader<W> {
     /// Copies the oldest message to the start of `out` and tells its length in words, if there is one.
     ///
     /// # Errors
     /// [`Damaged`] if it cannot be a message, or is longer than `out`.
     pub fn pop(&mut self, out: &mut [u64]) -> Result<Option<usize>, Damaged> {
         if self.head == self.tail {
-            self.head = self.stream.words[HEAD].load(Ordering::Acquire);
+            self.head = self.stream.at(HEAD).load(Ordering::Acquire);
         }
         let filled = self.head.wrapping_sub(self.tail);
         if filled == 0 {
@@ -206,34 +213,31 @@ impl<'a> StreamReader<'a> {
             *to = word.load(Ordering::Relaxed);
         }
         self.tail = self.tail.wrapping_add(1 + length as u64);
-        self.stream.words[TAIL].store(self.tail, Ordering::Release);
+        self.stream.at(TAIL).store(self.tail, Ordering::Release);
         Ok(Some(length))
     }
 
     /// Whether nothing is there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.stream.words[HEAD].load(Ordering::Acquire) == self.tail
+        self.stream.at(HEAD).load(Ordering::Acquire) == self.tail
     }
 
-    /// Says that the consumer is about to sleep, and gives the value of the bell on which it must do so. It has to
-    /// look for what it must not miss once more before it does.
-    #[must_use]
-    pub fn fall_asleep(&self) -> u64 {
-        let bell = self.stream.words[BELL].load(Ordering::Acquire);
-        self.stream.words[ASLEEP].store(1, Ordering::Relaxed);
+    /// Says that the consumer is about to sleep on the bell, whose value it has read before. It has to look once more
+    /// for what it must not miss before it does.
+    pub fn fall_asleep(&self) {
+        self.stream.at(ASLEEP).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        bell
     }
 
     /// Says that the consumer is awake.
     pub fn wake_up(&self) {
-        self.stream.words[ASLEEP].store(0, Ordering::Relaxed);
+        self.stream.at(ASLEEP).store(0, Ordering::Relaxed);
     }
 
     /// The stream itself, for its counters and its bell.
     #[must_use]
-    pub fn stream(&self) -> &Stream<'a> {
+    pub fn stream(&self) -> &Stream<W> {
         &self.stream
     }
 }
@@ -253,7 +257,7 @@ mod tests {
     #[test]
     fn what_no_producer_writes_is_found_before_it_is_believed() {
         let words = words(Stream::words_for(16));
-        let stream = Stream::format(&words).unwrap();
+        let stream = Stream::format(&words[..]).unwrap();
         assert!(stream.writer().push_or_refuse(&[&[1, 2, 3]]));
         for (at, hostile) in [(HEAD, 1000), (HEAD, 3), (DATA, 0), (DATA, u64::MAX), (DATA, 4), (DATA, 9)] {
             let old = words[at].swap(hostile, Ordering::Relaxed);
@@ -267,7 +271,7 @@ mod tests {
     #[test]
     fn room_can_be_kept_for_what_must_always_fit() {
         let words = words(Stream::words_for(8));
-        let mut writer = Stream::format(&words).unwrap().writer();
+        let mut writer = Stream::format(&words[..]).unwrap().writer();
         assert!(writer.push_leaving_or_refuse(&[&[1, 2]], 3));
         assert!(!writer.push_leaving_or_refuse(&[&[1, 2]], 3));
         assert!(writer.push_or_refuse(&[&[1], &[2]]));
@@ -280,7 +284,7 @@ mod tests {
             steps in proptest::collection::vec(proptest::option::of(proptest::collection::vec(any::<u64>(), 0..7)), 0..200)
         ) {
             let words = words(Stream::words_for(16));
-            let stream = Stream::format(&words).unwrap();
+            let stream = Stream::format(&words[..]).unwrap();
             let (mut writer, mut reader) = (stream.writer(), stream.reader());
             let mut model: VecDeque<Vec<u64>> = VecDeque::new();
             for step in steps {
@@ -304,7 +308,7 @@ mod tests {
         #[test]
         fn scribbled_memory_never_panics(seeds in proptest::collection::vec((0usize..48, any::<u64>()), 0..40)) {
             let words = words(Stream::words_for(16));
-            let stream = Stream::format(&words).unwrap();
+            let stream = Stream::format(&words[..]).unwrap();
             let (mut writer, mut reader) = (stream.writer(), stream.reader());
             for (at, value) in seeds {
                 words[at % words.len()].store(value, Ordering::Relaxed);

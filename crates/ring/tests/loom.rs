@@ -84,15 +84,15 @@ fn a_trail_shows_whole_items_and_counts_what_it_lost() {
 fn a_stream_delivers_messages_whole_and_a_sleeper_is_never_forgotten() {
     loom::model(|| {
         let words = words(Stream::words_for(8));
-        Stream::format(&words).unwrap();
+        Stream::format(&words[..]).unwrap();
         let mine = words.clone();
         let writer = thread::spawn(move || {
-            let mut writer = Stream::attach(&mine).unwrap().writer();
+            let mut writer = Stream::attach(&mine[..]).unwrap().writer();
             assert!(writer.push_or_refuse(&[&[1], &[10]]));
             writer.stream().is_asleep()
         });
-        let mut reader = Stream::attach(&words).unwrap().reader();
-        let _ = reader.fall_asleep();
+        let mut reader = Stream::attach(&words[..]).unwrap().reader();
+        reader.fall_asleep();
         let sleeps = reader.is_empty();
         let told = writer.join().unwrap();
         assert!(told || !sleeps, "it sleeps and nobody will ring");

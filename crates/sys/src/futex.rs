@@ -30,10 +30,12 @@ pub fn wait(word: &AtomicU64, seen: u64, limit: Option<DurNs>) {
 
 /// Wakes everybody who waits for this word.
 ///
+/// Says how many that were. The memory may be mapped for reading only.
+///
 /// Real-time: one system call that does not block.
-pub fn wake(word: &AtomicU64) {
+pub fn wake(word: &AtomicU64) -> usize {
     // Cannot fail for a word that exists.
-    let _ = futex::wake(low(word), Flags::empty(), i32::MAX as u32);
+    futex::wake(low(word), Flags::empty(), i32::MAX as u32).unwrap_or(0)
 }
 
 /// Counts a word up and wakes who waits for it.

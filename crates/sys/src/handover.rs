@@ -58,6 +58,15 @@ impl Counter {
     /// # Errors
     /// The kernel's.
     pub fn accept(&self) -> Result<Option<Caller>> {
+        let caller = self.accept_anyone()?;
+        Ok(caller.filter(Caller::is_ours))
+    }
+
+    /// The next caller of whatever user, if there is one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn accept_anyone(&self) -> Result<Option<Caller>> {
         let doing = || format!("serve a caller at @{}", self.name);
         let connection = match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
             Ok(connection) => connection,
@@ -65,8 +74,7 @@ impl Counter {
             Err(errno) => return Err(errno).doing(doing),
         };
         let who = rustix::net::sockopt::socket_peercred(&connection).doing(doing)?;
-        let welcome = who.uid == rustix::process::geteuid() || who.uid.is_root();
-        Ok(welcome.then(|| Caller { connection, pid: who.pid.as_raw_nonzero().get() }))
+        Ok(Some(Caller { connection, pid: who.pid.as_raw_nonzero().get(), uid: who.uid.as_raw() }))
     }
 }
 
@@ -83,6 +91,27 @@ pub struct Caller {
     pub connection: OwnedFd,
     /// Its process, as the kernel knows it.
     pub pid: i32,
+    /// Its user, as the kernel knows it.
+    pub uid: u32,
+}
+
+impl Caller {
+    /// Whether it runs as our user or root.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        is_ours(self.uid)
+    }
+}
+
+fn is_ours(uid: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw() || uid == 0
+}
+
+/// Whether who has the other end of a connection runs as our user or root: anybody may open a counter under a name
+/// that nobody has.
+#[must_use]
+pub fn is_trusted(connection: BorrowedFd<'_>) -> bool {
+    rustix::net::sockopt::socket_peercred(connection).is_ok_and(|who| is_ours(who.uid.as_raw()))
 }
 
 /// Sends one message, with descriptors. `false` if the other end is gone.

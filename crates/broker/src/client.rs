@@ -1,0 +1,418 @@
+//! A client's end.
+
+use crate::door::Knocker;
+use crate::greeting::{BYTES_MAX, Hello, VERSION, Welcome, socket_name};
+use crate::memory::{self, Half};
+use crate::parcel::{Packing, Parcel, put};
+use base::{DurNs, MonoNs};
+use msg::{Band, Code, Failure, Flags, Header, Hop, Kind, Request};
+use ring::{Damaged, StreamReader, StreamWriter};
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use sys::clock::mono_now;
+use sys::shm::SharedWords;
+
+/// How often an end that sleeps looks whether the server is still there.
+pub(crate) const ALIVE: DurNs = DurNs::from_ms(50);
+/// Longest that an end spins before it sleeps, where it has more than one CPU.
+const SPIN: DurNs = DurNs::from_us(20);
+
+/// Why there is no connection, or no message was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientError {
+    /// The kernel refused something; mostly nobody serves.
+    System(String),
+    /// The server refused the connection.
+    Refused(String),
+    /// The message cannot be sent as it is.
+    Message(String),
+    /// The queue to the server is full: take replies first.
+    Full,
+    /// The server is gone.
+    Lost,
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System(why) | Self::Message(why) => f.write_str(why),
+            Self::Refused(why) => write!(f, "the message server refused: {why}"),
+            Self::Full => f.write_str("the queue to the message server is full; take replies first"),
+            Self::Lost => f.write_str("the message server is gone"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+impl From<sys::Error> for ClientError {
+    fn from(error: sys::Error) -> Self {
+        Self::System(error.to_string())
+    }
+}
+
+impl From<Damaged> for ClientError {
+    fn from(_: Damaged) -> Self {
+        Self::Lost
+    }
+}
+
+/// Nanoseconds since 1970 (UTC).
+pub(crate) fn unix_now_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// A connection to a server on one band.
+pub(crate) struct End {
+    pub(crate) band: Band,
+    pub(crate) up: StreamWriter<Half>,
+    pub(crate) down: StreamReader<Half>,
+    door: Knocker,
+    spin: DurNs,
+    connection: Arc<OwnedFd>,
+    pub(crate) memory: Arc<SharedWords>,
+}
+
+/// Introduces itself to the server `server`; an end for each band.
+pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError> {
+    let socket = socket_name(server);
+    let nobody = |error: sys::Error| {
+        ClientError::System(format!(
+            "{error}; is `tahti msg serve` or a plant with [messages] running as \"{server}\"?"
+        ))
+    };
+    let connection = Arc::new(sys::handover::connect(&socket).map_err(nobody)?);
+    if !sys::handover::is_trusted(connection.as_fd()) {
+        return Err(ClientError::Refused(format!("@{socket} belongs to another user than root and this one")));
+    }
+    let text = serde_json::to_vec(hello).map_err(|error| ClientError::Message(error.to_string()))?;
+    sys::handover::send(connection.as_fd(), &text, &[])?;
+    let spin = if sys::sched::affinity(0).is_ok_and(|cpus| cpus.count() > 1) { SPIN } else { DurNs::ZERO };
+    let mut ends = Vec::new();
+    loop {
+        let mut bytes = [0; BYTES_MAX];
+        let (length, fds) = sys::handover::receive(connection.as_fd(), &mut bytes)?.ok_or(ClientError::Lost)?;
+        let welcome = serde_json::from_slice(&bytes[..length])
+            .map_err(|error| ClientError::Refused(format!("what the server says is not understood: {error}")))?;
+        match (welcome, fds.try_into() as Result<[OwnedFd; 2], _>) {
+            (Welcome::Refused(why), _) => return Err(ClientError::Refused(why)),
+            (Welcome::Ready, _) => return Ok(ends),
+            (Welcome::Band(number), Ok([memory, door])) if ends.len() < msg::BANDS => {
+                let band = Band::new(number).ok_or(ClientError::Lost)?;
+                let memory = Arc::new(SharedWords::attach(memory)?);
+                let [up, down] = memory::attach(&memory).map_err(|error| ClientError::System(error.to_string()))?;
+                let door = Knocker::new(door)?;
+                ends.push(End {
+                    band,
+                    up: up.writer(),
+                    down: down.reader(),
+                    door,
+                    spin,
+                    connection: connection.clone(),
+                    memory,
+                });
+            }
+            (Welcome::Band(_), _) => return Err(ClientError::Lost),
+        }
+    }
+}
+
+impl End {
+    /// Wakes the server's lane after messages were put into `up`.
+    pub(crate) fn knock(&self) {
+        self.door.knock();
+    }
+
+    /// Whether the server is there.
+    pub(crate) fn is_alive(&self) -> bool {
+        sys::handover::is_alive(self.connection.as_fd())
+    }
+
+    /// The bell as it stands now, for [`wait`](Self::wait): to be read before looking for what rings it.
+    pub(crate) fn bell(&self) -> u64 {
+        self.down.stream().bell().load(Ordering::Acquire)
+    }
+
+    /// Waits until a message is there, the bell differs from `bell`, or `until`; spins first where that has paid before.
+    ///
+    /// # Errors
+    /// `Lost` if the server is gone and all that it sent has been read.
+    pub(crate) fn wait(&mut self, until: MonoNs, bell: u64) -> Result<(), ClientError> {
+        if self.spin > DurNs::ZERO {
+            let (now, mut turns) = (mono_now(), 0u32);
+            loop {
+                if !self.down.is_empty() || self.bell() != bell {
+                    self.spin = SPIN;
+                    return Ok(());
+                }
+                turns += 1;
+                if turns.is_multiple_of(64) && mono_now() - now > self.spin {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            // It did not pay: less next time, down to a glance.
+            self.spin = DurNs((self.spin.0 / 2).max(200));
+        }
+        self.down.fall_asleep();
+        let now = mono_now();
+        if self.down.is_empty() && until > now {
+            sys::futex::wait(self.down.stream().bell(), bell, Some(ALIVE.min(until - now)));
+            // A sleep shorter than a spin may be: spinning would have paid.
+            if self.spin > DurNs::ZERO && mono_now() - now < SPIN {
+                self.spin = SPIN;
+            }
+        }
+        self.down.wake_up();
+        let lost = self.down.is_empty() && !self.is_alive() && self.down.is_empty();
+        if lost { Err(ClientError::Lost) } else { Ok(()) }
+    }
+}
+
+/// How a request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sending<'a> {
+    /// Until when it is worth executing, from now on.
+    pub limit: DurNs,
+    /// Its properties; what only reads counts as idempotent anyway.
+    pub flags: Flags,
+    /// The pulse to which it belongs, 0 for none.
+    pub pulse: u64,
+    /// Its body, mostly MessagePack, or empty.
+    pub body: &'a [u8],
+}
+
+impl Default for Sending<'_> {
+    fn default() -> Self {
+        Self { limit: DurNs::from_secs(5), flags: Flags::NONE, pulse: 0, body: &[] }
+    }
+}
+
+/// What came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The id that [`Client::send`] gave; for an event that of its `watch`.
+    pub id: u64,
+    /// Whether it is something that was watched for.
+    pub event: bool,
+    /// How the request ended.
+    pub code: Code,
+    /// The value, or why not, as plain text.
+    pub text: String,
+    /// The body.
+    pub body: Vec<u8>,
+    /// The pulse to which it belongs, 0 for none.
+    pub pulse: u64,
+}
+
+struct Outstanding {
+    id: u64,
+    header: Header,
+    line: String,
+    body: Vec<u8>,
+    since: MonoNs,
+    repeats: bool,
+}
+
+/// A client of a message server, for one thread. When the server goes and comes back, it connects anew: requests that
+/// may be repeated are, all others are answered `UNKNOWN`.
+///
+/// Allocates for each request and reply: for real-time threads there is the [`ManagerLane`](crate::ManagerLane)'s way.
+pub struct Client {
+    server: String,
+    hello: Hello,
+    end: Option<End>,
+    next_id: u64,
+    outstanding: VecDeque<Outstanding>,
+    /// Replies that the client gave itself.
+    given: VecDeque<Received>,
+    parcel: Parcel,
+    packing: Packing,
+}
+
+impl Client {
+    /// Connects to the server `server` (mostly `main`) under a name of its own.
+    ///
+    /// # Errors
+    /// Nobody serves, or the server refuses.
+    pub fn connect(server: &str, name: &str, band: Band) -> Result<Self, ClientError> {
+        let hello = Hello { version: VERSION, name: name.into(), bands: vec![band.number()], serves: Vec::new() };
+        let end = greet(server, &hello)?.pop();
+        Ok(Self {
+            server: server.into(),
+            hello,
+            end,
+            next_id: 1,
+            outstanding: VecDeque::new(),
+            given: VecDeque::new(),
+            parcel: Parcel::new(),
+            packing: Packing::new(),
+        })
+    }
+
+    /// Sends a request and does not wait; its id. The server is told by [`flush`](Self::flush) or the next wait.
+    ///
+    /// # Errors
+    /// The line is no request, the queue is full, or the server is gone and does not answer.
+    pub fn send(&mut self, line: &str, sending: &Sending<'_>) -> Result<u64, ClientError> {
+        let request = Request::parse(line).map_err(|error| ClientError::Message(error.to_string()))?;
+        let end = self.end.as_mut().ok_or(ClientError::Lost)?;
+        let (id, since) = (self.next_id, mono_now());
+        let header = Header {
+            flags: sending.flags,
+            deadline: Some(since + sending.limit),
+            pulse: sending.pulse,
+            origin_unix_ns: unix_now_ns(),
+            ..Header::request(end.band, id)
+        };
+        let put = put(&mut end.up, &mut self.packing, header, line, sending.body);
+        if !put.map_err(|error| ClientError::Message(error.to_string()))? {
+            end.knock();
+            return Err(ClientError::Full);
+        }
+        self.next_id += 1;
+        let repeats = request.verb.is_idempotent() || sending.flags.has(Flags::IDEMPOTENT);
+        let body = if repeats { sending.body.to_vec() } else { Vec::new() };
+        let line = if repeats { line.to_owned() } else { String::new() };
+        self.outstanding.push_back(Outstanding { id, header, line, body, since, repeats });
+        Ok(id)
+    }
+
+    /// Tells the server that there is something, if it sleeps.
+    pub fn flush(&self) {
+        if let Some(end) = &self.end {
+            end.knock();
+        }
+    }
+
+    /// How many requests have no reply yet.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Waits for the next reply or event, at most for `limit`.
+    ///
+    /// # Errors
+    /// `Lost`: the server is gone, all outstanding requests have been answered, and it could not be reached again.
+    pub fn next(&mut self, limit: DurNs) -> Result<Option<Received>, ClientError> {
+        self.flush();
+        let until = mono_now() + limit;
+        loop {
+            if let Some(given) = self.given.pop_front() {
+                return Ok(Some(given));
+            }
+            match self.take(until) {
+                Ok(Some(received)) => return Ok(Some(received)),
+                Ok(None) if mono_now() >= until => return Ok(None),
+                Ok(None) => {}
+                Err(_) => {
+                    self.lost();
+                    if self.given.is_empty() {
+                        self.reconnect(until)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next message that is there, else waits once.
+    fn take(&mut self, until: MonoNs) -> Result<Option<Received>, ClientError> {
+        let end = self.end.as_mut().ok_or(ClientError::Lost)?;
+        let bell = end.bell();
+        if !self.parcel.take(&mut end.down)? {
+            end.wait(until, bell)?;
+            if !self.parcel.take(&mut end.down)? {
+                return Ok(None);
+            }
+        }
+        let frame = self.parcel.frame().map_err(|_| ClientError::Lost)?;
+        let id = frame.header.id;
+        let event = frame.header.kind == Kind::Event;
+        let at = self.outstanding.iter().position(|waiting| waiting.id == id);
+        if !event && at.and_then(|at| self.outstanding.remove(at)).is_none() {
+            return Ok(None);
+        }
+        let (code, text) = match (event, msg::Reply::parse(frame.text)) {
+            (true, _) => (Code::Ok, frame.text.to_owned()),
+            (false, Ok(reply)) => (reply.code, reply.complement.text().into_owned()),
+            (false, Err(error)) => (Code::Internal, format!("what came is no reply: {error}")),
+        };
+        Ok(Some(Received { id, event, code, text, body: frame.body.to_vec(), pulse: frame.header.pulse }))
+    }
+
+    /// The server is gone: what may not be repeated is answered.
+    fn lost(&mut self) {
+        self.end = None;
+        let now = mono_now();
+        let (repeat, over): (VecDeque<_>, VecDeque<_>) = self
+            .outstanding
+            .drain(..)
+            .partition(|waiting| waiting.repeats && waiting.header.deadline.is_none_or(|deadline| deadline > now));
+        self.outstanding = repeat;
+        self.given.extend(over.into_iter().map(|waiting| {
+            let failure = Failure::Died { hop: Hop::Server, after: now - waiting.since };
+            Received {
+                id: waiting.id,
+                event: false,
+                code: failure.code(),
+                text: failure.to_string(),
+                body: Vec::new(),
+                pulse: waiting.header.pulse,
+            }
+        }));
+    }
+
+    /// Connects anew and repeats what may be.
+    fn reconnect(&mut self, until: MonoNs) -> Result<(), ClientError> {
+        loop {
+            match greet(&self.server, &self.hello) {
+                Ok(mut ends) => {
+                    self.end = ends.pop();
+                    break;
+                }
+                Err(_) if mono_now() < until => sys::clock::sleep_until(mono_now() + DurNs::from_ms(20)),
+                Err(_) => return Err(ClientError::Lost),
+            }
+        }
+        let Some(end) = &mut self.end else { return Err(ClientError::Lost) };
+        for waiting in &self.outstanding {
+            // Less was outstanding than a queue holds; what does not fit nevertheless runs into its deadline.
+            let _ = put(&mut end.up, &mut self.packing, waiting.header, &waiting.line, &waiting.body);
+        }
+        end.knock();
+        Ok(())
+    }
+
+    /// Sends a request and waits for its reply; other replies that come meanwhile are kept for [`next`](Self::next).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send) and [`next`](Self::next). A reply that says that the request failed is no error here.
+    pub fn ask(&mut self, line: &str, sending: &Sending<'_>) -> Result<Received, ClientError> {
+        let id = self.send(line, sending)?;
+        let mut others = VecDeque::new();
+        // The server answers at the deadline; one that hangs must not hang its clients.
+        let patience = mono_now() + sending.limit + DurNs::from_secs(1);
+        let found = loop {
+            match self.next((patience - mono_now()).max(DurNs::ZERO)) {
+                Ok(Some(received)) if received.id == id && !received.event => break Ok(received),
+                Ok(Some(other)) => others.push_back(other),
+                Ok(None) => {
+                    self.outstanding.retain(|waiting| waiting.id != id);
+                    let failure = Failure::NoAnswer { hop: Hop::Server, after: sending.limit };
+                    let text = failure.to_string();
+                    let code = failure.code();
+                    break Ok(Received { id, event: false, code, text, body: Vec::new(), pulse: sending.pulse });
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        others.extend(self.given.drain(..));
+        self.given = others;
+        found
+    }
+}

@@ -1,0 +1,42 @@
+//! How clients and managers introduce themselves: a few JSON lines over a Unix socket, once per connection.
+
+use serde::{Deserialize, Serialize};
+
+/// Raised whenever a greeting or the shared memory changes its meaning.
+pub(crate) const VERSION: u32 = 1;
+/// Longest greeting in bytes.
+pub(crate) const BYTES_MAX: usize = 4096;
+/// Most objects that a manager claims.
+pub(crate) const CLAIMS_MAX: usize = 256;
+
+/// The abstract Unix socket of the message server `name`.
+#[must_use]
+pub fn socket_name(name: &str) -> String {
+    format!("tahti-messages-{name}")
+}
+
+/// What a client says first.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    /// What it calls itself.
+    pub(crate) name: String,
+    /// The bands on which it wants to send or serve.
+    pub(crate) bands: Vec<u8>,
+    /// The objects that it claims: then it is a manager.
+    #[serde(default)]
+    pub(crate) serves: Vec<String>,
+}
+
+/// What the server answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Welcome {
+    /// Why not; the connection ends.
+    Refused(String),
+    /// Memory and door of a band, whose descriptors come with it. As many as there are bands, then `Ready`.
+    Band(u8),
+    /// From now on messages are taken.
+    Ready,
+}

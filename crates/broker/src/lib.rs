@@ -1,0 +1,21 @@
+//! The message server, and the ends that clients and equipment managers hold.
+//!
+//! A [`Client`] or [`Manager`] introduces itself over a Unix socket; the kernel tells the server who it is. For each
+//! band that it asks for it gets shared memory with one queue each way. In the [server](server::serve) each band has a
+//! thread of its own with its own class, priority and CPU; what it decides is [`msg::Lane`]'s, a state machine. No
+//! thread of one band ever waits for another's.
+//!
+//! Never here: decisions about messages (they are in `msg`), and what equipment is.
+#![forbid(unsafe_code)]
+
+mod client;
+mod door;
+mod greeting;
+mod manager;
+mod memory;
+mod parcel;
+pub mod server;
+
+pub use client::{Client, ClientError, Received, Sending};
+pub use greeting::socket_name;
+pub use manager::{Desk, Manager, ManagerLane, Waker};

@@ -1,0 +1,31 @@
+//! What a message server is told.
+
+use base::{CpuId, Policy};
+use msg::{Band, Limits, Rule};
+use std::path::PathBuf;
+
+/// How the thread of one band runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BandConfig {
+    /// Which band.
+    pub band: Band,
+    /// Its class; `None`: that of the process.
+    pub class: Option<Policy>,
+    /// The CPU to which it is bound; `None`: those of the process.
+    pub cpu: Option<CpuId>,
+}
+
+/// A message server.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Its name, by which clients find it: mostly `main`.
+    pub name: String,
+    /// Bands whose threads run otherwise than the process; all eight are served.
+    pub bands: Vec<BandConfig>,
+    /// Access rules, the first that fits decides.
+    pub rules: Vec<Rule>,
+    /// Where every write and every error is written.
+    pub log: Option<PathBuf>,
+    /// What each band may hold.
+    pub limits: Limits,
+}

@@ -1,0 +1,199 @@
+//! What the server itself answers: who is there, what is served, locks, who watches.
+
+use super::log::Record;
+use super::{Desk, Watcher, lane};
+use crate::parcel::{Parcel, prefix};
+use base::glob;
+use msg::{BODY_BYTES_MAX, Code, Conn, Frame, Header, Kind, Line, Object, Request, Verb, write_lines};
+use std::fmt::Write as _;
+
+/// Most watchers; each costs every message a comparison.
+const WATCHERS_MAX: usize = 32;
+
+/// An answer of the desk.
+struct Answer {
+    code: Code,
+    text: String,
+    lines: Vec<String>,
+}
+
+impl Answer {
+    fn ok(text: impl Into<String>) -> Self {
+        Self { code: Code::Ok, text: text.into(), lines: Vec::new() }
+    }
+
+    fn no(code: Code, text: impl Into<String>) -> Self {
+        Self { code, text: text.into(), lines: Vec::new() }
+    }
+
+    fn list(lines: Vec<String>) -> Self {
+        Self { code: Code::Ok, text: lines.join(" "), lines }
+    }
+}
+
+impl Desk<'_> {
+    /// Answers what the lanes passed on.
+    pub(super) fn requests(&mut self, parcel: &mut Parcel) {
+        for at in 0..self.lanes.len() {
+            while let Ok(Some((conn, id))) = parcel.take_prefixed(&mut self.lanes[at].to_desk) {
+                let Ok(frame) = parcel.frame() else { continue };
+                let answer = self.answer(conn, id, &frame);
+                self.reply(at, &frame.header, &answer);
+            }
+        }
+    }
+
+    fn reply(&mut self, at: usize, header: &Header, answer: &Answer) {
+        let mut body = Vec::new();
+        let mut lines = answer.lines.len();
+        loop {
+            body.clear();
+            if lines > 0 {
+                write_lines(answer.lines[..lines].iter().map(String::as_str), &mut body);
+            }
+            if body.len() <= BODY_BYTES_MAX {
+                break;
+            }
+            lines /= 2;
+        }
+        let mut line = Line::new();
+        match answer.lines.len() {
+            all if lines < all => line.reply(answer.code, format_args!("{lines} of {all}: ask for less at once")),
+            _ => line.reply(answer.code, &answer.text),
+        }
+        self.send(at, Conn::SERVER, header.reply(), line.text(), &body);
+    }
+
+    /// Sends a reply or an event by a lane. What finds no room is refused and counted: a request then runs into its
+    /// deadline.
+    fn send(&mut self, at: usize, conn: Conn, header: Header, text: &str, body: &[u8]) -> bool {
+        let lane = &mut self.lanes[at];
+        let Ok((head, rest)) = self.packing.pack(header, text, body) else { return false };
+        let sent = lane.from_desk.push_or_refuse(&[&prefix(conn, 0), &head, rest]);
+        lane.door.knock();
+        sent
+    }
+
+    fn answer(&mut self, conn: Conn, id: u64, frame: &Frame<'_>) -> Answer {
+        let Ok(request) = Request::parse(frame.text) else { return Answer::no(Code::Malformed, "no request") };
+        let object = request.object;
+        match (request.verb, object.text()) {
+            (Verb::Ping, "server") => Answer::ok(&*self.name),
+            (Verb::List, "server") => Answer::list(self.processes()),
+            (Verb::Describe, "server") => self.counters(),
+            (Verb::List, pattern) => Answer::list(self.served(pattern)),
+            (Verb::Lock, _) => self.lock(conn, &frame.header, object),
+            (Verb::Unlock, name) => match self.tables.unlock(conn, object) {
+                true => self.changed(),
+                false => Answer::no(Code::Locked, format!("this client holds no lock on {name}")),
+            },
+            (Verb::Watch, _) => self.watch(conn, id, &frame.header, &request),
+            (Verb::Unwatch, pattern) => {
+                let before = self.watchers.len();
+                self.watchers.retain(|watcher| watcher.conn != conn || watcher.objects != pattern);
+                match self.watchers.len() < before {
+                    true => self.changed(),
+                    false => Answer::no(Code::NoObject, format!("this client does not watch {pattern}")),
+                }
+            }
+            (verb, _) => Answer::no(
+                Code::NoVerb,
+                format!("the message server knows no {verb}; it knows ping, list and describe"),
+            ),
+        }
+    }
+
+    /// Everybody who is connected.
+    fn processes(&self) -> Vec<String> {
+        let now = sys::clock::mono_now();
+        let peers = self.peers.iter().flatten();
+        peers
+            .map(|peer| {
+                let bands: Vec<String> = peer.bands.iter().map(ToString::to_string).collect();
+                let served = self.tables.routes().iter().filter(|route| route.to == peer.conn);
+                let serves: Vec<&str> = served.map(|route| route.prefix.as_str()).collect();
+                let since = base::DurNs((now - peer.since).0 / 1_000_000_000 * 1_000_000_000);
+                let mut text = format!(
+                    "{} uid={} pid={} since={since} bands={}",
+                    peer.name,
+                    peer.caller.uid,
+                    peer.caller.pid,
+                    bands.join(",")
+                );
+                if !serves.is_empty() {
+                    // Writing into a `String` cannot fail.
+                    let _ = write!(text, " serves={}", serves.join(","));
+                }
+                text
+            })
+            .collect()
+    }
+
+    /// What is served, of what a pattern may mean.
+    fn served(&self, pattern: &str) -> Vec<String> {
+        let literal = pattern.find(['*', '?']).map_or(pattern, |at| &pattern[..at]);
+        let near = |prefix: &str| glob(pattern, prefix) || prefix.starts_with(literal) || literal.starts_with(prefix);
+        let routes = self.tables.routes().iter().filter(|route| near(&route.prefix));
+        routes.map(|route| format!("{}={}", route.prefix, route.manager)).collect()
+    }
+
+    fn counters(&self) -> Answer {
+        let mut sums = [0u64; lane::COUNTER_NAMES.len()];
+        for lane in &self.lanes {
+            sums.iter_mut().zip(lane.seen.read()).for_each(|(sum, value)| *sum += value);
+        }
+        let up = (sys::clock::mono_now() - self.began).0 / 1_000_000_000;
+        let mut text = format!("up={up}s clients={}", self.peers.iter().flatten().count());
+        for (name, value) in lane::COUNTER_NAMES.iter().zip(sums) {
+            let _ = write!(text, " {name}={value}");
+        }
+        let _ = write!(text, " unseen_events={}", self.unseen_events);
+        Answer::ok(text)
+    }
+
+    fn lock(&mut self, conn: Conn, header: &Header, object: Object<'_>) -> Answer {
+        match self.tables.lock(conn, header.subject, object) {
+            Ok(()) => self.changed(),
+            Err(lock) => Answer::no(Code::Locked, format!("{} holds a lock on {}", lock.subject, lock.object)),
+        }
+    }
+
+    /// Gives changed tables to all lanes; what is answered afterwards holds on every band.
+    fn changed(&mut self) -> Answer {
+        self.tables.watched = [!self.watchers.is_empty(); msg::BANDS];
+        self.spread();
+        match self.settle() {
+            true => Answer::ok(""),
+            false => Answer::no(Code::Unknown, "not every band has taken it over within 1s; ask again"),
+        }
+    }
+
+    fn watch(&mut self, conn: Conn, id: u64, header: &Header, request: &Request<'_>) -> Answer {
+        if self.watchers.len() >= WATCHERS_MAX {
+            return Answer::no(Code::Overload, format!("{WATCHERS_MAX} watch already"));
+        }
+        let verbs = match request.complement.text() {
+            verbs if verbs.is_empty() => "*".to_owned(),
+            verbs => verbs.into_owned(),
+        };
+        self.watchers.push(Watcher { conn, band: header.band, id, objects: request.object.text().to_owned(), verbs });
+        self.changed()
+    }
+
+    /// Tells those who watch what happened. An event that finds no room is lost and counted.
+    pub(super) fn tell_watchers(&mut self, record: &Record, line: &str) {
+        let Ok(request) = Request::parse(&record.asked) else { return };
+        for at in 0..self.watchers.len() {
+            let Watcher { conn, band, id, objects, verbs } = &self.watchers[at];
+            if !glob(objects, request.object.text()) || !glob(verbs, request.verb.word()) {
+                continue;
+            }
+            let header = Header { kind: Kind::Event, ..Header::request(*band, *id) };
+            let (conn, lane) = (*conn, usize::from(band.number()));
+            let fits = line.len() <= msg::TEXT_BYTES_MAX;
+            if !fits || !self.send(lane, conn, header, line, &[]) {
+                self.unseen_events += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The thread of one band: takes messages from queues, asks the state machine, puts them into others.
+
+use crate::door::Door;
+use crate::memory::{Half, Inside};
+use crate::parcel::{Fault, Packing, Parcel, prefix};
+use base::{DurNs, MonoNs};
+use msg::{Code, Conn, Counters, Done, HEADER_WORDS, Header, Kind, Lane, Line, Reply, Step, Subject, Tables};
+use ring::{StreamReader, StreamWriter};
+use rtrb::{Consumer, Producer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sys::clock::mono_now;
+
+/// Messages taken from one client before the next one's turn.
+const TURN: usize = 32;
+/// Words kept free in a client's queue, so that a short reply to each of its outstanding requests always fits.
+const SPARE_WORDS: usize = 1 << 13;
+/// Longest sleep, so that a lane whose mark was missed for whatever reason goes on.
+const SLEEP: DurNs = DurNs::from_ms(100);
+/// Words of a log record before its texts.
+pub(crate) const RECORD_WORDS: usize = 3 + HEADER_WORDS;
+
+/// Somebody who has queues on this band.
+pub(crate) struct Seat {
+    pub(crate) conn: Conn,
+    pub(crate) subject: Subject,
+    pub(crate) name: Arc<str>,
+    pub(crate) up: StreamReader<Half>,
+    pub(crate) down: StreamWriter<Half>,
+    /// Something was put into `down` since its reader was woken last.
+    pub(crate) put: bool,
+    /// Its memory cannot be trusted any more.
+    pub(crate) broken: Option<Fault>,
+}
+
+/// What the desk tells a lane.
+pub(crate) enum Change {
+    Join(Box<Seat>),
+    Gone(Conn, Arc<str>),
+    Tables(Arc<Tables>),
+}
+
+/// What a lane gives back to be freed elsewhere, and whom it will not hear any more.
+pub(crate) enum Return {
+    Seat(Box<Seat>),
+    Tables(Arc<Tables>),
+    Broken(Conn, String),
+    /// A change that has no place any more.
+    Refused(Box<Seat>),
+}
+
+/// What others see of a lane.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Changes carried out.
+    pub(crate) adopted: AtomicU64,
+    counters: [AtomicU64; COUNTERS],
+}
+
+const COUNTERS: usize = 7;
+/// Names of the counters, as `describe/server` tells them.
+pub(crate) const COUNTER_NAMES: [&str; COUNTERS] =
+    ["requests", "forwarded", "replied", "answered", "strays", "orphaned", "unlogged"];
+
+impl Seen {
+    fn publish(&self, counters: &Counters, unlogged: u64) {
+        let answered = counters.answered.iter().sum();
+        let Counters { requests, forwarded, replied, strays, orphaned, .. } = *counters;
+        let values = [requests, forwarded, replied, answered, strays, orphaned, unlogged];
+        for (to, value) in self.counters.iter().zip(values) {
+            to.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self) -> [u64; COUNTERS] {
+        std::array::from_fn(|at| self.counters[at].load(Ordering::Relaxed))
+    }
+}
+
+/// Everything that a lane's thread has.
+pub(crate) struct LaneThread {
+    pub(crate) lane: Lane,
+    pub(crate) door: Arc<Door>,
+    pub(crate) seats: Vec<Option<Box<Seat>>>,
+    pub(crate) changes: Consumer<Change>,
+    pub(crate) returns: Producer<Return>,
+    pub(crate) to_desk: StreamWriter<Inside>,
+    pub(crate) from_desk: StreamReader<Inside>,
+    pub(crate) log: StreamWriter<Inside>,
+    pub(crate) desk_bell: Arc<rustix::fd::OwnedFd>,
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) line: Line,
+    pub(crate) packing: Packing,
+}
+
+impl LaneThread {
+    /// Serves until told to stop.
+    ///
+    /// Real-time: does not allocate; work between two sleeps is bounded by what the queues hold.
+    pub(crate) fn run(mut self) {
+        let mut parcel = Parcel::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            let now = mono_now();
+            let mut work = self.change(now);
+            work |= self.desk(&mut parcel);
+            work |= self.clients(&mut parcel);
+            self.due(now);
+            self.wake();
+            if work {
+                continue;
+            }
+            self.seen.publish(self.lane.counters(), self.log.stream().refused());
+            let limit = self.lane.next_look().map_or(SLEEP, |look| (look - mono_now()).max(DurNs(1)).min(SLEEP));
+            let (seats, changes, from_desk, stop) = (&self.seats, &self.changes, &self.from_desk, &self.stop);
+            self.door.sleep(limit, || {
+                changes.slots() > 0
+                    || !from_desk.is_empty()
+                    || stop.load(Ordering::Relaxed)
+                    || seats.iter().flatten().any(|seat| seat.broken.is_none() && !seat.up.is_empty())
+            });
+        }
+    }
+
+    fn change(&mut self, now: MonoNs) -> bool {
+        let mut any = false;
+        while self.returns.slots() > 1
+            && let Ok(change) = self.changes.pop()
+        {
+            any = true;
+            let back = match change {
+                Change::Tables(tables) => Some(Return::Tables(self.lane.replace(tables))),
+                Change::Join(seat) => match self.seats.get_mut(seat.conn.slot as usize) {
+                    Some(place @ None) => {
+                        *place = Some(seat);
+                        None
+                    }
+                    _ => Some(Return::Refused(seat)),
+                },
+                Change::Gone(conn, name) => {
+                    let place = self.seats.get_mut(conn.slot as usize);
+                    let seat = place.and_then(|place| place.take_if(|seat| seat.conn == conn));
+                    self.gone(now, conn, &name);
+                    seat.map(Return::Seat)
+                }
+            };
+            if let Some(back) = back {
+                // There was room for two.
+                let _ = self.returns.push(back);
+            }
+            self.seen.adopted.fetch_add(1, Ordering::Release);
+        }
+        any
+    }
+
+    fn gone(&mut self, now: MonoNs, conn: Conn, name: &str) {
+        let Self { lane, seats, line, packing, log, .. } = self;
+        while let Some(done) = lane.gone(now, conn, name, line) {
+            let mut out = Out { seats, packing, log, now };
+            out.give(&done, line.text(), &[]);
+        }
+    }
+
+    fn due(&mut self, now: MonoNs) {
+        let Self { lane, seats, line, packing, log, .. } = self;
+        while let Some(done) = lane.due(now, line) {
+            let mut out = Out { seats, packing, log, now };
+            out.give(&done, line.text(), &[]);
+        }
+    }
+
+    /// What the desk answers, and events.
+    fn desk(&mut self, parcel: &mut Parcel) -> bool {
+        let Self { lane, seats, packing, log, from_desk, .. } = self;
+        let mut any = false;
+        // Both ends are ours: what is damaged here is our own fault.
+        while let Some((conn, _)) = parcel.take_prefixed(from_desk).expect("a queue within the server") {
+            any = true;
+            let Ok(frame) = parcel.frame() else { continue };
+            let mut out = Out { seats, packing, log, now: mono_now() };
+            if frame.header.kind == Kind::Event {
+                out.put(conn, &frame.header, parcel.rest(), SPARE_WORDS);
+            } else if let Some(done) = lane.reply(Conn::SERVER, &frame.header, frame.text) {
+                out.give(&done, frame.text, frame.body);
+            }
+        }
+        any
+    }
+
+    fn clients(&mut self, parcel: &mut Parcel) -> bool {
+        let mut any = false;
+        for slot in 0..self.seats.len() {
+            for _ in 0..TURN {
+                let Some(seat) = &mut self.seats[slot] else { break };
+                if seat.broken.is_some() {
+                    break;
+                }
+                let taken = parcel.take(&mut seat.up).map_err(Fault::from);
+                let (conn, subject) = (seat.conn, seat.subject);
+                match taken.and_then(
+                    |taken| if taken { self.message(conn, subject, parcel).map(|()| true) } else { Ok(false) },
+                ) {
+                    Ok(true) => any = true,
+                    Ok(false) => break,
+                    Err(fault) => {
+                        self.cut_off(slot, fault);
+                        break;
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// Stops hearing somebody; the desk ends the connection.
+    fn cut_off(&mut self, slot: usize, fault: Fault) {
+        if let Some(seat) = &mut self.seats[slot] {
+            // The only allocation of this thread, for somebody who breaks the rules, once.
+            let _ = self.returns.push(Return::Broken(seat.conn, fault.to_string()));
+            seat.broken = Some(fault);
+            ring_desk(&self.desk_bell);
+        }
+    }
+
+    fn message(&mut self, from: Conn, subject: Subject, parcel: &Parcel) -> Result<(), Fault> {
+        let frame = parcel.frame()?;
+        let now = mono_now();
+        let Self { lane, seats, line, packing, log, to_desk, desk_bell, .. } = self;
+        let mut out = Out { seats, packing, log, now };
+        match frame.header.kind {
+            Kind::Request => {
+                let header = Header { subject, hops: 0, ..frame.header };
+                match lane.request(now, from, &header, frame.text, frame.body, line) {
+                    Step::Done(done) => out.give(&done, line.text(), &[]),
+                    Step::Forward { to, header } => {
+                        let passed = if to == Conn::SERVER {
+                            let prefix = prefix(from, frame.header.id);
+                            let passed = to_desk.push_or_refuse(&[&prefix, &header.to_words(), parcel.rest()]);
+                            ring_desk(desk_bell);
+                            passed
+                        } else {
+                            out.put(to, &header, parcel.rest(), 0)
+                        };
+                        if !passed && let Some(done) = lane.refused(header.id, line) {
+                            out.give(&done, line.text(), &[]);
+                        }
+                    }
+                }
+            }
+            _ => {
+                let fault = Reply::parse(frame.text).err();
+                let Some(done) = lane.reply(from, &frame.header, frame.text) else { return Ok(()) };
+                match fault {
+                    Some(fault) => {
+                        line.reply(Code::Internal, format_args!("the manager answered what is no reply: {fault}"));
+                        out.give(&done, line.text(), &[]);
+                    }
+                    None => out.pass(&done, frame.text, frame.body.len(), parcel.rest()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes those who got something and sleep.
+    fn wake(&mut self) {
+        for seat in self.seats.iter_mut().flatten().filter(|seat| seat.put) {
+            seat.put = false;
+            if seat.down.stream().is_asleep() {
+                sys::futex::count_up(seat.down.stream().bell(), 1);
+            }
+        }
+    }
+}
+
+/// Tells the desk that there is something.
+fn ring_desk(bell: &rustix::fd::OwnedFd) {
+    // Full only after 2^64 rings that nobody heard.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// The ways out of a lane.
+struct Out<'a> {
+    seats: &'a mut [Option<Box<Seat>>],
+    packing: &'a mut Packing,
+    log: &'a mut StreamWriter<Inside>,
+    now: MonoNs,
+}
+
+impl Out<'_> {
+    fn put(&mut self, to: Conn, header: &Header, rest: &[u64], spare: usize) -> bool {
+        let seat = self.seats.get_mut(to.slot as usize).and_then(Option::as_mut);
+        let Some(seat) = seat.filter(|seat| seat.conn == to && seat.broken.is_none()) else { return false };
+        let put = seat.down.push_leaving_or_refuse(&[&header.to_words(), rest], spare);
+        seat.put |= put;
+        put
+    }
+
+    /// Passes a manager's reply on as it is. Where the client has not taken so many replies that it finds no room, a
+    /// short one says so instead: there is always room for that.
+    fn pass(&mut self, done: &Done<'_>, text: &str, body_bytes: usize, rest: &[u64]) {
+        let header = Header { text_bytes: text.len() as u16, body_bytes: body_bytes as u32, ..done.header };
+        if self.put(done.to, &header, rest, SPARE_WORDS)
+            || text.len() + body_bytes < 128 && self.put(done.to, &header, rest, 0)
+        {
+            self.log(done, text);
+        } else {
+            let mut line = Line::new();
+            line.reply(Code::Unknown, "message server: done, but the reply found no room because replies before it were not taken; ask with get");
+            self.give(done, line.text(), &[]);
+        }
+    }
+
+    /// Answers a client.
+    fn give(&mut self, done: &Done<'_>, text: &str, body: &[u8]) {
+        let Ok((head, rest)) = self.packing.pack(done.header, text, body) else { return };
+        let seat = self.seats.get_mut(done.to.slot as usize).and_then(Option::as_mut);
+        if let Some(seat) = seat.filter(|seat| seat.conn == done.to && seat.broken.is_none()) {
+            seat.put |= seat.down.push_or_refuse(&[&head, rest]);
+        }
+        self.log(done, text);
+    }
+
+    fn log(&mut self, done: &Done<'_>, text: &str) {
+        if !done.log {
+            return;
+        }
+        let name = self.seats.get(done.to.slot as usize).and_then(Option::as_ref).filter(|seat| seat.conn == done.to);
+        let name: &str = name.map_or("", |seat| &seat.name);
+        let lengths = done.asked.len() as u64 | (text.len() as u64) << 16 | (name.len() as u64) << 32;
+        let head = [done.since.0, self.now.0, lengths];
+        let record = Texts::new([done.asked, text, name]);
+        // Full: the newest record is refused and counted.
+        self.log.push_or_refuse(&[&head, &done.header.to_words(), record.words()]);
+    }
+}
+
+/// Some texts, one behind the other, as words.
+struct Texts {
+    words: [u64; Self::WORDS],
+    used: usize,
+}
+
+impl Texts {
+    const WORDS: usize = (msg::TEXT_BYTES_MAX + 512) / 8;
+
+    fn new(texts: [&str; 3]) -> Self {
+        let mut words = [0; Self::WORDS];
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+        let mut at = 0;
+        for text in texts {
+            let take = text.len().min(bytes.len() - at);
+            bytes[at..at + take].copy_from_slice(&text.as_bytes()[..take]);
+            at += take;
+        }
+        Self { words, used: at.div_ceil(8) }
+    }
+
+    fn words(&self) -> &[u64] {
+        &self.words[..self.used]
+    }
+}

@@ -1,0 +1,299 @@
+//! A message server with managers and clients, all in one process, over its real sockets and shared memory.
+
+use base::DurNs;
+use broker::server::{Config, Event, serve};
+use broker::{Client, Manager, Received, Sending};
+use msg::{Access, Answer, Band, Code, Lines, Pattern, Rule, Verb, write_lines};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+const LONG: DurNs = DurNs::from_secs(20);
+
+/// A name that nobody else uses.
+fn fresh() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+struct Server {
+    name: String,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+    events: Mutex<Receiver<Event>>,
+}
+
+impl Server {
+    fn start(config: Config) -> Self {
+        let (tell, events) = channel();
+        let (stop, name) = (Arc::new(AtomicBool::new(false)), config.name.clone());
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            serve(config, &stopped, &mut |event| {
+                let _ = tell.send(event);
+            })
+        });
+        let server = Self { name, stop, thread: Some(thread), events: Mutex::new(events) };
+        assert!(matches!(server.event(), Event::Ready(_)));
+        server
+    }
+
+    fn event(&self) -> Event {
+        self.events.lock().unwrap().recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something")
+    }
+
+    fn until(&self, wanted: impl Fn(&Event) -> bool) -> Event {
+        loop {
+            let event = self.event();
+            if wanted(&event) {
+                return event;
+            }
+        }
+    }
+
+    fn client(&self, name: &str) -> Client {
+        Client::connect(&self.name, name, Band::DEFAULT).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+/// A manager with one value; `hang` makes it never answer, `die` end with the request in its hands.
+fn manager(server: &str, serves: &str) -> JoinHandle<()> {
+    let mut lanes = Manager::connect(server, &format!("manager-of-{serves}"), &[serves], &[Band::DEFAULT]).unwrap();
+    std::thread::spawn(move || {
+        let mut value = String::from("0A");
+        let mut died = false;
+        while !died
+            && lanes[0]
+                .serve(LONG, |asked, desk| {
+                    let complement = asked.request.complement.text();
+                    let ticket = asked.ticket;
+                    let fine = match (asked.request.verb, &*complement) {
+                        (Verb::Call, "hang") => true,
+                        (Verb::Call, "die") => {
+                            died = true;
+                            true
+                        }
+                        (Verb::Call, "twice") => {
+                            desk.answer(ticket, &Answer::ok("first"));
+                            desk.answer(ticket, &Answer::ok("second"))
+                        }
+                        (Verb::Put | Verb::Set, new) => {
+                            value = new.to_owned();
+                            desk.answer(ticket, &Answer::ok(&value))
+                        }
+                        (Verb::Get, "who") => {
+                            desk.answer(ticket, &Answer::ok(&format!("{} {}", asked.subject.uid, asked.subject.pid)))
+                        }
+                        (Verb::Get, "body") => {
+                            desk.answer(ticket, &Answer { code: Code::Ok, complement: "", body: asked.body })
+                        }
+                        (Verb::Get, _) => desk.answer(ticket, &Answer::ok(&value)),
+                        (Verb::Batch, _) => {
+                            let lines: Vec<_> = Lines::read(asked.body)
+                                .unwrap()
+                                .map(|line| format!("OK/{}", line.unwrap().len()))
+                                .collect();
+                            let mut body = Vec::new();
+                            write_lines(lines.iter().map(String::as_str), &mut body);
+                            desk.answer(ticket, &Answer { code: Code::Ok, complement: "", body: &body })
+                        }
+                        _ => desk.answer(ticket, &Answer::failed(Code::NoVerb, "get, put, call")),
+                    };
+                    assert!(fine);
+                })
+                .is_ok()
+        {}
+    })
+}
+
+fn server() -> Server {
+    Server::start(Config { name: fresh(), ..Config::default() })
+}
+
+fn ask(client: &mut Client, line: &str) -> (Code, String) {
+    let Received { code, text, .. } = client.ask(line, &Sending { limit: LONG, ..Sending::default() }).unwrap();
+    (code, text)
+}
+
+#[test]
+fn a_request_reaches_the_manager_with_the_longest_claim_and_its_reply_comes_back() {
+    let server = server();
+    let _managers = [manager(&server.name, "sr"), manager(&server.name, "sr_mag")];
+    let mut client = server.client("test");
+    assert_eq!(ask(&mut client, "put/sr_mag_ps_b/123.45A"), (Code::Ok, "123.45A".into()));
+    assert_eq!(ask(&mut client, "get/sr_mag_ps_b/current_adc"), (Code::Ok, "123.45A".into()));
+    assert_eq!(ask(&mut client, "get/sr_rf/current"), (Code::Ok, "0A".into()));
+    assert_eq!(ask(&mut client, "put/sr_mag/a%2Fb"), (Code::Ok, "a/b".into()));
+    let (code, why) = ask(&mut client, "get/sx_mag/a");
+    assert_eq!((code, why.as_str()), (Code::NoObject, "nobody serves sx_mag; did you mean sr_mag?"));
+    assert_eq!(ask(&mut client, "list/*").1, "sr=manager-of-sr sr_mag=manager-of-sr_mag");
+    assert_eq!(ask(&mut client, "ping/server"), (Code::Ok, server.name.clone()));
+    assert!(ask(&mut client, "list/server").1.contains(&format!("test uid={}", 0)) || !am_root());
+}
+
+fn am_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").unwrap().contains("Uid:\t0\t")
+}
+
+#[test]
+fn the_subject_is_what_the_kernel_says() {
+    let server = server();
+    let _manager = manager(&server.name, "sr");
+    let (_, who) = ask(&mut server.client("root-pretender"), "get/sr/who");
+    assert!(who.ends_with(&format!(" {}", std::process::id())), "{who}");
+}
+
+#[test]
+fn the_server_answers_for_a_manager_that_hangs_and_for_one_that_dies() {
+    let server = server();
+    let manager = manager(&server.name, "sr");
+    let mut client = server.client("test");
+    let short = Sending { limit: DurNs::from_ms(30), ..Sending::default() };
+    let reply = client.ask("call/sr/hang", &short).unwrap();
+    assert_eq!(reply.code, Code::Timeout);
+    assert!(reply.text.starts_with("manager manager-of-sr: no answer within 3"), "{}", reply.text);
+    let (code, why) = ask(&mut client, "call/sr/die");
+    assert_eq!(code, Code::Unknown, "{why}");
+    assert!(why.starts_with("manager manager-of-sr: lost "), "{why}");
+    manager.join().unwrap();
+    server.until(|event| *event == Event::Left("manager-of-sr".into()));
+    assert_eq!(ask(&mut client, "get/sr/a").0, Code::NoObject);
+}
+
+#[test]
+fn a_second_answer_is_counted_and_goes_nowhere() {
+    let server = server();
+    let _manager = manager(&server.name, "sr");
+    let mut client = server.client("test");
+    assert_eq!(ask(&mut client, "call/sr/twice"), (Code::Ok, "first".into()));
+    assert_eq!(ask(&mut client, "get/sr/a"), (Code::Ok, "0A".into()));
+    let counted = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        ask(&mut client, "describe/server").1.contains("strays=1 ")
+    });
+    assert!(counted);
+}
+
+#[test]
+fn bodies_travel_and_a_batch_has_a_result_for_each_line() {
+    let server = server();
+    let _manager = manager(&server.name, "sr");
+    let mut client = server.client("test");
+    let body: Vec<u8> = (0..16_000u32).map(|at| at as u8).collect();
+    let reply = client.ask("get/sr/body", &Sending { limit: LONG, body: &body, ..Sending::default() }).unwrap();
+    assert_eq!((reply.code, reply.body == body), (Code::Ok, true));
+    let mut batch = Vec::new();
+    write_lines(["put/sr_a/1", "get/sr_b/x"].into_iter(), &mut batch);
+    let reply = client.ask("batch/sr", &Sending { limit: LONG, body: &batch, ..Sending::default() }).unwrap();
+    let lines: Result<Vec<_>, _> = Lines::read(&reply.body).unwrap().collect();
+    assert_eq!(lines.unwrap(), ["OK/10", "OK/10"]);
+    batch.clear();
+    write_lines(["put/sr_a/1", "get/li_b/x"].into_iter(), &mut batch);
+    let reply = client.ask("batch/sr", &Sending { limit: LONG, body: &batch, ..Sending::default() }).unwrap();
+    assert_eq!(reply.code, Code::NoObject, "{}", reply.text);
+}
+
+#[test]
+fn locks_keep_others_out_until_their_holder_goes() {
+    let server = server();
+    let _manager = manager(&server.name, "sr");
+    let (mut holder, mut other) = (server.client("holder"), server.client("other"));
+    assert_eq!(ask(&mut holder, "lock/sr_mag").0, Code::Ok);
+    let (code, why) = ask(&mut other, "put/sr_mag_ps/1A");
+    assert_eq!(code, Code::Locked, "{why}");
+    assert_eq!(ask(&mut other, "get/sr_mag_ps/a").0, Code::Ok);
+    assert_eq!(ask(&mut other, "put/sr_rf/1").0, Code::Ok);
+    assert_eq!(ask(&mut holder, "put/sr_mag_ps/1A").0, Code::Ok);
+    assert_eq!(ask(&mut other, "unlock/sr_mag").0, Code::Locked);
+    drop(holder);
+    server.until(|event| *event == Event::Left("holder".into()));
+    assert_eq!(ask(&mut other, "put/sr_mag_ps/1A").0, Code::Ok);
+}
+
+#[test]
+fn rules_are_obeyed_and_writes_and_errors_are_logged() {
+    let log = std::env::temp_dir().join(fresh());
+    let deny = Rule {
+        access: Access::Deny,
+        users: None,
+        local: None,
+        verbs: Some(vec![Verb::Call]),
+        objects: Pattern::new("sr_*").unwrap(),
+    };
+    let server =
+        Server::start(Config { name: fresh(), rules: vec![deny], log: Some(log.clone()), ..Config::default() });
+    let _manager = manager(&server.name, "sr");
+    let mut client = server.client("operator");
+    assert_eq!(ask(&mut client, "call/sr_a/reset").0, Code::Denied);
+    assert_eq!(ask(&mut client, "put/sr_a/7A").0, Code::Ok);
+    assert_eq!(ask(&mut client, "get/sr_a/x").0, Code::Ok);
+    drop(client);
+    drop(server);
+    let text = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.contains(" call/sr_a/reset -> DENIED/") && text.contains(" put/sr_a/7A -> OK/7A "), "{text}");
+    assert!(
+        text.lines().all(|line| line.contains("Z operator uid=")
+            && line.contains(&format!(" pid={} ", std::process::id()))),
+        "{text}"
+    );
+}
+
+#[test]
+fn who_watches_sees_what_passes() {
+    let server = server();
+    let _manager = manager(&server.name, "sr");
+    let (mut watcher, mut client) = (server.client("watcher"), server.client("test"));
+    assert_eq!(ask(&mut watcher, "watch/sr_*/put").0, Code::Ok);
+    assert_eq!(ask(&mut client, "get/sr_a/x").0, Code::Ok);
+    assert_eq!(ask(&mut client, "put/sr_a/9A").0, Code::Ok);
+    let event = watcher.next(LONG).unwrap().unwrap();
+    assert!(event.event && event.text.contains(" put/sr_a/9A -> OK/9A "), "{event:?}");
+    assert_eq!(ask(&mut watcher, "unwatch/sr_*").0, Code::Ok);
+}
+
+#[test]
+fn a_client_outlives_its_server_and_repeats_only_what_may_be_repeated() {
+    let first = server();
+    let name = first.name.clone();
+    let hung = manager(&name, "sr");
+    let mut client = first.client("test");
+    let sending = Sending { limit: LONG, ..Sending::default() };
+    // A call that hangs keeps the manager's reply, not the manager.
+    let write = client.send("call/sr/hang", &sending).unwrap();
+    let body = client.send("get/sr/a", &sending).unwrap();
+    assert_eq!(client.next(LONG).unwrap().unwrap().id, body);
+    drop(first);
+    hung.join().unwrap();
+    let reply = client.next(LONG).unwrap().unwrap();
+    assert_eq!((reply.id, reply.code), (write, Code::Unknown));
+    let second = Server::start(Config { name, ..Config::default() });
+    let _manager = manager(&second.name, "sr");
+    assert!(client.next(DurNs::from_ms(200)).unwrap().is_none());
+    assert_eq!(ask(&mut client, "get/sr/a"), (Code::Ok, "0A".into()));
+}
+
+#[test]
+fn claims_are_exclusive_and_greetings_are_checked() {
+    let server = server();
+    let _manager = manager(&server.name, "sr");
+    let again = Manager::connect(&server.name, "second", &["sr"], &[Band::DEFAULT]).err().unwrap();
+    assert_eq!(again.to_string(), "the message server refused: sr is served by manager manager-of-sr already");
+    let own = Manager::connect(&server.name, "second", &["server"], &[Band::DEFAULT]).err().unwrap();
+    assert!(own.to_string().contains("is the message server itself"), "{own}");
+    let name = Client::connect(&server.name, "two words", Band::DEFAULT).err().unwrap();
+    assert!(name.to_string().contains("without blanks"), "{name}");
+    let nobody = Client::connect("nobody-serves-this", "test", Band::DEFAULT).err().unwrap();
+    assert!(nobody.to_string().contains("tahti msg serve"), "{nobody}");
+}
