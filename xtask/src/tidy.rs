@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sys", &["host"]),
     ("table", &[]),
     ("keep", &["host", "sys", "ring"]),
-    ("cli", &["equipment", "frame", "host", "sys", "keep", "ring", "rt", "iocd", "ca"]),
+    ("cli", &["broker", "equipment", "frame", "host", "sys", "keep", "ring", "rt", "iocd", "ca", "msg"]),
     ("iocd", &["ca", "db", "fieldbus", "port", "ring", "rt", "sys"]),
     ("port", &["fieldbus", "sys"]),
     ("testkit", &["host", "sys"]),

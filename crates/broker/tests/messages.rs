@@ -244,8 +244,8 @@ fn rules_are_obeyed_and_writes_and_errors_are_logged() {
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.contains(" call/sr_a/reset -> DENIED/") && text.contains(" put/sr_a/7A -> OK/7A "), "{text}");
     assert!(
-        text.lines().all(|line| line.contains("Z operator uid=")
-            && line.contains(&format!(" pid={} ", std::process::id()))),
+        text.lines()
+            .all(|line| line.contains("Z operator uid=") && line.contains(&format!(" pid={} ", std::process::id()))),
         "{text}"
     );
 }

@@ -19,6 +19,7 @@ mod frames;
 mod ioc;
 mod logs;
 mod looprun;
+mod msg;
 mod ps;
 mod run;
 mod shield;
@@ -58,6 +59,7 @@ enum Command {
     Em(em::Args),
     Ioc(ioc::Args),
     Logs(logs::Args),
+    Msg(msg::Args),
     Ps(ps::PsArgs),
     Reload(control::ReloadArgs),
     Restart(control::RestartArgs),
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Command::Ioc(args) => ioc::run(args),
         Command::Down(args) => control::down(args),
         Command::Logs(args) => logs::run(args),
+        Command::Msg(args) => msg::run(args),
         Command::Ps(args) => ps::ps(args),
         Command::Reload(args) => control::reload(args),
         Command::Restart(args) => control::restart(args),

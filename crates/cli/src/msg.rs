@@ -1,0 +1,301 @@
+//! `tahti msg`: serve messages, send them, see what passes.
+
+use crate::fail;
+use crate::looprun::END_SIGNALS;
+use base::{CpuId, DurNs, Policy};
+use broker::server::{BandConfig, Config, Event};
+use broker::{Client, ClientError, Received, Sending};
+use clap::Subcommand;
+use msg::{Band, Code, Flags, Lines, Verb};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use sys::signal::SignalFd;
+
+/// Send readable commands to equipment, serve them, see what passes
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Serve(ServeArgs),
+    Send(SendArgs),
+    List(ListArgs),
+    Ps(PsArgs),
+    Watch(WatchArgs),
+}
+
+/// Run a message server
+#[derive(clap::Args)]
+struct ServeArgs {
+    /// The name by which clients find it
+    #[arg(long, default_value = "main")]
+    name: String,
+    /// Write every write and every error here
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Run a band's thread in this class, perhaps on a CPU: 7=fifo:80@3; may be repeated
+    #[arg(long, value_name = "BAND=CLASS[@CPU]", value_parser = band_config)]
+    band: Vec<BandConfig>,
+    /// End if a class, CPU or memory lock is not obtained
+    #[arg(long)]
+    require_rt: bool,
+}
+
+/// Which server, how urgent.
+#[derive(clap::Args)]
+struct To {
+    /// The message server's name
+    #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
+    server: String,
+    /// How urgent: 7 before 0
+    #[arg(long, default_value_t = Band::DEFAULT.number(), value_parser = clap::value_parser!(u8).range(..8))]
+    band: u8,
+    /// How long each request is worth executing
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive)]
+    timeout: DurNs,
+}
+
+/// Send commands and print a line for each: get/sr_mag_ps_b/current_adc
+///
+/// What was asked for is printed, an error goes to stderr as CODE: why. The status is 0 if all went well, 1 if one
+/// failed, 2 if no server could be reached.
+#[derive(clap::Args)]
+struct SendArgs {
+    /// verb/object/complement; a slash in the complement is written %2F
+    #[arg(required = true)]
+    lines: Vec<String>,
+    #[command(flatten)]
+    to: To,
+    /// Send all at once and print replies as they come, each behind its command
+    #[arg(long = "async")]
+    at_once: bool,
+    /// Let everything be checked and nothing be changed
+    #[arg(long)]
+    dry_run: bool,
+    /// Doing it twice is the same as doing it once: send it again if the server is lost meanwhile
+    #[arg(long)]
+    idempotent: bool,
+}
+
+/// List objects that are served
+#[derive(clap::Args)]
+struct ListArgs {
+    /// Which: * for any text, ? for one character
+    #[arg(default_value = "*")]
+    pattern: String,
+    #[command(flatten)]
+    to: To,
+}
+
+/// List who is connected to the message server
+#[derive(clap::Args)]
+struct PsArgs {
+    #[command(flatten)]
+    to: To,
+}
+
+/// Print messages as they pass: put/sr_*
+#[derive(clap::Args)]
+struct WatchArgs {
+    /// verb/object, or object; * for any text, ? for one character
+    #[arg(default_value = "*/*")]
+    pattern: String,
+    /// End after so many
+    #[arg(long)]
+    count: Option<u64>,
+    #[command(flatten)]
+    to: To,
+}
+
+fn positive(text: &str) -> Result<DurNs, String> {
+    let time: DurNs = text.parse().map_err(|error: base::ParseUnitError| error.to_string())?;
+    if time > DurNs::ZERO { Ok(time) } else { Err("expected a time above 0".into()) }
+}
+
+fn band_config(text: &str) -> Result<BandConfig, String> {
+    let form = || format!("{text:?}, expected BAND=CLASS[@CPU] such as 7=fifo:80@3");
+    let (band, rest) = text.split_once('=').ok_or_else(form)?;
+    let band = band.parse().ok().and_then(Band::new).ok_or_else(|| format!("band {band:?}, expected 0 to 7"))?;
+    let (class, cpu) = rest.split_once('@').map_or((rest, None), |(class, cpu)| (class, Some(cpu)));
+    let class: Policy = class.parse().map_err(|error: base::ParsePolicyError| error.to_string())?;
+    let cpu = cpu.map(|cpu| cpu.parse::<CpuId>().map_err(|_| form())).transpose()?;
+    Ok(BandConfig { band, class: Some(class), cpu })
+}
+
+/// No server could be reached.
+const NO_SERVER: u8 = 2;
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let result = match args.what {
+        What::Serve(args) => return serve(args).map_or_else(|why| fail(&why), |()| ExitCode::SUCCESS),
+        What::Send(args) => send(&args),
+        What::List(args) => list(&args),
+        What::Ps(args) => ps(&args),
+        What::Watch(args) => watch(&args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            fail(&error.to_string());
+            ExitCode::from(NO_SERVER)
+        }
+    }
+}
+
+fn serve(args: ServeArgs) -> Result<(), String> {
+    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = stop.clone();
+    std::thread::spawn(move || {
+        use std::os::fd::AsFd;
+        while !sys::poll::is_readable(signals.as_fd(), DurNs::from_secs(3600)) {}
+        asked.store(true, Ordering::Relaxed);
+    });
+    let config = Config { name: args.name, bands: args.band, log: args.log, ..Config::default() };
+    let name = config.name.clone();
+    let mut lacking = false;
+    let (require_rt, ending) = (args.require_rt, stop.clone());
+    broker::server::serve(config, &stop, &mut |event| match event {
+        Event::Ready(missing) => {
+            missing.iter().for_each(|missing| eprintln!("tahti msg: {missing}"));
+            if require_rt && !missing.is_empty() {
+                lacking = true;
+                ending.store(true, Ordering::Relaxed);
+            } else {
+                eprintln!("tahti msg: serving as {name}");
+            }
+        }
+        Event::Joined(who) => eprintln!("tahti msg: {who} has come"),
+        Event::Left(who) => eprintln!("tahti msg: {who} has gone"),
+        Event::CutOff(who) => eprintln!("tahti msg: cut off {who}"),
+        Event::Trouble(what) => eprintln!("tahti msg: {what}"),
+    })?;
+    if lacking { Err("a real-time property was not obtained, and --require-rt was given".into()) } else { Ok(()) }
+}
+
+fn connect(to: &To, name: &str) -> Result<Client, ClientError> {
+    Client::connect(&to.server, name, Band::new(to.band).unwrap_or_default())
+}
+
+/// Prints what came of a command. Says whether it worked.
+fn show(line: Option<&str>, received: &Received) -> bool {
+    let before = line.map_or(String::new(), |line| format!("{line} "));
+    if received.code == Code::Ok {
+        let lines = Lines::read(&received.body).ok().and_then(|lines| lines.collect::<Result<Vec<_>, _>>().ok());
+        match lines.filter(|lines| !lines.is_empty() && received.text.is_empty()) {
+            Some(lines) => lines.iter().for_each(|text| println!("{before}{text}")),
+            None => println!("{before}{}", received.text),
+        }
+        return true;
+    }
+    eprintln!("tahti: {before}{}: {}", received.code, received.text);
+    false
+}
+
+fn send(args: &SendArgs) -> Result<bool, ClientError> {
+    let mut client = connect(&args.to, "tahti-msg-send")?;
+    let flag = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
+    let flags = flag(args.dry_run, Flags::DRY_RUN).with(flag(args.idempotent, Flags::IDEMPOTENT));
+    let sending = Sending { limit: args.to.timeout, flags, ..Sending::default() };
+    let mut fine = true;
+    if !args.at_once {
+        for line in &args.lines {
+            match client.ask(line, &sending) {
+                Ok(received) => fine &= show(None, &received),
+                Err(ClientError::Message(why)) => {
+                    eprintln!("tahti: {why}");
+                    fine = false;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        return Ok(fine);
+    }
+    let mut sent = Vec::new();
+    for line in &args.lines {
+        match client.send(line, &sending) {
+            Ok(id) => sent.push((id, line.as_str())),
+            Err(ClientError::Message(why)) => {
+                eprintln!("tahti: {why}");
+                fine = false;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    while client.outstanding() > 0 {
+        if let Some(received) = client.next(args.to.timeout)? {
+            let line = sent.iter().find(|(id, _)| *id == received.id).map(|(_, line)| *line);
+            fine &= show(line, &received);
+        }
+    }
+    Ok(fine)
+}
+
+fn list(args: &ListArgs) -> Result<bool, ClientError> {
+    let mut client = connect(&args.to, "tahti-msg-list")?;
+    let sending = Sending { limit: args.to.timeout, ..Sending::default() };
+    let served = client.ask("list/*", &sending)?;
+    let claims: Vec<String> =
+        words(&served).iter().filter_map(|word| Some(word.split_once('=')?.0.to_owned())).collect();
+    let mut fine = served.code == Code::Ok;
+    let mut objects = Vec::new();
+    for claim in &claims {
+        let received = client.ask(&format!("{}/{claim}", Verb::List), &sending)?;
+        match received.code {
+            Code::Ok => objects.extend(words(&received)),
+            code => {
+                eprintln!("tahti: {claim}: {code}: {}", received.text);
+                fine = false;
+            }
+        }
+    }
+    objects.sort();
+    objects.dedup();
+    objects.iter().filter(|object| base::glob(&args.pattern, object)).for_each(|object| println!("{object}"));
+    Ok(fine)
+}
+
+/// The lines of a body, else the words of a text.
+fn words(received: &Received) -> Vec<String> {
+    let lines = Lines::read(&received.body).ok().and_then(|lines| lines.collect::<Result<Vec<_>, _>>().ok());
+    let words = lines.unwrap_or_else(|| received.text.split_whitespace().collect());
+    words.into_iter().map(str::to_owned).collect()
+}
+
+fn ps(args: &PsArgs) -> Result<bool, ClientError> {
+    let mut client = connect(&args.to, "tahti-msg-ps")?;
+    let received = client.ask("list/server", &Sending { limit: args.to.timeout, ..Sending::default() })?;
+    let lines = Lines::read(&received.body).ok().and_then(|lines| lines.collect::<Result<Vec<_>, _>>().ok());
+    match lines {
+        Some(lines) if received.code == Code::Ok => lines.iter().for_each(|line| println!("{line}")),
+        _ => return Ok(show(None, &received)),
+    }
+    Ok(true)
+}
+
+fn watch(args: &WatchArgs) -> Result<bool, ClientError> {
+    let mut client = connect(&args.to, "tahti-msg-watch")?;
+    let (verbs, objects) = args.pattern.split_once('/').unwrap_or(("*", &args.pattern));
+    let line = format!("{}/{objects}/{verbs}", Verb::Watch);
+    let received = client.ask(&line, &Sending { limit: args.to.timeout, ..Sending::default() })?;
+    if received.code != Code::Ok {
+        return Ok(show(None, &received));
+    }
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        match client.next(DurNs::from_secs(3600))? {
+            Some(event) if event.event => {
+                println!("{}", event.text);
+                left -= 1;
+            }
+            _ => {}
+        }
+    }
+    Ok(true)
+}
