@@ -21,5 +21,6 @@
 pub mod checksum;
 pub mod exchange;
 pub mod modbus;
+pub mod stream;
 
 pub use exchange::Exchange;

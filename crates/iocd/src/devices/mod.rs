@@ -12,6 +12,7 @@ mod modbus;
 mod options;
 mod ports;
 mod simulation;
+mod stream;
 mod variable;
 
 pub use hub::{Hub, Interrupt, Reply};
@@ -90,10 +91,11 @@ impl Default for Devices {
 impl Devices {
     /// Makes the device supports known to a database, before records are loaded.
     pub fn register(&self, db: &mut Db) {
-        let all: [Arc<dyn DeviceSupport>; 4] = [
+        let all: [Arc<dyn DeviceSupport>; 5] = [
             Arc::new(modbus::Modbus(Framing::Tcp)),
             Arc::new(modbus::Modbus(Framing::Rtu)),
             Arc::new(simulation::Simulation),
+            Arc::new(stream::Stream),
             Arc::new(variable::Variable),
         ];
         all.into_iter().for_each(|support| self.add(db, support));

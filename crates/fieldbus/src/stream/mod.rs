@@ -1,0 +1,23 @@
+//! Line protocols described by protocol files, in the manner of StreamDevice.
+//!
+//! | to | call |
+//! |---|---|
+//! | read a protocol file | [`File::parse`] |
+//! | take one protocol with its arguments | [`File::protocol`] |
+//! | run it as an [`Exchange`](crate::Exchange) | [`Session`] |
+//! | match a line that nobody asked for | [`Protocol::unasked`] |
+//!
+//! Known: commands `out in wait connect disconnect`, variables of one's own, references to other protocols, arguments
+//! `$1` to `$9`, system variables `Terminator InTerminator OutTerminator ReplyTimeout ReadTimeout WriteTimeout
+//! PollPeriod LockTimeout MaxInput Separator ExtraInput`, handlers `@mismatch @replytimeout @readtimeout @init`,
+//! conversions `f e g d i u x o s c b r [set] {enum} <checksum>` with flags `* # + - 0 blank`, width and precision.
+//! Not known, and refused by name: `event exec`, redirection to other records `%(…)`, conversions `B R D m / T`.
+
+mod convert;
+mod file;
+mod format;
+mod session;
+
+pub use convert::{Conversion, Format, Value};
+pub use file::{Error, File, Protocol};
+pub use session::{Given, Session, Trouble};

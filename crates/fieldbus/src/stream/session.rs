@@ -1,0 +1,335 @@
+//! One run of a protocol.
+
+use super::convert::{Conversion, Value};
+use super::file::{Command, Protocol};
+use super::format;
+use crate::exchange::Exchange;
+use base::{Array, DurNs, MonoNs, Scalar};
+use std::sync::Arc;
+
+/// Longest line that is taken.
+const LINE_MAX: usize = 1 << 20;
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// No answer began in time.
+    #[error("no reply in {0}")]
+    NoReply(DurNs),
+    /// An answer stopped before its end.
+    #[error("the reply stopped after \"{}\"", .0.escape_ascii())]
+    Unfinished(Vec<u8>),
+    /// What came is not what `in` expects.
+    #[error("the reply \"{}\" does not fit the protocol", .0.escape_ascii())]
+    Mismatch(Vec<u8>),
+    /// A value cannot be written with its conversion.
+    #[error("the value does not fit the conversion of \"out\"")]
+    Output,
+    /// The line was closed or could not be opened.
+    #[error("no connection: {0}")]
+    Closed(String),
+}
+
+/// What a protocol writes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Given {
+    /// The value.
+    pub value: Option<base::Value>,
+    /// The raw value, for `%d` and its kin; without, the value as a whole number.
+    pub raw: Option<i64>,
+}
+
+impl Given {
+    /// How many elements an array has that is no text.
+    pub(super) fn elements(&self) -> Option<usize> {
+        match &self.value {
+            Some(base::Value::Array(Array::U8(_))) | Some(base::Value::Scalar(_)) | None => None,
+            Some(base::Value::Array(values)) => Some(values.len()),
+        }
+    }
+
+    /// The value that a conversion wants.
+    pub(super) fn value(&self, index: usize, conversion: &Conversion) -> Option<Value> {
+        let value = self.value.as_ref()?;
+        let scalar = || value.get(if self.elements().is_some() { index } else { 0 });
+        let whole = |scalar: Scalar| match scalar {
+            Scalar::F64(value) => Some(value.round() as i64),
+            Scalar::F32(value) => Some(value.round() as i64),
+            Scalar::I8(value) => Some(value.into()),
+            Scalar::U8(value) => Some(value.into()),
+            Scalar::I16(value) => Some(value.into()),
+            Scalar::U16(value) | Scalar::Enum(value) => Some(value.into()),
+            Scalar::I32(value) => Some(value.into()),
+            Scalar::U32(value) => Some(value.into()),
+            Scalar::I64(value) => Some(value),
+            Scalar::U64(value) => i64::try_from(value).ok(),
+            Scalar::String(text) => text.to_str().trim().parse().ok(),
+        };
+        match conversion {
+            Conversion::Float(_) => Some(Value::Float(match scalar()? {
+                Scalar::F64(value) => value,
+                Scalar::F32(value) => value.into(),
+                other => whole(other)? as f64,
+            })),
+            Conversion::Enum(_) => whole(scalar()?).map(Value::Enum),
+            Conversion::Text | Conversion::Set(_) => Some(Value::Text(match value {
+                base::Value::Array(Array::U8(bytes)) => {
+                    bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())].to_vec()
+                }
+                _ => base::text::scalar(scalar()?, 6).bytes().to_vec(),
+            })),
+            Conversion::Sum(_) => None,
+            Conversion::Int(_) | Conversion::Chars | Conversion::Bits | Conversion::Raw => {
+                match (self.raw, scalar()?) {
+                    (Some(raw), _) if self.elements().is_none() => Some(Value::Int(raw)),
+                    (_, scalar) => whole(scalar).map(Value::Int),
+                }
+            }
+        }
+    }
+}
+
+/// What the run waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// Nothing: it goes on when it is asked for bytes to send.
+    No,
+    /// The first byte of a line.
+    First(MonoNs),
+    /// The rest of a line.
+    Rest(MonoNs),
+    /// The end of `wait`.
+    Time(MonoNs),
+}
+
+/// Which commands are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Main,
+    Mismatch,
+    NoReply,
+    Unfinished,
+}
+
+/// One run of a protocol, as an [`Exchange`].
+#[derive(Clone, Debug)]
+pub struct Session {
+    protocol: Arc<Protocol>,
+    given: Given,
+    part: Part,
+    at: usize,
+    waits: Waits,
+    next: usize,
+    bytes: Vec<u8>,
+    /// How many of them hold no beginning of a terminator.
+    searched: usize,
+    /// The line that did not fit, for the handler's first `in`.
+    again: Option<Vec<u8>>,
+    values: Vec<Value>,
+    trouble: Option<Trouble>,
+    over: bool,
+    hang_up: bool,
+}
+
+impl Session {
+    /// A run that writes what is given.
+    #[must_use]
+    pub fn new(protocol: Arc<Protocol>, given: Given) -> Self {
+        Self {
+            protocol,
+            given,
+            part: Part::Main,
+            at: 0,
+            waits: Waits::No,
+            next: 0,
+            bytes: Vec::new(),
+            searched: 0,
+            again: None,
+            values: Vec::new(),
+            trouble: None,
+            over: false,
+            hang_up: false,
+        }
+    }
+
+    /// The values that came, or what went wrong, once it is over.
+    #[must_use]
+    pub fn result(&self) -> Option<Result<&[Value], &Trouble>> {
+        self.over.then(|| self.trouble.as_ref().map_or(Ok(self.values.as_slice()), Err))
+    }
+
+    fn commands(&self) -> &[Command] {
+        match self.part {
+            Part::Main => &self.protocol.commands,
+            Part::Mismatch => &self.protocol.mismatch,
+            Part::NoReply => &self.protocol.reply_timeout_handler,
+            Part::Unfinished => &self.protocol.read_timeout_handler,
+        }
+    }
+
+    /// Goes on with a handler if there is one; the trouble stays what the run came to.
+    fn fail(&mut self, trouble: Trouble) {
+        let handler = match &trouble {
+            Trouble::Mismatch(line) => {
+                self.again = Some(line.clone());
+                Part::Mismatch
+            }
+            Trouble::NoReply(_) => Part::NoReply,
+            Trouble::Unfinished(_) => Part::Unfinished,
+            Trouble::Output | Trouble::Closed(_) => Part::Main,
+        };
+        let first = self.part == Part::Main && handler != Part::Main;
+        self.trouble.get_or_insert(trouble);
+        (self.part, self.at, self.waits) = (if first { handler } else { self.part }, 0, Waits::No);
+        if !first || self.commands().is_empty() {
+            self.over = true;
+        }
+    }
+
+    /// Runs commands until one has to wait.
+    fn go(&mut self, now: MonoNs, out: &mut Vec<u8>) {
+        while !self.over && self.waits == Waits::No {
+            let Some(command) = self.commands().get(self.at).cloned() else {
+                self.over = true;
+                return;
+            };
+            match command {
+                Command::Out(pieces) => {
+                    self.at += 1;
+                    match format::print(&pieces, &self.protocol.separator, &self.given, &mut self.next) {
+                        Some(bytes) => {
+                            out.extend(bytes);
+                            out.extend(self.protocol.out_terminator.as_deref().unwrap_or_default());
+                        }
+                        None => self.fail(Trouble::Output),
+                    }
+                }
+                Command::In(_) => match self.again.take() {
+                    Some(line) => self.take_line(&line),
+                    None => {
+                        self.waits = Waits::First(now + self.protocol.reply_timeout);
+                        self.look(now);
+                    }
+                },
+                Command::Wait(time) => {
+                    self.waits = Waits::Time(now + time);
+                }
+                Command::Nothing => self.at += 1,
+                Command::Disconnect => {
+                    self.at += 1;
+                    self.hang_up = true;
+                }
+            }
+        }
+    }
+
+    /// Looks for the end of a line in what has come.
+    fn look(&mut self, now: MonoNs) {
+        let terminator = self.protocol.in_terminator();
+        let ends = if terminator.is_empty() {
+            None
+        } else {
+            let from = self.searched.min(self.bytes.len());
+            let found = self.bytes[from..].windows(terminator.len()).position(|bytes| bytes == terminator);
+            self.searched = self.bytes.len().saturating_sub(terminator.len() - 1);
+            found.map(|at| (from + at, terminator.len()))
+        };
+        let max = self.protocol.max_input;
+        let ends = match ends {
+            Some((at, _)) if max > 0 && at > max => Some((max, 0)),
+            None if max > 0 && self.bytes.len() >= max => Some((max, 0)),
+            None if self.bytes.len() > LINE_MAX => {
+                let line = std::mem::take(&mut self.bytes);
+                self.searched = 0;
+                self.fail(Trouble::Mismatch(line[..64].to_vec()));
+                return;
+            }
+            found => found,
+        };
+        match ends {
+            Some((at, len)) => {
+                let line: Vec<u8> = self.bytes[..at].to_vec();
+                self.bytes.drain(..at + len);
+                self.searched = 0;
+                self.take_line(&line);
+            }
+            None if !self.bytes.is_empty() => self.waits = Waits::Rest(now + self.protocol.read_timeout),
+            None => {}
+        }
+    }
+
+    fn take_line(&mut self, line: &[u8]) {
+        self.waits = Waits::No;
+        let Some(Command::In(pieces)) = self.commands().get(self.at) else { return };
+        let mut values = Vec::new();
+        if format::scan(pieces, &self.protocol.separator, line, self.protocol.ignore_extra, &mut values) {
+            self.at += 1;
+            if self.part == Part::Main {
+                self.values.extend(values);
+            }
+        } else {
+            self.fail(Trouble::Mismatch(line.to_vec()));
+        }
+    }
+}
+
+impl Exchange for Session {
+    fn poll_transmit(&mut self, now: MonoNs, out: &mut Vec<u8>) {
+        self.go(now, out);
+    }
+
+    fn handle_bytes(&mut self, now: MonoNs, bytes: &[u8]) {
+        if self.over {
+            return;
+        }
+        // What came before it was asked for (during `wait`, or behind a line) is kept for the next `in`.
+        let room = (LINE_MAX + 1).saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if matches!(self.waits, Waits::First(_) | Waits::Rest(_)) {
+            self.look(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<MonoNs> {
+        match self.waits {
+            Waits::No => None,
+            Waits::First(until) | Waits::Rest(until) | Waits::Time(until) => Some(until),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: MonoNs) {
+        match self.waits {
+            Waits::First(until) if until <= now => self.fail(Trouble::NoReply(self.protocol.reply_timeout)),
+            Waits::Rest(until) if until <= now => {
+                let line = std::mem::take(&mut self.bytes);
+                self.searched = 0;
+                // Without a terminator silence is the end of a line.
+                if self.protocol.in_terminator().is_empty() {
+                    self.take_line(&line);
+                } else {
+                    self.fail(Trouble::Unfinished(line));
+                }
+            }
+            Waits::Time(until) if until <= now => {
+                self.waits = Waits::No;
+                self.at += 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_closed(&mut self, _: MonoNs, why: &str) {
+        if !self.over {
+            self.trouble.get_or_insert_with(|| Trouble::Closed(why.to_owned()));
+            self.over = true;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn spoils_line(&self) -> bool {
+        self.hang_up
+    }
+}

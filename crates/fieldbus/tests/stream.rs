@@ -1,0 +1,201 @@
+//! Line protocols: what is written, what is understood, what goes wrong.
+
+use base::{DurNs, MonoNs};
+use fieldbus::Exchange;
+use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn protocol(text: &str, name: &str, arguments: &[&str]) -> Protocol {
+    let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+    File::parse(text, "test.proto").unwrap().protocol(name, &arguments).unwrap()
+}
+
+fn number(value: f64) -> Given {
+    Given { value: Some(base::Value::from(value)), raw: Some(value as i64) }
+}
+
+/// Runs a protocol against a device whose answers come in pieces: what was sent, and the result.
+fn run(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>, Result<Vec<Value>, Trouble>) {
+    let mut session = Session::new(Arc::new(protocol), given);
+    let (mut sent, mut now) = (Vec::new(), MonoNs(0));
+    let mut answers = answers.iter();
+    for _ in 0..10_000 {
+        session.poll_transmit(now, &mut sent);
+        if session.is_over() {
+            break;
+        }
+        match answers.next() {
+            Some(bytes) => session.handle_bytes(now, bytes),
+            None => {
+                now = session.poll_timeout().expect("it waits for something");
+                session.handle_timeout(now);
+            }
+        }
+    }
+    let result = session.result().expect("it comes to an end").map(<[Value]>::to_vec).map_err(Clone::clone);
+    (sent, result)
+}
+
+/// The values of one line.
+fn read(format: &str, line: &[u8]) -> Option<Vec<Value>> {
+    let text = format!("Terminator = LF; p {{ in {format}; }}");
+    protocol(&text, "p", &[]).unasked(line)
+}
+
+/// The message that a number becomes.
+fn write(format: &str, value: f64) -> Vec<u8> {
+    run(protocol(&format!("p {{ out {format}; }}"), "p", &[]), number(value), &[]).0
+}
+
+const SUPPLY: &str = r#"
+    # A power supply.
+    Terminator = CR LF;
+    ReplyTimeout = 500;
+    unit = "A";
+    get { out "CURR\$1?"; in "CURR\$1 %f " $unit; }
+    set { out "CURR\$1 %.3f"; in "OK"; @mismatch { in "ERR %*d"; out "CLEAR"; } }
+    slow { get; ReplyTimeout = 2000; }
+    ask { out "?"; wait 100; in "%d"; in "%s"; }
+"#;
+
+#[test]
+fn a_value_is_asked_for_and_comes_in_pieces() {
+    let (sent, values) = run(protocol(SUPPLY, "get", &["2"]), Given::default(), &[b"CURR2 ", b"1.5 A\r", b"\n"]);
+    assert_eq!((sent, values), (b"CURR2?\r\n".to_vec(), Ok(vec![Value::Float(1.5)])));
+}
+
+#[test]
+fn a_value_is_written_and_confirmed() {
+    let (sent, values) = run(protocol(SUPPLY, "set", &["1"]), number(2.5), &[b"OK\r\n"]);
+    assert_eq!((sent, values), (b"CURR1 2.500\r\n".to_vec(), Ok(vec![])));
+}
+
+#[test]
+fn a_handler_answers_what_does_not_fit_and_the_run_has_failed_all_the_same() {
+    let (sent, result) = run(protocol(SUPPLY, "set", &["1"]), number(1.0), &[b"ERR 17\r\n"]);
+    assert_eq!(sent, b"CURR1 1.000\r\nCLEAR\r\n");
+    assert_eq!(result.unwrap_err().to_string(), "the reply \"ERR 17\" does not fit the protocol");
+}
+
+#[test]
+fn silence_and_half_a_line_are_told_apart() {
+    let asked = |answers: &[&[u8]]| run(protocol(SUPPLY, "slow", &["1"]), Given::default(), answers).1;
+    assert_eq!(asked(&[]), Err(Trouble::NoReply(DurNs::from_secs(2))));
+    assert_eq!(asked(&[b"CURR1 1."]), Err(Trouble::Unfinished(b"CURR1 1.".to_vec())));
+    // Without a terminator silence ends the line.
+    let bare = "p { in \"%d\"; ReadTimeout = 20; }";
+    assert_eq!(run(protocol(bare, "p", &[]), Given::default(), &[b"1", b"2"]).1, Ok(vec![Value::Int(12)]));
+    let bounded = "p { in \"%d\"; MaxInput = 2; in \"%s\"; }";
+    let expected = vec![Value::Int(12), Value::Text(b"34".to_vec())];
+    assert_eq!(run(protocol(bounded, "p", &[]), Given::default(), &[b"1234"]).1, Ok(expected));
+}
+
+#[test]
+fn lines_that_come_while_it_waits_are_kept() {
+    let (_, values) = run(protocol(SUPPLY, "ask", &[]), Given::default(), &[b"42\r\nready\r\n"]);
+    assert_eq!(values, Ok(vec![Value::Int(42), Value::Text(b"ready".to_vec())]));
+}
+
+#[test]
+fn numbers_are_read_as_their_conversions_say() {
+    let int = |value| Some(vec![Value::Int(value)]);
+    assert_eq!(read("\"%d\"", b" -17"), int(-17));
+    assert_eq!(read("\"%x\"", b"0xFF"), int(255));
+    assert_eq!(read("\"%i\"", b"017"), int(15));
+    assert_eq!(read("\"%2d%*d\"", b"1234"), int(12));
+    assert_eq!(read("\"%b\"", b"1010"), int(10));
+    assert_eq!(read("\"%2r\"", &[0xff, 0xfe]), int(-2));
+    assert_eq!(read("\"%02r\"", &[0xff, 0xfe]), int(0xfffe));
+    assert_eq!(read("\"%#2r\"", &[1, 2]), int(0x201));
+    assert_eq!(read("\"%f\"", b"-1.5e3"), Some(vec![Value::Float(-1500.0)]));
+    assert_eq!(read("\"%?d\"", b""), int(0));
+    assert_eq!(
+        (read("\"%d\"", b"x"), read("\"%d\"", b"5x"), read("\"%d\"", b"99999999999999999999")),
+        (None, None, None)
+    );
+    assert_eq!(read("\"%d\"; ExtraInput = Ignore", b"5x"), int(5));
+}
+
+#[test]
+fn texts_sets_states_and_wild_cards_are_read() {
+    let text = |text: &str| Some(vec![Value::Text(text.into())]);
+    assert_eq!(read("\"%s on\"", b"beam on"), text("beam"));
+    assert_eq!(read("\"%4c\"", b"a b "), text("a b "));
+    assert_eq!(read("\"<%[^>]>\"", b"<a b>"), text("a b"));
+    assert_eq!(read("\"%[A-F0-9]\"", b"BEEF1"), text("BEEF1"));
+    assert_eq!(read("\"%{OFF|ON}\"", b"ON"), Some(vec![Value::Enum(1)]));
+    assert_eq!(read("\"%#{idle=-1|busy=4|done}\"", b"done"), Some(vec![Value::Enum(5)]));
+    assert_eq!(read("STX \"\\_x\\?\" ? ETX", b"\x02  \tx12\x03"), Some(vec![]));
+    assert_eq!(read("\"%d\"; Separator = \",\"", b"1,2,3"), Some([1, 2, 3].map(Value::Int).to_vec()));
+}
+
+#[test]
+fn values_are_written_as_printf_does_it() {
+    assert_eq!(write("\"%08.3f|%d|%04X\" CR", 26.0), b"0026.000|26|001A\r");
+    assert_eq!(write("\"%{OFF|ON} 100%%\"", 1.0), b"ON 100%");
+    assert_eq!(write("\"%2r%#2r\"", 258.0), [0, 2, 2, 0]);
+    assert_eq!(write("\"%.2r\"", 258.0), [1, 2]);
+    assert_eq!(write("\"%.4b\"", 5.0), b"0101");
+    let wave = Given { value: Some(base::Value::Array(base::Array::I16(vec![1, -2, 3]))), raw: None };
+    let waves = protocol("Separator = \", \"; p { out \"W %d;\"; }", "p", &[]);
+    assert_eq!(run(waves, wave, &[]).0, b"W 1, -2, 3;");
+    let none = protocol("p { out \"%{OFF|ON}\"; }", "p", &[]);
+    assert_eq!(run(none, number(7.0), &[]).1, Err(Trouble::Output));
+}
+
+#[test]
+fn checksums_are_written_and_checked() {
+    assert_eq!(write("\"1234%0<sum>\"", 0.0), b"1234CA");
+    assert_eq!(write("STX \"12\" ETX \"%1<xor>\"", 0.0), b"\x0212\x03\x00");
+    assert_eq!(write("\"123456789%<crc16r>%*d\"", 0.0), b"123456789\xbb\x3d");
+    assert_eq!(read("\"%d;%0<sum>\"", b"1;6C"), Some(vec![Value::Int(1)]));
+    assert_eq!(read("\"%d;%0<sum>\"", b"1;6D"), None);
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_said_with_its_line() {
+    let error = |text: &str| match File::parse(text, "x.proto") {
+        Err(error) => error.to_string(),
+        Ok(file) => file.protocol("p", &[]).unwrap_err().to_string(),
+    };
+    assert_eq!(error("p {\n out \"%y\";\n}"), "x.proto:2: conversion %y is not known here");
+    assert_eq!(error("p { out \"x }"), "x.proto:1: a quote \" that is not closed");
+    assert_eq!(error("p { out \"\\$1\"; }"), "x.proto:1: argument $1 is used, but was not given");
+    assert_eq!(error("p { out $x; }"), "x.proto:1: variable $x is used, but not set");
+    assert_eq!(error("\np { q; }"), "x.proto:2: no protocol or command \"q\"; protocols are p");
+    assert_eq!(error("p { p; }"), "x.proto:1: protocols refer to each other more than 16 deep");
+    assert_eq!(error("q {}"), "x.proto:1: no protocol or command \"p\"; protocols are q");
+    assert_eq!(error("p { in FOO; }").split(';').next(), Some("x.proto:1: \"FOO\""));
+    assert_eq!(error("ReplyTimeout = soon; p {}"), "x.proto:1: ReplyTimeout = soon; expected a whole number");
+    assert_eq!(error("p { event(5) 100; }"), "x.proto:1: command event is not known here");
+    assert_eq!(error("p { out \"%(A.B)d\"; }"), "x.proto:1: redirection to other records, %(…), is not known here");
+    assert_eq!(error("p { @x {} }").split(';').next(), Some("x.proto:1: @x"));
+    assert!(error("p { out \"%<sha>\"; }").contains("expected sum,"));
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics_the_parser(text in "([a-z]{1,4}|[ {};=\"%$@\\\\#?0-9.<>\\[\\]|*()-]|in |out |\"%[0-9.#*]{0,3}[a-zA-Z\\[{<]){0,60}") {
+        if let Ok(file) = File::parse(&text, "x") {
+            for name in ["p", "in", "a"] {
+                let _ = file.protocol(name, &[]);
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic_a_session(bytes in prop::collection::vec(any::<u8>(), 0..300), which in 0usize..6) {
+        let formats = ["\"%d %f %s\"", "\"%[^;];%{a|b|}%b\"", "\"%3c%2r%#4r\"", "\"%x%1.1<sum16>%0<crc32>\"", "\"%i\\_%o\"; Separator = \"\\_\"", "\"%?f%!4d%*5s\""];
+        let text = format!("Terminator = LF; p {{ out \"x\"; in {}; in \"%s\"; @mismatch {{ in \"%*c\"; }} }}", formats[which]);
+        let (_, _) = run(protocol(&text, "p", &[]), Given::default(), &[&bytes]);
+    }
+
+    #[test]
+    fn a_number_that_was_written_is_read_again(value in -1e9f64..1e9) {
+        let text = String::from_utf8(write("\"%.9g\"", value)).unwrap();
+        let Some(read) = read("\"%f\"", text.as_bytes()) else { panic!("{text}") };
+        let [Value::Float(read)] = read[..] else { panic!("{read:?}") };
+        prop_assert!((read - value).abs() <= value.abs() * 1e-8);
+    }
+}

@@ -1,0 +1,358 @@
+//! "stream": line protocols described by protocol files, `@FILE PROTOCOL(ARGUMENTS) PORT`, in the manner of StreamDevice.
+//!
+//! Files are looked for in `STREAM_PROTOCOL_PATH`, and read when a record starts. `%f` and its kin carry the value (of ai
+//! and ao apart from ASLO and AOFF), `%d` and its kin the raw value where a record has one, `%{…}` the number of a state,
+//! `%s` a text or the name of a state. Array records take all values that come. An input whose protocol begins with `in`
+//! may have SCAN `I/O Intr`: each line that nobody asked for and that fits processes it.
+//!
+//! Alarms, all INVALID: TIMEOUT no reply, or the port was busy too long (LockTimeout); READ a reply that stopped; CALC one
+//! that does not fit; WRITE a value that does not fit its conversion; COMM no connection.
+
+use super::{DeviceSupport, Equipment, Interrupt, Ports, Reply, Served};
+use crate::engine::now;
+use base::{Array, FieldType, MonoNs, Scalar, Stamp, Status, Str40};
+use db::{Attaching, Fed, Now, Output};
+use fieldbus::Exchange;
+use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value};
+use port::{Job, Listener};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Largest protocol file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Longest line that nobody asked for.
+const LINE_MAX: usize = 1 << 16;
+
+/// The device support.
+pub(super) struct Stream;
+
+impl DeviceSupport for Stream {
+    fn name(&self) -> &'static str {
+        "stream"
+    }
+
+    fn record_types(&self) -> &'static [&'static str] {
+        &[
+            "ai",
+            "ao",
+            "bi",
+            "bo",
+            "mbbi",
+            "mbbo",
+            "mbbiDirect",
+            "mbboDirect",
+            "longin",
+            "longout",
+            "int64in",
+            "int64out",
+            "stringin",
+            "stringout",
+            "lsi",
+            "lso",
+            "waveform",
+            "aai",
+            "aao",
+        ]
+    }
+
+    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, String> {
+        let (file, name, arguments, port) = parse_address(place.address)?;
+        let configured = ports.find(&port)?;
+        let text = read(&file, &ports.protocol_path())?;
+        let parsed = File::parse(&text, &file).map_err(|error| error.to_string())?;
+        let mut protocol = parsed.protocol(&name, &arguments).map_err(|error| error.to_string())?;
+        protocol.set_default_terminators(&configured.input_end, &configured.output_end);
+        let takes = protocol.conversions().1.len();
+        if !place.output && takes == 0 {
+            return Err(format!(
+                "protocol {name} of {file} takes no value; expected a conversion in one of its \"in\""
+            ));
+        }
+        let interrupts = !place.output && protocol.begins_with_in();
+        let shape = Shape {
+            record_type: place.record_type.to_owned(),
+            elements: place.elements,
+            count: place.count,
+            output: place.output,
+        };
+        let line =
+            Line { protocol: Arc::new(protocol), shape: Arc::new(shape), port, ports: ports.clone(), interrupts };
+        Ok(Served { equipment: Some(Box::new(line)), interrupts, ..Served::default() })
+    }
+}
+
+/// File, protocol, arguments, port.
+fn parse_address(address: &str) -> Result<(String, String, Vec<String>, String), String> {
+    let expected = "expected FILE PROTOCOL PORT or FILE PROTOCOL(ARGUMENTS) PORT";
+    let bad = || format!("\"{address}\"; {expected}");
+    let (file, rest) = address.trim().split_once(char::is_whitespace).ok_or_else(bad)?;
+    let rest = rest.trim();
+    let name_len = rest.find(|c: char| c == '(' || c.is_whitespace()).ok_or_else(bad)?;
+    let (name, rest) = rest.split_at(name_len);
+    let rest = rest.trim_start();
+    let (arguments, rest) = match rest.strip_prefix('(') {
+        Some(inner) => {
+            let (inside, behind) = inner.split_once(')').ok_or_else(|| format!("\"{address}\": no ) to the ("))?;
+            (inside.split(',').map(|argument| argument.trim().to_owned()).collect(), behind)
+        }
+        None => (Vec::new(), rest),
+    };
+    let mut words = rest.split_whitespace();
+    let port = words.next().ok_or_else(bad)?;
+    // asyn's address of a port with several devices: ours have one.
+    match words.next() {
+        None | Some("0" | "-1") if words.next().is_none() => {}
+        _ => return Err(bad()),
+    }
+    Ok((file.to_owned(), name.to_owned(), arguments, port.to_owned()))
+}
+
+fn read(file: &str, path: &[String]) -> Result<String, String> {
+    let found = path.iter().map(|folder| Path::new(folder).join(file)).find(|place| place.exists());
+    let place = found.ok_or_else(|| format!("no file {file} in {} (STREAM_PROTOCOL_PATH)", path.join(":")))?;
+    let wrong = |error: std::io::Error| format!("{}: {error}", place.display());
+    let size = std::fs::metadata(&place).map_err(wrong)?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(format!("{}: {size} bytes; expected at most {FILE_BYTES_MAX}", place.display()));
+    }
+    let bytes = std::fs::read(&place).map_err(wrong)?;
+    String::from_utf8(bytes).map_err(|_| format!("{}: bytes that are no UTF-8", place.display()))
+}
+
+/// What a record can hold.
+struct Shape {
+    record_type: String,
+    elements: FieldType,
+    count: usize,
+    output: bool,
+}
+
+impl Shape {
+    /// What the values of a run mean for the record.
+    fn fed(&self, values: &[Value], stamp: Stamp) -> Fed {
+        if self.output {
+            return Fed::done(stamp);
+        }
+        match self.record_type.as_str() {
+            "waveform" | "aai" => self.array(values, stamp),
+            "lsi" => match values.first() {
+                Some(Value::Text(text)) => Fed::good(base::Value::Array(Array::U8(text.clone())), stamp),
+                first => self.scalar(first, stamp),
+            },
+            _ => self.scalar(values.first(), stamp),
+        }
+    }
+
+    fn scalar(&self, value: Option<&Value>, stamp: Stamp) -> Fed {
+        let states = matches!(self.record_type.as_str(), "bi" | "mbbi");
+        let Some(value) = value else { return Fed::failed(Status::Calc) };
+        let scalar = match value {
+            Value::Float(value) => Scalar::F64(*value),
+            Value::Int(value) => i32::try_from(*value).map_or(Scalar::I64(*value), Scalar::I32),
+            Value::Text(text) => Scalar::String(Str40::new(text)),
+            Value::Enum(value) if states => u16::try_from(*value).map_or(Scalar::I64(*value), Scalar::Enum),
+            Value::Enum(value) => i32::try_from(*value).map_or(Scalar::I64(*value), Scalar::I32),
+        };
+        Fed::good(base::Value::Scalar(scalar), stamp)
+    }
+
+    fn array(&self, values: &[Value], stamp: Stamp) -> Fed {
+        if let ([Value::Text(text)], FieldType::I8 | FieldType::U8) = (values, self.elements) {
+            return Fed::good(base::Value::Array(Array::U8(text.iter().take(self.count).copied().collect())), stamp);
+        }
+        let texts = values.iter().any(|value| matches!(value, Value::Text(_)));
+        let floats = values.iter().any(|value| matches!(value, Value::Float(_)));
+        let values = values.iter().take(self.count);
+        let array = if texts {
+            let text = |value: &Value| match value {
+                Value::Text(text) => Str40::new(text),
+                Value::Float(value) => base::text::scalar(Scalar::F64(*value), 6),
+                Value::Int(value) | Value::Enum(value) => base::text::scalar(Scalar::I64(*value), 0),
+            };
+            Array::String(values.map(text).collect())
+        } else if floats {
+            let float = |value: &Value| match value {
+                Value::Float(value) => *value,
+                Value::Int(value) | Value::Enum(value) => *value as f64,
+                Value::Text(_) => f64::NAN,
+            };
+            Array::F64(values.map(float).collect())
+        } else {
+            let int = |value: &Value| match value {
+                Value::Int(value) | Value::Enum(value) => Some(*value),
+                Value::Float(_) | Value::Text(_) => None,
+            };
+            Array::I64(values.filter_map(int).collect())
+        };
+        Fed::good(base::Value::Array(array), stamp)
+    }
+}
+
+fn status(trouble: &Trouble) -> Status {
+    match trouble {
+        Trouble::NoReply(_) => Status::Timeout,
+        Trouble::Unfinished(_) => Status::Read,
+        Trouble::Mismatch(_) => Status::Calc,
+        Trouble::Output => Status::Write,
+        Trouble::Closed(_) => Status::Comm,
+    }
+}
+
+/// What stands behind a record.
+struct Line {
+    protocol: Arc<Protocol>,
+    shape: Arc<Shape>,
+    port: String,
+    ports: Ports,
+    interrupts: bool,
+}
+
+impl Equipment for Line {
+    fn start(&mut self, _: Now, interrupt: Interrupt) {
+        if self.interrupts
+            && let Ok(port) = self.ports.open(&self.port)
+        {
+            let (protocol, shape) = (self.protocol.clone(), self.shape.clone());
+            port.listen(Box::new(Ear { protocol, shape, interrupt, bytes: Vec::new(), deaf: false }));
+        }
+    }
+
+    fn request(&mut self, now: Now, output: Option<Output>, reply: Reply) {
+        let has_raw = !matches!(self.shape.record_type.as_str(), "stringout" | "lso" | "aao");
+        let given = output.map_or_else(Given::default, |output| Given {
+            raw: has_raw.then_some(output.raw),
+            value: Some(output.value),
+        });
+        let latest = now.mono + self.protocol.lock_timeout;
+        let session = Session::new(self.protocol.clone(), given);
+        let job = Run { session, shape: self.shape.clone(), latest, reply };
+        if let Ok(port) = self.ports.open(&self.port)
+            && let Err(job) = port.submit_or_refuse(Box::new(job))
+        {
+            job.missed("too many wait for the port");
+        }
+    }
+}
+
+/// One run for one record.
+struct Run {
+    session: Session,
+    shape: Arc<Shape>,
+    latest: MonoNs,
+    reply: Reply,
+}
+
+impl Job for Run {
+    fn exchange(&mut self) -> &mut dyn Exchange {
+        &mut self.session
+    }
+
+    fn latest(&self) -> Option<MonoNs> {
+        Some(self.latest)
+    }
+
+    fn done(self: Box<Self>) {
+        let fed = match self.session.result() {
+            Some(Ok(values)) => self.shape.fed(values, now().wall),
+            Some(Err(trouble)) => Fed::failed(status(trouble)),
+            None => Fed::failed(Status::Comm),
+        };
+        self.reply.send(fed);
+    }
+
+    fn missed(self: Box<Self>, _: &str) {
+        self.reply.send(Fed::failed(Status::Timeout));
+    }
+}
+
+/// Hears lines that nobody asked for.
+struct Ear {
+    protocol: Arc<Protocol>,
+    shape: Arc<Shape>,
+    interrupt: Interrupt,
+    bytes: Vec<u8>,
+    /// Whether the rest of a line that was too long is passed over.
+    deaf: bool,
+}
+
+impl Ear {
+    fn line(&self, line: &[u8]) {
+        if let Some(values) = self.protocol.unasked(line) {
+            // Where there is no room it is refused and counted; the next line may have room.
+            self.interrupt.feed_or_refuse(self.shape.fed(&values, now().wall));
+        }
+    }
+}
+
+impl Listener for Ear {
+    fn handle_bytes(&mut self, _: MonoNs, bytes: &[u8]) {
+        let terminator = self.protocol.in_terminator();
+        if terminator.is_empty() {
+            self.line(bytes);
+            return;
+        }
+        for byte in bytes {
+            self.bytes.push(*byte);
+            if self.bytes.ends_with(terminator) {
+                let line = std::mem::take(&mut self.bytes);
+                if !std::mem::take(&mut self.deaf) {
+                    self.line(&line[..line.len() - terminator.len()]);
+                }
+            } else if self.bytes.len() > LINE_MAX {
+                // Its end may still lie in the last bytes.
+                let keep = self.bytes.len() - (terminator.len() - 1);
+                self.bytes.drain(..keep);
+                self.deaf = true;
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<MonoNs> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _: MonoNs) {}
+
+    fn handle_closed(&mut self, _: MonoNs, _: &str) {
+        self.bytes.clear();
+        self.deaf = false;
+        self.interrupt.feed_or_refuse(Fed::failed(Status::Comm));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_file_protocol_arguments_and_port() {
+        let parsed = |address: &str| parse_address(address).unwrap();
+        let some = |arguments: &[&str]| {
+            let arguments = arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+            ("a.proto".to_owned(), "get".to_owned(), arguments, "L0".to_owned())
+        };
+        assert_eq!(parsed("a.proto get L0"), some(&[]));
+        assert_eq!(parsed("a.proto get(1, two words) L0 0"), some(&["1", "two words"]));
+        assert_eq!(parsed("a.proto get (1)L0"), some(&["1"]));
+        for bad in ["", "a.proto", "a.proto get", "a.proto get(1 L0", "a.proto get L0 x", "a.proto get L0 0 0"] {
+            assert!(parse_address(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn values_become_what_a_record_can_hold() {
+        let fed = |record_type: &str, elements, values: &[Value]| {
+            let shape = Shape { record_type: record_type.to_owned(), elements, count: 3, output: false };
+            shape.fed(values, Stamp::EPOCH).value
+        };
+        let scalar = |value| Some(base::Value::Scalar(value));
+        assert_eq!(fed("ai", FieldType::F64, &[Value::Int(7)]), scalar(Scalar::I32(7)));
+        assert_eq!(fed("bi", FieldType::F64, &[Value::Enum(1)]), scalar(Scalar::Enum(1)));
+        assert_eq!(fed("stringin", FieldType::F64, &[Value::Text(b"x".to_vec())]), scalar(Scalar::String("x".into())));
+        let array = |values| Some(base::Value::Array(values));
+        let ints: Vec<Value> = (0..5).map(Value::Int).collect();
+        assert_eq!(fed("waveform", FieldType::I16, &ints), array(Array::I64(vec![0, 1, 2])));
+        assert_eq!(fed("waveform", FieldType::U8, &[Value::Text(b"abcd".to_vec())]), array(Array::U8(b"abc".to_vec())));
+        assert_eq!(fed("ai", FieldType::F64, &[]), None);
+    }
+}
