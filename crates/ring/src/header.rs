@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Variables = 5,
     Frame = 6,
     Stream = 7,
+    Barrier = 8,
+    Condition = 9,
 }
 
 /// Why shared memory is not the block that was expected.

@@ -1,6 +1,6 @@
 //! What threads and processes share without a lock: queues, a trail that many may follow, a latest-value
-//! cell, the loop page of a real-time loop, and its exported variables, and the
-//! frame page of a frame scheduler.
+//! cell, the loop page of a real-time loop, its exported variables, the frame page of a frame scheduler, a barrier
+//! and a condition.
 //!
 //! Everything here is a view over shared words, `&[AtomicU64]`: a mapped memfd (`sys::shm`) or plain memory.
 //! Words are found by offset, never by pointer, and every bit pattern of a word is a valid one. So a torn,
@@ -19,7 +19,10 @@
 #[cfg(test)]
 extern crate std;
 
+mod barrier;
+mod condition;
 mod culprits;
+mod event;
 mod frame;
 mod header;
 mod latest;
@@ -32,7 +35,10 @@ mod text;
 mod trail;
 mod variables;
 
+pub use barrier::{Barrier, Meeting};
+pub use condition::Condition;
 pub use culprits::{CULPRITS_MAX, Culprit};
+pub use event::Event;
 pub use frame::{
     ActivityCounter, Baseline, FRAME_EVENTS, FRAME_NAME_BYTES, FrameBorder, FrameCounter, FrameEvent, FramePage,
     FrameShape, FrameState, Presence, Turn,

@@ -4,7 +4,9 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use ring::{AtomicU64, Latest, Queue, Stream, Trail};
+use base::MonoNs;
+use loom::sync::atomic::Ordering::Relaxed;
+use ring::{AtomicU64, Barrier, Condition, Latest, Meeting, Number, Queue, Stream, Trail, VariableSpec, Variables};
 
 fn words(count: usize) -> Arc<Vec<AtomicU64>> {
     Arc::new((0..count).map(|_| AtomicU64::new(0)).collect())
@@ -98,5 +100,119 @@ fn a_stream_delivers_messages_whole_and_a_sleeper_is_never_forgotten() {
         assert!(told || !sleeps, "it sleeps and nobody will ring");
         let mut out = [0; 2];
         assert_eq!((reader.pop(&mut out), out), (Ok(Some(2)), [1, 10]));
+    });
+}
+
+#[test]
+fn a_barrier_lets_nobody_go_on_alone_and_wakes_everybody_who_sleeps() {
+    loom::model(|| {
+        let words = words(Barrier::WORDS + 2);
+        Barrier::format(&words, 2).unwrap();
+        // Each writes its own word before it comes, and reads the other's afterwards.
+        let member = |words: &[AtomicU64], me: usize| {
+            let barrier = Barrier::attach(words).unwrap();
+            let (mine, theirs) = (&words[Barrier::WORDS + me], &words[Barrier::WORDS + 1 - me]);
+            mine.store(1, Relaxed);
+            let (sleeps, wakes) = match barrier.arrive() {
+                Meeting::Broken => panic!("nobody breaks it"),
+                Meeting::Last { wake } => (false, wake),
+                Meeting::Early(seen) => {
+                    // It sleeps if nobody has come between its announcement and its last look.
+                    barrier.event().announce();
+                    let sleeps = !barrier.event().moved(seen);
+                    while !barrier.event().moved(seen) {
+                        thread::yield_now();
+                    }
+                    barrier.event().withdraw();
+                    (sleeps, false)
+                }
+            };
+            assert_eq!(theirs.load(Relaxed), 1, "what was written before is seen after");
+            (sleeps, wakes)
+        };
+        let theirs = words.clone();
+        let other = thread::spawn(move || member(&theirs, 1));
+        let (mine, other) = (member(&words, 0), other.join().unwrap());
+        assert!(!(mine.0 || other.0) || mine.1 || other.1, "who sleeps is woken");
+    });
+}
+
+#[test]
+fn a_barrier_that_is_broken_while_the_last_one_comes_is_met_or_broken_for_both_to_see() {
+    loom::model(|| {
+        let words = words(Barrier::WORDS);
+        Barrier::format(&words, 2).unwrap();
+        let theirs = words.clone();
+        let other = thread::spawn(move || Barrier::attach(&theirs).unwrap().arrive());
+        let barrier = Barrier::attach(&words).unwrap();
+        let mine = barrier.arrive();
+        let moved = match mine {
+            Meeting::Early(seen) => {
+                barrier.break_up();
+                barrier.event().moved(seen)
+            }
+            _ => true,
+        };
+        let other = other.join().unwrap();
+        match (mine, other) {
+            // It gave up; the other came before or after that, and either way finds out.
+            (Meeting::Early(seen), Meeting::Last { .. }) => assert!(moved || barrier.event().moved(seen)),
+            (Meeting::Early(_), Meeting::Broken) => assert!(!moved),
+            (Meeting::Last { .. }, Meeting::Early(seen)) => assert!(barrier.event().moved(seen)),
+            unexpected => panic!("{unexpected:?}"),
+        }
+        if !matches!(mine, Meeting::Last { .. }) {
+            assert_eq!(barrier.arrive(), Meeting::Broken);
+        }
+    });
+}
+
+#[test]
+fn a_signal_is_seen_by_who_is_about_to_sleep_or_wakes_it() {
+    loom::model(|| {
+        let words = words(Condition::WORDS + 1);
+        Condition::format(&words).unwrap();
+        let theirs = words.clone();
+        let signaller = thread::spawn(move || {
+            theirs[Condition::WORDS].store(1, Relaxed);
+            Condition::attach(&theirs).unwrap().event().advance()
+        });
+        let event = Condition::attach(&words).unwrap().event();
+        let seen = event.announce();
+        // The state is looked at after the announcement, as under the mutex.
+        let state = words[Condition::WORDS].load(Relaxed);
+        let sleeps = state == 0 && !event.moved(seen);
+        let woken = signaller.join().unwrap();
+        assert!(!sleeps || woken, "it slept through the signal");
+    });
+}
+
+#[test]
+fn a_variable_appears_whole_and_is_read_as_it_was_written() {
+    loom::model(|| {
+        let words = words(Variables::words_for(1));
+        Variables::format(&words).unwrap();
+        let mine = words.clone();
+        let writer = thread::spawn(move || {
+            let segment = Variables::attach(&mine).unwrap();
+            let spec = VariableSpec { name: "v", unit: "V", first: Number::Int(10), safe: Some(Number::Int(-1)) };
+            let index = segment.add(&spec).unwrap();
+            segment.set(index, Number::Int(20), 2, MonoNs(2));
+            segment.stand_safe(true);
+        });
+        let segment = Variables::attach(&words).unwrap();
+        if let Some(index) = segment.find("v") {
+            assert_eq!(segment.unit(index).unwrap().as_str(), "V");
+            if let Some(read) = segment.get(index) {
+                let expected = match (read.safe, read.pulse) {
+                    (true, _) => -1,
+                    (false, 0) => 10,
+                    (false, _) => 20,
+                };
+                assert_eq!(read.value, Number::Int(expected));
+            }
+        }
+        writer.join().unwrap();
+        assert_eq!(segment.get(0).map(|read| (read.value, read.safe)), Some((Number::Int(-1), true)));
     });
 }

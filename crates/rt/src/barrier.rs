@@ -1,45 +1,52 @@
 //! A barrier for a team of threads, each on a CPU of its own: spins first, sleeps if that takes too long.
 
-use base::DurNs;
+use base::{DurNs, MonoNs};
+use ring::Meeting;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use sys::clock::mono_now;
 use sys::futex;
 use sys::shm::SharedWords;
 
-// A cache line each: those who arrive must not disturb those who spin.
-const ARRIVED: usize = 0;
-const ROUND: usize = 8;
-const SLEEPERS: usize = 16;
-const SIZE: usize = 24;
-const WORDS: usize = 32;
+/// Looks between two readings of the clock: a reading costs more than a look.
+const LOOKS: u32 = 64;
 
 /// Lets nobody go on before all have come. Clones, and whoever maps its memory, share it.
-///
-/// Who dies before it arrives holds the others up: give [`wait`](Self::wait) a window to spin, and watch heartbeats.
 #[derive(Clone, Debug)]
 pub struct Barrier {
     words: Arc<SharedWords>,
+}
+
+/// How a meeting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// All have come; the caller was the last.
+    Last,
+    /// All have come.
+    Together,
+    /// Somebody did not come in time: the barrier is broken for good, for all.
+    Broken,
 }
 
 impl Barrier {
     /// A barrier for this many threads.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` for a team of nobody.
+    /// The kernel's.
     pub fn new(threads: u32) -> sys::Result<Self> {
-        let words = SharedWords::create("tahti-barrier", WORDS)?;
-        words.words()[SIZE].store(threads.max(1).into(), Ordering::Release);
+        let words = SharedWords::create("tahti-barrier", ring::Barrier::WORDS)?;
+        ring::Barrier::format(words.words(), threads).expect("made as long as it must be");
         Ok(Self { words: Arc::new(words) })
     }
 
     /// The barrier whose memory somebody handed over.
     ///
     /// # Errors
-    /// The kernel's, for what is no shared memory of ours.
-    pub fn attach(fd: OwnedFd) -> sys::Result<Self> {
-        Ok(Self { words: Arc::new(SharedWords::attach(fd)?) })
+    /// For what is no barrier.
+    pub fn attach(fd: OwnedFd) -> Result<Self, String> {
+        let words = SharedWords::attach(fd).map_err(|error| error.to_string())?;
+        ring::Barrier::attach(words.words()).map_err(|error| error.to_string())?;
+        Ok(Self { words: Arc::new(words) })
     }
 
     /// Its memory, to be handed to another process.
@@ -48,51 +55,72 @@ impl Barrier {
         self.words.fd()
     }
 
-    /// Waits until all have come; `true` for the one that came last. Spins for `spin`, then sleeps.
+    /// Waits until all have come: spins for `spin`, then sleeps. Who waits longer than `limit` breaks the barrier: that
+    /// is how a team notices that one of it has died.
     ///
-    /// Real-time: one locked instruction and a spin; system calls only for those who sleep.
-    pub fn wait(&self, spin: DurNs) -> bool {
-        let [Some(arrived), Some(round), Some(sleepers), Some(size)] =
-            [ARRIVED, ROUND, SLEEPERS, SIZE].map(|index| self.words.words().get(index))
-        else {
-            // Somebody handed over less memory than a barrier has: there is nobody to wait for.
-            return true;
-        };
-        let now = round.load(Ordering::Acquire);
-        if arrived.fetch_add(1, Ordering::AcqRel) + 1 >= size.load(Ordering::Relaxed) {
-            arrived.store(0, Ordering::Relaxed);
-            round.store(now.wrapping_add(1), Ordering::SeqCst);
-            if sleepers.load(Ordering::SeqCst) > 0 {
-                futex::wake(round);
+    /// Real-time: one locked instruction and a spin; system calls only for those who sleep. Does not allocate.
+    pub fn wait(&self, spin: DurNs, limit: Option<DurNs>) -> Met {
+        // Only who shares it can have damaged it since it was checked.
+        let Ok(barrier) = ring::Barrier::attach(self.words.words()) else { return Met::Broken };
+        let event = barrier.event();
+        let seen = match barrier.arrive() {
+            Meeting::Broken => return Met::Broken,
+            Meeting::Last { wake } => {
+                if wake {
+                    futex::wake(event.word());
+                }
+                return Met::Last;
             }
-            return true;
-        }
-        // The clock is read now and then only: a reading costs more than a look.
-        let until = mono_now() + spin;
+            Meeting::Early(seen) => seen,
+        };
+        let outcome = |event: &ring::Event<'_>| match (event.moved(seen), event.is_closed()) {
+            (true, _) => Some(Met::Together),
+            (false, true) => Some(Met::Broken),
+            (false, false) => None,
+        };
+        let came = mono_now();
+        let until = limit.map_or(MonoNs(u64::MAX), |limit| came + limit);
+        let spun = came + limit.map_or(spin, |limit| spin.min(limit));
         loop {
-            for _ in 0..64 {
-                if round.load(Ordering::Acquire) != now {
-                    return false;
+            for _ in 0..LOOKS {
+                if let Some(met) = outcome(&event) {
+                    return met;
                 }
                 std::hint::spin_loop();
             }
-            if mono_now() >= until {
+            if mono_now() >= spun {
                 break;
             }
         }
-        sleepers.fetch_add(1, Ordering::SeqCst);
-        while round.load(Ordering::SeqCst) == now {
-            futex::wait(round, now, None);
-        }
-        sleepers.fetch_sub(1, Ordering::SeqCst);
-        false
+        let met = loop {
+            let count = event.announce();
+            if let Some(met) = outcome(&event) {
+                break met;
+            }
+            let now = mono_now();
+            if now >= until {
+                if barrier.break_up() {
+                    futex::wake(event.word());
+                }
+                // The last may have come just now.
+                break outcome(&event).unwrap_or(Met::Broken);
+            }
+            futex::wait(event.word(), count, limit.map(|_| until - now));
+            event.withdraw();
+        };
+        event.withdraw();
+        met
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    fn again(barrier: &Barrier) -> Barrier {
+        Barrier::attach(barrier.fd().try_clone_to_owned().unwrap()).unwrap()
+    }
 
     #[test]
     fn nobody_goes_on_before_all_have_come_whether_they_spin_or_sleep() {
@@ -101,15 +129,15 @@ mod tests {
             let (rounds, come) = (200, AtomicU64::new(0));
             let lasts = std::thread::scope(|scope| {
                 let team = (0..3).map(|_| {
-                    let (barrier, come) = (Barrier::attach(barrier.fd().try_clone_to_owned().unwrap()).unwrap(), &come);
+                    let (barrier, come) = (again(&barrier), &come);
                     scope.spawn(move || {
                         let mut last = 0;
                         for round in 1..=rounds {
                             come.fetch_add(1, Ordering::SeqCst);
-                            last += u64::from(barrier.wait(spin));
+                            last += u64::from(barrier.wait(spin, None) == Met::Last);
                             assert!(come.load(Ordering::SeqCst) >= 3 * round);
                             // Nobody begins the next round before all have looked.
-                            barrier.wait(spin);
+                            barrier.wait(spin, None);
                         }
                         last
                     })
@@ -118,5 +146,28 @@ mod tests {
             });
             assert_eq!(lasts, rounds, "one comes last each time");
         }
+    }
+
+    #[test]
+    fn who_waits_too_long_breaks_the_barrier_for_all() {
+        let barrier = Barrier::new(3).unwrap();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| again(&barrier).wait(DurNs::ZERO, None));
+            assert_eq!(barrier.wait(DurNs::ZERO, Some(DurNs::from_ms(20))), Met::Broken);
+            assert_eq!(sleeper.join().unwrap(), Met::Broken, "who sleeps without a limit is told too");
+        });
+        assert_eq!(again(&barrier).wait(DurNs::ZERO, None), Met::Broken, "who comes later too");
+    }
+
+    #[test]
+    fn a_barrier_is_found_by_its_name_and_other_memory_is_refused() {
+        let name = format!("barrier-{}", std::process::id());
+        let barrier = Barrier::new(1).unwrap();
+        crate::offer(&name, barrier.fd()).unwrap();
+        assert!(crate::offer(&name, barrier.fd()).unwrap_err().contains("Address already in use"));
+        assert_eq!(Barrier::attach(crate::ask(&name).unwrap()).unwrap().wait(DurNs::ZERO, None), Met::Last);
+        let other = SharedWords::create("other", 64).unwrap();
+        assert!(Barrier::attach(other.fd().try_clone_to_owned().unwrap()).unwrap_err().contains("not made by tahti"));
+        assert!(crate::ask("nobody-offers-this").unwrap_err().contains("expected a process"));
     }
 }

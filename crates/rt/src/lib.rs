@@ -27,22 +27,27 @@
 
 mod armed;
 mod barrier;
+mod condition;
 pub mod frames;
 mod looping;
 mod obtained;
 mod page;
 mod preempt;
+mod share;
 mod variables;
 mod watch;
 
 pub use armed::{Armed, Building, Rt};
-pub use barrier::Barrier;
+pub use barrier::{Barrier, Met};
+pub use condition::{Condition, Ticket};
 pub use looping::{Flow, LoopSpec, Pulse};
 pub use obtained::Obtained;
 pub use page::{PageError, SharedPage};
 pub use preempt::{Switch, parse_switch};
 pub use ring::Wait;
 pub use ring::{LOOP_FD, Number, VariableSpec};
+pub use share::{ask, offer};
 pub use sys::alloc::Counting;
+pub use sys::mutex::{Lock, LockGuard, Mutex, MutexGuard};
 pub use variables::{Exports, Imports};
 pub use watch::{Watch, WatchReport, between_pulses};

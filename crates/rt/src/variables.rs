@@ -3,11 +3,10 @@
 //! The segment is described in `ring` ([`ring::Variables`]); it is handed over at the abstract socket
 //! `tahti-variables-NAME`, so nothing stays behind when its process dies.
 
-use base::{DurNs, MonoNs};
+use base::MonoNs;
 use ring::{Number, Reading, VariableSpec, Variables};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use sys::handover::Counter;
 use sys::shm::{ReadWords, SharedWords};
 
 fn address(name: &str) -> String {
@@ -27,29 +26,12 @@ impl Exports {
     /// The kernel's; another process that exports under this name.
     pub fn open(name: &str, count: usize) -> Result<Self, String> {
         let refused = |error: sys::Error| format!("variables {name:?} cannot be exported: {error}");
-        let counter = Counter::open(&address(name)).map_err(refused)?;
         let words = SharedWords::create("tahti-variables", Variables::words_for(count)).map_err(refused)?;
         Variables::format(words.words()).map_err(|error| error.to_string())?;
         let exports = Self { words: Arc::new(words) };
-        let mine = exports.clone();
-        let builder = std::thread::Builder::new().name("tahti-variables".to_owned()).stack_size(64 << 10);
-        let serve = move || {
-            let mut readers: Vec<OwnedFd> = Vec::new();
-            let policy = base::Policy::OTHER;
-            let _ = sys::sched::set_scheduling(0, sys::sched::Scheduling { policy, reset_on_fork: false });
-            loop {
-                let fds: Vec<_> = std::iter::once(counter.as_fd()).chain(readers.iter().map(OwnedFd::as_fd)).collect();
-                let ready = sys::poll::readable(&fds, DurNs::from_secs(3600));
-                // A caller that the kernel lost, or that went away, is no reason to end.
-                if ready[0]
-                    && let Ok(Some(reader)) = counter.serve(mine.words.fd())
-                {
-                    readers.push(reader);
-                }
-                readers.retain(|reader| sys::handover::is_alive(reader.as_fd()));
-            }
-        };
-        builder.spawn(serve).map_err(|error| format!("variables {name:?} cannot be exported: {error}"))?;
+        let fd = exports.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+        crate::share::offer_at(&address(name), fd)
+            .map_err(|why| format!("variables {name:?} cannot be exported: {why}"))?;
         Ok(exports)
     }
 

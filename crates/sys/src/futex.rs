@@ -3,7 +3,6 @@
 //! Works between processes that map the same memory. Nothing stays behind in the kernel when a party dies.
 
 use base::DurNs;
-use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -44,69 +43,12 @@ pub fn count_up(word: &AtomicU64, by: u64) {
     wake(word);
 }
 
-/// What taking a lock found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locked {
-    /// It was free, or its owner gave it up.
-    Fine,
-    /// Its owner died with it: what it protects may be half done.
-    OwnerDied,
-}
-
-/// A lock with priority inheritance between threads of any processes that map the word: who holds it runs with the
-/// priority of the most urgent that waits. When its owner dies, the next one gets it and is [told](Locked::OwnerDied).
+/// Wakes one of those who wait for this word: the most urgent one.
 ///
-/// The low half of the word is the kernel's (`FUTEX_LOCK_PI`): 0, or the owner's thread id and whether anybody waits.
-///
-/// Real-time: no system call where nobody else wants it; else one, which blocks until the owner gives it up.
-///
-/// # Errors
-/// `EDEADLK` if the caller holds it already.
-pub fn lock_pi(word: &AtomicU64) -> Result<Locked, Errno> {
-    const WAITERS_AND_DIED: u32 = 0xc000_0000;
-    const DIED: u32 = 0x4000_0000;
-    let half = low(word);
-    let mine = crate::thread::id() as u32;
-    if half.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-        return Ok(Locked::Fine);
-    }
-    loop {
-        match futex::lock_pi(half, Flags::empty(), None) {
-            Ok(()) => {
-                let died = half.load(Ordering::Relaxed) & DIED != 0;
-                if died {
-                    half.fetch_and(!DIED, Ordering::Relaxed);
-                }
-                return Ok(if died { Locked::OwnerDied } else { Locked::Fine });
-            }
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(Errno::SRCH) => {
-                // Its owner is gone without a trace (no thread has that id): it is taken over.
-                let seen = half.load(Ordering::Relaxed);
-                if seen & !WAITERS_AND_DIED != mine
-                    && half
-                        .compare_exchange(seen, mine | seen & 0x8000_0000, Ordering::Acquire, Ordering::Relaxed)
-                        .is_ok()
-                {
-                    return Ok(Locked::OwnerDied);
-                }
-            }
-            Err(errno) => return Err(errno),
-        }
-    }
-}
-
-/// Gives the lock up.
-///
-/// # Errors
-/// `EPERM` if the caller does not hold it.
-pub fn unlock_pi(word: &AtomicU64) -> Result<(), Errno> {
-    let half = low(word);
-    let mine = crate::thread::id() as u32;
-    match half.compare_exchange(mine, 0, Ordering::Release, Ordering::Relaxed) {
-        Ok(_) => Ok(()),
-        Err(_) => futex::unlock_pi(half, Flags::empty()),
-    }
+/// Real-time: one system call that does not block.
+pub fn wake_one(word: &AtomicU64) {
+    // Cannot fail for a word that exists.
+    let _ = futex::wake(low(word), Flags::empty(), 1);
 }
 
 #[cfg(test)]
@@ -126,30 +68,5 @@ mod tests {
         });
         wait(&word, 0, None);
         wait(&word, 1, Some(DurNs(1)));
-    }
-
-    #[test]
-    fn a_lock_is_exclusive_and_passes_on_when_its_owner_dies() {
-        let word = AtomicU64::new(0);
-        let inside = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..500 {
-                        assert_eq!(lock_pi(&word), Ok(Locked::Fine));
-                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
-                        inside.fetch_sub(1, Ordering::Relaxed);
-                        unlock_pi(&word).unwrap();
-                    }
-                });
-            }
-        });
-        std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(lock_pi(&word), Ok(Locked::Fine)));
-        });
-        assert_eq!(lock_pi(&word), Ok(Locked::OwnerDied));
-        assert_eq!(lock_pi(&word), Err(Errno::DEADLK));
-        unlock_pi(&word).unwrap();
-        assert_eq!((unlock_pi(&word), word.load(Ordering::Relaxed)), (Err(Errno::PERM), 0));
     }
 }

@@ -20,6 +20,7 @@ pub mod keeping;
 pub mod kernel;
 pub mod machine;
 pub mod mem;
+pub mod mutex;
 pub mod plugin;
 pub mod poll;
 pub mod probe;

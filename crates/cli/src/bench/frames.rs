@@ -146,7 +146,7 @@ fn hand_over(one: CpuId, two: CpuId) -> Result<DurNs, String> {
 
 fn barrier(one: CpuId, two: CpuId) -> Result<DurNs, String> {
     let barrier = Barrier::new(2).map_err(|error| error.to_string())?;
-    let wait = |barrier: Barrier| move || (0..ROUNDS).for_each(|_| _ = barrier.wait(DurNs::from_ms(10)));
+    let wait = |barrier: Barrier| move || (0..ROUNDS).for_each(|_| _ = barrier.wait(DurNs::from_ms(10), None));
     pair([one, two], wait(barrier.clone()), wait(barrier))
 }
 

@@ -1,0 +1,182 @@
+"""Variables of real-time processes, frames and barriers, for Python.
+
+    import tahti
+    with tahti.Variables("control") as variables:
+        print(variables["drive"].value)
+
+    for turn in tahti.join("fast", "log"):
+        print(turn.pulse)
+
+    tahti.Barrier.open("ready").wait(within=10)
+
+Python allocates and collects garbage when it likes: join as a background activity.
+
+The library is `libtahti.so`: found by the loader, or named by the environment variable TAHTI_LIBRARY.
+"""
+
+import ctypes
+import os
+from collections import namedtuple
+
+Reading = namedtuple("Reading", "value pulse at_ns writes safe alive")
+Reading.__doc__ = "A variable: its value, the pulse in which it was made, when, how often written, safe value, writer alive."
+Turn = namedtuple("Turn", "minor mode pulse due_ns end_ns")
+Turn.__doc__ = "A call: minor, mode, number of the pulse, when the minor was due and when it ends."
+
+
+class Error(Exception):
+    """What the library refused, in its own words."""
+
+
+class BrokenBarrier(Error):
+    """Somebody did not come to a barrier in time."""
+
+
+class _Reading(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("type", ctypes.c_uint32),
+        ("as_double", ctypes.c_double),
+        ("as_int", ctypes.c_int64),
+        ("pulse", ctypes.c_uint64),
+        ("at_ns", ctypes.c_uint64),
+        ("writes", ctypes.c_uint64),
+        ("safe", ctypes.c_uint32),
+        ("alive", ctypes.c_uint32),
+    ]
+
+
+class _Turn(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("minor", ctypes.c_uint16),
+        ("mode", ctypes.c_uint16),
+        ("pulse", ctypes.c_uint64),
+        ("due_ns", ctypes.c_uint64),
+        ("end_ns", ctypes.c_uint64),
+    ]
+
+
+def _load():
+    library = ctypes.CDLL(os.environ.get("TAHTI_LIBRARY", "libtahti.so"))
+    library.tahti_error.restype = ctypes.c_char_p
+    library.tahti_import_open.restype = ctypes.c_void_p
+    library.tahti_import_open.argtypes = [ctypes.c_char_p]
+    library.tahti_import_get.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(_Reading)]
+    library.tahti_import_name.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_char_p]
+    library.tahti_import_close.argtypes = [ctypes.c_void_p]
+    library.tahti_frame_join.restype = ctypes.c_void_p
+    library.tahti_frame_join.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint32]
+    library.tahti_frame_yield.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Turn)]
+    library.tahti_frame_leave.argtypes = [ctypes.c_void_p]
+    library.tahti_frame_trigger.argtypes = [ctypes.c_char_p]
+    library.tahti_barrier_create.restype = ctypes.c_void_p
+    library.tahti_barrier_create.argtypes = [ctypes.c_char_p, ctypes.c_uint32]
+    library.tahti_barrier_open.restype = ctypes.c_void_p
+    library.tahti_barrier_open.argtypes = [ctypes.c_char_p]
+    library.tahti_barrier_wait.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64]
+    library.tahti_barrier_close.argtypes = [ctypes.c_void_p]
+    return library
+
+
+_library = None
+
+
+def _lib():
+    global _library
+    if _library is None:
+        _library = _load()
+    return _library
+
+
+def _failed():
+    return Error(_lib().tahti_error().decode())
+
+
+class Variables:
+    """The variables that a process exports under a name, as a mapping from names to readings."""
+
+    def __init__(self, name):
+        self._handle = _lib().tahti_import_open(name.encode())
+        if not self._handle:
+            raise _failed()
+
+    def __getitem__(self, name):
+        reading = _Reading(size=ctypes.sizeof(_Reading))
+        if _lib().tahti_import_get(self._handle, name.encode(), ctypes.byref(reading)) != 0:
+            raise KeyError(str(_failed()))
+        value = {1: reading.as_double, 2: reading.as_int}.get(reading.type, bool(reading.as_int))
+        return Reading(value, reading.pulse, reading.at_ns, reading.writes, bool(reading.safe), bool(reading.alive))
+
+    def units(self):
+        """Names and units of all variables."""
+        units = {}
+        name, unit = ctypes.create_string_buffer(65), ctypes.create_string_buffer(17)
+        while _lib().tahti_import_name(self._handle, len(units), name, unit) == 0:
+            units[name.value.decode()] = unit.value.decode()
+        return units
+
+    def __iter__(self):
+        return iter(self.units())
+
+    def close(self):
+        if self._handle:
+            _lib().tahti_import_close(self._handle)
+            self._handle = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def join(frame, activity, within=10.0):
+    """Joins a frame with the calling thread; yields a Turn for each call, and ends with the frame."""
+    handle = _lib().tahti_frame_join(frame.encode(), activity.encode(), None, int(within * 1000))
+    if not handle:
+        raise _failed()
+    try:
+        turn = _Turn(size=ctypes.sizeof(_Turn))
+        while _lib().tahti_frame_yield(handle, ctypes.byref(turn)) == 1:
+            yield Turn(turn.minor, turn.mode, turn.pulse, turn.due_ns, turn.end_ns)
+    finally:
+        _lib().tahti_frame_leave(handle)
+
+
+def trigger(frame):
+    """Triggers a frame whose time base is `software` or `counter`, once."""
+    if _lib().tahti_frame_trigger(frame.encode()) != 0:
+        raise _failed()
+
+
+class Barrier:
+    """A barrier for a team of threads of any processes: nobody goes on before all have come."""
+
+    def __init__(self, handle):
+        if not handle:
+            raise _failed()
+        self._handle = handle
+
+    @classmethod
+    def create(cls, name, threads):
+        """A new one, offered under `name` until this process ends (None: for this process only)."""
+        return cls(_lib().tahti_barrier_create(None if name is None else name.encode(), threads))
+
+    @classmethod
+    def open(cls, name):
+        """The one that another process offers."""
+        return cls(_lib().tahti_barrier_open(name.encode()))
+
+    def wait(self, within=None, spin=0.0):
+        """Waits for all, at most for `within` seconds; spins for `spin` of them. True for who came last."""
+        limit = -1 if within is None else int(within * 1e9)
+        met = _lib().tahti_barrier_wait(self._handle, int(spin * 1e9), limit)
+        if met < 0:
+            raise BrokenBarrier("somebody did not come to the barrier in time; expected all of the team")
+        return met == 1
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            _lib().tahti_barrier_close(self._handle)
+            self._handle = None

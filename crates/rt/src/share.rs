@@ -1,0 +1,57 @@
+//! Shared memory under a name of the machine: whoever runs as the same user (or root) gets its descriptor.
+//!
+//! The name is an abstract Unix socket, so nothing is left behind when the process that offers it dies; memory that was
+//! handed out lives as long as somebody has it mapped.
+
+use base::DurNs;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use sys::handover::Counter;
+
+/// Hands `fd` out to whoever asks under `name`, on a thread of its own that is not real time, until the process ends.
+///
+/// # Errors
+/// If somebody offers something under this name already; the kernel's.
+pub fn offer(name: &str, fd: BorrowedFd<'_>) -> Result<(), String> {
+    let fd = fd.try_clone_to_owned().map_err(|error| format!("{name:?} cannot be offered: {error}"))?;
+    offer_at(&address(name), fd).map_err(|why| format!("{name:?} cannot be offered: {why}"))
+}
+
+/// Asks for what is offered under `name`: its descriptor.
+///
+/// # Errors
+/// If nobody offers anything under this name.
+pub fn ask(name: &str) -> Result<OwnedFd, String> {
+    let (fd, _) = sys::handover::ask(&address(name))
+        .map_err(|error| format!("nothing is offered as {name:?} ({error}); expected a process that does to run"))?;
+    Ok(fd)
+}
+
+fn address(name: &str) -> String {
+    format!("tahti-shared-{name}")
+}
+
+/// Opens the counter `address` and serves it until the process ends.
+pub(crate) fn offer_at(address: &str, fd: OwnedFd) -> Result<(), String> {
+    let counter = Counter::open(address).map_err(|error| error.to_string())?;
+    let serve = move || {
+        let mut readers: Vec<OwnedFd> = Vec::new();
+        // Refused only where the class is time sharing already.
+        let _ = sys::sched::set_scheduling(
+            0,
+            sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false },
+        );
+        loop {
+            let fds: Vec<_> = std::iter::once(counter.as_fd()).chain(readers.iter().map(OwnedFd::as_fd)).collect();
+            let ready = sys::poll::readable(&fds, DurNs::from_secs(3600));
+            // A caller that the kernel lost, or that went away, is no reason to end.
+            if ready[0]
+                && let Ok(Some(reader)) = counter.serve(fd.as_fd())
+            {
+                readers.push(reader);
+            }
+            readers.retain(|reader| sys::handover::is_alive(reader.as_fd()));
+        }
+    };
+    let builder = std::thread::Builder::new().name("tahti-share".to_owned()).stack_size(64 << 10);
+    builder.spawn(serve).map(drop).map_err(|error| error.to_string())
+}
