@@ -36,10 +36,8 @@ pub(crate) fn offer_at(address: &str, fd: OwnedFd) -> Result<(), String> {
     let serve = move || {
         let mut readers: Vec<OwnedFd> = Vec::new();
         // Refused only where the class is time sharing already.
-        let _ = sys::sched::set_scheduling(
-            0,
-            sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false },
-        );
+        let _ =
+            sys::sched::set_scheduling(0, sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false });
         loop {
             let fds: Vec<_> = std::iter::once(counter.as_fd()).chain(readers.iter().map(OwnedFd::as_fd)).collect();
             let ready = sys::poll::readable(&fds, DurNs::from_secs(3600));

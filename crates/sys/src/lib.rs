@@ -11,6 +11,7 @@ pub mod bell;
 pub mod capture;
 pub mod child;
 pub mod clock;
+pub mod disturbance;
 mod error;
 pub mod facts;
 pub mod futex;

@@ -130,6 +130,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("testkit", "guest_machine", "all::"),
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "isolcpus::"),
+            tests("rt", "guest_quiet", ""),
             tests("keep", "guest_shield", "remote::"),
         ],
     },

@@ -7,6 +7,7 @@ mod frames;
 mod ioc;
 mod knobs;
 mod measure;
+mod quiet;
 mod runaway;
 mod shield;
 mod supervisor;
@@ -29,6 +30,7 @@ enum What {
     Ioc(ioc::Args),
     Frames(frames::Args),
     Knobs(knobs::Args),
+    Quiet(quiet::Args),
     Runaway(runaway::Args),
     Shield(shield::Args),
     Supervisor(supervisor::Args),
@@ -71,6 +73,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Ioc(args) => ioc::run(&args),
         What::Frames(args) => frames::run(&args),
         What::Knobs(args) => knobs::run(&args),
+        What::Quiet(args) => quiet::run(&args),
         What::Runaway(args) => return runaway::run(args),
         What::Shield(args) => return shield::run(&args),
         What::Supervisor(args) => return supervisor::run(args),

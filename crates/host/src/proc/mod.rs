@@ -14,4 +14,5 @@ pub mod ptp;
 pub mod stat;
 pub mod status;
 pub mod task_stat;
+pub mod timer_list;
 pub mod version;

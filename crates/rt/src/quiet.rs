@@ -1,0 +1,294 @@
+//! A quiet section: a stretch of time in which a thread wants its CPU to itself, and the measurement of what it really lost.
+//!
+//! Stock Linux lets nobody switch ticks, timers or RCU off at run time. So a quiet section changes nothing: it says before
+//! what is known to remain on the CPU, and measures what came of it. What makes a CPU quiet is the boot (`nohz_full=`) and
+//! the shield.
+
+use crate::obtained::Obtained;
+use base::{CpuId, DurNs, MonoNs, RtLevel};
+use sys::clock::mono_now;
+use sys::disturbance::{Counts, Remains};
+use sys::root::RootDir;
+use sys::thread::{ThreadUsage, usage};
+
+/// Gaps that are kept one by one; all are counted.
+pub const GAPS_KEPT: usize = 16;
+
+/// A stretch in which the thread did not run, or ran something else than its own code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// When it began, from the section's beginning.
+    pub at: DurNs,
+    /// How long it was.
+    pub length: DurNs,
+}
+
+/// What the gap detector saw: the time between two looks at the clock, where it was longer than a threshold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gaps {
+    /// Looks at the clock.
+    pub looks: u64,
+    /// The quickest two in succession: what the detector can resolve.
+    pub quickest: DurNs,
+    /// Gaps.
+    pub count: u64,
+    /// All of them together.
+    pub lost: DurNs,
+    longest: [Gap; GAPS_KEPT],
+}
+
+impl Gaps {
+    /// The longest gaps, the longest first.
+    pub fn longest(&self) -> impl Iterator<Item = &Gap> {
+        self.longest.iter().take(usize::try_from(self.count).unwrap_or(GAPS_KEPT))
+    }
+
+    fn add(&mut self, gap: Gap) {
+        self.count += 1;
+        self.lost = DurNs(self.lost.0 + gap.length.0);
+        let place = self.longest.partition_point(|kept| kept.length >= gap.length);
+        if place < GAPS_KEPT {
+            self.longest.copy_within(place..GAPS_KEPT - 1, place + 1);
+            self.longest[place] = gap;
+        }
+    }
+
+    /// Looks at the clock until `until`.
+    ///
+    /// Real-time: spins; neither allocates nor makes a system call where the clock needs none.
+    fn detect(from: MonoNs, until: MonoNs, threshold: DurNs, mut clock: impl FnMut() -> MonoNs) -> Self {
+        let mut gaps = Self { quickest: DurNs(i64::MAX), ..Self::default() };
+        let mut last = from;
+        while last < until {
+            let now = clock();
+            let length = now - last;
+            gaps.looks += 1;
+            gaps.quickest = gaps.quickest.min(length);
+            if length > threshold {
+                gaps.add(Gap { at: last - from, length });
+            }
+            last = now;
+        }
+        gaps
+    }
+}
+
+/// A quiet section that may begin: what is known to remain on its CPU was looked up.
+#[derive(Debug)]
+pub struct Quiet {
+    cpu: CpuId,
+    root: RootDir,
+    obtained: Vec<Obtained>,
+}
+
+/// What a quiet section lost.
+#[derive(Debug)]
+pub struct QuietReport {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// How long it lasted.
+    pub lasted: DurNs,
+    /// What the gap detector saw, where it ran.
+    pub gaps: Option<Gaps>,
+    /// Interrupts that came on this CPU between the two readings of the counters just round the section: what they were
+    /// and how many, most frequent first.
+    pub interrupts: Vec<(String, u64)>,
+    /// The thread's page faults, and how often it gave up its CPU or had it taken away.
+    pub usage: ThreadUsage,
+    /// Ticks of 10 ms that the hypervisor took; `None` if it does not tell.
+    pub steal_ticks: Option<u64>,
+}
+
+impl QuietReport {
+    /// Gaps beyond all interrupts, switches and faults that were counted: whoever made them is beyond the kernel's
+    /// counters (firmware, hypervisor). `None` where no detector ran.
+    #[must_use]
+    pub fn unexplained(&self) -> Option<u64> {
+        let interrupts = self.interrupts.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+        let usage = &self.usage;
+        let known = [usage.minor_faults, usage.major_faults, usage.voluntary, usage.involuntary];
+        let known = known.into_iter().fold(interrupts, u64::saturating_add);
+        self.gaps.map(|gaps| gaps.count.saturating_sub(known))
+    }
+}
+
+impl Quiet {
+    /// Prepares a quiet section of the calling thread, which must be bound to one CPU. Reads files: not for an armed loop.
+    ///
+    /// # Errors
+    /// If the thread may run on several CPUs, or the counters cannot be read.
+    pub fn prepare() -> Result<Self, String> {
+        let root = RootDir::machine();
+        let cpus = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+        let cpu = cpus.lowest().filter(|_| cpus.count() == 1).ok_or_else(|| {
+            format!("a quiet section needs a thread that is bound to one CPU; this one may run on {cpus}")
+        })?;
+        // Both once in advance: to know that they can be read, and so that nothing is touched for the first time later.
+        Counts::of(&root, cpu).map_err(|error| error.to_string())?;
+        let obtained = judge(&Remains::of(&root, cpu), cpu);
+        Ok(Self { cpu, root, obtained })
+    }
+
+    /// The thread's CPU.
+    #[must_use]
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+
+    /// What makes the CPU quiet, obtained or not.
+    #[must_use]
+    pub fn obtained(&self) -> &[Obtained] {
+        &self.obtained
+    }
+
+    /// Spins for `duration` and finds every gap longer than `threshold`.
+    ///
+    /// # Errors
+    /// If the counters cannot be read.
+    pub fn measure(&self, duration: DurNs, threshold: DurNs) -> Result<QuietReport, String> {
+        let mut gaps = Gaps::default();
+        let mut report = self.around(|| {
+            let from = mono_now();
+            gaps = Gaps::detect(from, from + duration, threshold, mono_now);
+        })?;
+        report.gaps = Some(gaps);
+        Ok(report)
+    }
+
+    /// Runs `work` as the quiet section and counts what came meanwhile.
+    ///
+    /// # Errors
+    /// If the counters cannot be read.
+    pub fn around(&self, work: impl FnOnce()) -> Result<QuietReport, String> {
+        let read = || Counts::of(&self.root, self.cpu).map_err(|error| error.to_string());
+        let before = read()?;
+        let (used, from) = (usage(), mono_now());
+        work();
+        let (lasted, now) = (mono_now() - from, usage());
+        let after = read()?;
+        let usage = ThreadUsage {
+            minor_faults: now.minor_faults - used.minor_faults,
+            major_faults: now.major_faults - used.major_faults,
+            voluntary: now.voluntary - used.voluntary,
+            involuntary: now.involuntary - used.involuntary,
+            cpu: DurNs(now.cpu.0 - used.cpu.0),
+        };
+        let steal_ticks = after.steal_ticks.zip(before.steal_ticks).map(|(is, was)| is.saturating_sub(was));
+        Ok(QuietReport { cpu: self.cpu, lasted, gaps: None, interrupts: after.since(&before), usage, steal_ticks })
+    }
+}
+
+/// A quiet section of the calling thread: see [`Quiet::measure`].
+///
+/// # Errors
+/// As [`Quiet::prepare`] and [`Quiet::measure`].
+pub fn quiet(duration: DurNs, threshold: DurNs) -> Result<QuietReport, String> {
+    Quiet::prepare()?.measure(duration, threshold)
+}
+
+/// What remains on a CPU, as obtained or not.
+fn judge(remains: &Remains, cpu: CpuId) -> Vec<Obtained> {
+    const BOOT: &str = "boot with nohz_full= for this CPU";
+    let mut obtained = Vec::new();
+    obtained.push(match remains.nohz_full {
+        Some(cpus) if cpus.contains(cpu) => Obtained::yes("the tick stops while one task runs"),
+        Some(_) => Obtained::no("the tick stops while one task runs", format!("CPU {cpu} is not in nohz_full="), BOOT),
+        None => Obtained::no("the tick stops while one task runs", "this kernel has no NO_HZ_FULL", "use one that has"),
+    });
+    obtained.push(match remains.rcu_elsewhere.contains(cpu) {
+        true => Obtained::yes("RCU callbacks run elsewhere"),
+        false => Obtained::no("RCU callbacks run elsewhere", format!("CPU {cpu} is not in rcu_nocbs="), BOOT),
+    });
+    obtained.push(match &remains.timers {
+        Some(timers) if timers.is_empty() => Obtained::yes("no timer is armed"),
+        Some(timers) => {
+            let remedy = "a timer stays where it was armed: arm it elsewhere; the tick's own goes with nohz_full=";
+            Obtained::no("no timer is armed", timers.join(", "), remedy)
+        }
+        None => Obtained::no("no timer is armed", "not known: /proc/timer_list cannot be read", "run as root"),
+    });
+    obtained.push(match remains.interrupts.is_empty() {
+        true => Obtained::yes("no interrupt is handled here"),
+        false => Obtained::no("no interrupt is handled here", remains.interrupts.join(", "), "shield the CPU"),
+    });
+    let fixed =
+        sys::sched::scheduling(0).map_or(RtLevel::None, |scheduling| scheduling.policy.level()) != RtLevel::None;
+    obtained.push(match fixed {
+        true => Obtained::yes("real-time class"),
+        false => Obtained::no("real-time class", "the thread is time sharing", "run it as fifo"),
+    });
+    if let (true, Some(after)) = (fixed, remains.throttled_after_us.filter(|us| *us < 1_000_000)) {
+        let why = format!("real-time threads are stopped after {after} us in each second");
+        obtained.push(Obtained::no("never throttled", why, "keep the section shorter, or sched_rt_runtime_us=-1"));
+    }
+    obtained
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::CpuSet;
+
+    #[test]
+    fn gaps_are_counted_and_the_longest_are_kept_in_order() {
+        // Looks 10 ns apart, and 40 gaps of 1, 2, … 40 us.
+        let mut steps: Vec<u64> = (1..=40).flat_map(|us| [10, 10, us * 1_000 + 10]).collect();
+        steps.extend([10, 10]);
+        let until = steps.iter().sum::<u64>();
+        let mut steps = steps.into_iter();
+        let mut now = 5;
+        let gaps = Gaps::detect(MonoNs(5), MonoNs(5 + until), DurNs(1_000), || {
+            now += steps.next().unwrap();
+            MonoNs(now)
+        });
+        assert_eq!((gaps.looks, gaps.count, gaps.quickest), (122, 40, DurNs(10)));
+        assert_eq!(gaps.lost, DurNs((1..=40).map(|us| us * 1_000 + 10).sum()));
+        let lengths: Vec<i64> = gaps.longest().map(|gap| gap.length.0).collect();
+        assert_eq!(lengths, (25..=40).rev().map(|us| us * 1_000 + 10).collect::<Vec<i64>>());
+        let first = Gaps::detect(MonoNs(0), MonoNs(30), DurNs(5), {
+            let mut looks = [1u64, 21, 31].into_iter().map(MonoNs);
+            move || looks.next().unwrap()
+        });
+        assert_eq!(first.longest().next(), Some(&Gap { at: DurNs(1), length: DurNs(20) }));
+    }
+
+    #[test]
+    fn what_remains_on_a_cpu_is_said_and_not_claimed() {
+        let bare = Remains { throttled_after_us: Some(950_000), ..Remains::default() };
+        let missing = |remains: &Remains, cpu| -> Vec<String> {
+            judge(remains, cpu).iter().filter(|item| item.missing.is_some()).map(ToString::to_string).collect()
+        };
+        let said = missing(&bare, 1).join("\n");
+        for expected in ["no NO_HZ_FULL", "CPU 1 is not in rcu_nocbs=", "/proc/timer_list cannot be read"] {
+            assert!(said.contains(expected), "{said}");
+        }
+        let quiet = Remains {
+            nohz_full: Some(CpuSet::single(2)),
+            rcu_elsewhere: CpuSet::single(2),
+            timers: Some(vec![]),
+            ..Remains::default()
+        };
+        assert!(missing(&quiet, 2).iter().all(|text| text.contains("real-time class")), "{:?}", missing(&quiet, 2));
+        let busy = Remains { timers: Some(vec!["watchdog_timer_fn".into()]), ..quiet };
+        assert!(missing(&busy, 2).iter().any(|text| text.contains("watchdog_timer_fn")));
+        assert!(missing(&busy, 3).iter().any(|text| text.contains("CPU 3 is not in nohz_full=")));
+    }
+
+    #[test]
+    fn a_section_tells_what_its_own_work_cost() {
+        std::thread::spawn(|| {
+            let cpu = sys::sched::affinity(0).unwrap().lowest().unwrap();
+            sys::sched::set_affinity(0, &CpuSet::single(cpu)).unwrap();
+            let section = Quiet::prepare().unwrap();
+            assert_eq!(section.cpu(), cpu);
+            let report = section.around(|| std::thread::sleep(std::time::Duration::from_millis(2))).unwrap();
+            assert!(report.usage.voluntary >= 1 && report.unexplained().is_none());
+            let report = section.measure(DurNs::from_ms(20), DurNs::from_us(50)).unwrap();
+            let gaps = report.gaps.unwrap();
+            assert!(gaps.looks > 0 && report.lasted >= DurNs::from_ms(20) && gaps.lost <= report.lasted);
+            assert_eq!(gaps.count == 0, gaps.longest().next().is_none());
+        })
+        .join()
+        .unwrap();
+    }
+}
