@@ -1,6 +1,7 @@
 //! Everything that a developer or CI runs: `cargo xtask test | test-vm | tidy | bench | fuzz`.
 
 mod bench;
+mod bindings;
 mod epics;
 mod fuzz;
 mod peers;

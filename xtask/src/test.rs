@@ -1,5 +1,6 @@
 //! `cargo xtask test`: the stages that CI runs, each a row of one table.
 
+use crate::bindings;
 use crate::epics;
 use crate::fuzz;
 use crate::run::{Outcome, cargo, metadata, run};
@@ -43,6 +44,12 @@ const STAGES: &[Stage] = &[
     },
     Stage { name: "fuzz", what: "a few seconds of each fuzz target", needs_root: false, run: fuzz::smoke },
     Stage { name: "epics", what: "databases, servers and tools beside C EPICS", needs_root: false, run: epics::main },
+    Stage {
+        name: "bindings",
+        what: "libtahti as CMake, pkg-config and pip find it, with the examples in C and C++",
+        needs_root: false,
+        run: bindings::main,
+    },
     Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
 ];
 

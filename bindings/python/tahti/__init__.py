@@ -1,4 +1,4 @@
-"""Variables of real-time processes, and frames, for Python.
+"""Variables of real-time processes, frames and barriers, for Python.
 
     import tahti
     with tahti.Variables("control") as variables:
@@ -6,6 +6,8 @@
 
     for turn in tahti.join("fast", "log"):
         print(turn.pulse)
+
+    tahti.Barrier.open("ready").wait(within=10)
 
 Python allocates and collects garbage when it likes: join as a background activity.
 
@@ -24,6 +26,10 @@ Turn.__doc__ = "A call: minor, mode, number of the pulse, when the minor was due
 
 class Error(Exception):
     """What the library refused, in its own words."""
+
+
+class BrokenBarrier(Error):
+    """Somebody did not come to a barrier in time."""
 
 
 class _Reading(ctypes.Structure):
@@ -64,6 +70,12 @@ def _load():
     library.tahti_frame_yield.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Turn)]
     library.tahti_frame_leave.argtypes = [ctypes.c_void_p]
     library.tahti_frame_trigger.argtypes = [ctypes.c_char_p]
+    library.tahti_barrier_create.restype = ctypes.c_void_p
+    library.tahti_barrier_create.argtypes = [ctypes.c_char_p, ctypes.c_uint32]
+    library.tahti_barrier_open.restype = ctypes.c_void_p
+    library.tahti_barrier_open.argtypes = [ctypes.c_char_p]
+    library.tahti_barrier_wait.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64]
+    library.tahti_barrier_close.argtypes = [ctypes.c_void_p]
     return library
 
 
@@ -136,3 +148,35 @@ def trigger(frame):
     """Triggers a frame whose time base is `software` or `counter`, once."""
     if _lib().tahti_frame_trigger(frame.encode()) != 0:
         raise _failed()
+
+
+class Barrier:
+    """A barrier for a team of threads of any processes: nobody goes on before all have come."""
+
+    def __init__(self, handle):
+        if not handle:
+            raise _failed()
+        self._handle = handle
+
+    @classmethod
+    def create(cls, name, threads):
+        """A new one, offered under `name` until this process ends (None: for this process only)."""
+        return cls(_lib().tahti_barrier_create(None if name is None else name.encode(), threads))
+
+    @classmethod
+    def open(cls, name):
+        """The one that another process offers."""
+        return cls(_lib().tahti_barrier_open(name.encode()))
+
+    def wait(self, within=None, spin=0.0):
+        """Waits for all, at most for `within` seconds; spins for `spin` of them. True for who came last."""
+        limit = -1 if within is None else int(within * 1e9)
+        met = _lib().tahti_barrier_wait(self._handle, int(spin * 1e9), limit)
+        if met < 0:
+            raise BrokenBarrier("somebody did not come to the barrier in time; expected all of the team")
+        return met == 1
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            _lib().tahti_barrier_close(self._handle)
+            self._handle = None

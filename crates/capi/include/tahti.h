@@ -1,10 +1,12 @@
-/* tahti: join a frame scheduler, export and read variables; write functions of an IOC's records (at the end).
+/* tahti: join a frame scheduler, export and read variables, share memory, mutexes, conditions and barriers; write functions
+ * of an IOC's records (at the end).
  *
  * Every function begins with tahti_. Those that return int return 0, or -1 with the reason in tahti_error() of the
  * calling thread. Structures begin with their own size, so that a newer library can tell what an older program knows:
  * set `size` to sizeof before the call. Handles belong to the thread that uses them, unless said otherwise.
  *
- * Real-time: tahti_frame_yield and tahti_set_* neither allocate nor lock. All others belong into the start-up.
+ * Real-time: tahti_frame_yield, tahti_set_*, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and _broadcast,
+ * and tahti_barrier_wait do not allocate; the first two and a free mutex do not block. All others belong into the start-up.
  */
 #ifndef TAHTI_H
 #define TAHTI_H
@@ -15,7 +17,7 @@
 extern "C" {
 #endif
 
-#define TAHTI_API_VERSION 1
+#define TAHTI_API_VERSION 2
 
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
@@ -92,6 +94,84 @@ int tahti_import_name(tahti_imports *imports, uint32_t index, char name[65], cha
 
 /* Closes them. */
 void tahti_import_close(tahti_imports *imports);
+
+/* ---- what threads of several processes share (since version 2)
+ *
+ * _create makes it and offers it under `name` to processes of the same user, until this process ends; NULL as name: for
+ * this process only. _open takes what somebody offers. The memory is a sealed memfd handed over by a Unix socket: nothing
+ * stays behind when processes die. These handles may be used from all threads at once. */
+
+typedef struct tahti_segment tahti_segment;
+typedef struct tahti_mutex tahti_mutex;
+typedef struct tahti_cond tahti_cond;
+typedef struct tahti_barrier tahti_barrier;
+
+/* Memory of at least `bytes` bytes, all zero. Whoever opens it can write it. */
+tahti_segment *tahti_segment_create(const char *name, uint64_t bytes);
+tahti_segment *tahti_segment_open(const char *name);
+/* Where it is, and how large into `bytes` (may be NULL). */
+void *tahti_segment_memory(tahti_segment *segment, uint64_t *bytes);
+/* Unmaps it: an interrupt on every CPU on which the process runs. */
+void tahti_segment_close(tahti_segment *segment);
+
+/* A mutex with priority inheritance, robust when its owner dies. Its memory stays mapped until the process ends. */
+tahti_mutex *tahti_mutex_create(const char *name);
+tahti_mutex *tahti_mutex_open(const char *name);
+/* 0: the lock is held. 1: it is held, and who held it before died with it: what it protects may be half done; the lock
+ * itself is in order again. Less than 0: an error of errno.h, negative (-EDEADLK: the caller holds it already; _trylock
+ * -EBUSY: somebody holds it). tahti_error() is not set. */
+int tahti_mutex_lock(tahti_mutex *mutex);
+int tahti_mutex_trylock(tahti_mutex *mutex);
+/* 0, or -EPERM: the caller does not hold it. */
+int tahti_mutex_unlock(tahti_mutex *mutex);
+/* Gives the handle back, not the lock. */
+void tahti_mutex_close(tahti_mutex *mutex);
+
+/* A condition. */
+tahti_cond *tahti_cond_create(const char *name);
+tahti_cond *tahti_cond_open(const char *name);
+/* Gives the mutex up, waits for a signal (less than 0 ns: without limit), takes the mutex again. Two may be woken by one
+ * signal: look at the state, wait again. The sum of 1: an owner of the mutex died, as above; and 2: no signal in time.
+ * Less than 0: an error of errno.h, negative; the mutex is not held then. */
+int tahti_cond_wait(tahti_cond *cond, tahti_mutex *mutex, int64_t within_ns);
+/* Lets the most urgent waiter go on, or all. Best after the mutex was given up. */
+void tahti_cond_signal(tahti_cond *cond);
+void tahti_cond_broadcast(tahti_cond *cond);
+void tahti_cond_close(tahti_cond *cond);
+
+/* A barrier for a team of threads: nobody goes on before all have come. */
+tahti_barrier *tahti_barrier_create(const char *name, uint32_t threads);
+tahti_barrier *tahti_barrier_open(const char *name);
+/* Spins for `spin_ns`, then sleeps. 0: all have come. 1: the same, and the caller was the last. -1: somebody did not come
+ * within its limit (less than 0 ns: none), and the barrier is broken for all from then on. */
+int tahti_barrier_wait(tahti_barrier *barrier, uint64_t spin_ns, int64_t within_ns);
+void tahti_barrier_close(tahti_barrier *barrier);
+
+/* ---- quiet sections (since version 2) */
+
+typedef struct tahti_quiet_report {
+    uint32_t size;          /* sizeof(tahti_quiet_report), set by the caller */
+    uint32_t cpu;           /* the thread's CPU */
+    uint64_t lasted_ns;     /* how long it lasted */
+    uint64_t looks;         /* looks at the clock */
+    uint64_t quickest_ns;   /* the quickest two in succession: what can be resolved */
+    uint64_t gaps;          /* two looks further apart than the threshold */
+    uint64_t lost_ns;       /* all gaps together */
+    uint64_t longest_ns;    /* the longest gap, 0 if there was none */
+    uint64_t longest_at_ns; /* when it began, from the section's beginning */
+    uint64_t interrupts;    /* interrupts of this CPU meanwhile */
+    uint64_t put_aside;     /* times that another task took the CPU */
+    uint64_t page_faults;
+    uint64_t unexplained;   /* gaps beyond all of these: firmware or hypervisor */
+    int64_t steal_ticks;    /* ticks of 10 ms that the hypervisor took; -1 if it does not tell */
+    uint32_t missing;       /* what makes a CPU quiet and was not obtained; `tahti bench quiet` names it */
+    uint32_t reserved;
+} tahti_quiet_report;
+
+/* Spins for `duration_ns` on the calling thread, which is bound to one CPU, and measures what the CPU took away from it in
+ * pieces above `threshold_ns`. Changes nothing: ticks stop only where the kernel was booted so. -1: wrong arguments, or the
+ * thread may run on several CPUs. */
+int tahti_quiet(uint64_t duration_ns, uint64_t threshold_ns, tahti_quiet_report *report);
 
 /* ---- functions of sub and aSub records: a plug-in of the IOC
  *

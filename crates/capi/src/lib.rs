@@ -7,6 +7,9 @@
 //! The third and last place of `unsafe`: a C interface takes pointers, and what they point at is the caller's promise.
 #![allow(unsafe_code, reason = "a C interface takes pointers; each block says what the caller promises")]
 
+pub mod quiet;
+pub mod team;
+
 use base::DurNs;
 use rt::frames::{Member, trigger};
 use rt::{Exports, Imports, Number, VariableSpec};
@@ -135,7 +138,7 @@ unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
 /// See `tahti.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tahti_api_version() -> u32 {
-    1
+    2
 }
 
 /// See `tahti.h`.

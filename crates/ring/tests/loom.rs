@@ -2,10 +2,10 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --package ring --test loom --release`.
 #![cfg(loom)]
 
-use loom::sync::Arc;
-use loom::thread;
 use base::MonoNs;
+use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
+use loom::thread;
 use ring::{AtomicU64, Barrier, Condition, Latest, Meeting, Number, Queue, Stream, Trail, VariableSpec, Variables};
 
 fn words(count: usize) -> Arc<Vec<AtomicU64>> {
@@ -117,13 +117,13 @@ fn a_barrier_lets_nobody_go_on_alone_and_wakes_everybody_who_sleeps() {
                 Meeting::Broken => panic!("nobody breaks it"),
                 Meeting::Last { wake } => (false, wake),
                 Meeting::Early(seen) => {
-                    // It sleeps if nobody has come between its announcement and its last look.
+                    // It sleeps if nobody has come between its announcement and its last look. The announcement stays:
+                    // in earnest it is not taken back before the sleeper was woken.
                     barrier.event().announce();
                     let sleeps = !barrier.event().moved(seen);
                     while !barrier.event().moved(seen) {
                         thread::yield_now();
                     }
-                    barrier.event().withdraw();
                     (sleeps, false)
                 }
             };

@@ -110,8 +110,7 @@ impl Lock {
     /// # Errors
     /// `EBUSY`; as `lock`.
     pub fn try_lock(&self) -> std::result::Result<LockGuard<'_>, Errno> {
-        // SAFETY: an initialised mutex (checked when it was made or taken over) that stays mapped.
-        let owner_died = self.judged(unsafe { libc::pthread_mutex_trylock(self.raw()) })?;
+        let owner_died = self.try_acquire()?;
         Ok(LockGuard { lock: self, owner_died, _not_send: std::marker::PhantomData })
     }
 
@@ -122,6 +121,15 @@ impl Lock {
     pub fn acquire(&self) -> std::result::Result<bool, Errno> {
         // SAFETY: an initialised mutex (checked when it was made or taken over) that stays mapped.
         self.judged(unsafe { libc::pthread_mutex_lock(self.raw()) })
+    }
+
+    /// As [`acquire`](Self::acquire), but answers `EBUSY` where it would have to wait.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock).
+    pub fn try_acquire(&self) -> std::result::Result<bool, Errno> {
+        // SAFETY: as in `acquire`.
+        self.judged(unsafe { libc::pthread_mutex_trylock(self.raw()) })
     }
 
     /// Gives the lock up.
@@ -161,9 +169,7 @@ impl Lock {
     fn initialise(&self) -> Result<()> {
         let checked = |code: i32| match code {
             0 => Ok(()),
-            code => {
-                Err(Error { doing: "make a robust mutex".to_owned(), errno: Errno::from_raw_os_error(code) })
-            }
+            code => Err(Error { doing: "make a robust mutex".to_owned(), errno: Errno::from_raw_os_error(code) }),
         };
         let mut attributes = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::zeroed();
         let at = attributes.as_mut_ptr();

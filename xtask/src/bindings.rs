@@ -1,0 +1,133 @@
+//! `cargo xtask test bindings`: libtahti as its users get it: installed, found by CMake, pkg-config and pip, run.
+
+use crate::peers;
+use crate::run::{Outcome, cargo, output, root, run};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Debian's packages that build and find C and C++, and Python's environments.
+const PEERS: &[&str] = &["gcc", "g++", "cmake", "make", "pkg-config", "python3", "python3-venv"];
+
+/// Installs libtahti into a folder, builds the examples against it by CMake and by pkg-config, and runs them.
+pub(crate) fn main() -> Outcome {
+    tools()?;
+    let place = peers::folder().join("bindings");
+    let _ = fs::remove_dir_all(&place);
+    let prefix = place.join("prefix");
+    run(Command::new("bindings/c/install.sh").arg(&prefix).env("PROFILE", "dev"))?;
+    for example in ["team", "frames"] {
+        let build = place.join(example);
+        let found = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
+        let source = root().join("examples").join(example);
+        run(Command::new("cmake").arg("-S").arg(source).arg("-B").arg(&build).arg(found))?;
+        run(Command::new("cmake").arg("--build").arg(&build))?;
+    }
+    by_pkg_config(&place, &prefix)?;
+    team(&place)?;
+    frame(&place)?;
+    python(&place, &prefix)
+}
+
+/// Has the tools, or installs them.
+fn tools() -> Outcome {
+    let there = |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
+    let venv = || Command::new("python3").args(["-c", "import ensurepip, venv"]).status().is_ok_and(|it| it.success());
+    if ["cc", "c++", "cmake", "make", "pkg-config", "python3"].into_iter().all(there) && venv() {
+        return Ok(());
+    }
+    peers::debian(PEERS)
+}
+
+/// The same source with the flags of pkg-config and the C compiler's strictest checks of the header, as C and as C++.
+fn by_pkg_config(place: &Path, prefix: &Path) -> Outcome {
+    let flags = output(
+        Command::new("pkg-config")
+            .args(["--cflags", "--libs", "tahti"])
+            .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")),
+    )?;
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+    let mut c = Command::new("cc");
+    run(c.args(["-std=c99"]).args(strict).arg("-o").arg(place.join("meet")).arg("examples/team/meet.c").args(&flags))?;
+    let mut cpp = Command::new("c++");
+    cpp.args(["-std=c++17", "-pthread"]).args(strict).arg("-o").arg(place.join("sum"));
+    run(cpp.arg("examples/team/sum.cpp").args(&flags))
+}
+
+/// Two processes in C, one built each way, and a team of threads in C++.
+fn team(place: &Path) -> Outcome {
+    run(&mut Command::new(place.join("sum")))?;
+    run(&mut Command::new(place.join("team/sum")))?;
+    let mut serve = Command::new(place.join("meet"))
+        .arg("serve")
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("meet serve: {error}"))?;
+    // It says so once everything is offered.
+    let said = serve.stdout.take().map(std::io::BufReader::new);
+    let mut lines = said.into_iter().flat_map(std::io::BufRead::lines).map_while(Result::ok);
+    let joined = match lines.next() {
+        Some(_) => output(Command::new(place.join("team/meet")).arg("join")),
+        None => Err("meet serve said nothing".to_owned()),
+    };
+    if joined.is_err() {
+        // It fails only if it has ended by itself.
+        let _ = serve.kill();
+    }
+    let served = lines.last().unwrap_or_default();
+    let ended = serve.wait().map_err(|error| format!("meet serve: {error}"))?;
+    let joined = joined?;
+    let expected = |role: &str| format!("{role}: token 200 after 100 rounds");
+    if served != expected("serve") || joined.trim() != expected("join") || !ended.success() {
+        return Err(format!("meet said {served:?} and {joined:?} and ended with {ended}"));
+    }
+    println!("{served}; {}", joined.trim());
+    Ok(())
+}
+
+/// The example's frame with the programs that CMake built, in no class and on no CPU of its own: it must run anywhere.
+fn frame(place: &Path) -> Outcome {
+    run(&mut cargo(["build", "--quiet", "--package", "cli"]))?;
+    let folder = place.join("frames");
+    let plant = root().join("examples/frames/plant.toml");
+    let text = fs::read_to_string(&plant).map_err(|error| format!("{}: {error}", plant.display()))?;
+    let modest = |line: &&str| !line.starts_with("cpu =") && !line.starts_with("class =");
+    let mut text: String = text.lines().filter(modest).map(|line| format!("{line}\n")).collect();
+    text = text.replace("period = \"1ms\"", "period = \"5ms\"").replace("name = \"frames\"", "name = \"bindings\"");
+    fs::write(folder.join("plant.toml"), text).map_err(|error| format!("{}: {error}", folder.display()))?;
+    // The way of `tahti up` to say where things lie: as short as a Unix socket's path must be.
+    let state = std::env::temp_dir().join(format!("tahti-bindings-{}", std::process::id()));
+    let tahti = |words: &[&str]| {
+        let mut command = Command::new(root().join("target/debug/tahti"));
+        command.args(words).env("TAHTI_RUN", &state);
+        command
+    };
+    let ran = run(tahti(&["up", "--for", "4s"]).arg(&folder));
+    // The frame's own report: how long calls took, and of how many that is known.
+    let said = ran.and_then(|()| {
+        let log = output(tahti(&["logs", "fast", "--lines", "1000", "--plant"]).arg(&folder))?;
+        for (activity, language) in [("control", "C"), ("filter", "C++")] {
+            let takes = format!(" {activity} takes ");
+            let mut calls = log.lines().filter_map(|line| line.split_once(&takes)?.1.split_whitespace().next());
+            match calls.next_back().and_then(|calls| calls.parse().ok()) {
+                Some(1u64..) => println!("{activity} in {language} was called by its frame"),
+                found => return Err(format!("{activity} in {language} ran {found:?} calls:\n{log}")),
+            }
+        }
+        Ok(())
+    });
+    let _ = fs::remove_dir_all(&state);
+    said
+}
+
+/// The Python package in an environment of its own.
+fn python(place: &Path, prefix: &Path) -> Outcome {
+    let venv = place.join("venv");
+    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let mut install = Command::new(venv.join("bin/pip"));
+    run(install.args(["install", "--quiet", "--disable-pip-version-check", "./bindings/python"]))?;
+    let mut tests = Command::new(venv.join("bin/python"));
+    tests.arg("bindings/python/tests.py").arg(place.join("team/meet"));
+    run(tests.env("TAHTI_LIBRARY", prefix.join("lib/libtahti.so")))
+}
