@@ -61,13 +61,15 @@ impl Db {
         let (record, rest) = match name.find('.') {
             Some(dot) => (&name[..dot], &name[dot + 1..]),
             None => {
-                let end = name.find(['{', '[', '$']).filter(|_| self.names.find(name.as_bytes()).is_none());
+                let modifier = |byte: &u8| matches!(byte, b'{' | b'[' | b'$');
+                let end = name.as_bytes().iter().position(modifier);
+                let end = end.filter(|_| self.names.find(name.as_bytes()).is_none());
                 end.map_or((name, ""), |end| (&name[..end], &name[end..]))
             }
         };
         let no_record = || FindError::NoRecord { name: record.to_owned() };
-        let (_, entry) = self.names.find(record.as_bytes()).ok_or_else(no_record)?;
-        let common = &self.common[entry.record as usize];
+        let (_, rec) = self.names.find(record.as_bytes()).ok_or_else(no_record)?;
+        let common = &self.common[rec as usize];
         if common.removed {
             return Err(no_record());
         }
@@ -75,7 +77,7 @@ impl Db {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (field, modifier) = rest.split_at(end);
         let mut channel = Channel {
-            record: RecId(entry.record),
+            record: RecId(rec),
             field: kind.val,
             long_string: false,
             type_name: false,
@@ -220,17 +222,16 @@ impl Db {
 
     /// Aliases and the records that they denote.
     pub fn aliases(&self) -> impl Iterator<Item = (&str, RecId)> + '_ {
-        self.names.iter().filter(|(number, entry)| self.common[entry.record as usize].name != *number).map(
-            |(number, entry)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(entry.record)),
-        )
+        self.names
+            .iter()
+            .filter(|(number, rec)| self.common[*rec as usize].name != *number)
+            .map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(rec)))
     }
 
     /// All names, of records and aliases, in the order in which they were given.
     pub fn all_names(&self) -> impl Iterator<Item = (&str, RecId)> {
-        let live = self.names.iter().filter(|(_, entry)| !self.common[entry.record as usize].removed);
-        live.map(|(number, entry)| {
-            (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(entry.record))
-        })
+        let live = self.names.iter().filter(|(_, rec)| !self.common[*rec as usize].removed);
+        live.map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(rec)))
     }
 
     /// Info tags of a record.

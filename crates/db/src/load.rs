@@ -80,10 +80,10 @@ impl Db {
                     lexer.punct(b',', "after the name")?;
                     let (alias, alias_at) = lexer.word("the alias")?;
                     lexer.punct(b')', "after the alias")?;
-                    let Some((_, entry)) = self.names.find(record.as_bytes()) else {
+                    let Some((_, rec)) = self.names.find(record.as_bytes()) else {
                         return Err(lexer.error(at, format!("no record \"{record}\" to give the alias \"{alias}\"")));
                     };
-                    self.add_alias(&lexer, alias_at, &alias, entry.record)?;
+                    self.add_alias(&lexer, alias_at, &alias, rec)?;
                 }
                 "include" => {
                     let (name, at) = lexer.word("the name of a file")?;
@@ -122,7 +122,7 @@ impl Db {
             );
         }
         match self.names.find(alias.as_bytes()) {
-            Some((_, entry)) if entry.record == rec => Ok(()),
+            Some((_, known)) if known == rec => Ok(()),
             Some(_) => Err(lexer.error(place, format!("alias \"{alias}\" is taken by another record or alias"))),
             None => {
                 self.names.add(alias.as_bytes(), rec);
@@ -146,7 +146,7 @@ impl Db {
         lexer.punct(b',', "after the record type")?;
         let (name, place) = lexer.word("the name of the record")?;
         lexer.punct(b')', "after the name")?;
-        let known = self.names.find(name.as_bytes()).map(|(_, entry)| entry.record);
+        let known = self.names.find(name.as_bytes()).map(|(_, rec)| rec);
         let known = known.filter(|rec| !self.common[*rec as usize].removed);
         let rec = match (&*type_name, known) {
             (_, Some(rec)) if self.common[rec as usize].away => {

@@ -1,26 +1,22 @@
-//! Names of records and aliases: one block of bytes and one table of numbers.
-
-use std::hash::{BuildHasherDefault, Hasher};
-
-/// A record or an alias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NameEntry {
-    start: u32,
-    len: u8,
-    /// The record that the name denotes.
-    pub(crate) record: u32,
-}
+//! Names of records and aliases: one block of bytes and one table of places in it.
+//!
+//! To find a name takes one look at the table and one at the block, which holds the record beside the name. The table
+//! keeps the names' hashes, so that it passes over other names, and grows, without looking at the block.
 
 /// All names, by hash.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    bytes: Vec<u8>,
-    entries: Vec<NameEntry>,
-    /// Open addressing, number of the entry plus one; a power of two long.
-    table: Vec<u32>,
+    /// Of each name in turn: the record that it denotes (4 bytes), its length (1), itself.
+    block: Vec<u8>,
+    count: usize,
+    /// Open addressing: hash, and the place in the block plus one; a power of two long.
+    table: Vec<(u32, u32)>,
 }
 
-fn hash(name: &[u8]) -> u64 {
+/// Bytes before a name in the block.
+const HEAD: usize = 5;
+
+fn hash(name: &[u8]) -> u32 {
     const PRIME: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut state = name.len() as u64;
     let mut chunks = name.chunks_exact(8);
@@ -32,93 +28,90 @@ fn hash(name: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
     state = (state.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(PRIME);
-    state ^ (state >> 29)
+    (state ^ (state >> 32)) as u32
 }
 
 impl Names {
-    /// The name of an entry.
-    pub(crate) fn name(&self, entry: u32) -> &[u8] {
-        let entry = self.entries[entry as usize];
-        &self.bytes[entry.start as usize..entry.start as usize + usize::from(entry.len)]
+    /// The record and the name at a place.
+    fn at(&self, number: u32) -> (u32, &[u8]) {
+        let entry = &self.block[number as usize..];
+        let record = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+        (record, &entry[HEAD..HEAD + usize::from(entry[4])])
     }
 
-    /// The entry of a name.
-    pub(crate) fn find(&self, name: &[u8]) -> Option<(u32, NameEntry)> {
-        if self.table.is_empty() {
-            return None;
-        }
-        let mask = self.table.len() - 1;
-        let mut at = hash(name) as usize & mask;
+    /// The name with this number.
+    pub(crate) fn name(&self, number: u32) -> &[u8] {
+        self.at(number).1
+    }
+
+    /// A name's number, and the record that it denotes.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<(u32, u32)> {
+        self.find_hashed(name, hash(name))
+    }
+
+    fn find_hashed(&self, name: &[u8], hash: u32) -> Option<(u32, u32)> {
+        let mask = self.table.len().checked_sub(1)?;
+        let mut at = hash as usize & mask;
         loop {
             match self.table[at] {
-                0 => return None,
-                number if self.name(number - 1) == name => {
-                    return Some((number - 1, self.entries[number as usize - 1]));
+                (_, 0) => return None,
+                (same, place) if same == hash => {
+                    let (record, found) = self.at(place - 1);
+                    if found == name {
+                        return Some((place - 1, record));
+                    }
                 }
-                _ => at = (at + 1) & mask,
+                _ => {}
             }
+            at = (at + 1) & mask;
         }
     }
 
     /// Adds a name (at most 255 bytes), or lets one that is there denote another record; its number.
     pub(crate) fn add(&mut self, name: &[u8], record: u32) -> u32 {
-        if let Some((number, _)) = self.find(name) {
-            self.entries[number as usize].record = record;
+        let hash = hash(name);
+        if let Some((number, _)) = self.find_hashed(name, hash) {
+            self.block[number as usize..number as usize + 4].copy_from_slice(&record.to_le_bytes());
             return number;
         }
-        if (self.entries.len() + 1) * 2 > self.table.len() {
-            self.grow();
+        if (self.count + 1) * 2 > self.table.len() {
+            let larger = vec![(0, 0); (self.table.len() * 2).max(64)];
+            for entry in std::mem::replace(&mut self.table, larger).into_iter().filter(|(_, place)| *place != 0) {
+                self.insert(entry);
+            }
         }
-        let number = self.entries.len() as u32;
-        self.entries.push(NameEntry { start: self.bytes.len() as u32, len: name.len() as u8, record });
-        self.bytes.extend_from_slice(name);
-        self.insert(number);
+        let number = self.block.len() as u32;
+        self.block.extend_from_slice(&record.to_le_bytes());
+        self.block.push(name.len() as u8);
+        self.block.extend_from_slice(name);
+        self.count += 1;
+        self.insert((hash, number + 1));
         number
     }
 
-    fn insert(&mut self, number: u32) {
+    fn insert(&mut self, entry: (u32, u32)) {
         let mask = self.table.len() - 1;
-        let mut at = hash(self.name(number)) as usize & mask;
-        while self.table[at] != 0 {
+        let mut at = entry.0 as usize & mask;
+        while self.table[at].1 != 0 {
             at = (at + 1) & mask;
         }
-        self.table[at] = number + 1;
+        self.table[at] = entry;
     }
 
-    fn grow(&mut self) {
-        self.table = vec![0; (self.table.len() * 2).max(64)];
-        for number in 0..self.entries.len() as u32 {
-            self.insert(number);
-        }
-    }
-
-    /// All entries with their names, in the order of their definition.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, NameEntry)> + '_ {
-        self.entries.iter().enumerate().map(|(number, entry)| (number as u32, *entry))
+    /// The numbers of all names and the records that they denote, in the order of their definition.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            if next >= self.block.len() {
+                return None;
+            }
+            let number = next as u32;
+            let (record, name) = self.at(number);
+            next += HEAD + name.len();
+            Some((number, record))
+        })
     }
 }
-
-/// A hasher for numbers that are already well spread, such as packed field names.
-#[derive(Default)]
-pub(crate) struct PlainHasher(u64);
-
-impl Hasher for PlainHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0.rotate_left(8) ^ u64::from(*byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        }
-    }
-    fn write_u64(&mut self, number: u64) {
-        let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
-/// Makes [`PlainHasher`]s.
-pub(crate) type PlainHash = BuildHasherDefault<PlainHasher>;
 
 #[cfg(test)]
 mod tests {
@@ -128,14 +121,17 @@ mod tests {
     fn every_name_is_found_again_and_no_other() {
         let mut names = Names::default();
         assert_eq!(names.find(b"x"), None);
-        for number in 0..5_000u32 {
-            names.add(format!("ring:magnet{number}:current").as_bytes(), number);
-        }
-        for number in 0..5_000u32 {
-            let (entry, found) = names.find(format!("ring:magnet{number}:current").as_bytes()).unwrap();
-            assert_eq!((entry, found.record), (number, number));
+        let numbers: Vec<u32> =
+            (0..5_000).map(|record| names.add(format!("ring:magnet{record}:current").as_bytes(), record)).collect();
+        for (record, number) in (0..5_000).zip(&numbers) {
+            let name = format!("ring:magnet{record}:current");
+            assert_eq!(names.find(name.as_bytes()), Some((*number, record)));
+            assert_eq!(names.name(*number), name.as_bytes());
         }
         assert_eq!(names.find(b"ring:magnet5000:current"), None);
-        assert_eq!(names.name(17), b"ring:magnet17:current");
+        assert_eq!(names.add(b"ring:magnet17:current", 9_000), numbers[17]);
+        let expected =
+            numbers.iter().zip(0..).map(|(number, record)| (*number, if record == 17 { 9_000 } else { record }));
+        assert!(names.iter().eq(expected));
     }
 }

@@ -104,7 +104,7 @@ pub struct TypeDef {
     /// Names of device supports, by number.
     pub devices: Vec<Device>,
     /// Field numbers by name.
-    pub(crate) by_name: HashMap<u64, u16, crate::names::PlainHash>,
+    pub(crate) by_name: HashMap<u64, u16, base::NumberHash>,
     /// Number of VAL.
     pub(crate) val: u16,
 }

@@ -175,8 +175,8 @@ impl Db {
 
     fn join_name(&self, sets: &mut Sets, rec: u32, name: &str) {
         let record = name.split('.').next().unwrap_or_default();
-        if let Some((_, entry)) = self.names.find(record.as_bytes()).filter(|_| !record.is_empty()) {
-            sets.join(rec, entry.record);
+        if let Some((_, other)) = self.names.find(record.as_bytes()).filter(|_| !record.is_empty()) {
+            sets.join(rec, other);
         }
     }
 
@@ -212,9 +212,9 @@ impl Db {
             self.away.insert(rec, Away { part, record: RecId(new) });
             self.common[rec as usize].away = true;
         }
-        for (number, entry) in self.names.iter() {
-            if assigned.get(entry.record as usize) == Some(&Some(part))
-                && let Some(away) = self.away.get(&entry.record)
+        for (number, rec) in self.names.iter() {
+            if assigned.get(rec as usize) == Some(&Some(part))
+                && let Some(away) = self.away.get(&rec)
             {
                 to.names.add(self.names.name(number), away.record.0);
             }

@@ -396,14 +396,17 @@ impl Engine {
 
     /// Scans, delays, beacons and timeouts whose time has come.
     fn run_due(&mut self) {
-        for nth in 0..self.scans.clocks().len() {
-            self.store.now = now();
-            if self.scans.run(nth, &mut self.store.db, now) {
-                self.settle();
+        self.store.now = now();
+        if self.scans.is_due(self.store.now.mono) {
+            for nth in 0..self.scans.clocks().len() {
+                self.store.now = now();
+                if self.scans.run(nth, &mut self.store.db, now) {
+                    self.settle();
+                }
             }
+            self.store.now = now();
         }
-        let now = now();
-        self.store.now = now;
+        let now = self.store.now;
         if let (Some(beacon), Some(config)) = (&mut self.beacon, &self.config)
             && let Some(bytes) = beacon.poll(now.mono, self.net.tcp_port)
         {

@@ -205,8 +205,10 @@ impl Owner {
     }
 
     fn run_due(&mut self) {
-        for nth in 0..self.scans.clocks().len() {
-            self.scans.run(nth, &mut self.db, now);
+        if self.scans.is_due(sys::clock::mono_now()) {
+            for nth in 0..self.scans.clocks().len() {
+                self.scans.run(nth, &mut self.db, now);
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use crate::job::{Ask, Job, Whom};
 use crate::owner::write_to;
 use crate::parts::Part;
 use crate::putlog::PutLog;
-use base::{Array, EventMask, FieldType, Severity, Str40, Value};
+use base::{Array, EventMask, FieldType, NumberHash, Severity, Str40, Value};
 use ca::encode::Reading;
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use ca::{Basic, Eca};
@@ -18,7 +18,15 @@ const QUEUE_ROOM: usize = 10_000;
 const DRAIN_MAX: usize = 4_096;
 
 /// What tells two channels apart; those with filters are not shared.
-type Key = (u32, u16, bool, bool);
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key(u64);
+
+impl Key {
+    fn of(channel: &Channel) -> Self {
+        let flags = u64::from(channel.long_string) << 1 | u64::from(channel.type_name);
+        Self(u64::from(channel.record.0) << 32 | u64::from(channel.field) << 16 | flags)
+    }
+}
 
 /// A field that clients have open, however many they are.
 struct Entry {
@@ -29,7 +37,7 @@ struct Entry {
     watchers: u32,
     sub: Option<SubId>,
     /// Where it is, if another thread owns it.
-    apart: Option<Apart>,
+    apart: Option<Box<Apart>>,
 }
 
 /// A field that another thread owns.
@@ -88,7 +96,7 @@ pub struct Store {
     pub put_log: Option<PutLog>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    by_key: HashMap<Key, u32>,
+    by_key: HashMap<Key, u32, NumberHash>,
     queue: QueueId,
     drained: Vec<Post>,
     /// The parts of the database that other threads own.
@@ -108,7 +116,7 @@ impl Store {
             put_log: None,
             entries: Vec::new(),
             free: Vec::new(),
-            by_key: HashMap::new(),
+            by_key: HashMap::default(),
             queue,
             drained: Vec::new(),
             parts: Vec::new(),
@@ -220,7 +228,7 @@ impl Store {
 
     /// Asks for a watched field's value; it comes as a post.
     pub(crate) fn fetch(&mut self, handle: u64) {
-        let Some(apart) = self.entries.get(handle as usize).and_then(Option::as_ref).and_then(|it| it.apart.as_ref())
+        let Some(apart) = self.entries.get(handle as usize).and_then(Option::as_ref).and_then(|it| it.apart.as_deref())
         else {
             return;
         };
@@ -262,7 +270,7 @@ impl Store {
 /// The field that a key belongs to, unless it was closed meanwhile.
 fn apart_of(entries: &mut [Option<Entry>], key: u64) -> Option<(u64, &mut Apart)> {
     let handle = key & u64::from(u32::MAX);
-    let apart = entries.get_mut(handle as usize)?.as_mut()?.apart.as_mut()?;
+    let apart = entries.get_mut(handle as usize)?.as_mut()?.apart.as_deref_mut()?;
     (apart.key == key).then_some((handle, apart))
 }
 
@@ -281,7 +289,7 @@ impl Backend for Store {
         let info = self.db.info(&channel);
         let access = self.guard.access(&self.db, &channel, &info, peer);
         let away = self.db.away(channel.record);
-        let key = (channel.record.0, channel.field, channel.long_string, channel.type_name);
+        let key = Key::of(&channel);
         let shared = channel.filters.is_empty();
         let known = self.by_key.get(&key).copied().filter(|_| shared);
         let handle = known.unwrap_or_else(|| {
@@ -291,15 +299,17 @@ impl Backend for Store {
                 self.entries.len() as u32 - 1
             });
             self.opened += 1;
-            let apart = away.map(|away| Apart {
-                part: away.part,
-                channel: Channel { record: away.record, ..channel.clone() },
-                info,
-                key: self.opened << 32 | u64::from(slot),
-                newest: Reading::default(),
-                known: false,
-                asking: false,
-                again: EventMask::NONE,
+            let apart = away.map(|away| {
+                Box::new(Apart {
+                    part: away.part,
+                    channel: Channel { record: away.record, ..channel.clone() },
+                    info,
+                    key: self.opened << 32 | u64::from(slot),
+                    newest: Reading::default(),
+                    known: false,
+                    asking: false,
+                    again: EventMask::NONE,
+                })
             });
             let entry = Entry { channel, key, native, channels: 0, watchers: 0, sub: None, apart };
             self.entries[slot as usize] = Some(entry);

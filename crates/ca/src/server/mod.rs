@@ -18,10 +18,9 @@ use crate::dbr::Basic;
 use crate::eca::Eca;
 use crate::encode::Reading;
 use crate::slab::Slab;
-use base::{EventMask, MonoNs, Value};
+use base::{EventMask, MonoNs, NumberHash, Value};
 use circuit::Circuit;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 /// A circuit's number in its [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,7 +165,7 @@ pub struct Server {
     limits: Limits,
     circuits: Slab<Circuit>,
     /// Subscriptions by the name under which posts come: circuit and subscription.
-    watchers: HashMap<u64, Vec<(u32, u32)>, BuildHasherDefault<KeyHasher>>,
+    watchers: HashMap<u64, Vec<(u32, u32)>, NumberHash>,
     /// Circuits with something to send or to close, each once.
     touched: Vec<u32>,
     scratch: Reading,
@@ -333,24 +332,6 @@ pub struct Post {
     pub stamp: base::Stamp,
     /// Its value; looked at only where [`Opened::posted`].
     pub value: Value,
-}
-
-/// Mixes the backend's numbers, which nobody outside chooses.
-#[derive(Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-    }
 }
 
 #[cfg(test)]
