@@ -10,6 +10,7 @@ mod measure;
 mod quiet;
 mod runaway;
 mod shield;
+mod shielded;
 mod supervisor;
 mod vxworks;
 mod wakeup;
@@ -28,6 +29,7 @@ pub(crate) struct Args {
 enum What {
     Classes(classes::Args),
     Ioc(ioc::Args),
+    IocScan(ioc::groups::Args),
     Frames(frames::Args),
     Knobs(knobs::Args),
     Quiet(quiet::Args),
@@ -71,6 +73,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Classes(args) => classes::run(&args),
         What::Ioc(args) => ioc::run(&args),
+        What::IocScan(args) => ioc::groups::run(&args),
         What::Frames(args) => frames::run(&args),
         What::Knobs(args) => knobs::run(&args),
         What::Quiet(args) => quiet::run(&args),

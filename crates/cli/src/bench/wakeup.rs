@@ -4,16 +4,13 @@ use super::Touched;
 use super::cyclictest;
 use super::fingerprint::Fingerprint;
 use super::measure::{self, Measured, Where};
+use super::shielded::Shielded;
 use super::vxworks;
 use crate::demo::noise::{Load, Noise};
 use crate::looprun::{self, WaitArg, wait_word};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
 use clap::ValueEnum;
-use host::plan::{Profile, Want};
-use keep::RunDir;
-use keep::shield::{self, Place};
 use serde_json::{Value, json};
-use sys::root::RootDir;
 use sys::signal::SignalFd;
 
 /// Wake-up latency of a periodic loop that does nothing else
@@ -144,45 +141,6 @@ fn check(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// A shield that is given back, whatever happens.
-struct Shielded {
-    place: Place,
-    released: bool,
-}
-
-impl Shielded {
-    fn apply(args: &Args, cpu: CpuId) -> Result<Self, String> {
-        let root = RootDir::machine();
-        let want = Want {
-            cpus: CpuSet::single(cpu),
-            profile: Profile::default(),
-            spare: args.touched.spare()?,
-            own: shield::own_processes(),
-            ..Want::default()
-        };
-        let applied = shield::apply(&root, &want, &RunDir::from_env()).map_err(|error| error.to_string())?;
-        Ok(Self { place: applied.place, released: false })
-    }
-
-    fn release(mut self) -> Result<(), String> {
-        self.released = true;
-        let released = shield::release(&RootDir::machine(), &RunDir::from_env(), false);
-        match released.map_err(|error| error.to_string())? {
-            released if released.is_whole() => Ok(()),
-            _ => Err("the shield left something behind: see `tahti shield release`".into()),
-        }
-    }
-}
-
-impl Drop for Shielded {
-    fn drop(&mut self) {
-        if !self.released {
-            // On the way out of an error that is told already; what is left, the next release puts back.
-            let _ = shield::release(&RootDir::machine(), &RunDir::from_env(), false);
-        }
-    }
-}
-
 impl Row {
     fn new(cpu: CpuId, shielded: bool, with_theirs: bool) -> Self {
         let theirs = with_theirs.then(|| (Histogram::new(), 0));
@@ -191,7 +149,8 @@ impl Row {
 
     /// One piece: the loop, then cyclictest, then the loop's turn again in the next round.
     fn measure(&mut self, args: &Args, notes: &mut Vec<String>) -> Result<(), String> {
-        let shielded = if self.shielded { Some(Shielded::apply(args, self.cpu)?) } else { None };
+        let shielded =
+            if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(self.cpu))?) } else { None };
         let place = Where { cpu: self.cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
         let piece = DurNs(args.for_.0 / ROUNDS);
         self.ours.merge(&measure::run(&place, args.period, args.policy, args.wait.0, piece)?);

@@ -1,10 +1,10 @@
 //! What Channel Access costs: search, connect, put and get (S2.4), loading many records.
 
-use super::Scale;
 use super::database::{inputs, outputs};
 use super::host::Ioc;
-use super::wire::{Circuit, DOUBLE, search};
-use ca::wire::{Header, command};
+use super::wire::{Circuit, search};
+use super::{Scale, spread};
+use ca::wire::command;
 use std::time::Instant;
 
 /// Requests sent before their answers are awaited.
@@ -46,8 +46,7 @@ pub(super) fn transfer(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String>
         circuit.get(sids[n % CHANNELS])?;
         times.push(begin.elapsed().as_nanos() as f64 / 1e3);
     }
-    times.sort_by(f64::total_cmp);
-    figures.extend([times[times.len() / 2], times[times.len() * 99 / 100], times[times.len() - 1]]);
+    figures.extend(spread(times));
     Ok(figures)
 }
 
@@ -59,13 +58,13 @@ fn batch(circuit: &mut Circuit, sids: &[u32], what: What) -> Result<(), String> 
         if is_put {
             circuit.put(sid, n as f64);
         } else {
-            circuit.ask(Header::bare(command::READ_NOTIFY, DOUBLE, 1, sid, 0), &[]);
+            circuit.ask_value(sid);
             gets += 1;
         }
     }
     if gets == 0 {
         // The answer to the last one tells that all are done.
-        circuit.ask(Header::bare(command::READ_NOTIFY, DOUBLE, 1, sids[0], 0), &[]);
+        circuit.ask_value(sids[0]);
         gets = 1;
     }
     circuit.flush()?;

@@ -1,17 +1,42 @@
 //! From a posted event to the processing of the two records that wait for it (S2.6).
 
-use super::Scale;
-use super::database;
 use super::host::Ioc;
 use super::wire::{Circuit, stamped};
+use super::{Figure, Scale, database, figure, spread};
 use ca::wire::command;
 
 pub(super) fn event_database(_: &Scale) -> String {
     database::event()
 }
 
+/// Upper ends of the histogram's rows, in us.
+const WITHIN_US: [f64; 7] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
+
+pub(super) const FIGURES: &[Figure] = &[
+    figure("first: median", "us"),
+    figure("first: p99", "us"),
+    figure("first: max", "us"),
+    figure("first within 1 us", "%"),
+    figure("first within 2 us", "%"),
+    figure("first within 5 us", "%"),
+    figure("first within 10 us", "%"),
+    figure("first within 20 us", "%"),
+    figure("first within 50 us", "%"),
+    figure("first within 100 us", "%"),
+    figure("second: median", "us"),
+    figure("second: p99", "us"),
+    figure("second: max", "us"),
+    figure("second within 1 us", "%"),
+    figure("second within 2 us", "%"),
+    figure("second within 5 us", "%"),
+    figure("second within 10 us", "%"),
+    figure("second within 20 us", "%"),
+    figure("second within 50 us", "%"),
+    figure("second within 100 us", "%"),
+];
+
 /// From the stamp of the record that posts to that of the first and of the second record, in us: median, 99th
-/// percentile and largest of each.
+/// percentile and largest of each, and the histogram, as shares within a time.
 pub(super) fn event(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
     let mut circuit = Circuit::open(ioc.port)?;
     let sids = circuit.channels(&["post.PROC", "post.UDF", "first", "second"].map(str::to_owned))?;
@@ -31,11 +56,14 @@ pub(super) fn event(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
             times.push(stamp.saturating_sub(posted) as f64 / 1e3);
         }
     }
+    let share = |times: &[f64], most: f64| {
+        100.0 * times.iter().filter(|time| **time <= most).count() as f64 / times.len().max(1) as f64
+    };
     Ok(times
         .into_iter()
-        .flat_map(|mut times| {
-            times.sort_by(f64::total_cmp);
-            [times[times.len() / 2], times[times.len() * 99 / 100], times[times.len() - 1]]
+        .flat_map(|times| {
+            let within = WITHIN_US.map(|most| share(&times, most));
+            spread(times).into_iter().chain(within)
         })
         .collect())
 }

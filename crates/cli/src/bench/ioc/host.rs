@@ -1,11 +1,13 @@
 //! An IOC as a process: EPICS' own or ours, each on a free port of loopback.
 
 use base::DurNs;
+use keep::shield::Place;
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use sys::root::RootDir;
 
 use super::wire::Circuit;
 
@@ -39,8 +41,19 @@ pub(super) fn epics() -> Option<PathBuf> {
 }
 
 impl Ioc {
-    /// Starts an IOC with a database and waits until `probe`, one of its records, answers.
-    pub(super) fn start(kind: Kind, database: &str, probe: &str) -> Result<Self, String> {
+    /// Starts an IOC with a database and further options, and waits until `probe`, one of its records, answers.
+    pub(super) fn start(kind: Kind, database: &str, probe: &str, options: &[String]) -> Result<Self, String> {
+        Self::start_in(kind, database, probe, options, None)
+    }
+
+    /// As [`start`](Self::start), in a shield's place.
+    pub(super) fn start_in(
+        kind: Kind,
+        database: &str,
+        probe: &str,
+        options: &[String],
+        place: Option<&Place>,
+    ) -> Result<Self, String> {
         let port = free_port()?;
         let folder = std::env::temp_dir().join(format!("tahti-bench-{}-{port}", std::process::id()));
         let write = |name: &str, text: &str| {
@@ -51,14 +64,21 @@ impl Ioc {
         let stamped = if kind == Kind::Stamped { "var stampEachRecord 1\n" } else { "" };
         write("st.cmd", &format!("{stamped}dbLoadRecords(\"{}\")\niocInit\n", folder.join("bench.db").display()))?;
         let mut command = command(kind)?;
-        command.arg(folder.join("st.cmd"));
+        command.args(options).arg(folder.join("st.cmd"));
         for (variable, value) in environment(port) {
             command.env(variable, value);
         }
         let begin = Instant::now();
+        if place.is_some() {
+            command = gated(&command);
+        }
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.map_err(|error| format!("{command:?}: {error}"))?;
         let mut ioc = Self { child, folder, port, took: Duration::ZERO };
+        if let Some(place) = place {
+            place.enter(&RootDir::machine(), ioc.child.id() as i32).map_err(|error| error.to_string())?;
+            ioc.say("go\n")?;
+        }
         ioc.wait(probe, begin)?;
         ioc.took = begin.elapsed();
         Ok(ioc)
@@ -77,6 +97,28 @@ impl Ioc {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// What a command of the IOC's interpreter prints.
+    pub(super) fn ask(&mut self, command: &str) -> Result<String, String> {
+        let (said, done) = (self.folder.join("said"), self.folder.join("done"));
+        // Of the second file it is known that the first one is complete.
+        self.say(&format!("{command} > {}\necho done > {}\n", said.display(), done.display()))?;
+        let begin = Instant::now();
+        while std::fs::read(&done).unwrap_or_default().is_empty() {
+            if begin.elapsed() > WATCHDOG {
+                return Err(format!("the IOC does not answer {command:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let text = std::fs::read_to_string(&said).map_err(|error| format!("{}: {error}", said.display()));
+        let _ = std::fs::remove_file(done);
+        text
+    }
+
+    fn say(&mut self, text: &str) -> Result<(), String> {
+        let stdin = self.child.stdin.as_mut().ok_or("the IOC's input is closed")?;
+        stdin.write_all(text.as_bytes()).map_err(|error| format!("the IOC's input: {error}"))
     }
 
     /// Processor time used so far, all threads together.
@@ -124,6 +166,14 @@ fn command(kind: Kind) -> Result<Command, String> {
     let mut command = Command::new(root.join("usr/bin/softIoc"));
     command.env("LD_LIBRARY_PATH", root.join("usr/lib")).arg("-D").arg(root.join(Path::new("dbd/softIoc.dbd")));
     Ok(command)
+}
+
+/// A shell that reads one line and then becomes the program: it is in its place before its first instruction.
+fn gated(command: &Command) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "read -r go && exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
 }
 
 /// Loopback only, on ports of its own.

@@ -6,15 +6,18 @@
 
 mod channel;
 mod crowd;
-pub(crate) mod database;
+mod database;
 mod event;
+pub(super) mod groups;
 mod host;
+#[path = "../../../../db/examples/kraimer/database.rs"]
+mod kraimer;
 mod scan;
 mod wire;
 
 use super::fingerprint::Fingerprint;
-use database::{Reading, kraimer};
 use host::{Ioc, Kind};
+use kraimer::{Reading, kraimer};
 use std::time::{Duration, Instant};
 
 /// The IOC beside EPICS' own: database, Channel Access, loading, many clients, events
@@ -75,11 +78,29 @@ struct Case {
     database: fn(&Scale) -> String,
     run: fn(&mut Ioc, &Scale) -> Result<Vec<f64>, String>,
     rounds: usize,
-    /// Whether C's is measured, too.
-    peer: bool,
-    /// Also with a stamp per record.
-    stamped: bool,
+    /// Whose IOCs are measured.
+    kinds: &'static [Kind],
     figures: &'static [Figure],
+}
+
+/// C's and ours.
+const BOTH: &[Kind] = &[Kind::C, Kind::Tahti];
+/// C's, ours, and ours with a stamp per record.
+const ALL: &[Kind] = &[Kind::C, Kind::Tahti, Kind::Stamped];
+
+impl Case {
+    /// What a case is where it says nothing else.
+    const USUAL: Self = Self {
+        name: "",
+        what: "",
+        published: "",
+        probe: "x0",
+        database: |_| String::new(),
+        run: |_, _| Ok(Vec::new()),
+        rounds: 1,
+        kinds: BOTH,
+        figures: &[],
+    };
 }
 
 const RECORD: &[Figure] = &[wanted("CPU per record", "ns", 0.2)];
@@ -102,74 +123,67 @@ const CASES: &[Case] = &[
     Case {
         name: "database-f",
         what: "S2.2 database, reading F, one copy, each pass started by a put",
-        published: "",
         probe: "c0:main",
         database: |scale| scan::put_database(Reading::Forward, scale),
         run: scan::put,
         rounds: 3,
-        peer: true,
-        stamped: true,
+        kinds: ALL,
         figures: RECORD,
+        ..Case::USUAL
     },
     Case {
         name: "database-p",
         what: "the same, reading P",
-        published: "",
         probe: "c0:main",
         database: |scale| scan::put_database(Reading::Passive, scale),
         run: scan::put,
         rounds: 3,
-        peer: true,
-        stamped: true,
+        kinds: ALL,
         figures: RECORD,
+        ..Case::USUAL
     },
     Case {
         name: "periodic-f",
         what: "S2.2 database, reading F, 1000 copies at 10 Hz",
-        published: "",
         probe: "passes",
         database: |scale| scan::periodic_database(Reading::Forward, scale),
         run: scan::periodic,
         rounds: 2,
-        peer: true,
-        stamped: true,
+        kinds: ALL,
         figures: RECORD,
+        ..Case::USUAL
     },
     Case {
         name: "periodic-p",
         what: "the same, reading P",
-        published: "",
         probe: "passes",
         database: |scale| scan::periodic_database(Reading::Passive, scale),
         run: scan::periodic,
         rounds: 2,
-        peer: true,
-        stamped: true,
+        kinds: ALL,
         figures: RECORD,
+        ..Case::USUAL
     },
     Case {
         name: "monitors-f",
         what: "S2.2 database, reading F, 100 copies at 10 Hz with all 10,000 calc and ai monitored",
-        published: "",
         probe: "passes",
         database: |scale| scan::monitored_database(Reading::Forward, scale),
         run: scan::monitors,
         rounds: 2,
-        peer: true,
-        stamped: true,
+        kinds: ALL,
         figures: MONITORED,
+        ..Case::USUAL
     },
     Case {
         name: "monitors-p",
         what: "the same, reading P",
-        published: "",
         probe: "passes",
         database: |scale| scan::monitored_database(Reading::Passive, scale),
         run: scan::monitors,
         rounds: 2,
-        peer: true,
-        stamped: false,
         figures: MONITORED,
+        ..Case::USUAL
     },
     Case {
         name: "periods",
@@ -178,26 +192,21 @@ const CASES: &[Case] = &[
         probe: "c0:main",
         database: |_| kraimer(1, Reading::Forward, "Passive"),
         run: scan::load_by_period,
-        rounds: 1,
-        peer: true,
-        stamped: false,
         figures: &[
             figure("1 second", "%"),
             figure(".5 second", "%"),
             figure(".2 second", "%"),
             wanted(".1 second", "%", 0.25),
         ],
+        ..Case::USUAL
     },
     Case {
         name: "connect",
         what: "tables III and IV: search of 10,000 different names, then connection",
         published: "KEK, 1997: search 953 us, 98 % CPU, 17 % of 10 Mbit/s (604e); 1189 us, 68 %, 20 % (68040)",
-        probe: "x0",
         database: channel::connect_database,
         run: channel::connect,
         rounds: 3,
-        peer: true,
-        stamped: false,
         figures: &[
             figure("search: server CPU per name", "us"),
             figure("search: time per name", "us"),
@@ -208,18 +217,16 @@ const CASES: &[Case] = &[
             wanted("search and connect: server CPU per channel", "us", 0.5),
             wanted("search and connect: time per channel", "us", 1.0),
         ],
+        ..Case::USUAL
     },
     Case {
         name: "transfer",
         what: "tables III and IV: put and get, batches of 1000 on 100 ao records",
         published: "KEK, 1997: put 23, get 58, both 76 us (604e); 109, 118, 246 us (68040); \
                     CPU 52, 18, 30 % and 100, 82, 88 %; traffic 75, 50, 60 % and 18, 25, 20 % of 10 Mbit/s",
-        probe: "x0",
         database: channel::transfer_database,
         run: channel::transfer,
         rounds: 3,
-        peer: true,
-        stamped: false,
         figures: &[
             wanted("put: server CPU", "us", 0.5),
             figure("put: time", "us"),
@@ -237,6 +244,7 @@ const CASES: &[Case] = &[
             figure("one get at a time: p99", "us"),
             figure("one get at a time: max", "us"),
         ],
+        ..Case::USUAL
     },
     Case {
         name: "event",
@@ -245,65 +253,44 @@ const CASES: &[Case] = &[
         probe: "second",
         database: event::event_database,
         run: event::event,
-        rounds: 1,
-        peer: true,
-        stamped: true,
-        figures: &[
-            figure("first: median", "us"),
-            figure("first: p99", "us"),
-            figure("first: max", "us"),
-            figure("second: median", "us"),
-            figure("second: p99", "us"),
-            figure("second: max", "us"),
-        ],
+        // Without a stamp per record all records of a pass show one time, and nothing can be told.
+        kinds: &[Kind::C, Kind::Stamped],
+        figures: event::FIGURES,
+        ..Case::USUAL
     },
     Case {
         name: "clients-100",
         what: "100 clients with 100 monitors each at 10 Hz, and one that never reads",
-        published: "",
-        probe: "x0",
         database: crowd::database,
         run: |ioc, scale| crowd::crowd(ioc, scale, 100),
-        rounds: 1,
-        peer: true,
-        stamped: false,
         figures: CROWD,
+        ..Case::USUAL
     },
     Case {
         name: "clients-2000",
         what: "2,000 clients with 100 monitors each at 10 Hz, and one that never reads (softIoc would need ten CPUs)",
-        published: "",
-        probe: "x0",
         database: crowd::database,
         run: |ioc, scale| crowd::crowd(ioc, scale, scale.of(2_000)),
-        rounds: 1,
-        peer: false,
-        stamped: false,
+        kinds: &[Kind::Tahti],
         figures: CROWD,
+        ..Case::USUAL
     },
     Case {
         name: "load-100k",
         what: "loading 100,000 ai records with five fields each",
-        published: "",
-        probe: "x0",
         database: |_| channel::load_database(100_000),
         run: |ioc, _| channel::load(ioc, 100_000),
         rounds: 2,
-        peer: true,
-        stamped: false,
         figures: LOADED,
+        ..Case::USUAL
     },
     Case {
         name: "load-1m",
         what: "loading 1,000,000 ai records (left out with --quick: softIoc's hash of names has 512 buckets)",
-        published: "",
-        probe: "x0",
         database: |_| channel::load_database(1_000_000),
         run: |ioc, _| channel::load(ioc, 1_000_000),
-        rounds: 1,
-        peer: true,
-        stamped: false,
         figures: LOADED,
+        ..Case::USUAL
     },
 ];
 
@@ -341,12 +328,11 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
 /// The figures of each kind of IOC, the median of the rounds; nothing where it was not measured.
 fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<[Vec<f64>; 3], String> {
     let database = (case.database)(scale);
-    let kinds = [(Kind::C, with_c && case.peer), (Kind::Tahti, true), (Kind::Stamped, case.stamped)];
     let mut rounds: [Vec<Vec<f64>>; 3] = Default::default();
     for _ in 0..if scale.quick { 1 } else { case.rounds } {
-        for ((kind, _), rounds) in kinds.iter().zip(&mut rounds).filter(|((_, wanted), _)| *wanted) {
-            let mut ioc = Ioc::start(*kind, &database, case.probe)?;
-            rounds.push((case.run)(&mut ioc, scale)?);
+        for kind in case.kinds.iter().filter(|kind| with_c || **kind != Kind::C) {
+            let mut ioc = Ioc::start(*kind, &database, case.probe, &[])?;
+            rounds[*kind as usize].push((case.run)(&mut ioc, scale)?);
         }
     }
     let median = |rounds: Vec<Vec<f64>>, figure: usize| {
@@ -362,22 +348,31 @@ fn print(case: &Case, measured: &[Vec<f64>; 3], took: Duration) {
     if !case.published.is_empty() {
         println!("  published, {}", case.published);
     }
-    let stamped = if case.stamped { "stamp each" } else { "" };
+    let with = |kind| case.kinds.contains(&kind);
+    let stamped = if with(Kind::Stamped) { "stamp each" } else { "" };
+    let ours = if with(Kind::Tahti) { Kind::Tahti } else { Kind::Stamped };
     println!("  {:<46} {:>10} {:>10} {stamped:>10} {:>8}  wanted", "", "softIoc", "tahti", "ratio");
     for (n, figure) in case.figures.iter().enumerate() {
         let cell = |kind: usize| measured[kind].get(n).map_or_else(|| "-".to_owned(), |value| short(*value));
-        let both = measured[0].get(n).zip(measured[1].get(n));
+        let both = measured[Kind::C as usize].get(n).zip(measured[ours as usize].get(n));
         let ratio =
             both.filter(|(c, _)| **c > 0.0).map_or_else(|| "-".to_owned(), |(c, ours)| format!("{:.2}", ours / c));
         let name =
             if figure.unit.is_empty() { figure.name.to_owned() } else { format!("{} [{}]", figure.name, figure.unit) };
         let wanted = figure.wanted.map_or_else(String::new, |most| format!("≤ {most}"));
-        let stamped = if case.stamped { cell(2) } else { String::new() };
+        let stamped = if with(Kind::Stamped) { cell(2) } else { String::new() };
         println!(
             "{}",
             format!("  {name:<46} {:>10} {:>10} {stamped:>10} {ratio:>8}  {wanted}", cell(0), cell(1)).trim_end()
         );
     }
+}
+
+/// Median, 99th percentile and largest.
+fn spread(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let at = |place: usize| values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(f64::NAN);
+    [at(values.len() / 2), at(values.len() * 99 / 100), at(values.len())]
 }
 
 /// A figure with three digits that count.

@@ -1,8 +1,8 @@
 //! What processing records costs: the benchmark database of S2.2, put by put and scanned, with and without monitors.
 
 use super::Scale;
-use super::database::{RECORDS_PER_PASS, Reading, kraimer, monitored};
 use super::host::Ioc;
+use super::kraimer::{RECORDS_PER_PASS, Reading, kraimer, monitored};
 use super::wire::Circuit;
 use ca::wire::{Header, command};
 use std::time::{Duration, Instant};

@@ -160,9 +160,14 @@ impl Circuit {
         Ok(())
     }
 
+    /// Queues the question for a channel's number.
+    pub(super) fn ask_value(&mut self, sid: u32) {
+        self.ask(Header::bare(command::READ_NOTIFY, DOUBLE, 1, sid, 0), &[]);
+    }
+
     /// Reads a channel as a number, after everything that was asked before.
     pub(super) fn get(&mut self, sid: u32) -> Result<f64, String> {
-        self.ask(Header::bare(command::READ_NOTIFY, DOUBLE, 1, sid, 0), &[]);
+        self.ask_value(sid);
         self.flush()?;
         let mut value = f64::NAN;
         self.expect(command::READ_NOTIFY, 1, |_, payload| value = double(payload, 0))?;
@@ -184,7 +189,7 @@ impl Circuit {
     }
 }
 
-pub(super) const DOUBLE: u16 = 6;
+const DOUBLE: u16 = 6;
 const TIME_DOUBLE: u16 = 20;
 
 /// The double that stands `at` bytes into a payload.

@@ -1,0 +1,381 @@
+//! `tahti bench ioc-scan`: scans of our IOC on threads and CPUs of their own.
+//!
+//! Three questions. Do copies of a database scale with the CPUs that scan them? Does a 1 kHz scan on a CPU of its own
+//! stay as punctual as it is while clients load the others? Do clients that connect interrupt the scan's CPU (TLB
+//! shootdowns, function calls)? The last has a negative control: a process that has a thread on that CPU and gives
+//! memory back to the kernel must show in the same rows.
+
+use super::host::{Ioc, Kind};
+use super::kraimer::{RECORDS_PER_PASS, Reading, kraimer};
+use super::wire::Circuit;
+use super::{database, spread};
+use crate::bench::Touched;
+use crate::bench::fingerprint::Fingerprint;
+use crate::bench::shielded::Shielded;
+use base::{CpuId, CpuSet, DurNs};
+use ca::wire::command;
+use host::proc::interrupts::Interrupts;
+use keep::shield::Place;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The IOC's scans on CPUs of their own: scaling, punctuality under load, interruptions
+///
+/// The 1 kHz scan is FIFO 80 on one CPU; clients are on all others. With --shield that CPU, or the CPUs of --with too,
+/// are shielded. Where the shield is a partition of cgroup v2, all threads of the IOC live in it: name a second CPU for
+/// its network with --with.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// CPU of the 1 kHz scan; the highest if not given
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<CpuId>,
+    /// How long each condition is measured
+    #[arg(long = "for", value_name = "TIME", default_value = "10s")]
+    for_: DurNs,
+    /// Put a shield round the scan's CPU, and give the machine back afterwards
+    #[arg(long)]
+    shield: bool,
+    /// Shielded CPUs for the IOC's network, besides the scan's
+    #[arg(long, value_name = "LIST", requires = "shield")]
+    with: Option<CpuSet>,
+    #[command(flatten)]
+    touched: Touched,
+}
+
+/// Copies of the benchmark database that are shared out among CPUs.
+const COPIES: usize = 1_000;
+/// Pieces that each condition is measured in, in turn with the other.
+const ROUNDS: u32 = 5;
+/// Clients that connect, read, subscribe and go in a round; and memory given back in the control.
+const CONNECTS: u32 = 1_000;
+/// Channels that the load writes and reads.
+const CHANNELS: usize = 100;
+/// Beyond what the C library ever keeps for itself instead of giving it back.
+const CONTROL_BYTES: usize = 64 << 20;
+
+const MENU: &str = "menu(menuScan) { choice(menuScanPassive, \"Passive\") choice(menuScanEvent, \"Event\") \
+    choice(menuScanI_O_Intr, \"I/O Intr\") choice(menuScan1_second, \"1 second\") choice(menuScan_001_second, \".001 second\") }\n";
+
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    let cpu = args.cpu.or_else(|| online.iter().last()).ok_or("no CPU to scan on")?;
+    let mut own = args.with.unwrap_or_default();
+    own.insert(cpu);
+    if !own.is_subset(&online) || own == online {
+        return Err(format!(
+            "the scan's CPUs {own}: expected some that this process may use ({online}), and not all of them: clients need one"
+        ));
+    }
+    Fingerprint::take().lines().iter().for_each(|line| println!("{line}"));
+    scaling(&online)?;
+    let shield = if args.shield { Some(Shielded::apply(&args.touched, &own)?) } else { None };
+    // A shield of one CPU leaves the IOC where it is: its network has to run somewhere else.
+    let place = shield.as_ref().filter(|_| own.count() > 1).map(|shield| &shield.place);
+    let scan = Scan { cpu, others: online.minus(&own), place, menu: Menu::new()? };
+    let state = if shield.is_some() { "shielded" } else { "open" };
+    println!(
+        "\n1 kHz scan (FIFO 80) of one copy of the S2.2 database on CPU {cpu}, {state}; clients on {}",
+        scan.others
+    );
+    let measured = scan.punctuality(args.for_).and_then(|()| scan.interruptions());
+    drop(scan);
+    shield.map_or(Ok(()), Shielded::release)?;
+    measured
+}
+
+/// How long a pass over all copies takes on one CPU, two, four, …: the slowest of the threads that share it.
+fn scaling(online: &CpuSet) -> Result<(), String> {
+    println!("\n{COPIES} copies of the S2.2 database, reading F, 10 Hz: a pass, median");
+    println!("  {:<6} {:>10} {:>16} {:>8}  wanted", "CPUs", "pass [ms]", "records [1/us]", "gain");
+    let text = kraimer(COPIES, Reading::Forward, ".1 second");
+    let mut alone = None;
+    let mut count = 1;
+    while count <= online.count() {
+        let cpus: CpuSet = online.iter().take(count).collect();
+        let mut passes = Vec::new();
+        for _ in 0..3 {
+            let group = format!(".1 second=other@{cpus}");
+            let mut ioc = Ioc::start(Kind::Tahti, &text, "c0:main", &["--scan".into(), group])?;
+            std::thread::sleep(Duration::from_secs(3));
+            let medians = figures(&ioc.ask("scanppl")?, ".1 second", "duration p50 ")?;
+            passes.push(medians.into_iter().fold(0.0, f64::max));
+        }
+        let pass = spread(passes)[0];
+        let gain = *alone.get_or_insert(pass) / pass;
+        let records = COPIES as f64 * RECORDS_PER_PASS / pass / 1e3;
+        let wanted = if count == 1 { String::new() } else { format!("{count}") };
+        println!("  {count:<6} {pass:>10.2} {records:>16.2} {gain:>8.2}  {wanted}");
+        count *= 2;
+    }
+    Ok(())
+}
+
+/// The figures in milliseconds that follow `word` in the lines of `scanppl` about a scan, one for each owner.
+fn figures(text: &str, scan: &str, word: &str) -> Result<Vec<f64>, String> {
+    let head = format!("scan '{scan}'");
+    let lines = text.lines().filter(|line| line.starts_with(&head));
+    let found: Option<Vec<f64>> = lines
+        .map(|line| {
+            let (_, rest) = line.split_once(word)?;
+            let time: DurNs = rest.split_whitespace().next()?.parse().ok()?;
+            Some(time.0 as f64 / 1e6)
+        })
+        .collect();
+    found.filter(|found| !found.is_empty()).ok_or_else(|| format!("no {word:?} of scan {scan} in {text:?}"))
+}
+
+/// The 1 kHz scan that is measured.
+struct Scan<'a> {
+    cpu: CpuId,
+    /// CPUs of the clients.
+    others: CpuSet,
+    place: Option<&'a Place>,
+    menu: Menu,
+}
+
+impl Scan<'_> {
+    fn start(&self) -> Result<Ioc, String> {
+        let text = format!("{}{}", kraimer(1, Reading::Forward, ".001 second"), database::outputs(CHANNELS));
+        let group = format!(".001 second=fifo:80@{}", self.cpu);
+        let options = ["-D".into(), self.menu.0.display().to_string(), "--require-rt".into(), "--scan".into(), group];
+        Ioc::start_in(Kind::Tahti, &text, "x0", &options, self.place)
+    }
+
+    /// Lateness without load and with it, in turn.
+    fn punctuality(&self, time: DurNs) -> Result<(), String> {
+        let piece = Duration::from_nanos(time.0.max(0) as u64) / ROUNDS;
+        let mut found: [[Vec<f64>; 3]; 2] = Default::default();
+        let mut served = 0;
+        for _ in 0..ROUNDS {
+            for (loaded, found) in [false, true].into_iter().zip(&mut found) {
+                let mut ioc = self.start()?;
+                served += if loaded { self.load(ioc.port, piece)? } else { idle(piece) };
+                let text = ioc.ask("scanppl")?;
+                for (word, found) in ["lateness p50 ", "p99 ", "max "].into_iter().zip(found) {
+                    found.extend(figures(&text, ".001 second", word)?);
+                }
+            }
+        }
+        println!(
+            "  {:<10} {:>10} {:>10} {:>10}   medians of {ROUNDS} pieces; max of all",
+            "lateness", "p50 [us]", "p99 [us]", "max [us]"
+        );
+        let mut p99 = [0.0; 2];
+        for ((name, found), p99) in ["unloaded", "loaded"].into_iter().zip(found).zip(&mut p99) {
+            let [[p50, ..], [middle, ..], [.., max]] = found.map(spread);
+            *p99 = middle;
+            println!("  {name:<10} {:>10.1} {:>10.1} {:>10.1}", p50 * 1e3, middle * 1e3, max * 1e3);
+        }
+        let seconds = piece.as_secs_f64() * f64::from(ROUNDS);
+        println!(
+            "  p99 loaded / unloaded: {:.2} (wanted: at most 1.5); {:.0} requests/s served meanwhile",
+            p99[1] / p99[0],
+            served as f64 / seconds
+        );
+        Ok(())
+    }
+
+    /// Full load for a while: puts and gets as fast as they go, a monitor on the scan, clients that come and go. How many
+    /// requests were answered.
+    fn load(&self, port: u16, time: Duration) -> Result<u64, String> {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let transfers: Vec<_> = (0..self.others.count())
+                .map(|_| {
+                    scope.spawn(|| {
+                        self.move_away()?;
+                        transfer(port, &stop)
+                    })
+                })
+                .collect();
+            let watcher = scope.spawn(|| {
+                self.move_away()?;
+                watch(port, &stop)
+            });
+            let visitor = scope.spawn(|| {
+                self.move_away()?;
+                while !stop.load(Ordering::Relaxed) {
+                    visit(port)?;
+                }
+                Ok::<_, String>(())
+            });
+            std::thread::sleep(time);
+            stop.store(true, Ordering::Relaxed);
+            let broken = |_| Err("a client's thread has panicked".to_owned());
+            let mut served = 0;
+            for thread in transfers {
+                served += thread.join().unwrap_or_else(broken)?;
+            }
+            watcher.join().unwrap_or_else(broken)?;
+            visitor.join().unwrap_or_else(|_| Err("a client's thread has panicked".into()))?;
+            Ok(served)
+        })
+    }
+
+    /// Takes the calling thread off the scan's CPU.
+    fn move_away(&self) -> Result<(), String> {
+        sys::sched::set_affinity(0, &self.others).map_err(|error| error.to_string())
+    }
+
+    /// How often the scan's CPU is interrupted for other CPUs' memory and calls: clients that connect, nobody, control.
+    fn interruptions(&self) -> Result<(), String> {
+        let ioc = self.start()?;
+        let mut grew: [Vec<f64>; 3] = Default::default();
+        for _ in 0..ROUNDS {
+            let begin = Instant::now();
+            grew[0].push(self.growth(|| {
+                std::thread::scope(|scope| {
+                    let visitor = scope.spawn(|| {
+                        self.move_away()?;
+                        (0..CONNECTS).try_for_each(|_| visit(ioc.port))
+                    });
+                    visitor.join().unwrap_or_else(|_| Err("a client's thread has panicked".into()))
+                })
+            })?);
+            let took = begin.elapsed();
+            grew[1].push(self.growth(|| {
+                idle(took);
+                Ok(())
+            })?);
+            grew[2].push(self.growth(|| self.control())?);
+        }
+        println!(
+            "  TLB shootdowns and function calls on CPU {}, least of {ROUNDS} rounds (others on the CPU only add):",
+            self.cpu
+        );
+        let names = [
+            format!("{CONNECTS} clients connect, read, subscribe, go"),
+            "the same time without them".into(),
+            format!("control: {CONNECTS} munmap in a process with a thread there"),
+        ];
+        for (name, grew) in names.iter().zip(grew) {
+            println!("    {name:<58} {:>8.0}", grew.iter().copied().fold(f64::INFINITY, f64::min));
+        }
+        Ok(())
+    }
+
+    fn growth(&self, work: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
+        let before = interruptions(self.cpu)?;
+        work()?;
+        Ok((interruptions(self.cpu)? - before) as f64)
+    }
+
+    /// This process runs a thread on the scan's CPU, and gives memory back from another CPU.
+    fn control(&self) -> Result<(), String> {
+        let stop = AtomicBool::new(false);
+        let cpus = CpuSet::single(self.cpu);
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                sys::sched::set_affinity(0, &cpus).map_err(|error| format!("the control's thread: {error}"))?;
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                Ok(())
+            });
+            let here = scope.spawn(|| {
+                let moved = self.move_away();
+                for _ in 0..CONNECTS {
+                    let mut memory: Vec<u8> = Vec::with_capacity(CONTROL_BYTES);
+                    memory.push(1);
+                    std::hint::black_box(&memory);
+                }
+                stop.store(true, Ordering::Relaxed);
+                moved
+            });
+            let broken = |_| Err("a thread of the control has panicked".to_owned());
+            here.join().unwrap_or_else(broken)?;
+            there.join().unwrap_or_else(broken)
+        })
+    }
+}
+
+/// Lets time pass; nothing is served.
+fn idle(time: Duration) -> u64 {
+    std::thread::sleep(time);
+    0
+}
+
+/// Puts and gets, a batch at a time; how many.
+fn transfer(port: u16, stop: &AtomicBool) -> Result<u64, String> {
+    let mut circuit = Circuit::open(port)?;
+    let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
+    let sids = circuit.channels(&names)?;
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for (n, sid) in sids.iter().enumerate() {
+            circuit.put(*sid, n as f64);
+        }
+        for sid in &sids {
+            circuit.ask_value(*sid);
+        }
+        circuit.flush()?;
+        circuit.expect(command::READ_NOTIFY, sids.len(), |_, _| ())?;
+        count += 2 * sids.len() as u64;
+    }
+    Ok(count)
+}
+
+/// Watches a record of the scan; how many updates came.
+fn watch(port: u16, stop: &AtomicBool) -> Result<u64, String> {
+    let mut circuit = Circuit::open(port)?;
+    let sid = circuit.channel("c0:cA1_9")?;
+    circuit.subscribe(&[sid])?;
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        circuit.expect(command::EVENT_ADD, 1, |_, _| ())?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// A client that connects, reads, subscribes and goes.
+fn visit(port: u16) -> Result<(), String> {
+    let mut circuit = Circuit::open(port)?;
+    let sid = circuit.channel("c0:cA1_9")?;
+    circuit.get(sid)?;
+    circuit.subscribe(&[sid])
+}
+
+/// TLB shootdowns and function calls that a CPU was interrupted for since boot.
+fn interruptions(cpu: CpuId) -> Result<u64, String> {
+    let path = "/proc/interrupts";
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let table = Interrupts::parse(&text).map_err(|error| format!("{path}: {error}"))?;
+    ["TLB", "CAL"].into_iter().try_fold(0, |sum, name| {
+        let row = table.row(name).ok_or_else(|| format!("{path} has no row {name}"))?;
+        Ok(sum + table.count(row, cpu))
+    })
+}
+
+/// The menu of scan rates as a file, which goes with this.
+struct Menu(PathBuf);
+
+impl Menu {
+    fn new() -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("tahti-bench-{}.dbd", std::process::id()));
+        std::fs::write(&path, MENU).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Menu {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_from_what_scanppl_prints_of_each_owner() {
+        let text = "scan '1 second' of a: lateness p50 1us p99 2us max 3us duration p50 9us p99 9us max 9us\n\
+                    scan '.1 second' of b@0: lateness p50 4us p99 5us max 6us duration p50 20ms p99 9ms max 9ms\n\
+                    scan '.1 second' of b@1: lateness p50 7us p99 8us max 9us duration p50 21.5ms p99 9ms max 9ms\n";
+        assert_eq!(figures(text, ".1 second", "duration p50 ").unwrap(), [20.0, 21.5]);
+        assert_eq!(figures(text, "1 second", "p99 ").unwrap(), [0.002]);
+        assert!(figures(text, ".5 second", "p99 ").is_err());
+    }
+}

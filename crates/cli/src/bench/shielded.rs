@@ -1,0 +1,50 @@
+//! A shield for a measurement.
+
+use super::Touched;
+use base::CpuSet;
+use host::plan::{Profile, Want};
+use keep::RunDir;
+use keep::shield::{self, Place};
+use sys::root::RootDir;
+
+/// A shield that is given back, whatever happens.
+pub(super) struct Shielded {
+    /// Where the shield wants its tasks.
+    pub(super) place: Place,
+    released: bool,
+}
+
+impl Shielded {
+    /// Shields CPUs from everybody but those spared, and this process and its parent.
+    pub(super) fn apply(touched: &Touched, cpus: &CpuSet) -> Result<Self, String> {
+        let root = RootDir::machine();
+        let want = Want {
+            cpus: *cpus,
+            profile: Profile::default(),
+            spare: touched.spare()?,
+            own: shield::own_processes(),
+            ..Want::default()
+        };
+        let applied = shield::apply(&root, &want, &RunDir::from_env()).map_err(|error| error.to_string())?;
+        Ok(Self { place: applied.place, released: false })
+    }
+
+    /// Gives the machine back.
+    pub(super) fn release(mut self) -> Result<(), String> {
+        self.released = true;
+        let released = shield::release(&RootDir::machine(), &RunDir::from_env(), false);
+        match released.map_err(|error| error.to_string())? {
+            released if released.is_whole() => Ok(()),
+            _ => Err("the shield left something behind: see `tahti shield release`".into()),
+        }
+    }
+}
+
+impl Drop for Shielded {
+    fn drop(&mut self) {
+        if !self.released {
+            // On the way out of an error that is told already; what is left, the next release puts back.
+            let _ = shield::release(&RootDir::machine(), &RunDir::from_env(), false);
+        }
+    }
+}
