@@ -13,6 +13,8 @@ record(waveform, "$(P)wave") { field(FTVL, "LONG") field(NELM, "5") }
 record(ao, "$(P)target") {}
 record(stringout, "$(P)label") {}
 record(bo, "$(P)switch") { field(ZNAM, "off") field(ONAM, "on") }
+record(calcout, "$(P)slow") { field(CALC, "A") field(ODLY, "0.5") field(OUT, "$(P)slowed PP") }
+record(ao, "$(P)slowed") {}
 record(calc, "$(P)count") { field(CALC, "VAL+1") }
 "#;
 
@@ -32,6 +34,7 @@ record(ao, "H:out") { field(OUT, "X:target CA") }
 record(stringout, "H:say") { field(OUT, "X:label CA") }
 record(longout, "H:switch") { field(OUT, "X:switch CA") }
 record(ai, "H:forward") { field(FLNK, "X:count.PROC CA") }
+record(ao, "H:async") { field(DTYP, "Async Soft Channel") field(OUT, "X:slow.A CA") }
 record(ai, "H:nobody") { field(INP, "X:nobody CP MS") field(PINI, "YES") }
 "#;
 
@@ -87,6 +90,12 @@ fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
     }
     let got = ["X:target", "X:label", "X:switch", "X:count"];
     story.push(source.read_until(&got, |now| now == ["4.5", "hello", "on", "1"]));
+    // The write ends when the other side has.
+    holder.run(false, "caput", &["-c", "-w", "20", "H:async", "2.5"]);
+    story.push(vec![
+        source.run(false, "caget", &["-t", "X:slowed"]),
+        holder.run(false, "caget", &["-t", "H:async.SEVR"]),
+    ]);
     source.crash();
     story.push(holder.read_until(FIELDS, |now| now.get(1) == Some(&"INVALID") && now.get(19) == Some(&"INVALID")));
     holder.run(false, "caput", &["-c", "H:out", "5.5"]);

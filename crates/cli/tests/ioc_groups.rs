@@ -13,6 +13,10 @@ record(ao, "set") { field(SCAN, ".1 second") field(FLNK, "follows") }
 record(calc, "follows") { field(CALC, "A*10") field(INPA, "set") }
 record(calc, "house") { field(CALC, "A+B") field(INPA, "follows CP") field(INPB, "fast CA") }
 record(ao, "writes") { field(OUT, "set.VAL CA") }
+record(ao, "async") { field(DTYP, "Async Soft Channel") field(OUT, "slow.A CA") }
+record(calc, "tick") { field(SCAN, ".2 second") field(INPA, "slow") }
+record(calcout, "slow") { field(CALC, "A") field(ODLY, 0.5) field(OUT, "slowed PP") }
+record(ao, "slowed") {}
 record(calc, "waits") { field(SCAN, Event) field(EVNT, "go") field(CALC, "A+1") field(INPA, "waits") }
 "#;
 
@@ -76,8 +80,8 @@ fn links_between_owners_work_as_over_channel_access() {
 fn commands_find_records_wherever_they_are() {
     let mut ioc = start("commands");
     let names = ioc.say("dbl");
-    assert_eq!(names.lines().count(), 8, "{names}");
-    assert_eq!(ioc.say("dbl * NAME").lines().count(), 8);
+    assert_eq!(names.lines().count(), 12, "{names}");
+    assert_eq!(ioc.say("dbl * NAME").lines().count(), 12);
     assert!(ioc.say("dbpr fast 0").contains("EGU") || ioc.say("dbpr fast 1").contains("mm"));
     // A scan that has not run yet has no lateness to show.
     let scans = ioc.until("scanppl", |said| said.contains("'.1 second' of"));
@@ -91,6 +95,42 @@ fn commands_find_records_wherever_they_are() {
         .unwrap();
     ioc.say(&format!("dbLoadRecords {}", std::env::temp_dir().join("tahti-more.db").display()));
     ioc.until("dbgf more", |said| !said.contains("DBF_DOUBLE:         0 "));
+}
+
+#[test]
+fn an_asynchronous_output_waits_for_another_owners_record() {
+    let mut ioc = start("async");
+    ioc.say("dbpf async 3");
+    assert!(ioc.say("dbgf async.PACT").contains(" 1 "), "the other side takes half a second");
+    ioc.until("dbgf async.PACT", |said| said.contains(" 0 "));
+    assert!(ioc.say("dbgf slowed").contains(" 3 "));
+    assert!(ioc.say("dbcar").contains("Total 4 CA links; 4 connected"), "links between owners stand in its list");
+}
+
+#[test]
+fn rules_and_the_put_log_know_the_records_of_other_owners() {
+    let rules = "ASG(DEFAULT) { INPA(\"limit\") RULE(1,READ) RULE(1,WRITE,TRAPWRITE) { CALC(\"A<5\") } }
+        ASG(open) { RULE(1,WRITE,TRAPWRITE) }";
+    let records = "record(ao, \"limit\") { field(SCAN, \".1 second\") }
+        record(ao, \"set\") { field(SCAN, \".2 second\") field(VAL, 1.5) field(PINI, YES) }";
+    let options = [&["-a", "rules.acf"], GROUPS].concat();
+    let mut ioc = Ioc::start("rules", &[("rules.acf", rules), ("t.db", records)], &options);
+    ioc.until("astac set me here", |said| said.contains("put Yes"));
+    ioc.say("dbpf limit 7");
+    ioc.until("astac set me here", |said| said.contains("put No"));
+    // A group that is written counts at once; nobody watches the field, and yet its old value is known.
+    ioc.say("dbpf set.ASG open");
+    ioc.until("astac set me here", |said| said.contains("put Yes"));
+    ioc.say("caPutLogInit put.log");
+    let mut circuit = Circuit::connect(ioc.port);
+    let set = circuit.create("set");
+    circuit.put(set, 4.0);
+    ioc.until("caPutLogShow", |said| said.contains("1 logged"));
+    let file = ioc.folder.join("put.log");
+    ioc.until("echo", |_| std::fs::read_to_string(&file).is_ok_and(|log| log.contains("set new=4 old=1.5\n")));
+    ioc.say("dbDeleteRecord limit");
+    ioc.say("dbpf set.ASG \"\"");
+    ioc.until("astac set me here", |said| said.contains("put No"));
 }
 
 #[test]

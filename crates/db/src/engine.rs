@@ -175,6 +175,12 @@ impl Db {
         std::mem::take(&mut self.regrouped).into_iter().map(crate::access::RecId).collect()
     }
 
+    /// A record whose access security group was written, and the group. Does not allocate.
+    pub fn next_regrouped(&mut self) -> Option<(crate::access::RecId, base::Str40)> {
+        let rec = self.regrouped.pop_first()?;
+        Some((crate::access::RecId(rec), base::Str40::new(self.common[rec as usize].rare.asg.bytes())))
+    }
+
     /// With a clock each record is stamped by itself, as C's IOC does; without, all records of a pass share its time.
     pub fn stamp_each_record(&mut self, clock: Option<fn() -> Stamp>) {
         self.clock = clock;

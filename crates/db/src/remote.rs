@@ -1,9 +1,11 @@
 //! Links to process variables elsewhere: the shell connects them, the database keeps their newest values.
 
+use crate::callback::Callback;
+use crate::dev::Device;
 use crate::engine::Db;
 use crate::link::{CP, CPP, Link, MS_BITS};
 use crate::links::{Brief, LinkError};
-use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Str40, Value};
+use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Status, Str40, Value};
 use std::collections::VecDeque;
 
 /// A remote process variable that links refer to, by number.
@@ -28,6 +30,8 @@ pub enum RemoteRequest {
         id: RemoteId,
         /// The value.
         value: Value,
+        /// Whether [`Db::remote_written`] is to tell when what it started has ended.
+        notify: bool,
     },
     /// The link is gone.
     Disconnect {
@@ -63,6 +67,8 @@ struct Remote {
     meta: Meta,
     connected: bool,
     alive: bool,
+    /// The holder waits for the end of its write.
+    waiting: bool,
 }
 
 /// All remote links.
@@ -110,6 +116,7 @@ impl Remotes {
             meta: Meta::default(),
             connected: false,
             alive: true,
+            waiting: false,
         });
         self.requests.push_back(RemoteRequest::Connect { id: RemoteId(id), name: name.to_owned(), monitor });
         id
@@ -185,9 +192,59 @@ impl Db {
         link.connected = false;
         link.value = None;
         let (holder, flags) = (link.holder, link.flags);
+        self.remote_written(id, false);
         if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
             self.scan_once(holder);
         }
+    }
+
+    /// A write that was to be told of has ended, or `ok` is false: the record that waited for it goes on.
+    pub fn remote_written(&mut self, id: RemoteId, ok: bool) {
+        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.waiting) else { return };
+        link.waiting = false;
+        let holder = link.holder;
+        if !ok {
+            self.common[holder as usize].raise(Status::Link, 3);
+        }
+        self.call_back(holder, Callback::Resume);
+    }
+
+    /// Writes a record's output; whether the record is to wait for the end (Async Soft Channel over a link to
+    /// elsewhere). `real` is false for a simulation's output, `resumed` when the end has come.
+    pub(crate) fn write_out(&mut self, rec: u32, link: Brief, value: Scalar, real: bool, resumed: bool) -> bool {
+        if self.out_has_ended(rec, link, real, resumed) {
+            return false;
+        }
+        // A failed write has raised its alarm.
+        self.failed = self.put_link(rec, link, value).is_err();
+        self.out_is_pending(rec, link, real)
+    }
+
+    /// Whether a record's output was written already, and the end of that has resumed it.
+    pub(crate) fn out_has_ended(&mut self, rec: u32, link: Brief, real: bool, resumed: bool) -> bool {
+        let ended = resumed && self.awaits_end(rec, link, real);
+        if ended {
+            self.failed = false;
+        }
+        ended
+    }
+
+    /// Whether a record is to wait for the end of the write that it has just asked for.
+    pub(crate) fn out_is_pending(&mut self, rec: u32, link: Brief, real: bool) -> bool {
+        if self.failed || !self.awaits_end(rec, link, real) {
+            return false;
+        }
+        match self.remotes.requests.back_mut() {
+            Some(RemoteRequest::Put { id, notify, .. }) if id.0 == link.target => *notify = true,
+            // Given up, which was counted.
+            _ => return false,
+        }
+        self.remotes.links[link.target as usize].waiting = true;
+        true
+    }
+
+    fn awaits_end(&self, rec: u32, link: Brief, real: bool) -> bool {
+        real && link.kind == crate::link::LinkKind::Remote && self.device(rec) == Device::SoftAsync
     }
 
     /// The newest value of a remote link, its severity passed on.
@@ -249,13 +306,16 @@ impl Db {
             self.remotes.lost += 1;
             return;
         }
-        self.remotes.requests.push_back(RemoteRequest::Put { id: RemoteId(id), value });
+        self.remotes.requests.push_back(RemoteRequest::Put { id: RemoteId(id), value, notify: false });
     }
 
     /// Ends what a link holds elsewhere.
     pub(crate) fn release_link(&mut self, link: &Link) {
         match link.kind {
-            crate::link::LinkKind::Remote => self.remotes.remove(link.target),
+            crate::link::LinkKind::Remote => {
+                self.remote_written(RemoteId(link.target), false);
+                self.remotes.remove(link.target);
+            }
             crate::link::LinkKind::Through => self.throughs.remove(link.target),
             crate::link::LinkKind::Json => self.json.remove(link.target),
             _ => {}

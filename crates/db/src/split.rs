@@ -257,6 +257,14 @@ impl Db {
         self.away.get(&record.0).copied()
     }
 
+    /// Learns that a record of another owner has changed its access security group.
+    pub fn regroup_away(&mut self, away: Away, group: base::Str40) {
+        if let Some((rec, _)) = self.away.iter().find(|(_, known)| **known == away) {
+            self.common[*rec as usize].rare.asg.set(group.bytes());
+            self.regrouped.insert(*rec);
+        }
+    }
+
     /// Forgets a record that the database which owned it has removed.
     pub fn remove_away(&mut self, record: RecId) {
         self.common[record.0 as usize].removed = true;

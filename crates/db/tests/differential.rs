@@ -227,7 +227,7 @@ impl Fleet {
                         (self.parts[source].alarm(channel.record), self.parts[source].stamp(channel.record).0);
                     self.parts[from].remote_update(id, value, alarm, stamp);
                 }
-                RemoteRequest::Put { id, value } => {
+                RemoteRequest::Put { id, value, .. } => {
                     if let Some((to, channel)) = self.writes.get(&(from, id)).cloned() {
                         let _ = self.parts[to].put(&channel, &value, now);
                     }

@@ -225,6 +225,43 @@ fn values_of_remote_links_come_from_the_shell() {
 }
 
 #[test]
+fn an_asynchronous_output_waits_for_the_end_of_its_write_elsewhere() {
+    let mut db = database(
+        "record(ao, \"a\") { field(DTYP, \"Async Soft Channel\") field(OUT, \"elsewhere\") field(FLNK, \"after\") }
+         record(calc, \"after\") { field(CALC, \"A\") field(INPA, \"a\") }
+         record(lso, \"text\") { field(DTYP, \"Async Soft Channel\") field(OUT, \"elsewhere\") field(SIZV, 20) }",
+    );
+    let mut asked = move |db: &mut Db| std::iter::from_fn(|| db.next_remote()).collect::<Vec<_>>();
+    for request in asked(&mut db) {
+        let RemoteRequest::Connect { id, monitor: false, .. } = request else { panic!("{request:?}") };
+        db.remote_connect(id);
+    }
+    for (name, value, ok) in
+        [("a", Value::from(2.5), true), ("text", Value::from("words"), true), ("a", Value::from(3.5), false)]
+    {
+        let channel = channel(&db, name);
+        assert_eq!(db.put_notify(&channel, &value, 7, now(2)), Ok(NotifyState::Pending));
+        let requests = asked(&mut db);
+        let [RemoteRequest::Put { id, value: sent, notify: true }] = &requests[..] else { panic!("{requests:?}") };
+        assert_eq!(*sent, value);
+        db.advance(now(3), 10);
+        assert_eq!((db.next_completed(), get(&mut db, &format!("{name}.PACT"))), (None, Value::from(1u8)));
+        // A connection that is lost ends it too.
+        if ok {
+            db.remote_written(*id, true)
+        } else {
+            db.remote_disconnect(*id)
+        }
+        db.advance(now(4), 10);
+        assert_eq!(db.next_completed().map(|done| done.token), Some(7), "{name}");
+        assert!(asked(&mut db).is_empty(), "nothing is written twice");
+        let expected = if ok { Severity::None } else { Severity::Invalid };
+        assert_eq!(db.alarm(channel.record).severity, expected);
+    }
+    assert_eq!(get(&mut db, "after"), Value::from(3.5));
+}
+
+#[test]
 fn a_function_may_end_later_and_puts_with_completion_wait_for_it() {
     let mut db = Db::new();
     let tokens: Arc<Mutex<Vec<Token>>> = Arc::default();

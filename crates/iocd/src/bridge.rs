@@ -1,19 +1,22 @@
 //! Links from one owner's records to another owner's, in the same IOC: values and writes go as jobs, as over Channel
 //! Access, without a network.
 
+use crate::guard::GUARD;
 use crate::job::Ask;
 use crate::store::Store;
 use base::{Alarm, Stamp, Value};
 use ca::encode::Reading;
-use ca::server::{Backend, Get, Opened, Peer, Post, Token, Write};
+use ca::server::{Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use db::{RemoteId, RemoteRequest};
 use std::collections::HashMap;
 
-/// Whose records hold a link: a part, or the housekeeping part.
+/// Who holds a link: records of a part, or of the housekeeping part, or access security.
 pub(crate) type Holder = Option<usize>;
 
 /// Nobody waits for the answer to a link's write.
 const NOBODY: Token = Token(u64::MAX);
+/// Tokens from here up are of links that wait for the end of their write; circuits have others.
+const AWAITED: u64 = 1 << 63;
 
 const SELF: Peer<'_> = Peer { user: "", host: "", address: "" };
 
@@ -28,6 +31,9 @@ pub(crate) struct Bridges {
     links: HashMap<(Holder, RemoteId), Bridge>,
     /// Who wants the posts of a field.
     watched: HashMap<u64, Vec<(Holder, RemoteId)>>,
+    /// Who waits for the end of a write, by its token.
+    awaited: HashMap<u64, (Holder, RemoteId)>,
+    tokens: u64,
 }
 
 impl Bridges {
@@ -51,13 +57,19 @@ impl Bridges {
                 }
                 None
             }
-            RemoteRequest::Put { id, value } => match self.links.get(&(holder, id)) {
+            RemoteRequest::Put { id, value, notify } => match self.links.get(&(holder, id)) {
                 Some(bridge) => {
-                    // As over Channel Access, a link does not hear what became of its write.
-                    let _ = store.write(bridge.opened.handle, SELF, Write::Value(value), NOBODY, false);
+                    let mut token = NOBODY;
+                    if notify {
+                        self.tokens = (self.tokens + 1) % (AWAITED - 1);
+                        token = Token(AWAITED + self.tokens);
+                        self.awaited.insert(token.0, (holder, id));
+                    }
+                    let put = store.write(bridge.opened.handle, SELF, Write::Value(value), token, notify);
+                    self.answered(token, put, store);
                     None
                 }
-                None => Some(RemoteRequest::Put { id, value }),
+                None => Some(RemoteRequest::Put { id, value, notify }),
             },
             RemoteRequest::Disconnect { id } => {
                 let Some(bridge) = self.links.remove(&(holder, id)) else { return Some(request) };
@@ -72,6 +84,24 @@ impl Bridges {
                 None
             }
         }
+    }
+
+    /// What became of a link's write; whether the token is one of a link's. As over Channel Access, a link that does not
+    /// wait does not hear of it.
+    pub(crate) fn answered(&mut self, token: Token, put: Put, store: &mut Store) -> bool {
+        match put {
+            Put::Done => self.done(token, true, store),
+            Put::Failed => self.done(token, false, store),
+            Put::Later | Put::Sent => token.0 >= AWAITED,
+        }
+    }
+
+    /// A link's write has ended; whether the token is one of a link's.
+    pub(crate) fn done(&mut self, token: Token, ok: bool, store: &mut Store) -> bool {
+        if let Some((holder, id)) = self.awaited.remove(&token.0) {
+            tell(store, holder, Ask::Written { id, ok });
+        }
+        token.0 >= AWAITED
     }
 
     /// A field was posted: links to it get the value.
@@ -103,6 +133,11 @@ fn update(store: &mut Store, holder: Holder, id: RemoteId, value: Value, alarm: 
 /// Tells the records of `holder` what has become of a link.
 pub(crate) fn tell(store: &mut Store, holder: Holder, ask: Ask) {
     match (holder, ask) {
+        (GUARD, Ask::Update { id, value, alarm, .. }) => {
+            store.guard.update(id, value.as_ref().map(|value| (value, alarm)));
+        }
+        (GUARD, Ask::Connect { id, connected: false }) => store.guard.update(id, None),
+        (GUARD, _) => {}
         (Some(part), ask) => {
             if let Some(part) = store.parts.get_mut(part) {
                 part.ask(ask);
@@ -111,6 +146,7 @@ pub(crate) fn tell(store: &mut Store, holder: Holder, ask: Ask) {
         (None, Ask::Update { id, value: Some(value), alarm, stamp }) => {
             store.db.remote_update(id, value, alarm, stamp);
         }
+        (None, Ask::Written { id, ok }) => store.db.remote_written(id, ok),
         (None, Ask::Meta { id, mut meta }) => store.db.remote_meta(id, &mut meta),
         (None, Ask::Connect { id, connected: true }) => store.db.remote_connect(id),
         (None, Ask::Connect { id, connected: false }) => store.db.remote_disconnect(id),

@@ -4,7 +4,8 @@ use crate::bridge::{Bridges, Holder};
 use crate::config::ServerConfig;
 use crate::devices::{OwnerEnds, Requests};
 use crate::feed::{self, Feed, Feeder};
-use crate::job::{Ask, Out, Outcome, Whom, Work};
+use crate::guard::GUARD;
+use crate::job::{Ask, Job, Out, Outcome, Whom, Work};
 use crate::links::Links;
 use crate::net::{Net, Ready, Sent, Waker};
 use crate::parts::Part;
@@ -14,7 +15,7 @@ use base::{MonoNs, Stamp, Value};
 use ca::beacon::Beacon;
 use ca::search::{self, SearchCounters};
 use ca::server::{Answer, CircuitId, Limits, Post, Server, Token};
-use db::{Db, Now, RemoteRequest, Signal};
+use db::{Away, Db, Now, RemoteRequest, Security, Signal};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -196,6 +197,19 @@ impl Engine {
         self.store.parts = parts;
     }
 
+    /// Takes rules of access; clients are told what changes for them.
+    pub fn secure(&mut self, rules: Security, by_address: bool) {
+        self.store.guard.set(rules, by_address);
+        self.follow_inputs();
+    }
+
+    /// Follows the inputs of the rules anew, after records came or went.
+    pub fn follow_inputs(&mut self) {
+        for request in self.store.guard.follow() {
+            self.remote(GUARD, request);
+        }
+    }
+
     /// Does something with the database that owns a record, on its owner's thread; with the housekeeping part when
     /// there is no such record.
     pub fn call(&mut self, record: &str, mut work: Work) {
@@ -225,11 +239,10 @@ impl Engine {
             }
             self.store.db.remove_away(record);
         } else {
-            self.store.guard.detach(&mut self.store.db);
             self.store.db.remove_record(record);
-            self.store.follow_inputs();
             self.plan_scans();
         }
+        self.follow_inputs();
         Ok(())
     }
 
@@ -294,32 +307,47 @@ impl Engine {
     }
 
     fn take_out(&mut self, part: usize, out: Out) {
-        let mono = self.store.now.mono;
         match out {
-            Out::Done(job) => match (job.whom, &job.outcome) {
-                (Whom::Client(token), Outcome::Read(read)) => {
-                    let answer = Answer::Read(read.map(|()| &job.reading));
-                    self.server.answer(mono, token, answer, &mut self.store);
-                }
-                (Whom::Client(token), Outcome::Write(put)) => {
-                    self.server.answer(mono, token, Answer::Write(*put), &mut self.store);
-                }
-                (Whom::Watch { key, mask }, Outcome::Read(_)) => {
-                    let post = self.store.fetched(key, mask, job);
-                    self.post(post);
-                }
-                _ => {}
-            },
+            Out::Done(mut job) => {
+                self.store.log_done(&mut job);
+                self.take_done(job);
+            }
             Out::Post { key, value, alarm, stamp, mask } => {
                 let post = Post { watch: 0, mask, alarm, stamp, value: Value::from(0i32) };
                 let post = self.store.posted(key, mask, value.map(Value::Scalar), post);
                 self.post(post);
             }
-            Out::Completed(done) => {
-                self.server.put_done(mono, Token(done.token), done.error.is_none(), &mut self.store);
-            }
+            Out::Completed(done) => self.completed(&done),
             Out::Remote(request) => self.remote(Some(part), request),
+            Out::Regrouped(record, group) => self.store.db.regroup_away(Away { part, record }, group),
             Out::Signal(signal) => self.signal(Some(part), signal),
+        }
+    }
+
+    /// A job is done: its answer goes to whom it is for.
+    fn take_done(&mut self, job: Box<Job>) {
+        let mono = self.store.now.mono;
+        match (job.whom, &job.outcome) {
+            (Whom::Client(token), Outcome::Read(read)) => {
+                let answer = Answer::Read(read.map(|()| &job.reading));
+                self.server.answer(mono, token, answer, &mut self.store);
+            }
+            (Whom::Client(token), Outcome::Write(put)) if !self.bridges.answered(token, *put, &mut self.store) => {
+                self.server.answer(mono, token, Answer::Write(*put), &mut self.store);
+            }
+            (Whom::Watch { key, mask }, Outcome::Read(_)) => {
+                let post = self.store.fetched(key, mask, job);
+                self.post(post);
+            }
+            _ => {}
+        }
+    }
+
+    /// A put with completion has ended: a client's or a link's.
+    fn completed(&mut self, done: &db::Completed) {
+        let (token, ok) = (Token(done.token), done.error.is_none());
+        if !self.bridges.done(token, ok, &mut self.store) {
+            self.server.put_done(self.store.now.mono, token, ok, &mut self.store);
         }
     }
 
@@ -441,7 +469,7 @@ impl Engine {
         }
         let completed = self.store.db.take_completed();
         for done in completed {
-            self.server.put_done(self.store.now.mono, Token(done.token), true, &mut self.store);
+            self.completed(&done);
         }
         while let Some(request) = self.store.db.next_remote() {
             self.remote(None, request);

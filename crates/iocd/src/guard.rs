@@ -1,18 +1,12 @@
-//! Access security at work: the rules with their inputs in the database.
+//! Access security at work: the rules with their inputs, which are links as those of records are.
 
-use base::{EventMask, Severity};
+use crate::bridge::Holder;
+use base::{Alarm, Severity, Value};
 use ca::server::{Access, Peer};
-use db::{Channel, Db, Event, FieldInfo, Grant, QueueId, RecId, Rights, Security, SubId};
+use db::{Channel, Db, FieldInfo, Grant, RecId, RemoteId, RemoteRequest, Rights, Security};
 
-/// Events with a token from here up are of inputs, not of clients' subscriptions.
-const INPUT_TOKENS: u64 = 1 << 62;
-
-/// An input of a group, and what follows its channel.
-struct Watched {
-    group: usize,
-    letter: u8,
-    sub: Option<SubId>,
-}
+/// Holds the links of the rules' inputs, as a part holds those of its records.
+pub(crate) const GUARD: Holder = Some(usize::MAX);
 
 /// The rules of this IOC; without rules everybody may do everything.
 #[derive(Default)]
@@ -20,7 +14,9 @@ pub struct Guard {
     rules: Option<Security>,
     /// Whether clients' hosts are known by the address of their connection instead of the name that they give.
     by_address: bool,
-    watched: Vec<Watched>,
+    /// The inputs that are followed, by group and letter; their links are numbered from `first` on.
+    watched: Vec<(usize, u8)>,
+    first: u32,
     changed: bool,
 }
 
@@ -31,54 +27,42 @@ impl Guard {
         self.rules.as_ref()
     }
 
-    /// Takes new rules.
-    pub fn set(&mut self, rules: Security, by_address: bool, db: &mut Db, queue: QueueId) {
-        self.detach(db);
+    /// Takes new rules; [`follow`](Self::follow) comes next.
+    pub(crate) fn set(&mut self, rules: Security, by_address: bool) {
         self.rules = Some(rules);
         self.by_address = by_address;
-        self.attach(db, queue);
         self.changed = true;
     }
 
-    /// Ends following the inputs, before records are removed.
-    pub fn detach(&mut self, db: &mut Db) {
-        self.watched.drain(..).filter_map(|watched| watched.sub).for_each(|sub| db.unsubscribe(sub));
-    }
-
-    /// Follows the inputs that are records of this IOC, from their values of now on. The others stay invalid.
-    pub fn attach(&mut self, db: &mut Db, queue: QueueId) {
-        let Some(rules) = &mut self.rules else { return };
+    /// What to ask for so that the inputs are followed anew: links to records of this IOC or of another. Until news come
+    /// the values stay.
+    pub(crate) fn follow(&mut self) -> Vec<RemoteRequest> {
+        let old = self.watched.len() as u32;
+        let mut asked: Vec<RemoteRequest> =
+            (0..old).map(|nth| RemoteRequest::Disconnect { id: RemoteId(self.first + nth) }).collect();
+        self.first = self.first.wrapping_add(old);
         self.watched.clear();
-        let inputs: Vec<(usize, u8, Option<Channel>)> = rules
-            .groups()
-            .iter()
-            .enumerate()
-            .flat_map(|(number, group)| group.inputs.iter().map(move |input| (number, input)))
-            .map(|(number, input)| (number, input.letter, db.find(&input.channel).ok()))
+        let Some(rules) = &self.rules else { return asked };
+        let groups = rules.groups().iter().enumerate();
+        let inputs: Vec<(usize, u8, String)> = groups
+            .flat_map(|(number, group)| group.inputs.iter().map(move |it| (number, it.letter, it.channel.clone())))
             .collect();
-        for (group, letter, channel) in inputs {
-            let token = INPUT_TOKENS + self.watched.len() as u64;
-            let sub = channel
-                .as_ref()
-                .map(|channel| db.subscribe(queue, channel, EventMask::VALUE | EventMask::ALARM, token));
-            let value = channel.and_then(|channel| {
-                let valid = db.alarm(channel.record).severity != Severity::Invalid;
-                db.get(&channel, 1).get(0).and_then(base::Scalar::to_f64).filter(|_| valid)
-            });
-            self.changed |= rules.set_input(group, letter, value);
-            self.watched.push(Watched { group, letter, sub });
+        for (group, letter, name) in inputs {
+            let id = RemoteId(self.first.wrapping_add(self.watched.len() as u32));
+            self.watched.push((group, letter));
+            asked.push(RemoteRequest::Connect { id, name, monitor: true });
         }
+        asked
     }
 
-    /// Takes an event if it is of an input.
-    pub fn take(&mut self, event: &Event) -> bool {
-        let Some(index) = event.token.checked_sub(INPUT_TOKENS) else { return false };
-        if let (Some(watched), Some(rules)) = (self.watched.get(index as usize), &mut self.rules) {
-            let valid = event.alarm.severity != Severity::Invalid;
-            let value = event.value.get(0).and_then(base::Scalar::to_f64).filter(|_| valid);
-            self.changed |= rules.set_input(watched.group, watched.letter, value);
+    /// An input has a value; `None` where it is lost.
+    pub(crate) fn update(&mut self, id: RemoteId, value: Option<(&Value, Alarm)>) {
+        let watched = self.watched.get(id.0.wrapping_sub(self.first) as usize);
+        if let (Some((group, letter)), Some(rules)) = (watched, &mut self.rules) {
+            let valid = value.filter(|(_, alarm)| alarm.severity != Severity::Invalid);
+            let value = valid.and_then(|(value, _)| value.get(0)).and_then(base::Scalar::to_f64);
+            self.changed |= rules.set_input(*group, *letter, value);
         }
-        true
     }
 
     /// Whether anybody's rights may have changed since the last call.

@@ -3,11 +3,11 @@
 //! Jobs go to an owner and come back done, in the same box: memory is taken and freed on the network's side only.
 
 use crate::feed::Feed;
-use base::{Alarm, EventMask, Meta, Scalar, Stamp, Value};
+use base::{Alarm, EventMask, Meta, Scalar, Stamp, Str40, Value};
 use ca::Eca;
 use ca::encode::Reading;
-use ca::server::{Put, Write};
-use db::{Channel, Completed, Db, Now, RemoteId, RemoteRequest, Signal, Token};
+use ca::server::{Peer, Put, Write};
+use db::{Channel, Completed, Db, Now, RecId, RemoteId, RemoteRequest, Signal, Token};
 
 /// Something for an owner to do.
 pub(crate) struct Job {
@@ -44,6 +44,8 @@ pub(crate) enum Ask {
         write: Write,
         /// The end is to be told, by this number.
         notify: Option<u64>,
+        /// For the put log: the owner reads the field before, into the job's reading, and after.
+        log: Option<Box<Logged>>,
     },
     /// The end of a write is no longer awaited.
     Forget(u64),
@@ -69,6 +71,11 @@ pub(crate) enum Ask {
     Connect {
         id: RemoteId,
         connected: bool,
+    },
+    /// A link's write that was to be told of has ended.
+    Written {
+        id: RemoteId,
+        ok: bool,
     },
     Signal(Signal),
     /// A function's call that was to end later has ended.
@@ -96,7 +103,27 @@ pub(crate) enum Out {
     },
     Completed(Completed),
     Remote(RemoteRequest),
+    /// A record's access security group was written.
+    Regrouped(RecId, Str40),
     Signal(Signal),
+}
+
+/// Who wrote what, for the put log.
+pub(crate) struct Logged {
+    pub(crate) user: String,
+    pub(crate) host: String,
+    pub(crate) address: String,
+    pub(crate) channel: String,
+    /// The value after it.
+    pub(crate) new: Value,
+}
+
+impl Logged {
+    /// `room` has memory for the field's value.
+    pub(crate) fn new(peer: Peer<'_>, channel: String, room: Value) -> Self {
+        let Peer { user, host, address } = peer;
+        Self { user: user.to_owned(), host: host.to_owned(), address: address.to_owned(), channel, new: room }
+    }
 }
 
 impl Job {

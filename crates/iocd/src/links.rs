@@ -50,6 +50,10 @@ const fn connected((holder, id): LinkId, connected: bool) -> (Holder, Ask) {
     (holder, Ask::Connect { id, connected })
 }
 
+const fn written((holder, id): LinkId, ok: bool) -> (Holder, Ask) {
+    (holder, Ask::Written { id, ok })
+}
+
 /// The engine's end.
 pub struct Links {
     /// EPICS' variables, for the thread that the first link starts.
@@ -122,7 +126,13 @@ fn start(mailbox: Mailbox, environment: BTreeMap<String, String>) -> io::Result<
     let bell = Waker::new()?;
     session.listen_to(bell.clone());
     let (sender, requests) = sync_channel(BATCHES_MAX);
-    let mut client = Client { session, by_name: HashMap::new(), channels: HashMap::new(), links: HashMap::new() };
+    let mut client = Client {
+        session,
+        by_name: HashMap::new(),
+        channels: HashMap::new(),
+        links: HashMap::new(),
+        awaited: HashMap::new(),
+    };
     std::thread::Builder::new().name("ca-links".into()).spawn(move || {
         if let Err(error) = client.run(&requests, &mailbox) {
             eprintln!("links to other IOCs: {error}");
@@ -141,8 +151,8 @@ struct Target {
     sub: Option<(IoId, Dbr)>,
     last: Option<(Value, Alarm, Stamp)>,
     meta: Option<Meta>,
-    /// The newest write of each link, while the circuit takes no more.
-    held: BTreeMap<LinkId, Value>,
+    /// The newest write of each link, while the circuit takes no more, and whether its end is awaited.
+    held: BTreeMap<LinkId, (Value, bool)>,
 }
 
 /// The thread's state.
@@ -151,6 +161,8 @@ struct Client {
     by_name: HashMap<String, ChannelId>,
     channels: HashMap<ChannelId, Target>,
     links: HashMap<LinkId, ChannelId>,
+    /// Who waits for the end of a write.
+    awaited: HashMap<IoId, LinkId>,
 }
 
 impl Client {
@@ -167,7 +179,7 @@ impl Client {
                     Err(TryRecvError::Disconnected) => return Ok(()),
                 }
             }
-            self.write_held();
+            self.write_held(&mut news);
             if !hand_over(&mut news, mailbox) {
                 return Ok(());
             }
@@ -210,10 +222,10 @@ impl Client {
                     }
                 }
             }
-            RemoteRequest::Put { id, value } => {
+            RemoteRequest::Put { id, value, notify } => {
                 let id = (holder, id);
                 if let Some(channel) = self.links.get(&id).copied() {
-                    self.put(channel, id, value);
+                    self.put(channel, id, value, notify, news);
                 }
             }
             RemoteRequest::Disconnect { id } => self.release((holder, id)),
@@ -255,31 +267,38 @@ impl Client {
         let _ = client.read(channel, Dbr::new(Class::Ctrl, info.native), 1);
     }
 
-    fn put(&mut self, channel: ChannelId, id: LinkId, value: Value) {
+    fn put(&mut self, channel: ChannelId, id: LinkId, value: Value, notify: bool, news: &mut News) {
         let Some(target) = self.channels.get_mut(&channel) else { return };
         if self.session.client.backlog(channel) > BACKLOG_BYTES {
-            target.held.insert(id, value);
+            target.held.insert(id, (value, notify));
             return;
         }
         target.held.remove(&id);
-        let Some(info) = self.session.client.info(channel) else { return };
-        let dbr = Dbr::plain(Basic::native_of(value.kind()));
-        let count = (value.len() as u32).min(info.count);
-        let mut payload = Vec::new();
-        if encode(dbr, count, &Reading { value, ..Reading::default() }, &mut payload).is_ok() {
+        let info = self.session.client.info(channel);
+        let sent = info.and_then(|info| {
+            let dbr = Dbr::plain(Basic::native_of(value.kind()));
+            let count = (value.len() as u32).min(info.count);
+            let mut payload = Vec::new();
+            encode(dbr, count, &Reading { value, ..Reading::default() }, &mut payload).ok()?;
+            self.session.client.write_raw(channel, dbr, count, &payload, notify).ok()
+        });
+        match sent {
+            Some(Some(io)) => drop(self.awaited.insert(io, id)),
             // A channel that went meanwhile is reported by itself.
-            let _ = self.session.client.write_raw(channel, dbr, count, &payload, false);
+            Some(None) => {}
+            None if notify => news.push(written(id, false)),
+            None => {}
         }
     }
 
-    fn write_held(&mut self) {
+    fn write_held(&mut self, news: &mut News) {
         let ready = |(channel, target): (&ChannelId, &Target)| {
             (!target.held.is_empty() && self.session.client.backlog(*channel) <= BACKLOG_BYTES).then_some(*channel)
         };
         let ready: Vec<ChannelId> = self.channels.iter().filter_map(ready).collect();
         for channel in ready {
             let held = self.channels.get_mut(&channel).map(|target| std::mem::take(&mut target.held));
-            held.into_iter().flatten().for_each(|(id, value)| self.put(channel, id, value));
+            held.into_iter().flatten().for_each(|(id, (value, notify))| self.put(channel, id, value, notify, news));
         }
     }
 
@@ -325,7 +344,11 @@ impl Client {
                 let name = channel.map_or("", |channel| self.session.client.name(channel));
                 eprintln!("link to {name}: the server says {text}");
             }
-            Event::Read { .. } | Event::Written { .. } => {}
+            // A link that is gone, or was told of the lost connection, does not wait any more.
+            Event::Written { io, result, .. } => {
+                news.extend(self.awaited.remove(&io).map(|id| written(id, result.is_ok())));
+            }
+            Event::Read { .. } => {}
         }
     }
 
@@ -341,6 +364,8 @@ impl Client {
         let Some(target) = self.channels.get_mut(&channel) else { return };
         target.last = None;
         target.held.clear();
+        let links = &self.links;
+        self.awaited.retain(|_, id| links.get(id) != Some(&channel));
         news.extend(target.readers.iter().map(|id| connected(*id, false)));
         if writers {
             news.extend(target.writers.iter().map(|id| connected(*id, false)));

@@ -232,6 +232,8 @@ impl Owner {
                 Out::Remote(request)
             } else if let Some(signal) = self.db.next_signal() {
                 Out::Signal(signal)
+            } else if let Some((record, group)) = self.db.next_regrouped() {
+                Out::Regrouped(record, group)
             } else {
                 return true;
             };
@@ -263,8 +265,14 @@ impl Owner {
                 }
                 job.outcome = Outcome::Read(Ok::<(), Eca>(()));
             }
-            Ask::Write { channel, write, notify } => {
+            Ask::Write { channel, write, notify, log } => {
+                if log.is_some() {
+                    db.get_into(channel, usize::MAX, &mut job.reading.value);
+                }
                 job.outcome = Outcome::Write(write_to(db, channel, write, *notify, now));
+                if let Some(log) = log {
+                    db.get_into(channel, usize::MAX, &mut log.new);
+                }
             }
             Ask::Forget(token) => db.cancel_notify(*token),
             Ask::Watch { channel, key } => {
@@ -285,6 +293,7 @@ impl Owner {
             Ask::Meta { id, meta } => db.remote_meta(*id, meta),
             Ask::Connect { id, connected: true } => db.remote_connect(*id),
             Ask::Connect { id, connected: false } => db.remote_disconnect(*id),
+            Ask::Written { id, ok } => db.remote_written(*id, *ok),
             Ask::Signal(signal) => db.take_signal(signal),
             Ask::Finish(token) => drop(db.finish_function(*token)),
             Ask::Feed(feed) => self.feeds.extend(feed.take()),

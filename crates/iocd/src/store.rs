@@ -1,7 +1,7 @@
 //! The database as Channel Access sees it: the housekeeping part at once, the others by jobs.
 
 use crate::guard::Guard;
-use crate::job::{Ask, Job, Whom};
+use crate::job::{Ask, Job, Logged, Outcome, Whom};
 use crate::owner::write_to;
 use crate::parts::Part;
 use crate::putlog::PutLog;
@@ -9,7 +9,7 @@ use base::{Array, EventMask, FieldType, NumberHash, Severity, Str40, Value};
 use ca::encode::Reading;
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use ca::{Basic, Eca};
-use db::{Away, Channel, Db, FieldInfo, Now, QueueId, RecId, Security, SubId};
+use db::{Away, Channel, Db, FieldInfo, Now, QueueId, RecId, SubId};
 use std::collections::HashMap;
 
 /// Events that wait between two drains, besides four for each subscription.
@@ -124,17 +124,6 @@ impl Store {
         }
     }
 
-    /// Takes rules of access; [`Guard::take_changed`] says that clients are to be told.
-    pub fn secure(&mut self, rules: Security, by_address: bool) {
-        self.guard.set(rules, by_address, &mut self.db, self.queue);
-    }
-
-    /// Follows the inputs of the rules anew, after records came; before records go, [`Guard::detach`].
-    pub fn follow_inputs(&mut self) {
-        self.guard.detach(&mut self.db);
-        self.guard.attach(&mut self.db, self.queue);
-    }
-
     /// Whether a client's writes to a field are to be logged.
     fn is_trapped(&self, channel: &Channel, peer: Peer<'_>) -> bool {
         let level = self.db.info(channel).level;
@@ -147,16 +136,24 @@ impl Store {
         Some(&self.entries.get(handle as usize)?.as_ref()?.channel)
     }
 
+    /// Logs a write that another owner has done: what was there before is in the job's reading.
+    pub(crate) fn log_done(&self, job: &mut Job) {
+        let Ask::Write { log: logged, .. } = &mut job.ask else { return };
+        if let (Some(log), Some(logged)) = (&self.put_log, logged.take())
+            && !matches!(job.outcome, Outcome::Write(Put::Failed))
+        {
+            let Logged { user, host, address, channel, new } = *logged;
+            let peer = Peer { user: &user, host: &host, address: &address };
+            log.log(self.now.wall, peer, channel, Some(&job.reading.value), Some(&new));
+        }
+    }
+
     /// The posts since the last call, oldest first; at most a bounded number. Give the vector back with
     /// [`recycle`](Self::recycle).
     pub fn take_posts(&mut self) -> Vec<Post> {
         let mut posts = std::mem::take(&mut self.drained);
         posts.clear();
-        let guard = &mut self.guard;
         self.db.drain(self.queue, DRAIN_MAX, |_, event| {
-            if guard.take(&event) {
-                return;
-            }
             posts.push(Post {
                 watch: event.token,
                 mask: event.mask,
@@ -393,13 +390,13 @@ impl Backend for Store {
             return put;
         };
         let Some(part) = self.parts.get_mut(apart.part) else { return Put::Failed };
-        if let Some(log) = self.put_log.as_ref().filter(|_| trapped) {
-            // The owner has the value: what is known here is the newest that it posted, and what is asked for.
-            let old = apart.known.then_some(&apart.newest.value);
-            let new = if let Write::Value(value) = &write { Some(value) } else { None };
-            log.log(self.now.wall, peer, self.db.channel_name(&entry.channel), old, new);
+        let log =
+            trapped.then(|| Box::new(Logged::new(peer, self.db.channel_name(&entry.channel), apart.room().value)));
+        let mut job = Job::new(Whom::Client(token), Ask::Write { channel: apart.channel.clone(), write, notify, log });
+        if trapped {
+            job.reading = apart.room();
         }
-        part.send(Job::new(Whom::Client(token), Ask::Write { channel: apart.channel.clone(), write, notify }));
+        part.send(job);
         Put::Sent
     }
 

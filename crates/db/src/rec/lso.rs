@@ -119,11 +119,14 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         return db.device_write(rec, resumed, output);
     }
     let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
+    if db.out_has_ended(rec, link, !simulated, resumed) {
+        return false;
+    }
     let mut value = db.lend_array(base::FieldType::U8);
     crate::put::convert_into(&db.bodies.lso[body].val, usize::MAX, 0, &mut value);
     db.failed = db.put_link_long(rec, link, &value).is_err();
     db.recycle_array(value);
-    false
+    db.out_is_pending(rec, link, !simulated)
 }
 
 long_text_monitor!(lso);

@@ -177,9 +177,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.mbbo_direct[body].rval) };
         return db.device_write(rec, resumed, output);
     }
-    // A failed write has raised its alarm.
-    db.failed = db.put_link(rec, link, value).is_err();
-    false
+    db.write_out(rec, link, value, simm == 0, resumed)
 }
 
 fn monitor(db: &mut Db, rec: u32, body: usize) {

@@ -105,9 +105,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         let output = Output { value: Value::Scalar(value), raw: 0 };
         return db.device_write(rec, resumed, output);
     }
-    // A failed write has raised its alarm.
-    db.failed = db.put_link(rec, link, value).is_err();
-    false
+    db.write_out(rec, link, value, !simulated, resumed)
 }
 
 /// The stream that `@stdout`, `@stderr` or `@errlog` names.

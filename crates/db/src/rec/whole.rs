@@ -222,19 +222,17 @@ macro_rules! whole_output {
             let r = &db.bodies.$block[body];
             let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
             let value = Scalar::$scalar(r.val);
+            let mut pending = false;
             if !simulated && $due(r) && db.device(rec) == Device::External {
                 let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.$block[body].val) };
-                if db.device_write(rec, resumed, output) {
-                    return true;
-                }
+                pending = db.device_write(rec, resumed, output);
             } else if simulated || $due(r) {
-                // A failed write has raised its alarm.
-                db.failed = db.put_link(rec, link, value).is_err();
+                pending = db.write_out(rec, link, value, !simulated, resumed);
             }
-            if !simulated {
+            if !simulated && !pending {
                 $written(&mut db.bodies.$block[body]);
             }
-            false
+            pending
         }
 
         whole_monitor!($block);

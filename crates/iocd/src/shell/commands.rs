@@ -103,7 +103,9 @@ const COMMANDS: &[Command] = &[
     }),
     command!("dbcar", "[record [level]]", "links to other IOCs", |shell, args| {
         let (record, level) = (arg(args, 0).to_owned(), number(args, 1));
-        about(shell, move |db| report::remote_links(db, &record, level))
+        let of = record.clone();
+        let links = shell.with_each(move |db, _| report::RemoteLinks::of(db, &of, level))?;
+        said(shell, &report::remote_links(&record, &links))
     }),
     command!("dbgf", "field", "reads a field", |shell, args| {
         let name = needed(args, "dbgf field")?.to_owned();

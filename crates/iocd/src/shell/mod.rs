@@ -206,7 +206,7 @@ impl Shell {
             loaded.map_err(Failed::from)
         })??;
         if self.is_running() {
-            self.with_engine(|engine| engine.store.follow_inputs())?;
+            self.with_engine(Engine::follow_inputs)?;
         }
         self.print_notices()
     }
@@ -292,9 +292,6 @@ impl Shell {
         db.init(engine::now());
         let (mut engine, mailbox) = Engine::new(*db, self.config.clone())?;
         engine.follow_links(Links::new(mailbox.clone(), self.env.clone()));
-        if let Some(rules) = rules {
-            engine.store.secure(rules, by_address);
-        }
         let other_port = engine.net.port_taken.then_some(engine.net.tcp_port);
         let mut threads = None;
         if !parts.is_empty() {
@@ -310,6 +307,9 @@ impl Shell {
         }
         engine.use_devices(self.devices.ends(0));
         self.devices.start()?;
+        if let Some(rules) = rules {
+            engine.secure(rules, by_address);
+        }
         let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || engine.run())?;
         // It was empty: one IOC is started once.
         let _ = self.ioc.set(mailbox.clone());

@@ -71,24 +71,47 @@ pub(super) fn matching(db: &Db, pattern: &str) -> String {
     out
 }
 
-/// `dbcar`: links to other IOCs, in C's columns; level 1 names those that are not connected, 2 all.
-pub(super) fn remote_links(db: &Db, record: &str, level: u64) -> String {
-    let all = matches!(record, "" | "*");
-    let mut out =
-        if all { "CA links in all records\n\n".into() } else { format!("CA links in record named '{record}'\n\n") };
-    let (mut links, mut connected, mut lost) = (0, 0, 0);
-    for link in db.remote_links().filter(|link| all || link.holder == record) {
-        links += 1;
-        connected += u32::from(link.connected);
-        lost += link.disconnects;
-        if level > 1 || (level == 1 && !link.connected) {
-            let arrow = if link.connected { "==>" } else { "-->" };
-            let _ = writeln!(out, "{:>28} {arrow} {:<28}  ({} disconnects)", link.holder, link.name, link.disconnects);
+/// Links of one owner's records to elsewhere.
+#[derive(Default)]
+pub(super) struct RemoteLinks {
+    lines: String,
+    links: u32,
+    connected: u32,
+    lost: u32,
+    given_up: u64,
+}
+
+impl RemoteLinks {
+    /// Level 1 names those that are not connected, 2 all.
+    pub(super) fn of(db: &Db, record: &str, level: u64) -> Self {
+        let mut of = Self { given_up: db.remote_lost(), ..Self::default() };
+        for link in db.remote_links().filter(|link| matches!(record, "" | "*") || link.holder == record) {
+            of.links += 1;
+            of.connected += u32::from(link.connected);
+            of.lost += link.disconnects;
+            if level > 1 || (level == 1 && !link.connected) {
+                let arrow = if link.connected { "==>" } else { "-->" };
+                let (holder, name, lost) = (link.holder, link.name, link.disconnects);
+                let _ = writeln!(of.lines, "{holder:>28} {arrow} {name:<28}  ({lost} disconnects)");
+            }
         }
+        of
     }
+}
+
+/// `dbcar`: links to elsewhere of all owners' records, in C's columns.
+pub(super) fn remote_links(record: &str, owners: &[RemoteLinks]) -> String {
+    let mut out = match record {
+        "" | "*" => "CA links in all records\n\n".into(),
+        record => format!("CA links in record named '{record}'\n\n"),
+    };
+    owners.iter().for_each(|of| out.push_str(&of.lines));
+    let sum = |count: fn(&RemoteLinks) -> u32| owners.iter().map(count).sum::<u32>();
+    let (links, connected, lost) = (sum(|of| of.links), sum(|of| of.connected), sum(|of| of.lost));
+    let given_up: u64 = owners.iter().map(|of| of.given_up).sum();
     let plural = if links == 1 { "" } else { "s" };
     let _ = writeln!(out, "Total {links} CA link{plural}; {connected} connected, {} not connected.", links - connected);
-    let _ = writeln!(out, "    {lost} disconnects, {} writes given up", db.remote_lost());
+    let _ = writeln!(out, "    {lost} disconnects, {given_up} writes given up");
     out
 }
 

@@ -12,7 +12,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command!("asInit", "", "reads the access security file again", |shell, _| {
         let rules = shell.read_rules()?.ok_or_else(|| Failed("asInit: no file: asSetFilename first".into()))?;
         let by_address = shell.checks_addresses();
-        shell.with_engine(move |engine| engine.store.secure(rules, by_address))?;
+        shell.with_engine(move |engine| engine.secure(rules, by_address))?;
         Ok(None)
     }),
     command!("asSetFilename", "file", "names the access security file, before iocInit", |shell, args| {
