@@ -134,6 +134,26 @@ fn rules_and_the_put_log_know_the_records_of_other_owners() {
 }
 
 #[test]
+fn what_was_measured_of_a_scan_is_in_records_and_can_be_reset() {
+    let mut ioc = start("stats");
+    assert!(ioc.say("dbLoadBuiltin scanStats.db \"IOC=S,NAME=fast,SCAN=.1 second\"").is_empty());
+    let number = |said: &str| said.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(-1.0);
+    ioc.until("dbgf S:fast:PASSES", |said| number(said) >= 5.0);
+    // Those of the group's owner: the housekeeping part has no records of this rate.
+    assert_eq!(number(&ioc.say("dbgf S:fast:RECORDS")), 2.0);
+    for word in ["LATE_P50", "LATE_P99", "LATE_MAX", "DUR_P50", "DUR_P99", "DUR_MAX"] {
+        assert!(number(&ioc.say(&format!("dbgf S:fast:{word}"))) > 0.0, "{word}");
+    }
+    assert!(ioc.say("dbgf S:fast:LATE_HIST").contains("DBF_DOUBLE[24]:"));
+    let before = number(&ioc.say("dbgf S:fast:PASSES"));
+    ioc.say("dbpf S:fast:RESET reset");
+    ioc.until("dbgf S:fast:RESET", |said| said.contains("measuring"));
+    ioc.until("dbgf S:fast:PASSES", |said| number(said) < before + 5.0);
+    let refused = "dbLoadBuiltin scanStats.db \"IOC=S,NAME=x,SCAN=3 second\"";
+    ioc.until(refused, |said| said.contains("found SCAN=\"3 second\", expected one of \"10 second\""));
+}
+
+#[test]
 fn arrays_and_properties_come_from_their_owner() {
     let ioc = start("arrays");
     let mut circuit = Circuit::connect(ioc.port);

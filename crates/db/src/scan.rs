@@ -144,10 +144,16 @@ impl Db {
             .enumerate()
             .skip(3)
             .filter_map(|(index, name)| {
-                let records = self.scans.lists.get(index).map_or(0, Vec::len);
+                let records = self.scanned(index as u16);
                 Some(Scan { index: index as u16, name: name.clone(), period: period(name)?, records })
             })
             .collect()
+    }
+
+    /// How many records a periodic scan has.
+    #[must_use]
+    pub fn scanned(&self, index: u16) -> usize {
+        self.scans.lists.get(usize::from(index)).map_or(0, Vec::len)
     }
 
     /// Records of a scan list, in the order in which they are processed.

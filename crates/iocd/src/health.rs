@@ -3,22 +3,12 @@
 //! A thread of its own reads `/proc` once a second and writes to the records through the engine's mailbox.
 
 use crate::engine::{self, Engine, Mailbox};
+use crate::publish::Publisher;
 use std::fs;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How often the records are written.
-const PERIOD: Duration = Duration::from_secs(1);
 /// The kernel's unit of CPU time in `/proc` on all architectures that tahti runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
-
-/// The thread that looks after the records.
-pub struct Health {
-    /// Dropped, it ends the thread.
-    stop: Sender<()>,
-    thread: JoinHandle<()>,
-}
 
 /// CPU time at an instant, in seconds.
 struct Spent {
@@ -28,36 +18,16 @@ struct Spent {
     all: f64,
 }
 
-impl Health {
-    /// Starts the thread for the records whose names begin with `prefix` and a colon.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
-    pub fn start(mailbox: Mailbox, prefix: &str) -> std::io::Result<Self> {
-        let (stop, stopped) = channel();
-        let prefix = prefix.to_owned();
-        let thread =
-            std::thread::Builder::new().name("ioc-health".into()).spawn(move || run(&mailbox, &prefix, &stopped))?;
-        Ok(Self { stop, thread })
-    }
-
-    /// Ends the thread.
-    pub fn stop(self) {
-        drop(self.stop);
-        let _ = self.thread.join();
-    }
-}
-
-fn run(mailbox: &Mailbox, prefix: &str, stopped: &Receiver<()>) {
+/// Looks after the records whose names begin with `prefix` and a colon.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub(crate) fn start(mailbox: Mailbox, prefix: String) -> std::io::Result<Publisher> {
     let start = Instant::now();
     let mut before = spent();
     let mut beats = 0u64;
-    put(mailbox, prefix, fixed());
-    loop {
-        match stopped.recv_timeout(PERIOD) {
-            Err(RecvTimeoutError::Timeout) => {}
-            _ => return,
-        }
+    put(&mailbox, &prefix, fixed());
+    Publisher::start("ioc-health", move || {
         beats += 1;
         let now = spent();
         let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
@@ -78,13 +48,14 @@ fn run(mailbox: &Mailbox, prefix: &str, stopped: &Receiver<()>) {
             let overruns = engine.scans.overruns();
             (circuits, channels, overruns, engine.store.db.records().count())
         });
-        let Some((circuits, channels, overruns, records)) = asked else { return };
+        let Some((circuits, channels, overruns, records)) = asked else { return false };
         values.push(("CA_CLNT_CNT", circuits.to_string()));
         values.push(("CA_CONN_CNT", channels.to_string()));
         values.push(("SCAN_OVERRUNS", overruns.to_string()));
         values.push(("RECORD_CNT", records.to_string()));
-        put(mailbox, prefix, values);
-    }
+        put(&mailbox, &prefix, values);
+        true
+    })
 }
 
 /// What does not change.

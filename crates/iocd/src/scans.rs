@@ -10,7 +10,9 @@ const LATENESS: usize = 0;
 const DURATION: usize = SharedHistogram::WORDS;
 const OVERRUNS: usize = 2 * SharedHistogram::WORDS;
 const PASSES: usize = OVERRUNS + 1;
-const WORDS: usize = PASSES + 1;
+const RECORDS: usize = PASSES + 1;
+const RESET: usize = RECORDS + 1;
+const WORDS: usize = RESET + 1;
 
 /// What was measured of a scan: its owner writes, anybody reads meanwhile.
 #[derive(Clone, Debug)]
@@ -53,8 +55,27 @@ impl ScanStats {
         self.0[PASSES].load(Ordering::Relaxed)
     }
 
+    /// Records of the scan, at its last pass.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.0[RECORDS].load(Ordering::Relaxed)
+    }
+
+    /// Measures anew from the next pass on.
+    pub fn reset(&self) {
+        self.0[RESET].store(1, Ordering::Relaxed);
+    }
+
     /// For the owner: neither allocates nor blocks.
-    fn pass(&self, lateness: DurNs, duration: DurNs, missed: u64) {
+    fn pass(&self, lateness: DurNs, duration: DurNs, missed: u64, records: usize) {
+        if self.0[RESET].swap(0, Ordering::Relaxed) != 0 {
+            [LATENESS, DURATION]
+                .into_iter()
+                .filter_map(|at| self.histogram(at))
+                .for_each(|histogram| histogram.clear());
+            [OVERRUNS, PASSES].into_iter().for_each(|at| self.0[at].store(0, Ordering::Relaxed));
+        }
+        self.0[RECORDS].store(records as u64, Ordering::Relaxed);
         if let (Some(late), Some(took)) = (self.histogram(LATENESS), self.histogram(DURATION)) {
             late.record(lateness);
             took.record(duration);
@@ -146,7 +167,7 @@ impl Scans {
             missed = ((end - scan.next).0 / scan.period.0) as u64 + 1;
             scan.next = scan.next + DurNs(missed as i64 * scan.period.0);
         }
-        scan.stats.pass(lateness, end - start.mono, missed);
+        scan.stats.pass(lateness, end - start.mono, missed, db.scanned(scan.index));
         true
     }
 }
@@ -196,6 +217,11 @@ mod tests {
         assert_eq!((stats.passes(), stats.overruns()), (1, 1));
         assert_eq!(stats.lateness().max(), Some(DurNs::from_ms(20)));
         assert_eq!(stats.duration().max(), Some(DurNs::from_ms(130)));
-        assert_eq!(scans.clocks()[0].next, first + DurNs::from_ms(200));
+        assert_eq!((stats.records(), scans.clocks()[0].next), (0, first + DurNs::from_ms(200)));
+        stats.reset();
+        time.set(first + DurNs::from_ms(200));
+        assert!(scans.run(0, &mut db, clock));
+        let stats = &scans.clocks()[0].stats;
+        assert_eq!((stats.passes(), stats.lateness().max()), (1, Some(DurNs::from_ms(0))), "measured anew");
     }
 }

@@ -17,9 +17,11 @@ use crate::config::ServerConfig;
 use crate::devices::Devices;
 use crate::engine::{self, Engine, Mailbox};
 use crate::groups::{self, GroupSpec, Threads};
-use crate::health::Health;
+use crate::health;
 use crate::links::Links;
 use crate::plugins;
+use crate::publish::Publisher;
+use crate::scanstats;
 use db::{Db, Function, Macros, Now};
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,6 +39,7 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 const BUILTIN: &[(&str, &str)] = &[
     ("exit.db", include_str!("../templates/exit.db")),
     ("iocAdminSoft.db", include_str!("../templates/iocAdminSoft.db")),
+    ("scanStats.db", include_str!("../templates/scanStats.db")),
     ("save_restoreStatus.db", include_str!("../templates/save_restoreStatus.db")),
 ];
 
@@ -55,6 +58,14 @@ enum Place {
     Running(Mailbox, JoinHandle<io::Result<()>>, Option<Threads>),
     /// The engine could not be started, or has ended.
     Gone,
+}
+
+/// Records that a thread is to look after.
+enum Wanted {
+    /// Health, by the beginning of their names.
+    Health(String),
+    /// A scan: the beginning of their names, the choice of menuScan.
+    Scan(String, String),
 }
 
 /// Why a command failed; printed for the user.
@@ -88,9 +99,9 @@ pub struct Shell {
     acf: Option<String>,
     acf_macros: String,
     saves: autosave::State,
-    /// Prefixes of health records without a thread yet, and the threads.
-    health_wanted: Vec<String>,
-    health: Vec<Health>,
+    /// Records that show what the IOC knows of itself: those without a thread yet, and the threads.
+    wanted: Vec<Wanted>,
+    publishers: Vec<Publisher>,
     devices: Devices,
     groups: Vec<GroupSpec>,
     require_rt: bool,
@@ -119,8 +130,8 @@ impl Shell {
             acf: None,
             acf_macros: String::new(),
             saves: autosave::State::default(),
-            health_wanted: Vec::new(),
-            health: Vec::new(),
+            wanted: Vec::new(),
+            publishers: Vec::new(),
             groups: Vec::new(),
             require_rt: false,
             ioc: Arc::default(),
@@ -176,18 +187,40 @@ impl Shell {
             let known = BUILTIN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
             return Err(Failed(format!("no built-in template \"{name}\", expected one of {known}")));
         };
+        let given = Macros::parse(macros);
+        let given = |name: &str| given.get(name).unwrap_or_default().to_owned();
+        let wanted = match name {
+            "iocAdminSoft.db" => Some(Wanted::Health(given("IOC"))),
+            "scanStats.db" => {
+                let rate = self.known_rate(&given("SCAN"))?;
+                Some(Wanted::Scan(format!("{}:{}", given("IOC"), given("NAME")), rate))
+            }
+            _ => None,
+        };
         self.load_text((*text).to_owned(), name, macros)?;
-        if name == "iocAdminSoft.db" {
-            self.health_wanted.extend(Macros::parse(macros).get("IOC").map(str::to_owned));
-        }
-        self.watch_health()
+        self.wanted.extend(wanted);
+        self.publish()
     }
 
-    /// Starts the threads of health records, once the IOC runs.
-    fn watch_health(&mut self) -> Result<(), Failed> {
+    /// A periodic choice of menuScan.
+    fn known_rate(&mut self, wanted: &str) -> Result<String, Failed> {
+        let rates: Vec<String> = self.with_db(|db, _| db.scans().into_iter().map(|scan| scan.name).collect())?;
+        if rates.iter().any(|rate| rate == wanted) {
+            return Ok(wanted.to_owned());
+        }
+        let known = rates.join("\", \"");
+        Err(Failed(format!("scanStats.db: found SCAN=\"{wanted}\", expected one of \"{known}\"")))
+    }
+
+    /// Starts the threads of records that show what the IOC knows of itself, once it runs.
+    fn publish(&mut self) -> Result<(), Failed> {
         let Place::Running(mailbox, ..) = &self.place else { return Ok(()) };
-        for prefix in self.health_wanted.drain(..) {
-            self.health.push(Health::start(mailbox.clone(), &prefix)?);
+        for wanted in self.wanted.drain(..) {
+            let mailbox = mailbox.clone();
+            self.publishers.push(match wanted {
+                Wanted::Health(prefix) => health::start(mailbox, prefix)?,
+                Wanted::Scan(prefix, rate) => scanstats::start(mailbox, prefix, rate)?,
+            });
         }
         Ok(())
     }
@@ -319,7 +352,7 @@ impl Shell {
             eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");
         }
         self.start_saver()?;
-        self.watch_health()?;
+        self.publish()?;
         eprintln!("iocRun: All initialization complete");
         self.print_notices()
     }
@@ -436,7 +469,7 @@ impl Shell {
     /// What ended the engine before.
     pub fn shut_down(&mut self) -> Result<(), Failed> {
         self.stop_saver();
-        self.health.drain(..).for_each(Health::stop);
+        self.publishers.drain(..).for_each(Publisher::stop);
         self.devices.stop();
         if let Place::Running(mailbox, thread, threads) = std::mem::replace(&mut self.place, Place::Gone) {
             let _ = mailbox.ask(Engine::stop);

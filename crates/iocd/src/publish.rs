@@ -1,0 +1,35 @@
+//! Threads that write to records, once a second, what the IOC knows of itself.
+
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A thread that looks after records until it is stopped.
+pub(crate) struct Publisher {
+    /// Dropped, it ends the thread.
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Publisher {
+    /// Starts a thread that calls `publish` each second until that says `false`, because there is no IOC any more.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub(crate) fn start(name: &str, mut publish: impl FnMut() -> bool + Send + 'static) -> io::Result<Self> {
+        let (stop, stopped) = channel::<()>();
+        let run = move || while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) && publish() {};
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(self) {
+        drop(self.stop);
+        let _ = self.thread.join();
+    }
+}
