@@ -231,7 +231,7 @@ fn an_asynchronous_output_waits_for_the_end_of_its_write_elsewhere() {
          record(calc, \"after\") { field(CALC, \"A\") field(INPA, \"a\") }
          record(lso, \"text\") { field(DTYP, \"Async Soft Channel\") field(OUT, \"elsewhere\") field(SIZV, 20) }",
     );
-    let mut asked = move |db: &mut Db| std::iter::from_fn(|| db.next_remote()).collect::<Vec<_>>();
+    let asked = |db: &mut Db| std::iter::from_fn(|| db.next_remote()).collect::<Vec<_>>();
     for request in asked(&mut db) {
         let RemoteRequest::Connect { id, monitor: false, .. } = request else { panic!("{request:?}") };
         db.remote_connect(id);
