@@ -416,3 +416,68 @@ impl Client {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Config, Event, serve};
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc::channel;
+
+    /// Numbers that look like nothing (xorshift), the same in each run.
+    fn noise(seed: &mut u64) -> u64 {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        *seed
+    }
+
+    #[test]
+    fn who_scribbles_over_its_queues_is_cut_off_and_nobody_else_notices() {
+        let name = format!("hostile-{}", std::process::id());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, events) = channel();
+        let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+        let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+        let wait = || events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something");
+        assert!(matches!(wait(), Event::Ready(_)));
+        let mut honest = Client::connect(&name, "honest", Band::DEFAULT).unwrap();
+        let mut seed = 0x9e37_79b9_7f4a_7c15;
+        for round in 0..40usize {
+            let hello = Hello {
+                version: VERSION,
+                name: format!("hostile{round}"),
+                bands: vec![Band::DEFAULT.number()],
+                serves: Vec::new(),
+            };
+            let mut end = greet(&name, &hello).unwrap().pop().unwrap();
+            let mut packing = Packing::new();
+            let header = Header::request(Band::DEFAULT, 1);
+            for _ in 0..3 {
+                put(&mut end.up, &mut packing, header, "ping/server", &[]).unwrap();
+            }
+            // The counters and the first words, or everything; then a length that cannot be, so that it must be noticed.
+            let words = end.memory.words();
+            let scribbled = if round % 2 == 0 { 64 } else { words.len() };
+            for word in &words[..scribbled] {
+                word.store(noise(&mut seed) >> (round % 60), Ordering::Relaxed);
+            }
+            words[8].store(u64::MAX / 3, Ordering::Relaxed);
+            end.knock();
+            loop {
+                match wait() {
+                    Event::CutOff(who) => {
+                        assert!(who.starts_with(&format!("hostile{round} ")), "{who}");
+                        break;
+                    }
+                    Event::Joined(_) | Event::Left(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            let reply = honest.ask("ping/server", &Sending::default()).unwrap();
+            assert_eq!((reply.code, &reply.text), (Code::Ok, &name));
+        }
+        stop.store(true, Ordering::Relaxed);
+        server.join().unwrap().unwrap();
+    }
+}

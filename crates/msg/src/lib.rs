@@ -48,6 +48,6 @@ pub use lane::{Counters, Done, Lane, Limits, Step};
 pub use line::Line;
 pub use manager::{Answer, Asked, Ticket};
 pub use object::{OBJECT_BYTES_MAX, Object, ObjectError, Pattern};
-pub use tables::{Access, Conn, Lock, Route, Rule, Tables};
+pub use tables::{Access, Conn, Lock, Route, Rule, RuleError, Tables};
 pub use text::{Complement, Escaped, Reply, Request, TextError};
 pub use verb::{Verb, VerbError};

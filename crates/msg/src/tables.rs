@@ -5,6 +5,8 @@ use crate::object::{Object, Pattern};
 use crate::verb::Verb;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 /// A connection to a message server: a slot and how often it was used, so that a late message for an earlier one is
 /// not taken for the next one's.
@@ -50,6 +52,61 @@ pub struct Rule {
     pub verbs: Option<Vec<Verb>>,
     /// Objects that it is about.
     pub objects: Pattern,
+}
+
+/// Why a text is no rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleError {
+    /// The word that cannot be.
+    pub found: String,
+    /// What may stand there.
+    pub expected: &'static str,
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} in a rule, expected {}", self.found, self.expected)
+    }
+}
+
+impl core::error::Error for RuleError {}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    /// `deny objects=sr_rf_* verbs=put,call users=1000 hosts=other`: all but the first word may be left out.
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let error = |found: &str, expected| RuleError { found: found.into(), expected };
+        let mut words = text.split_whitespace();
+        let access = match words.next().unwrap_or_default() {
+            "allow" => Access::Allow,
+            "deny" => Access::Deny,
+            other => return Err(error(other, "allow or deny first")),
+        };
+        let all = Pattern::new("*").map_err(|_| error("*", "a pattern"))?;
+        let mut rule = Self { access, users: None, local: None, verbs: None, objects: all };
+        for word in words {
+            match word.split_once('=') {
+                Some(("objects", objects)) => {
+                    rule.objects = Pattern::new(objects).map_err(|_| error(objects, "a name with * and ?"))?;
+                }
+                Some(("verbs", verbs)) => {
+                    let verbs: Result<_, _> =
+                        verbs.split(',').map(|verb| verb.parse().map_err(|_| error(verb, "a verb"))).collect();
+                    rule.verbs = Some(verbs?);
+                }
+                Some(("users", users)) => {
+                    let users: Result<_, _> =
+                        users.split(',').map(|user| user.parse().map_err(|_| error(user, "a user's number"))).collect();
+                    rule.users = Some(users?);
+                }
+                Some(("hosts", "local")) => rule.local = Some(true),
+                Some(("hosts", "other")) => rule.local = Some(false),
+                _ => return Err(error(word, "objects=, verbs=, users=, hosts=local or hosts=other")),
+            }
+        }
+        Ok(rule)
+    }
 }
 
 impl Rule {
@@ -205,20 +262,19 @@ mod tests {
         for verb in [Verb::Put, Verb::Set, Verb::Call, Verb::Batch, Verb::Lock] {
             assert_eq!(tables.access(far, verb, "sr_a"), Access::Deny, "{verb}");
         }
-        let objects = Pattern::new("sr_*").unwrap();
-        tables.rules = alloc::vec![
-            Rule {
-                access: Access::Deny,
-                users: Some(alloc::vec![1000]),
-                local: None,
-                verbs: Some(alloc::vec![Verb::Call]),
-                objects: objects.clone()
-            },
-            Rule { access: Access::Allow, users: None, local: Some(false), verbs: None, objects },
-        ];
+        tables.rules = ["deny objects=sr_* users=1000 verbs=call", "allow hosts=other objects=sr_*"]
+            .map(|rule| rule.parse().unwrap())
+            .into();
         assert_eq!(tables.access(near, Verb::Call, "sr_a"), Access::Deny);
         assert_eq!(tables.access(far, Verb::Put, "sr_a"), Access::Allow);
         assert_eq!(tables.access(far, Verb::Put, "li_a"), Access::Deny);
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_says_which_word() {
+        for (text, found) in [("forbid x", "forbid"), ("deny verbs=open", "open"), ("allow hosts=all", "hosts=all")] {
+            assert_eq!(text.parse::<Rule>().unwrap_err().found, found);
+        }
     }
 
     #[test]

@@ -1,0 +1,194 @@
+//! One band of a message server under a simulated network and virtual time.
+
+use base::{DurNs, MonoNs};
+use msg::{Band, Code, Conn, Done, Header, Kind, Lane, Limits, Line, Reply, Route, Step, Subject, Tables};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+const CLIENTS: [Conn; 2] = [Conn { slot: 0, turn: 1 }, Conn { slot: 1, turn: 1 }];
+const MANAGERS: [Conn; 2] = [Conn { slot: 2, turn: 1 }, Conn { slot: 3, turn: 1 }];
+const OBJECTS: [&str; 3] = ["sr_mag_ps", "sr_rf", "nobody_here"];
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Step_ {
+    /// A client sends, with a deadline so many microseconds ahead (0: none, 1: already past).
+    Send { client: usize, object: usize, ahead_us: u64, full: bool },
+    /// A manager takes its oldest request and answers so many times.
+    Answer { manager: usize, times: usize },
+    /// A manager answers an id that it never got.
+    Invent { manager: usize, id: u64 },
+    /// Time passes.
+    Wait { us: u64 },
+    /// A manager dies.
+    Die { manager: usize },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step_>> {
+    let step = prop_oneof![
+        6 => (0..2usize, 0..3usize, prop_oneof![Just(0u64), Just(1), 500..9_000_000u64], proptest::bool::weighted(0.1))
+            .prop_map(|(client, object, ahead_us, full)| Step_::Send { client, object, ahead_us, full }),
+        5 => (0..2usize, 0..3usize).prop_map(|(manager, times)| Step_::Answer { manager, times }),
+        1 => (0..2usize, any::<u64>()).prop_map(|(manager, id)| Step_::Invent { manager, id }),
+        3 => (0..3_000_000u64).prop_map(|us| Step_::Wait { us }),
+        1 => (0..2usize).prop_map(|manager| Step_::Die { manager }),
+    ];
+    proptest::collection::vec(step, 0..120)
+}
+
+fn tables(alive: [bool; 2]) -> Arc<Tables> {
+    let mut tables = Tables::default();
+    for (at, prefix) in ["sr_mag", "sr"].into_iter().enumerate().filter(|(at, _)| alive[*at]) {
+        let route = Route { prefix: prefix.into(), to: MANAGERS[at], manager: format!("manager{at}") };
+        tables.add_route(route).unwrap();
+    }
+    Arc::new(tables)
+}
+
+/// The world round a lane, and what it owes.
+struct World {
+    lane: Lane,
+    line: Line,
+    now: MonoNs,
+    alive: [bool; 2],
+    /// What each manager has got and not answered.
+    queues: [VecDeque<Header>; 2],
+    /// Requests without a reply: client and id, with the deadline that the server has to keep.
+    owed: BTreeMap<(u32, u64), MonoNs>,
+    next_id: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let limits = Limits { outstanding: 12, outstanding_each: 8, conns: 4, ..Limits::default() };
+        Self {
+            lane: Lane::new(limits, tables([true; 2])),
+            line: Line::new(),
+            now: MonoNs(1_000_000_000_000),
+            alive: [true; 2],
+            queues: Default::default(),
+            owed: BTreeMap::new(),
+            next_id: 1,
+        }
+    }
+
+    /// A reply was given: it must be owed, and carry a code.
+    fn given(owed: &mut BTreeMap<(u32, u64), MonoNs>, done: &Done<'_>, text: &str) -> Code {
+        assert_eq!(done.header.kind, Kind::Reply);
+        assert!(owed.remove(&(done.to.slot, done.header.id)).is_some(), "a reply that nobody waits for: {done:?}");
+        Reply::parse(text).unwrap().code
+    }
+
+    fn settle(&mut self) {
+        while let Some(done) = self.lane.due(self.now, &mut self.line) {
+            let code = Self::given(&mut self.owed, &done, self.line.text());
+            assert_eq!(code, Code::Timeout);
+        }
+        // The deadline rule: at most a tick late.
+        let tick = DurNs::from_ms(1);
+        assert!(self.owed.values().all(|deadline| *deadline + tick > self.now), "a deadline was missed");
+        assert_eq!(self.lane.outstanding(), self.owed.len());
+    }
+
+    fn step(&mut self, step: &Step_) {
+        match *step {
+            Step_::Send { client, object, ahead_us, full } => {
+                let deadline = match ahead_us {
+                    0 => None,
+                    1 => Some(MonoNs(self.now.0 - 1)),
+                    us => Some(MonoNs(self.now.0 + us * 1000)),
+                };
+                let id = self.next_id;
+                self.next_id += 1;
+                let subject = Subject { uid: 7, pid: 8, host: 0 };
+                let header = Header { deadline, subject, ..Header::request(Band::DEFAULT, id) };
+                let text = format!("put/{}/{id}", OBJECTS[object]);
+                self.owed.insert((CLIENTS[client].slot, id), deadline.unwrap_or(self.now + DurNs::from_secs(5)));
+                let passed = match self.lane.request(self.now, CLIENTS[client], &header, &text, &[], &mut self.line) {
+                    Step::Done(done) => {
+                        let code = Self::given(&mut self.owed, &done, self.line.text());
+                        assert!(!code.may_have_happened(), "{code}");
+                        assert!(deadline.is_none_or(|at| at > self.now) || code == Code::Expired);
+                        None
+                    }
+                    Step::Forward { to, header } => Some((to, header)),
+                };
+                if let Some((to, header)) = passed {
+                    assert!(header.deadline.is_some_and(|at| at > self.now), "expired requests are not passed on");
+                    let at = MANAGERS.iter().position(|manager| *manager == to).unwrap();
+                    assert!(self.alive[at]);
+                    if full {
+                        let done = self.lane.refused(header.id, &mut self.line).unwrap();
+                        assert_eq!(Self::given(&mut self.owed, &done, self.line.text()), Code::Overload);
+                    } else {
+                        self.queues[at].push_back(header);
+                    }
+                }
+            }
+            Step_::Answer { manager, times } => {
+                let Some(header) = self.queues[manager].pop_front() else { return };
+                for _ in 0..times {
+                    if let Some(done) = self.lane.reply(MANAGERS[manager], &header.reply(), "OK/1") {
+                        Self::given(&mut self.owed, &done, "OK/1");
+                    }
+                }
+            }
+            Step_::Invent { manager, id } => {
+                let theirs = self.queues[manager].iter().any(|header| header.id == id);
+                let header = Header { kind: Kind::Reply, ..Header::request(Band::DEFAULT, id) };
+                assert!(theirs || self.lane.reply(MANAGERS[manager], &header, "OK/").is_none());
+            }
+            Step_::Wait { us } => self.now = self.now + DurNs::from_us(us as i64),
+            Step_::Die { manager } => {
+                self.alive[manager] = false;
+                self.queues[manager].clear();
+                while let Some(done) = self.lane.gone(self.now, MANAGERS[manager], "it", &mut self.line) {
+                    assert_eq!(Self::given(&mut self.owed, &done, self.line.text()), Code::Unknown);
+                }
+                drop(self.lane.replace(tables(self.alive)));
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_request_gets_exactly_one_reply_and_no_deadline_is_missed(steps in steps()) {
+        let mut world = World::new();
+        for step in &steps {
+            world.step(step);
+            world.settle();
+        }
+        world.now = world.now + DurNs::from_secs(60);
+        world.settle();
+        prop_assert!(world.owed.is_empty(), "without a reply: {:?}", world.owed);
+    }
+
+    #[test]
+    fn requests_of_a_band_reach_a_manager_in_the_order_in_which_they_were_sent(count in 1usize..12) {
+        let mut world = World::new();
+        for at in 0..count {
+            world.step(&Step_::Send { client: at % 2, object: 0, ahead_us: 0, full: false });
+        }
+        // What was sent is told by the order of the original ids: replies in the managers' order give them back.
+        let mut last = 0;
+        while let Some(header) = world.queues[0].pop_front() {
+            let done = world.lane.reply(MANAGERS[0], &header.reply(), "OK/").unwrap();
+            prop_assert!(done.header.id > last);
+            last = done.header.id;
+        }
+        prop_assert_eq!(last, count as u64);
+    }
+}
+
+#[test]
+fn one_client_cannot_take_all_places_of_a_band() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        world.step(&Step_::Send { client: 0, object: 0, ahead_us: 0, full: false });
+    }
+    assert_eq!(world.queues[0].len(), 8);
+    world.step(&Step_::Send { client: 1, object: 0, ahead_us: 0, full: false });
+    assert_eq!(world.queues[0].len(), 9);
+}
