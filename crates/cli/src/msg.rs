@@ -41,6 +41,9 @@ struct ServeArgs {
     /// Run a band's thread in this class, perhaps on a CPU: 7=fifo:80@3; may be repeated
     #[arg(long, value_name = "BAND=CLASS[@CPU]", value_parser = band_config)]
     band: Vec<BandConfig>,
+    /// Who may do what: "deny objects=sr_rf_* verbs=put,call users=1000 hosts=other"; the first that fits decides
+    #[arg(long, value_name = "RULE")]
+    rule: Vec<msg::Rule>,
     /// End if a class, CPU or memory lock is not obtained
     #[arg(long)]
     require_rt: bool,
@@ -157,7 +160,7 @@ fn serve(args: ServeArgs) -> Result<(), String> {
         while !sys::poll::is_readable(signals.as_fd(), DurNs::from_secs(3600)) {}
         asked.store(true, Ordering::Relaxed);
     });
-    let config = Config { name: args.name, bands: args.band, log: args.log, ..Config::default() };
+    let config = Config { name: args.name, bands: args.band, rules: args.rule, log: args.log, ..Config::default() };
     let name = config.name.clone();
     let mut lacking = false;
     let (require_rt, ending) = (args.require_rt, stop.clone());
@@ -298,4 +301,40 @@ fn watch(args: &WatchArgs) -> Result<bool, ClientError> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plants_message_server_is_started_with_words_that_it_knows() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: ServeArgs,
+        }
+        let plant = r#"
+[plant]
+name = "ring"
+[messages]
+name = "main"
+bands = [{ number = "7", class = "fifo:80", cpu = "1" }]
+rules = [{ access = "deny", objects = "sr_rf_*", verbs = ["call"], users = ["1000"], hosts = "other" }]
+message_log = "messages.log"
+"#;
+        let checked = host::plant::check(plant, &host::plant::Anywhere);
+        let plant = checked.plant.unwrap_or_else(|| panic!("{:?}", checked.found));
+        let command = &plant.processes[0].command;
+        let line = Line::try_parse_from(&command[2..]).unwrap();
+        assert_eq!(line.args.name, "main");
+        assert_eq!(line.args.rule, ["deny objects=sr_rf_* verbs=call users=1000 hosts=other".parse().unwrap()]);
+        assert_eq!((line.args.band[0].band.number(), line.args.band[0].cpu), (7, Some(1)));
+    }
+
+    #[test]
+    fn a_plant_knows_the_verbs_of_messages() {
+        assert_eq!(host::plant::messages::VERBS, Verb::ALL.map(Verb::word));
+    }
 }

@@ -1,6 +1,6 @@
 //! Reading `[[ioc]]`: an EPICS IOC is a process whose command line is made from what the table says.
 
-use super::keys::{Key, PROCESS, Table, key};
+use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Cpus, Ready, ReadyWhen};
 use super::process::{self, Read};
 use base::{DurNs, Policy};
@@ -47,39 +47,8 @@ const OWN: [Key; 6] = [
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];
 
-const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = {
-    let mut keys = [OWN[0]; OWN.len() + PROCESS.keys.len() - 2];
-    let mut at = 0;
-    while at < OWN.len() {
-        keys[at] = OWN[at];
-        at += 1;
-    }
-    let mut from = 0;
-    while from < PROCESS.keys.len() {
-        // `command` is made, and `ready` has a default of its own.
-        if !is(PROCESS.keys[from].name, "command") && !is(PROCESS.keys[from].name, "ready") {
-            keys[at] = PROCESS.keys[from];
-            at += 1;
-        }
-        from += 1;
-    }
-    keys
-};
-
-const fn is(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() != b.len() {
-        return false;
-    }
-    let mut at = 0;
-    while at < a.len() {
-        if a[at] != b[at] {
-            return false;
-        }
-        at += 1;
-    }
-    true
-}
+// `command` is made, and `ready` has a default of its own.
+const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "ready"]);
 
 /// `[[ioc]]`, as the documentation shows it.
 pub(crate) const IOC: Table = Table {
@@ -161,7 +130,12 @@ pub(crate) fn read(
 }
 
 /// Tables of a list, each opened.
-fn each<'t>(section: &Section<'t>, name: &str, shape: &'static Table, found: &mut Diagnostics<'_>) -> Vec<Section<'t>> {
+pub(super) fn each<'t>(
+    section: &Section<'t>,
+    name: &str,
+    shape: &'static Table,
+    found: &mut Diagnostics<'_>,
+) -> Vec<Section<'t>> {
     let Some(value) = section.value(name) else { return Vec::new() };
     let DeValue::Array(items) = value.get_ref() else {
         section.wrong(name, value, "a list of tables", found);

@@ -449,6 +449,9 @@ pub const TABLES: &[Table] = &[
     LOG,
     super::ioc::IOC,
     super::ioc::SCAN,
+    super::messages::MESSAGES,
+    super::messages::BANDS,
+    super::messages::RULES,
     FRAME,
     ACTIVITY,
     MODE,
@@ -457,10 +460,54 @@ pub const TABLES: &[Table] = &[
 
 /// Tables that later versions will have, and what they will be for.
 pub const RESERVED: &[(&str, &str)] = &[
-    ("messages", "the message server"),
     ("equipment", "equipment managers"),
     ("guest", "virtual machines"),
     ("archive", "the archive"),
     ("dashboard", "the dashboard"),
     ("team", "fork-join teams"),
 ];
+
+/// The keys of a table that is a process too: its own, and those of `[[process]]` but the ones `without`, which it makes
+/// or means otherwise.
+pub(crate) const fn with_process<const N: usize>(own: &[Key], without: &[&str]) -> [Key; N] {
+    let mut keys = [own[0]; N];
+    let mut at = 0;
+    while at < own.len() {
+        keys[at] = own[at];
+        at += 1;
+    }
+    let mut from = 0;
+    while from < PROCESS.keys.len() {
+        if !has(without, PROCESS.keys[from].name) {
+            keys[at] = PROCESS.keys[from];
+            at += 1;
+        }
+        from += 1;
+    }
+    keys
+}
+
+const fn has(names: &[&str], name: &str) -> bool {
+    let mut at = 0;
+    while at < names.len() {
+        if is(names[at].as_bytes(), name.as_bytes()) {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+const fn is(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < a.len() {
+        if a[at] != b[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}

@@ -8,6 +8,7 @@ mod doc;
 mod frames;
 mod ioc;
 pub mod keys;
+pub mod messages;
 mod model;
 mod process;
 
@@ -98,8 +99,8 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
 }
 
 fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 6] = ["plant", "shield", "process", "ioc", "frame", "watchdog"];
-    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[frame]], [watchdog]";
+    const KNOWN: [&str; 7] = ["plant", "shield", "process", "ioc", "frame", "messages", "watchdog"];
+    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[frame]], [messages], [watchdog]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -140,11 +141,13 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     let mut reads = Vec::new();
     let processes = tables(root, "process", true, found);
     let iocs = tables(root, "ioc", true, found);
-    if processes.is_empty() && !root.iter().any(|(key, _)| matches!(key.get_ref().as_ref(), "process" | "ioc")) {
+    if processes.is_empty()
+        && !root.iter().any(|(key, _)| matches!(key.get_ref().as_ref(), "process" | "ioc" | "messages"))
+    {
         found.error(
             0..0,
             "the plant has no process",
-            "at least one [[process]] or [[ioc]]",
+            "at least one [[process]], [[ioc]] or [messages]",
             "add `[[process]]` with name and command",
         );
     }
@@ -165,6 +168,9 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     }
     for (table, span) in iocs.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
         reads.push(ioc::read(table, span, &called(table, "ioc"), shield.is_some(), found));
+    }
+    if let Some((table, span)) = tables(root, "messages", false, found).into_iter().next() {
+        reads.push(messages::read(table, span, shield.is_some(), found));
     }
     let watchdog = tables(root, "watchdog", false, found).first().map(|(table, span)| {
         let section = Section::open(table, span.clone(), &keys::WATCHDOG, "[watchdog]", found);

@@ -279,6 +279,16 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
                     with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nscan = [{{ {line}, {} }}]", rest.join(", ")))
                 }
+                "[messages]" => format!("[plant]\nname = \"p\"\n[messages]\nname = \"main\"\n{line}"),
+                "bands" | "rules" => {
+                    let rest = match table.header {
+                        "bands" => &["number = \"1\"", "class = \"other\""],
+                        _ => &["access = \"allow\"", "objects = \"*\""],
+                    };
+                    let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
+                    let list = format!("{} = [{{ {line}, {} }}]", table.header, rest.join(", "));
+                    format!("[plant]\nname = \"p\"\n[messages]\nname = \"main\"\n{list}")
+                }
                 "ready" if key.name == "within" => with(&format!("ready = {{ port = 1, {line} }}")),
                 "[[frame]]" => frame_with(&[("frame", key.name, &line)]),
                 "[[frame.activity]]" => frame_with(&[("activity", key.name, &line)]),

@@ -1,0 +1,193 @@
+//! Reading `[messages]`: the message server is a process whose command line is made from what the table says.
+
+use super::ioc::each;
+use super::keys::{Key, PROCESS, Table, key, with_process};
+use super::model::{Ready, ReadyWhen};
+use super::process::{self, Read};
+use base::{DurNs, Policy};
+use std::ops::Range;
+use table::{Diagnostics, Section, clipped};
+
+/// What `tahti msg serve` prints once it serves.
+const SERVING: &str = "tahti msg: serving as ";
+const BEGIN_WITHIN: DurNs = DurNs::from_secs(10);
+
+/// The verbs of messages, as `msg` has them; a test of `cli` compares.
+pub const VERBS: [&str; 12] =
+    ["get", "set", "put", "call", "list", "describe", "watch", "unwatch", "lock", "unlock", "batch", "ping"];
+
+const OWN: [Key; 4] = [
+    key(
+        "bands",
+        r#"[{ number = "7", class = "fifo:80", cpu = "3" }]"#,
+        "list of tables, see *bands*",
+        "all eight as the process",
+        "Classes and CPUs of the threads that serve single bands.",
+    ),
+    key(
+        "rules",
+        r#"[{ access = "deny", verbs = ["call"], objects = "sr_rf_*" }]"#,
+        "list of tables, see *rules*",
+        "everybody on this host may do all, other hosts may read",
+        "Who may do what; the first rule that fits decides.",
+    ),
+    key(
+        "message_log",
+        r#""messages.log""#,
+        "file",
+        "none",
+        "Where every write and every error is written, with who and when.",
+    ),
+    key(
+        "require_rt",
+        "true",
+        "true or false",
+        "`false`",
+        "Whether it ends where a band does not get its class, CPU or locked memory.",
+    ),
+];
+
+const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["command"]);
+
+/// `[messages]`, as the documentation shows it.
+pub(crate) const MESSAGES: Table = Table {
+    header: "[messages]",
+    doc: "The message server (see docs/messages.md). It is a process: every key of `[[process]]` but `command` holds here too. Clients \
+          find it by its `name`, which is mostly `main`.",
+    keys: &OWN,
+};
+
+const READ: Table = Table { header: "[messages]", doc: "", keys: &SHAPE };
+
+/// `bands = [{…}]`
+pub(crate) const BANDS: Table = Table {
+    header: "bands",
+    doc: "How the thread of one band runs.",
+    keys: &[
+        key("number", r#""7""#, "\"0\" to \"7\"", "", "Which band: 7 is the most urgent."),
+        key("class", r#""fifo:80""#, "as in `[[process]]`", "", "Class of its thread."),
+        key("cpu", r#""3""#, "CPU list of one", "those of the process", "The CPU that it is bound to."),
+    ],
+};
+
+/// `rules = [{…}]`
+pub(crate) const RULES: Table = Table {
+    header: "rules",
+    doc: "An access rule. What is left out fits everything.",
+    keys: &[
+        key("access", r#""deny""#, "`allow` or `deny`", "", "What it says."),
+        key("objects", r#""sr_rf_*""#, "name with `*` and `?`", "", "Objects that it is about."),
+        key("verbs", r#"["put", "call"]"#, "list of verbs", "all", "Verbs that it is about."),
+        key("users", r#"["1000"]"#, "list of user numbers", "all", "Users that it is about."),
+        key(
+            "hosts",
+            r#""other""#,
+            "`local` or `other`",
+            "all",
+            "Whether it is about this host's clients or other hosts'.",
+        ),
+    ],
+};
+
+/// Reads the message server as the process that it is.
+pub(crate) fn read(
+    table: &toml::de::DeTable<'_>,
+    span: Range<usize>,
+    has_shield: bool,
+    found: &mut Diagnostics<'_>,
+) -> Read {
+    let called = "[messages]";
+    let section = Section::open(table, span, &READ, called, found);
+    let mut command: Vec<String> = ["tahti", "msg", "serve"].map(str::to_owned).into();
+    if let Some((name, _)) = section.words("name", found) {
+        command.extend(["--name".into(), name.to_owned()]);
+    }
+    if let Some((file, _)) = section.words("message_log", found) {
+        command.extend(["--log".into(), file.to_owned()]);
+    }
+    bands(&section, &mut command, found);
+    rules(&section, &mut command, found);
+    if section.flag("require_rt", found).unwrap_or(false) {
+        command.push("--require-rt".into());
+    }
+    let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
+    if section.value("ready").is_none() {
+        read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: BEGIN_WITHIN };
+    }
+    read
+}
+
+fn bands(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for band in each(section, "bands", &BANDS, found) {
+        for needed in ["number", "class"].into_iter().filter(|needed| band.value(needed).is_none()) {
+            band.missing(needed, found);
+        }
+        let number = band.words("number", found);
+        let class = band.parsed::<Policy>("class", found);
+        let cpu = band.cpu_list("cpu", found);
+        if let Some((cpus, span)) = cpu.as_ref().filter(|(cpus, _)| cpus.count() != 1) {
+            found.error(span.clone(), format!("`cpu` cannot be {cpus}"), "one CPU", "");
+        }
+        let Some((number, span)) = number else { continue };
+        if seen.contains(&number) || !matches!(number.as_bytes(), [b'0'..=b'7']) {
+            found.error(span, format!("`number` cannot be {:?}", clipped(number)), "\"0\" to \"7\", each once", "");
+        }
+        seen.push(number);
+        if let Some((class, _)) = class {
+            let place = cpu.map_or_else(String::new, |(cpu, _)| format!("@{cpu}"));
+            command.extend(["--band".into(), format!("{number}={class}{place}")]);
+        }
+    }
+}
+
+fn rules(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) {
+    for rule in each(section, "rules", &RULES, found) {
+        for needed in ["access", "objects"].into_iter().filter(|needed| rule.value(needed).is_none()) {
+            rule.missing(needed, found);
+        }
+        let mut text = String::new();
+        if let Some((access, span)) = rule.words("access", found) {
+            if !matches!(access, "allow" | "deny") {
+                found.error(span, format!("`access` cannot be {:?}", clipped(access)), "\"allow\" or \"deny\"", "");
+            }
+            text += access;
+        }
+        if let Some((objects, span)) = rule.words("objects", found) {
+            if objects.len() > 127
+                || !objects.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'*' | b'?'))
+            {
+                let expected = "lower-case letters, digits, underscores, * and ?, at most 127 of them";
+                found.error(span, format!("`objects` cannot be {:?}", clipped(objects)), expected, "");
+            }
+            text += &format!(" objects={objects}");
+        }
+        let verbs = rule.texts("verbs", found).unwrap_or_default();
+        for (verb, span) in verbs.iter().filter(|(verb, _)| !VERBS.contains(verb)) {
+            let remedy = base::nearest(verb, VERBS).map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
+            found.error(span.clone(), format!("{:?} is no verb", clipped(verb)), VERBS.join(", "), remedy);
+        }
+        let users = rule.texts("users", found).unwrap_or_default();
+        for (user, span) in users.iter().filter(|(user, _)| user.parse::<u32>().is_err()) {
+            found.error(
+                span.clone(),
+                format!("{:?} is no user number", clipped(user)),
+                "such as \"1000\"",
+                "see `id -u NAME`",
+            );
+        }
+        for (name, words) in [("verbs", &verbs), ("users", &users)] {
+            if !words.is_empty() {
+                let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                text += &format!(" {name}={}", words.join(","));
+            }
+        }
+        if let Some((hosts, span)) = rule.words("hosts", found) {
+            if !matches!(hosts, "local" | "other") {
+                found.error(span, format!("`hosts` cannot be {:?}", clipped(hosts)), "\"local\" or \"other\"", "");
+            }
+            text += &format!(" hosts={hosts}");
+        }
+        command.extend(["--rule".into(), text]);
+    }
+}
