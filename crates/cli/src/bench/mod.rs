@@ -8,6 +8,7 @@ mod ioc;
 mod knobs;
 mod measure;
 mod quiet;
+mod rtt;
 mod runaway;
 mod shield;
 mod shielded;
@@ -33,6 +34,7 @@ enum What {
     Frames(frames::Args),
     Knobs(knobs::Args),
     Quiet(quiet::Args),
+    Rtt(rtt::Args),
     Runaway(runaway::Args),
     Shield(shield::Args),
     Supervisor(supervisor::Args),
@@ -40,6 +42,9 @@ enum What {
     /// The loop that `wakeup` measures, in a process of its own
     #[command(hide = true)]
     Loop(measure::LoopArgs),
+    /// The other processes of `rtt`
+    #[command(hide = true)]
+    RttPart(rtt::PartArgs),
     /// The endless loops of `classes`
     #[command(hide = true)]
     Spin(classes::SpinArgs),
@@ -77,6 +82,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Frames(args) => frames::run(&args),
         What::Knobs(args) => knobs::run(&args),
         What::Quiet(args) => quiet::run(&args),
+        What::Rtt(args) => rtt::run(&args),
+        What::RttPart(args) => rtt::run_part(&args),
         What::Runaway(args) => return runaway::run(args),
         What::Shield(args) => return shield::run(&args),
         What::Supervisor(args) => return supervisor::run(args),
