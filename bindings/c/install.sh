@@ -16,7 +16,7 @@ cat >"$prefix/lib/pkgconfig/tahti.pc" <<PC
 prefix=$prefix
 
 Name: tahti
-Description: Frames and variables of the tahti real-time controller
+Description: Frames, variables and team work of the tahti real-time controller
 Version: $version
 Cflags: -I\${prefix}/include
 Libs: -L\${prefix}/lib -Wl,-rpath,\${prefix}/lib -ltahti

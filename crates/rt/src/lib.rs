@@ -28,6 +28,7 @@
 mod armed;
 mod barrier;
 mod condition;
+pub mod device;
 pub mod frames;
 mod looping;
 mod obtained;
@@ -36,6 +37,7 @@ mod preempt;
 mod quiet;
 mod share;
 mod variables;
+mod waiter;
 mod watch;
 
 pub use armed::{Armed, Building, Rt};
@@ -52,4 +54,5 @@ pub use share::{ask, offer};
 pub use sys::alloc::Counting;
 pub use sys::mutex::{Lock, LockGuard, Mutex, MutexGuard};
 pub use variables::{Exports, Imports};
+pub use waiter::spin_window;
 pub use watch::{Watch, WatchReport, between_pulses};

@@ -57,6 +57,22 @@ fn a_loop_neither_allocates_nor_faults_once_it_is_armed() {
 }
 
 #[test]
+fn locks_conditions_and_barriers_neither_allocate_nor_fault_in_a_loop() {
+    let (mutex, changed) = (rt::Mutex::new(0u64).unwrap(), rt::Condition::new().unwrap());
+    let (lock, alone) = (rt::Lock::create(1).unwrap(), rt::Barrier::new(1).unwrap());
+    let (page, _) = looped(LoopSpec::new("team", DurNs::from_ms(1)), 50, move |_| {
+        *mutex.lock().unwrap() += 1;
+        drop(lock.lock().unwrap());
+        changed.signal();
+        assert!(!changed.ticket().wait(Some(DurNs::from_us(10))));
+        assert_eq!(alone.wait(DurNs::ZERO, None), rt::Met::Last);
+    });
+    let read = page.read();
+    assert_eq!((read.counter(Counter::Cycles), read.counter(Counter::Allocations)), (50, 0));
+    assert_eq!((read.counter(Counter::MinorFaults), read.counter(Counter::MajorFaults)), (0, 0));
+}
+
+#[test]
 fn a_loop_that_allocates_is_found_out() {
     let (page, _) = looped(LoopSpec::new("leaky", DurNs::from_ms(1)), 20, |_| {
         std::hint::black_box(vec![1u8; 100]);

@@ -25,6 +25,7 @@ pub mod mutex;
 pub mod plugin;
 pub mod poll;
 pub mod probe;
+pub mod registers;
 pub mod root;
 pub mod sched;
 pub mod shm;
@@ -34,6 +35,9 @@ pub mod thread;
 pub mod tool;
 pub mod trace;
 pub mod tracefs;
+pub mod uio;
+pub mod vfio;
 pub mod watchdog;
 
 pub use error::{Error, Result};
+pub use rustix::io::Errno;

@@ -18,6 +18,7 @@ pub(crate) struct Guest {
     /// How the emulator runs the guest's CPUs.
     pub(crate) thread: Thread,
     pub(crate) init: Init,
+    pub(crate) hardware: Hardware,
     pub(crate) tests: &'static [Tests],
 }
 
@@ -40,6 +41,15 @@ pub(crate) enum Init {
     CgroupV1,
     /// systemd is PID 1 and runs the tests as a unit.
     Systemd,
+}
+
+/// What the machine is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hardware {
+    /// Disk, network card, watchdog.
+    Plain,
+    /// These, QEMU's teaching device `edu`, and a doorbell to another machine (`ivshmem`), behind an IOMMU.
+    Devices,
 }
 
 impl Init {
@@ -80,6 +90,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: SMT,
         nodes: &[],
         thread: Thread::Single,
+        hardware: Hardware::Plain,
         init: Init::CgroupV2,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
@@ -105,6 +116,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: SMT,
         nodes: &[],
         thread: Thread::Single,
+        hardware: Hardware::Plain,
         init: Init::CgroupV2,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
@@ -125,6 +137,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: SMT,
         nodes: &[],
         thread: Thread::Single,
+        hardware: Hardware::Plain,
         init: Init::CgroupV2,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
@@ -144,6 +157,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: SMT,
         nodes: &[],
         thread: Thread::Single,
+        hardware: Hardware::Plain,
         init: Init::CgroupV2,
         tests: &[tests("testkit", "guest_model", "")],
     },
@@ -155,6 +169,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: "4,sockets=2,cores=2,threads=1",
         nodes: &["0-1", "2-3"],
         thread: Thread::Single,
+        hardware: Hardware::Plain,
         init: Init::CgroupV2,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
@@ -173,6 +188,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: SMT,
         nodes: &[],
         thread: Thread::Single,
+        hardware: Hardware::Plain,
         init: Init::CgroupV1,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
@@ -188,6 +204,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: SMT,
         nodes: &[],
         thread: Thread::Single,
+        hardware: Hardware::Plain,
         init: Init::Systemd,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
@@ -197,6 +214,19 @@ pub(crate) const GUESTS: &[Guest] = &[
         ],
     },
     Guest {
+        name: "devices",
+        what: "6.12 PREEMPT_RT, devices for user space behind an IOMMU",
+        kernel: Kernel::Rt6_12,
+        // The kernel tries its timer through the IOMMU before anything else, and gives up on a busy host.
+        boot: "intel_iommu=on iommu=pt no_timer_check",
+        cpus: "4",
+        nodes: &[],
+        thread: Thread::Single,
+        hardware: Hardware::Devices,
+        init: Init::CgroupV2,
+        tests: &[tests("rt", "guest_devices", "")],
+    },
+    Guest {
         name: "hog",
         what: "6.12 PREEMPT_RT, CPUs that spin at the same time",
         kernel: Kernel::Rt6_12,
@@ -204,6 +234,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: "4",
         nodes: &[],
         thread: Thread::Multi,
+        hardware: Hardware::Plain,
         init: Init::CgroupV2,
         tests: &[tests("keep", "guest_hog", "")],
     },

@@ -54,6 +54,9 @@ const MODULES: &[&str] = &[
     "i6300esb",
     "softdog",
     "veth",
+    "uio_pci_generic",
+    "vfio_iommu_type1",
+    "vfio-pci",
 ];
 
 const INIT: &str = include_str!("init.sh");

@@ -1,6 +1,6 @@
 //! One boot of one guest in QEMU's emulation, from the list of tests to their results.
 
-use super::guests::{Guest, Thread};
+use super::guests::{Guest, Hardware, Thread};
 use super::kernel::Bootable;
 use crate::run::Outcome;
 use std::fmt::Write as _;
@@ -90,7 +90,15 @@ fn boot_once(job: &Job<'_>, told: &mut impl FnMut(usize, &Verdict)) -> Outcome {
     };
     let complaints = place.join("qemu");
     let complaints = fs::File::create(&complaints).map_err(|error| failed(&complaints, error))?;
-    let child = command(job.guest, job.kernel, place).stderr(complaints).spawn();
+    let doorbell = match job.guest.hardware {
+        Hardware::Devices => Some(Doorbell::open()?),
+        Hardware::Plain => None,
+    };
+    let mut command = command(job.guest, job.kernel, place);
+    if let Some(doorbell) = &doorbell {
+        command.args(doorbell.words());
+    }
+    let child = command.stderr(complaints).spawn();
     let mut child = Running(child.map_err(|error| format!("QEMU did not start: {error}"))?);
     let start = Instant::now();
     let status = loop {
@@ -115,6 +123,43 @@ impl Drop for Running {
         // Both fail only if it has ended, which is what is wanted.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// The machine at the other end of `ivshmem`, and its socket.
+struct Doorbell {
+    socket: PathBuf,
+    machine: Running,
+}
+
+impl Doorbell {
+    fn open() -> Result<Self, String> {
+        let socket = std::env::temp_dir().join(format!("tahti-ivshmem-{}", std::process::id()));
+        let _ = fs::remove_file(&socket);
+        let mut command = Command::new("python3");
+        command.args(["-c", include_str!("ivshmem.py")]).arg(&socket).stdin(Stdio::null());
+        let machine = command.spawn().map_err(|error| format!("python3 did not start: {error}"))?;
+        let mut doorbell = Self { socket, machine: Running(machine) };
+        while !doorbell.socket.exists() {
+            if let Ok(Some(status)) = doorbell.machine.0.try_wait() {
+                return Err(format!("the machine at the other end of ivshmem ended with {status}"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(doorbell)
+    }
+
+    fn words(&self) -> Vec<String> {
+        let chardev = format!("socket,path={},id=ivshmem", self.socket.display());
+        let device = "ivshmem-doorbell,vectors=1,chardev=ivshmem";
+        ["-device", "edu", "-chardev", &chardev, "-device", device].map(str::to_owned).into()
+    }
+}
+
+impl Drop for Doorbell {
+    fn drop(&mut self) {
+        // Only a file without meaning would stay.
+        let _ = fs::remove_file(&self.socket);
     }
 }
 
@@ -176,7 +221,15 @@ fn command(guest: &Guest, kernel: &Bootable, place: &Path) -> Command {
         Thread::Single => "tcg,thread=single",
         Thread::Multi => "tcg,thread=multi",
     };
-    command.args(["-M", "q35", "-accel", thread, "-cpu", "max", "-m", "2048", "-smp", guest.cpus]);
+    let machine = match guest.hardware {
+        Hardware::Plain => "q35",
+        Hardware::Devices => "q35,kernel-irqchip=split",
+    };
+    command.args(["-M", machine, "-accel", thread, "-cpu", "max", "-m", "2048", "-smp", guest.cpus]);
+    if guest.hardware == Hardware::Devices {
+        // Before the devices that it stands in front of.
+        command.args(["-device", "intel-iommu,intremap=on"]);
+    }
     for (index, cpus) in guest.nodes.iter().enumerate() {
         let megabytes = 2048 / guest.nodes.len();
         command.args(["-object", &format!("memory-backend-ram,size={megabytes}M,id=m{index}")]);

@@ -131,6 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         profile: args.profile,
         spare: spare.clone(),
         own: shield::own_processes(),
+        irqs: Vec::new(),
         only: Some(name.to_owned()),
     };
     let root = RootDir::machine();

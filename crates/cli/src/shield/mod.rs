@@ -5,7 +5,7 @@ mod print;
 
 use base::{CpuSet, DurNs};
 use clap::Subcommand;
-use host::plan::{self, Profile, Want};
+use host::plan::{self, Placed, Profile, Want};
 use host::snapshot::Snapshot;
 use keep::RunDir;
 use keep::shield::machine::{Machine, RealMachine};
@@ -102,6 +102,9 @@ struct Wish {
     /// Processes that must not be touched, nor their descendants
     #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
     spare: Vec<i32>,
+    /// Interrupts that belong onto the shield, as WORDS=CPU: words of a line of /proc/interrupts, such as 0000:00:03.0=2
+    #[arg(long = "irq", value_name = "WORDS=CPU", value_delimiter = ',')]
+    irqs: Vec<Placed>,
 }
 
 impl Args {
@@ -150,7 +153,8 @@ fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
     let profile = wish.profile.or(same.map(|want| want.profile)).unwrap_or_default();
     let spare =
         if wish.spare.is_empty() { same.map(|want| want.spare.clone()).unwrap_or_default() } else { wish.spare };
-    Ok(Want { cpus, profile, spare, own: shield::own_processes(), ..Want::default() })
+    let irqs = if wish.irqs.is_empty() { same.map(|want| want.irqs.clone()).unwrap_or_default() } else { wish.irqs };
+    Ok(Want { cpus, profile, spare, irqs, own: shield::own_processes(), ..Want::default() })
 }
 
 fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
@@ -162,7 +166,8 @@ fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
 /// What a shield on a captured machine would write.
 fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
     let cpus = wish.cpus.ok_or("no CPU to shield: name them, such as --cpus 2-3")?;
-    let want = Want { cpus, profile: wish.profile.unwrap_or_default(), spare: wish.spare, ..Want::default() };
+    let want =
+        Want { cpus, profile: wish.profile.unwrap_or_default(), spare: wish.spare, irqs: wish.irqs, ..Want::default() };
     let machine = sys::capture::load(path).map_err(|why| format!("--root {why}"))?;
     print_plan(&sys::machine::snapshot(&machine, &want.cpus).map_err(text)?, &want, json)
 }

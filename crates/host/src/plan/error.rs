@@ -1,6 +1,6 @@
 //! Why a shield cannot be: everything at once, each with its remedy.
 
-use base::CpuSet;
+use base::{CpuId, CpuSet};
 use std::fmt;
 
 /// One reason.
@@ -38,6 +38,15 @@ pub enum PlanError {
         dir: String,
         /// Its CPUs.
         cpus: CpuSet,
+    },
+    /// An interrupt is to be placed on a CPU outside of the shield.
+    Elsewhere {
+        /// Words of the interrupt.
+        interrupt: String,
+        /// Where it was to go.
+        cpu: CpuId,
+        /// The shield.
+        shield: CpuSet,
     },
     /// DEADLINE reservations that the kernel will not take off these CPUs.
     Deadline {
@@ -78,6 +87,10 @@ impl fmt::Display for PlanError {
                     "{dir} has only CPUs {cpus}, all to be shielded: give its tasks other CPUs first, or shield others"
                 )
             }
+            Self::Elsewhere { interrupt, cpu, shield } => write!(
+                f,
+                "interrupt {interrupt:?} is to go to CPU {cpu}, which is not shielded (the shield is {shield}); name one of its CPUs"
+            ),
             Self::Deadline { tasks } => {
                 f.write_str(
                     "DEADLINE reservations would block the shield, end them or give them another class first:",

@@ -1,7 +1,8 @@
 //! Steps that keep interrupts away.
 
 use super::{Context, Draft};
-use crate::snapshot::{Form, Target, Value};
+use crate::snapshot::{Form, IrqKey, Target, Value};
+use base::CpuSet;
 
 /// The affinity that interrupts get which are asked for later.
 const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
@@ -23,7 +24,7 @@ pub(super) fn irqbalance(context: &Context<'_>, draft: &mut Draft) {
     );
 }
 
-/// Takes the shielded CPUs out of every interrupt's affinity, and out of the default.
+/// Takes the shielded CPUs out of every interrupt's affinity, and out of the default, but for those that belong there.
 pub(super) fn interrupts(context: &Context<'_>, draft: &mut Draft) {
     let shield = &context.want.cpus;
     if let Some(now) = context.snapshot.file_cpus(DEFAULT_AFFINITY) {
@@ -32,7 +33,25 @@ pub(super) fn interrupts(context: &Context<'_>, draft: &mut Draft) {
         let target = Target::File { path: DEFAULT_AFFINITY.into(), form: Form::Mask };
         draft.step(context, target, Value::Cpus(to), "new interrupts", "devices that come later stay away too");
     }
-    for (key, irq) in context.snapshot.irqs.iter().filter(|(_, irq)| irq.requested.intersects(shield)) {
+    let placed = |key: &IrqKey| context.want.irqs.iter().find(|placed| key.0.contains(&placed.words));
+    for placed in &context.want.irqs {
+        if !context.snapshot.irqs.keys().any(|key| key.0.contains(&placed.words)) {
+            let text = "no such interrupt has a handler yet; apply again once its device is open".to_owned();
+            draft.note(&format!("interrupt {:?}", placed.words), text);
+        }
+    }
+    for (key, irq) in &context.snapshot.irqs {
+        let Some(placed) = placed(key) else { continue };
+        let label = format!("interrupt {} ({key})", irq.number);
+        let target = Target::Irq { key: key.clone() };
+        let to = Value::Cpus(CpuSet::single(placed.cpu));
+        if let Some(step) = draft.step(context, target, to, &label, "its handler works there") {
+            step.may_refuse = Some(REFUSES.into());
+        }
+    }
+    let others =
+        context.snapshot.irqs.iter().filter(|(key, irq)| placed(key).is_none() && irq.requested.intersects(shield));
+    for (key, irq) in others {
         let left = irq.requested.minus(shield).and(&context.snapshot.cpus.online);
         let to = if left.is_empty() { context.housekeeping } else { left };
         let label = format!("interrupt {} ({key})", irq.number);

@@ -26,7 +26,7 @@ pub use release::{Kept, Release, release};
 pub use spare::Spare;
 pub use step::{Note, Plan, Step};
 pub use verify::{Drift, verify};
-pub use want::{Profile, Want};
+pub use want::{Placed, Profile, Want};
 
 use crate::knob;
 use crate::snapshot::{Cgroup, Snapshot, Task};

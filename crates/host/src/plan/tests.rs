@@ -458,3 +458,24 @@ fn what_a_running_irqbalance_spreads_is_neither_drift_nor_anybody_s_mistake() {
     now.irqbalance = None;
     assert_eq!((verify(&now, &plan.steps).len(), release(&now, &plan.steps, false).kept.len()), (1, 1));
 }
+
+#[test]
+fn an_interrupt_is_placed_on_its_handler_s_cpu_and_put_back() {
+    let before = machine(4, v1());
+    let placed = |text: &str| Want { irqs: vec![text.parse().unwrap()], ..want(set("2-3")) };
+    let plan_of = |want: &Want| plan(&before, want).unwrap();
+    let steps = plan_of(&placed("eth0-1=3"));
+    let after = model(&before, &steps);
+    for (key, irq) in &after.irqs {
+        assert_eq!(irq.requested, if key.0.ends_with("eth0-1") { set("3") } else { set("0-1") }, "{key}");
+    }
+    assert!(plan(&after, &placed("eth0-1=3")).unwrap().steps.is_empty(), "and stays there");
+    assert_eq!(model(&after, &revert(&steps)), before);
+    let absent = plan_of(&placed("0000:00:09.0=3"));
+    assert!(absent.notes.iter().any(|note| note.text.contains("apply again")), "{:?}", absent.notes);
+    let wrong = plan(&before, &placed("eth0-1=1")).unwrap_err().to_string();
+    assert!(wrong.contains("CPU 1, which is not shielded (the shield is 2-3)"), "{wrong}");
+    for text in ["eth0", "=2", "eth0=two", ""] {
+        assert!(text.parse::<Placed>().unwrap_err().contains("expected WORDS=CPU"), "{text}");
+    }
+}

@@ -1,7 +1,7 @@
 //! What is asked for.
 
 use super::{Context, PlanError};
-use base::CpuSet;
+use base::{CpuId, CpuSet};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -24,6 +24,51 @@ pub struct Want {
     /// Only the knob of this name, and neither tasks nor interrupts: to measure what it is worth alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
+    /// Interrupts that belong onto the shield, each to the CPU of its handler.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub irqs: Vec<Placed>,
+}
+
+/// An interrupt that is placed: `WORDS=CPU`, where the words stand in its line of `/proc/interrupts` (`0000:00:03.0=2`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Placed {
+    /// A part of its device and action.
+    pub words: String,
+    /// Where it goes.
+    pub cpu: CpuId,
+}
+
+impl fmt::Display for Placed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.words, self.cpu)
+    }
+}
+
+impl FromStr for Placed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?}: expected WORDS=CPU, words of a line of /proc/interrupts, such as 0000:00:03.0=2");
+        let (words, cpu) = text.rsplit_once('=').ok_or_else(wrong)?;
+        let cpu = cpu.trim().parse().ok().filter(|_| !words.trim().is_empty()).ok_or_else(wrong)?;
+        Ok(Self { words: words.trim().to_owned(), cpu })
+    }
+}
+
+impl From<Placed> for String {
+    fn from(placed: Placed) -> Self {
+        placed.to_string()
+    }
+}
+
+impl TryFrom<String> for Placed {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 /// What a shielded CPU is for; it decides what is good for it.
@@ -75,6 +120,9 @@ impl Want {
         }
         if cpus.online.is_subset(&self.cpus) {
             errors.push(PlanError::AllCpus { online: cpus.online });
+        }
+        for placed in self.irqs.iter().filter(|placed| !self.cpus.contains(placed.cpu)) {
+            errors.push(PlanError::Elsewhere { interrupt: placed.words.clone(), cpu: placed.cpu, shield: self.cpus });
         }
     }
 }

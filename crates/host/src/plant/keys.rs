@@ -39,6 +39,14 @@ pub const SHIELD: Table = Table {
             "Processes that are left where they are, even on isolated CPUs. `TAHTI_SPARE` adds to it.",
         ),
         key(
+            "irqs",
+            r#"["0000:00:03.0=3"]"#,
+            "list of `WORDS=CPU`",
+            "none",
+            "Interrupts that belong onto isolated CPUs: words of a line of `/proc/interrupts`, and the CPU of its handler. \
+             One that has no handler yet when the shield is made is placed by `tahti shield watch --repair`.",
+        ),
+        key(
             "required",
             "true",
             "true or false",

@@ -210,6 +210,7 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
     }
     let profile = section.parsed("profile", found).map_or(crate::plan::Profile::ControlLoop, |(profile, _)| profile);
     let required = section.flag("required", found).unwrap_or(false);
+    let irqs = section.texts("irqs", found).unwrap_or_default();
     let mut spare = Vec::new();
     if let Some(value) = section.value("spare") {
         match value.get_ref() {
@@ -242,7 +243,18 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
             found.error(span, "every CPU of the machine would be isolated", expected, remedy);
         }
     }
-    Some(Shield { cpus, profile, spare, required })
+    let mut placed = Vec::new();
+    for (text, span) in irqs {
+        match text.parse::<crate::plan::Placed>() {
+            Ok(irq) if cpus.contains(irq.cpu) => placed.push(irq),
+            Ok(irq) => {
+                let message = format!("CPU {} of interrupt {:?} is not isolated", irq.cpu, irq.words);
+                found.error(span, message, format!("one of CPUs {cpus}"), "");
+            }
+            Err(why) => found.error(span, why, "WORDS=CPU", ""),
+        }
+    }
+    Some(Shield { cpus, profile, spare, required, irqs: placed })
 }
 
 #[cfg(test)]

@@ -34,6 +34,9 @@ pub struct Shield {
     pub spare: Vec<u32>,
     /// Whether `up` fails if the shield cannot be had.
     pub required: bool,
+    /// Interrupts that belong onto the shield.
+    #[serde(default)]
+    pub irqs: Vec<crate::plan::Placed>,
 }
 
 /// `[[process]]`

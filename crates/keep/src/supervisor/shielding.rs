@@ -112,7 +112,14 @@ impl Shielding {
         }
         // Not the parent: it may be init, whose other descendants are everybody.
         let own = vec![rustix::process::getpid().as_raw_nonzero().get()];
-        let want = Want { cpus: wanted.cpus, profile: wanted.profile, spare, own, ..Want::default() };
+        let want = Want {
+            cpus: wanted.cpus,
+            profile: wanted.profile,
+            spare,
+            own,
+            irqs: wanted.irqs.clone(),
+            ..Want::default()
+        };
         match shield::apply(&root, &want, &dir) {
             Err(error) => lacking(error.to_string()),
             Ok(applied) => {

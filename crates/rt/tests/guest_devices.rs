@@ -1,0 +1,170 @@
+//! Devices of the emulator, driven from user space: `edu` (`docs/specs/edu.rst` of QEMU) and the doorbell of `ivshmem`.
+
+use base::{CpuSet, DurNs};
+use host::plan::{Placed, Want};
+use keep::{RunDir, shield};
+use rt::Wait;
+use rt::device::{Signal, Uio, Vfio, await_interrupt};
+use std::fs;
+use sys::root::RootDir;
+
+const LIMIT: DurNs = DurNs::from_secs(30);
+
+/// The PCI device with these numbers, bound to a driver for user space until it is dropped.
+struct Bound {
+    address: String,
+    driver: &'static str,
+    id: String,
+}
+
+impl Bound {
+    fn to(driver: &'static str, vendor: &str, device: &str) -> Self {
+        testkit::guest::required();
+        let id = format!("{vendor} {device}");
+        let is = |folder: &str, file: &str, wanted: &str| {
+            fs::read_to_string(format!("{folder}/{file}")).is_ok_and(|text| text.trim() == format!("0x{wanted}"))
+        };
+        let devices = fs::read_dir("/sys/bus/pci/devices").unwrap();
+        let found = devices.map(|entry| entry.unwrap().path().display().to_string());
+        let folder = found
+            .into_iter()
+            .find(|folder| is(folder, "vendor", vendor) && is(folder, "device", device))
+            .expect("the guest has this device");
+        fs::write(format!("/sys/bus/pci/drivers/{driver}/new_id"), &id).unwrap();
+        Self { address: folder.rsplit('/').next().unwrap().to_owned(), driver, id }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let driver = format!("/sys/bus/pci/drivers/{}", self.driver);
+        fs::write(format!("{driver}/remove_id"), &self.id).unwrap();
+        fs::write(format!("{driver}/unbind"), &self.address).unwrap();
+    }
+}
+
+/// How often the interrupt of `device` came on each CPU.
+fn counts(device: &str) -> Vec<u64> {
+    let text = fs::read_to_string("/proc/interrupts").unwrap();
+    let table = host::proc::interrupts::Interrupts::parse(&text).unwrap();
+    let row = table.rows.iter().find(|row| row.actions().any(|action| action.contains(device))).expect("it is there");
+    row.counts.clone()
+}
+
+/// Shields `cpu` with the interrupt of `device` on it, as an operator does, and lets `ring` raise it some times.
+fn placed_on_its_handlers_cpu(device: &str, cpu: u16, mut ring: impl FnMut()) {
+    let (root, dir) = (RootDir::machine(), RunDir::from_env());
+    let affinity = || sys::machine::snapshot(&root, &CpuSet::single(cpu)).unwrap();
+    let asked = |snapshot: &host::snapshot::Snapshot| {
+        let found = snapshot.irqs.iter().find(|(key, _)| key.0.contains(device)).expect("it has a handler");
+        found.1.requested
+    };
+    let before = asked(&affinity());
+    let irqs = vec![Placed { words: device.to_owned(), cpu }];
+    let want = Want { cpus: CpuSet::single(cpu), irqs, own: shield::own_processes(), ..Want::default() };
+    let applied = shield::apply(&root, &want, &dir).unwrap();
+    let placed = asked(&affinity());
+    // The chip may still send one where it went before.
+    ring();
+    let counted = counts(device);
+    (0..20).for_each(|_| ring());
+    let moved: Vec<u64> = counts(device).iter().zip(&counted).map(|(now, was)| now - was).collect();
+    let released = shield::release(&root, &dir, false).unwrap();
+    assert_eq!(placed, CpuSet::single(cpu), "{applied:?}");
+    assert!(moved[usize::from(cpu)] >= 20 && moved.iter().sum::<u64>() == moved[usize::from(cpu)], "{moved:?}");
+    assert_eq!(asked(&affinity()), before, "{released:?}");
+}
+
+mod edu {
+    use super::*;
+
+    const IDENTITY: usize = 0;
+    const LIVE: usize = 4;
+    const RAISE: usize = 0x60;
+    const ACKNOWLEDGE: usize = 0x64;
+
+    #[test]
+    fn its_registers_answer_and_its_pin_interrupts_through_uio() {
+        let bound = Bound::to("uio_pci_generic", "1234", "11e8");
+        let device = Uio::open(&Uio::node_of(&bound.address).unwrap()).unwrap();
+        assert_eq!(device.driver(), "uio_pci_generic");
+        let registers = device.bar(0).unwrap();
+        let register = |at| registers.register::<u32>(at).unwrap();
+        assert_eq!(register(IDENTITY).read() & 0xffff, 0x00ed);
+        register(LIVE).write(0x1234_5678);
+        assert_eq!(register(LIVE).read(), !0x1234_5678);
+        let (raise, acknowledge) = (register(RAISE), register(ACKNOWLEDGE));
+        for (how, times) in [(Wait::Sleep, 50), (Wait::Both { spin: DurNs::from_us(500) }, 50)] {
+            for time in 0..times {
+                device.enable().unwrap();
+                raise.write(1);
+                let came = await_interrupt(&device, how, LIMIT).unwrap();
+                assert!(came.is_some(), "interrupt {time} with {how:?}");
+                acknowledge.write(1);
+            }
+        }
+        device.enable().unwrap();
+        assert_eq!(await_interrupt(&device, Wait::Sleep, DurNs::from_ms(20)), Ok(None), "none was raised");
+        placed_on_its_handlers_cpu("uio_pci_generic", 2, || {
+            device.enable().unwrap();
+            raise.write(1);
+            assert!(await_interrupt(&device, Wait::Sleep, LIMIT).unwrap().is_some());
+            acknowledge.write(1);
+        });
+    }
+
+    #[test]
+    fn its_message_interrupts_through_vfio_behind_the_iommu() {
+        let bound = Bound::to("vfio-pci", "1234", "11e8");
+        let device = Vfio::open(&bound.address).unwrap();
+        assert!(device.bar(5).is_err(), "it has one region");
+        let registers = device.bar(0).unwrap();
+        let register = |at| registers.register::<u32>(at).unwrap();
+        assert_eq!(register(IDENTITY).read() & 0xffff, 0x00ed);
+        assert_eq!(device.messages(Signal::Msi).unwrap(), 1);
+        let message = device.message(Signal::Msi, 0).unwrap();
+        device.master_bus().unwrap();
+        let (raise, acknowledge) = (register(RAISE), register(ACKNOWLEDGE));
+        for how in [Wait::Sleep, Wait::Spin] {
+            for time in 0..50 {
+                raise.write(1);
+                assert_eq!(await_interrupt(&message, how, LIMIT), Ok(Some(1)), "interrupt {time} with {how:?}");
+                acknowledge.write(1);
+            }
+        }
+        assert_eq!(await_interrupt(&message, Wait::Sleep, DurNs::from_ms(20)), Ok(None), "none was raised");
+        placed_on_its_handlers_cpu(&format!("({})", bound.address), 3, || {
+            raise.write(1);
+            assert_eq!(await_interrupt(&message, Wait::Sleep, LIMIT), Ok(Some(1)));
+            acknowledge.write(1);
+        });
+    }
+}
+
+mod ivshmem {
+    use super::*;
+
+    /// Registers of the device, and the peer that plays the other machine.
+    const POSITION: usize = 8;
+    const DOORBELL: usize = 12;
+    const PEER: u32 = 1;
+
+    #[test]
+    fn a_doorbell_rings_another_machine_and_it_rings_back() {
+        let bound = Bound::to("vfio-pci", "1af4", "1110");
+        let device = Vfio::open(&bound.address).unwrap();
+        assert!(device.messages(Signal::MsiX).unwrap() >= 1);
+        let message = device.message(Signal::MsiX, 0).unwrap();
+        device.master_bus().unwrap();
+        let (registers, memory) = (device.bar(0).unwrap(), device.bar(2).unwrap());
+        assert_eq!(registers.register::<u32>(POSITION).unwrap().read(), 0);
+        let doorbell = registers.register::<u32>(DOORBELL).unwrap();
+        let word = memory.register::<u64>(0).unwrap();
+        for round in 1..=100 {
+            word.write(round);
+            doorbell.write(PEER << 16);
+            assert!(await_interrupt(&message, Wait::Sleep, LIMIT).unwrap().is_some(), "round {round}");
+            assert_eq!(word.read(), round + 1_000_000, "the other machine has answered");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! PCI devices through VFIO (`Documentation/driver-api/vfio.rst`, `linux/vfio.h`): behind an IOMMU, so that the device reaches
+//! no memory that it was not given, with its MSI and MSI-X interrupts as event descriptors.
+
+use crate::error::{Doing, Error, Result};
+use crate::registers::Region;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+/// `_IO(';', 100 + number)`.
+const fn request(number: u32) -> libc::Ioctl {
+    (0x3b64 + number) as libc::Ioctl
+}
+
+const GET_API_VERSION: libc::Ioctl = request(0);
+const SET_IOMMU: libc::Ioctl = request(2);
+const GROUP_GET_STATUS: libc::Ioctl = request(3);
+const GROUP_SET_CONTAINER: libc::Ioctl = request(4);
+const GROUP_GET_DEVICE_FD: libc::Ioctl = request(6);
+const GET_REGION_INFO: libc::Ioctl = request(8);
+const GET_IRQ_INFO: libc::Ioctl = request(9);
+const SET_IRQS: libc::Ioctl = request(10);
+
+const API_VERSION: i32 = 0;
+const TYPE1_IOMMU: libc::c_ulong = 1;
+const GROUP_VIABLE: u32 = 1;
+const REGION_MMAP: u32 = 4;
+const CONFIG_REGION: u32 = 7;
+const IRQ_EVENTFD: u32 = 4;
+const IRQ_TRIGGER: u32 = 32;
+const PCI_COMMAND: u64 = 4;
+const BUS_MASTER: u16 = 4;
+
+#[repr(C)]
+#[derive(Default)]
+struct GroupStatus {
+    argsz: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct RegionInfo {
+    argsz: u32,
+    flags: u32,
+    index: u32,
+    cap_offset: u32,
+    size: u64,
+    offset: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct IrqInfo {
+    argsz: u32,
+    flags: u32,
+    index: u32,
+    count: u32,
+}
+
+#[repr(C)]
+struct IrqSet {
+    argsz: u32,
+    flags: u32,
+    index: u32,
+    start: u32,
+    count: u32,
+    fd: i32,
+}
+
+/// A kind of interrupt, by its number in `linux/vfio.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Signal {
+    /// One message.
+    Msi = 1,
+    /// A table of messages.
+    MsiX = 2,
+}
+
+/// A PCI device that `vfio-pci` holds.
+#[derive(Debug)]
+pub struct Vfio {
+    device: OwnedFd,
+    address: String,
+    // Both stay open as long as the device is used.
+    _group: OwnedFd,
+    _container: OwnedFd,
+}
+
+/// A message of a device, as it arrives here. Closing it switches nothing off: drop the device too.
+#[derive(Debug)]
+pub struct Message {
+    event: OwnedFd,
+}
+
+/// One ioctl with a structure, a number or a descriptor behind it.
+///
+/// # Safety
+/// `argument` is what the request expects, and stays valid for the call.
+unsafe fn ioctl(fd: BorrowedFd<'_>, request: libc::Ioctl, argument: libc::c_ulong) -> std::result::Result<i32, Errno> {
+    // SAFETY: the caller's promise.
+    let answer = unsafe { libc::ioctl(fd.as_raw_fd(), request, argument) };
+    let errno = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
+    if answer < 0 { Err(errno()) } else { Ok(answer) }
+}
+
+/// As [`ioctl`], with a structure that the kernel reads and writes.
+fn exchange<T>(fd: BorrowedFd<'_>, number: libc::Ioctl, value: &mut T) -> std::result::Result<i32, Errno> {
+    // SAFETY: only called with the structure of that request, whose size stands in its first field.
+    unsafe { ioctl(fd, number, std::ptr::from_mut(value) as libc::c_ulong) }
+}
+
+impl Vfio {
+    /// Opens the device at `address`, such as `0000:00:03.0`, in an IOMMU container of its own.
+    ///
+    /// # Errors
+    /// The kernel's; `ENODEV` without an IOMMU group, `EBUSY` where another device of its group has another driver.
+    pub fn open(address: &str) -> Result<Self> {
+        let doing = |what: &str| format!("open PCI device {address} through VFIO: {what}");
+        let link = rustix::fs::readlink(format!("/sys/bus/pci/devices/{address}/iommu_group"), Vec::new())
+            .doing(|| doing("it has no IOMMU group (boot with intel_iommu=on or amd_iommu=on)"))?;
+        let number = link.to_string_lossy().rsplit('/').next().unwrap_or_default().to_owned();
+        let open = |path: &str| rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let container = open("/dev/vfio/vfio").doing(|| doing("/dev/vfio/vfio"))?;
+        let group = open(&format!("/dev/vfio/{number}"))
+            .doing(|| doing(&format!("/dev/vfio/{number} (bind the device to vfio-pci first)")))?;
+        // SAFETY: takes no argument.
+        let version = unsafe { ioctl(container.as_fd(), GET_API_VERSION, 0) }.doing(|| doing("its version"))?;
+        if version != API_VERSION {
+            let doing = doing(&format!("its interface is version {version}, expected {API_VERSION}"));
+            return Err(Error { doing, errno: Errno::PROTO });
+        }
+        let mut status = GroupStatus { argsz: size_of::<GroupStatus>() as u32, flags: 0 };
+        exchange(group.as_fd(), GROUP_GET_STATUS, &mut status).doing(|| doing("its group"))?;
+        if status.flags & GROUP_VIABLE == 0 {
+            let doing = doing("another device of its IOMMU group is held by another driver");
+            return Err(Error { doing, errno: Errno::BUSY });
+        }
+        let mut raw = container.as_raw_fd();
+        exchange(group.as_fd(), GROUP_SET_CONTAINER, &mut raw).doing(|| doing("its container"))?;
+        // SAFETY: the argument is a number.
+        unsafe { ioctl(container.as_fd(), SET_IOMMU, TYPE1_IOMMU) }.doing(|| doing("its IOMMU"))?;
+        let name = CString::new(address).map_err(|_| Error { doing: doing("its name"), errno: Errno::INVAL })?;
+        // SAFETY: the argument is a text with its zero, which the kernel reads.
+        let device = unsafe { ioctl(group.as_fd(), GROUP_GET_DEVICE_FD, name.as_ptr() as libc::c_ulong) }
+            .doing(|| doing("the device"))?;
+        // SAFETY: a descriptor that the kernel has just made for us.
+        let device = unsafe { OwnedFd::from_raw_fd(device) };
+        Ok(Self { device, address: address.to_owned(), _group: group, _container: container })
+    }
+
+    /// Maps a base address region.
+    ///
+    /// # Errors
+    /// The kernel's; `ENXIO` for a region that is not there or cannot be mapped.
+    pub fn bar(&self, index: u32) -> Result<Region> {
+        let info = self.region(index)?;
+        if info.size == 0 || info.flags & REGION_MMAP == 0 {
+            let doing = format!("map region {index} of {}: {} bytes, not mappable", self.address, info.size);
+            return Err(Error { doing, errno: Errno::NXIO });
+        }
+        Region::map(&self.device, info.offset, info.size as usize)
+    }
+
+    /// Lets the device send messages and reach memory by itself: without that there are no MSI interrupts.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn master_bus(&self) -> Result<()> {
+        let doing = || format!("make {} master of its bus", self.address);
+        let at = self.region(CONFIG_REGION)?.offset + PCI_COMMAND;
+        let mut bytes = [0; 2];
+        rustix::io::pread(&self.device, &mut bytes, at).doing(doing)?;
+        let command = u16::from_le_bytes(bytes) | BUS_MASTER;
+        rustix::io::pwrite(&self.device, &command.to_le_bytes(), at).doing(doing).map(drop)
+    }
+
+    /// How many messages of a kind the device has.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn messages(&self, signal: Signal) -> Result<u32> {
+        let mut info = IrqInfo { argsz: size_of::<IrqInfo>() as u32, flags: 0, index: signal as u32, count: 0 };
+        exchange(self.device.as_fd(), GET_IRQ_INFO, &mut info)
+            .doing(|| format!("ask {} for its {signal:?} interrupts", self.address))?;
+        Ok(info.count)
+    }
+
+    /// Switches message `number` on.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` if the device has no such message.
+    pub fn message(&self, signal: Signal, number: u32) -> Result<Message> {
+        let doing = || format!("switch {signal:?} {number} of {} on", self.address);
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).doing(doing)?;
+        let mut set = IrqSet {
+            argsz: size_of::<IrqSet>() as u32,
+            flags: IRQ_EVENTFD | IRQ_TRIGGER,
+            index: signal as u32,
+            start: number,
+            count: 1,
+            fd: event.as_raw_fd(),
+        };
+        exchange(self.device.as_fd(), SET_IRQS, &mut set).doing(doing)?;
+        Ok(Message { event })
+    }
+
+    fn region(&self, index: u32) -> Result<RegionInfo> {
+        let argsz = size_of::<RegionInfo>() as u32;
+        let mut info = RegionInfo { argsz, index, ..RegionInfo::default() };
+        exchange(self.device.as_fd(), GET_REGION_INFO, &mut info)
+            .doing(|| format!("ask {} for its region {index}", self.address))?;
+        Ok(info)
+    }
+}
+
+impl Message {
+    /// How often it has come since the last look, if it has.
+    ///
+    /// Real-time: one system call that does not block; does not allocate.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn look(&self) -> std::result::Result<Option<u64>, Errno> {
+        let mut bytes = [0; 8];
+        match rustix::io::read(&self.event, &mut bytes) {
+            Ok(8) => Ok(Some(u64::from_ne_bytes(bytes))),
+            Ok(_) => Err(Errno::IO),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl AsFd for Message {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
