@@ -12,6 +12,7 @@ use super::{database, spread};
 use crate::bench::Touched;
 use crate::bench::fingerprint::Fingerprint;
 use crate::bench::shielded::Shielded;
+use crate::looprun;
 use base::{CpuId, CpuSet, DurNs};
 use ca::wire::command;
 use host::proc::interrupts::Interrupts;
@@ -19,6 +20,7 @@ use keep::shield::Place;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use sys::signal::SignalFd;
 
 /// The IOC's scans on CPUs of their own: scaling, punctuality under load, interruptions
 ///
@@ -69,10 +71,12 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     Fingerprint::take().lines().iter().for_each(|line| println!("{line}"));
     scaling(&online)?;
+    // From here on an interrupt ends this between two pieces, and the shield is given back on the way out.
+    let signals = SignalFd::new(&looprun::END_SIGNALS).map_err(|error| error.to_string())?;
     let shield = if args.shield { Some(Shielded::apply(&args.touched, &own)?) } else { None };
     // A shield of one CPU leaves the IOC where it is: its network has to run somewhere else.
     let place = shield.as_ref().filter(|_| own.count() > 1).map(|shield| &shield.place);
-    let scan = Scan { cpu, others: online.minus(&own), place, menu: Menu::new()? };
+    let scan = Scan { cpu, others: online.minus(&own), place, menu: Menu::new()?, signals };
     let state = if shield.is_some() { "shielded" } else { "open" };
     println!(
         "\n1 kHz scan (FIFO 80) of one copy of the S2.2 database on CPU {cpu}, {state}; clients on {}",
@@ -132,14 +136,24 @@ struct Scan<'a> {
     others: CpuSet,
     place: Option<&'a Place>,
     menu: Menu,
+    signals: SignalFd,
 }
 
 impl Scan<'_> {
     fn start(&self) -> Result<Ioc, String> {
+        self.go_on()?;
         let text = format!("{}{}", kraimer(1, Reading::Forward, ".001 second"), database::outputs(CHANNELS));
         let group = format!(".001 second=fifo:80@{}", self.cpu);
         let options = ["-D".into(), self.menu.0.display().to_string(), "--require-rt".into(), "--scan".into(), group];
         Ioc::start_in(Kind::Tahti, &text, "x0", &options, self.place)
+    }
+
+    /// Whether nobody wants this to end.
+    fn go_on(&self) -> Result<(), String> {
+        match self.signals.read().map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(_) => Err("interrupted; the machine is as it was".into()),
+        }
     }
 
     /// Lateness without load and with it, in turn.
@@ -223,6 +237,7 @@ impl Scan<'_> {
         let ioc = self.start()?;
         let mut grew: [Vec<f64>; 3] = Default::default();
         for _ in 0..ROUNDS {
+            self.go_on()?;
             let begin = Instant::now();
             grew[0].push(self.growth(|| {
                 std::thread::scope(|scope| {
