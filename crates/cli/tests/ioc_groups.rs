@@ -154,6 +154,27 @@ fn what_was_measured_of_a_scan_is_in_records_and_can_be_reset() {
 }
 
 #[test]
+fn scans_of_all_owners_hold_and_go_on() {
+    let mut ioc = start("pause");
+    // The interpreter's messages may come between.
+    let value = |ioc: &mut Ioc, name: &str| -> String {
+        ioc.say(&format!("dbgf {name}")).lines().filter(|line| line.starts_with("DBF")).collect()
+    };
+    ioc.until("dbgf other", |said| !said.contains(" 0 "));
+    ioc.say("iocPause");
+    // A pass that had begun ends.
+    ioc.say("epicsThreadSleep 0.2");
+    let held = ["fast", "other"].map(|name| value(&mut ioc, name));
+    ioc.say("epicsThreadSleep 0.5");
+    assert_eq!(["fast", "other"].map(|name| value(&mut ioc, name)), held);
+    ioc.say("iocRun");
+    for (name, held) in ["fast", "other"].into_iter().zip(held) {
+        ioc.until(&format!("dbgf {name}"), |said| !said.contains(&held));
+    }
+    assert!(ioc.say("callbackQueueShow").contains("owner .1 second,Event=other:"));
+}
+
+#[test]
 fn arrays_and_properties_come_from_their_owner() {
     let ioc = start("arrays");
     let mut circuit = Circuit::connect(ioc.port);

@@ -266,6 +266,18 @@ impl Db {
         std::str::from_utf8(self.common[record.0 as usize].rare.asg.bytes()).unwrap_or_default()
     }
 
+    /// A field's elements as another type; `None` where one cannot be.
+    pub fn get_as(&mut self, channel: &Channel, kind: FieldType) -> Option<Array> {
+        match self.get(channel, usize::MAX) {
+            Value::Array(array) => crate::put::convert_array(&array, kind, usize::MAX, 6),
+            Value::Scalar(_) if kind == FieldType::String => Some(Array::String(vec![self.get_text(channel)])),
+            Value::Scalar(scalar) => {
+                let mut array = Array::zeros(kind, 1);
+                crate::put::set_element(&mut array, 0, scalar).then_some(array)
+            }
+        }
+    }
+
     /// A field's value, at most `max` elements.
     pub fn get(&mut self, channel: &Channel, max: usize) -> Value {
         if channel.filters.is_empty() {

@@ -3,6 +3,7 @@
 //! The order is that of EPICS' threads: callbacks of PRIO High, scan-once requests, callbacks of Medium, then of Low.
 
 use crate::engine::{Db, Now};
+use crate::look::QueueInfo;
 use crate::scan::{PRIORITIES, priority};
 use base::{DurNs, MonoNs};
 use std::cmp::Reverse;
@@ -38,6 +39,8 @@ const ONCE_LIMIT: usize = 10_000;
 const CALLBACK_LIMIT: usize = 10_000;
 const TIMER_ROOM: usize = 1_024;
 
+/// Where single scans stand among the queues.
+const ONCE: usize = PRIORITIES;
 /// The highest priority.
 const HIGH: usize = PRIORITIES - 1;
 
@@ -48,6 +51,9 @@ pub(crate) struct Callbacks {
     queues: [VecDeque<Work>; PRIORITIES],
     timers: BinaryHeap<Reverse<Timer>>,
     serial: u64,
+    /// The most entries that each queue had, callbacks by priority, then single scans; and those that found no room.
+    high_water: [usize; PRIORITIES + 1],
+    lost: [u64; PRIORITIES + 1],
 }
 
 impl Callbacks {
@@ -62,12 +68,14 @@ impl Callbacks {
 impl Db {
     /// Asks for one processing soon (scanOnce).
     pub(crate) fn scan_once(&mut self, rec: u32) {
-        let once = &mut self.scans.callbacks.once;
-        if once.len() >= ONCE_LIMIT {
+        let callbacks = &mut self.scans.callbacks;
+        if callbacks.once.len() >= ONCE_LIMIT {
             self.counters.once_lost += 1;
+            callbacks.lost[ONCE] += 1;
             return;
         }
-        once.push_back(rec);
+        callbacks.once.push_back(rec);
+        callbacks.high_water[ONCE] = callbacks.high_water[ONCE].max(callbacks.once.len());
     }
 
     /// Asks for the second half of an asynchronous processing soon, in the order of PRIO.
@@ -86,12 +94,32 @@ impl Db {
     }
 
     fn queue(&mut self, prio: usize, work: Work) {
-        let queue = &mut self.scans.callbacks.queues[prio];
+        let callbacks = &mut self.scans.callbacks;
+        let queue = &mut callbacks.queues[prio];
         if queue.len() >= CALLBACK_LIMIT {
             self.counters.callback_lost += 1;
+            callbacks.lost[prio] += 1;
             return;
         }
         queue.push_back(work);
+        callbacks.high_water[prio] = callbacks.high_water[prio].max(queue.len());
+    }
+
+    /// How full the queues are and were: callbacks of PRIO Low, Medium and High, single scans. With `reset` the highest
+    /// marks and the counts begin anew.
+    pub fn queues(&mut self, reset: bool) -> [QueueInfo; PRIORITIES + 1] {
+        let callbacks = &mut self.scans.callbacks;
+        let info = std::array::from_fn(|at| {
+            let (used, size) = match callbacks.queues.get(at) {
+                Some(queue) => (queue.len(), CALLBACK_LIMIT),
+                None => (callbacks.once.len(), ONCE_LIMIT),
+            };
+            QueueInfo { used, size, high_water: callbacks.high_water[at], overflows: callbacks.lost[at] }
+        });
+        if reset {
+            (callbacks.high_water, callbacks.lost) = Default::default();
+        }
+        info
     }
 
     /// As [`call_back`](Self::call_back), after a delay.

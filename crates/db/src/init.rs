@@ -70,6 +70,12 @@ impl Db {
         known as u32
     }
 
+    /// Processes the records whose PINI is this choice: when the IOC pauses (4, then 5) and goes on (2, then 3).
+    pub fn process_pini(&mut self, pini: u16, now: Now) {
+        self.now = now;
+        self.process_at_start(crate::record::Kind::ALL.len() as u32, pini);
+    }
+
     fn process_at_start(&mut self, first: u32, pini: u16) {
         let mut records: Vec<u32> = (first..self.common.len() as u32)
             .filter(|rec| {

@@ -38,6 +38,7 @@
 //! | compute | [`Db::register_function`], [`Db::finish_function`] |
 //! | keep over restarts | [`Db::saved`], [`write_sav`], [`parse_sav`], [`Db::restore_first`], [`Db::restore_at_init`] |
 //! | who may do what | [`Security::parse`], [`Security::rights`], [`Db::take_regrouped`] |
+//! | report | [`Db::links_of`], [`Db::lock_set_members`], [`Db::queues`] |
 //! | links to elsewhere | [`Db::next_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
 #![forbid(unsafe_code)]
 
@@ -62,6 +63,7 @@ mod lex;
 mod link;
 mod links;
 mod load;
+mod look;
 mod macros;
 mod message;
 mod meta;
@@ -90,6 +92,7 @@ pub use error::{FileError, FindError, Place, PutError};
 pub use events::{Event, Posted, QueueId, SubId};
 pub use filter::Filters;
 pub use function::{ARGUMENTS, ASubCall, Call, Function, SubCall, Token};
+pub use look::{LinkInfo, QueueInfo};
 pub use macros::Macros;
 pub use notify::{Completed, NotifyState};
 pub use remote::{RemoteId, RemoteInfo, RemoteRequest};

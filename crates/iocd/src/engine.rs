@@ -197,6 +197,18 @@ impl Engine {
         self.store.parts = parts;
     }
 
+    /// Whether periodic scans hold.
+    #[must_use]
+    pub const fn is_paused(&self) -> bool {
+        self.scans.is_paused()
+    }
+
+    /// Lets the periodic scans of all owners hold, or go on.
+    pub fn pause(&mut self, on: bool) {
+        self.scans.pause(on, &mut self.store.db);
+        self.store.parts.iter_mut().for_each(|part| part.ask(Ask::Pause(on)));
+    }
+
     /// Takes rules of access; clients are told what changes for them.
     pub fn secure(&mut self, rules: Security, by_address: bool) {
         self.store.guard.set(rules, by_address);

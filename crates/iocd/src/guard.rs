@@ -65,6 +65,14 @@ impl Guard {
         }
     }
 
+    /// The inputs by name, and whether each has a valid value.
+    pub(crate) fn inputs(&self) -> Vec<(String, bool)> {
+        let groups = self.rules.iter().flat_map(Security::groups);
+        let inputs =
+            groups.flat_map(|group| group.inputs.iter().map(|it| (it.channel.clone(), group.value(it.letter).1)));
+        inputs.collect()
+    }
+
     /// Whether anybody's rights may have changed since the last call.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)

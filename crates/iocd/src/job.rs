@@ -80,6 +80,8 @@ pub(crate) enum Ask {
     Signal(Signal),
     /// A function's call that was to end later has ended.
     Finish(Token),
+    /// Periodic scans hold, or go on.
+    Pause(bool),
     Feed(Option<Feed>),
     Call(Work),
 }

@@ -296,6 +296,7 @@ impl Owner {
             Ask::Written { id, ok } => db.remote_written(*id, *ok),
             Ask::Signal(signal) => db.take_signal(signal),
             Ask::Finish(token) => drop(db.finish_function(*token)),
+            Ask::Pause(on) => self.scans.pause(*on, db),
             Ask::Feed(feed) => self.feeds.extend(feed.take()),
             Ask::Call(work) => {
                 work(db, now);

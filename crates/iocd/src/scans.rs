@@ -14,6 +14,10 @@ const RECORDS: usize = PASSES + 1;
 const RESET: usize = RECORDS + 1;
 const WORDS: usize = RESET + 1;
 
+/// PINI of records that are processed before and after scans hold, and go on: PAUSE and PAUSED, RUN and RUNNING.
+const PINI_PAUSE: [u16; 2] = [4, 5];
+const PINI_RUN: [u16; 2] = [2, 3];
+
 /// What was measured of a scan: its owner writes, anybody reads meanwhile.
 #[derive(Clone, Debug)]
 pub struct ScanStats(Arc<[AtomicU64]>);
@@ -103,6 +107,7 @@ pub struct ScanClock {
 #[derive(Clone, Debug, Default)]
 pub struct Scans {
     clocks: Vec<ScanClock>,
+    paused: bool,
 }
 
 impl Scans {
@@ -129,6 +134,22 @@ impl Scans {
         self.clocks.sort_by_key(|clock| clock.period);
     }
 
+    /// Whether they hold.
+    #[must_use]
+    pub const fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Lets them hold, or go on, with the records whose PINI names that.
+    pub(crate) fn pause(&mut self, on: bool, db: &mut Db) {
+        let [before, after] = if on { PINI_PAUSE } else { PINI_RUN };
+        let now = crate::engine::now();
+        db.process_pini(before, now);
+        self.paused = on;
+        self.align(now);
+        db.process_pini(after, now);
+    }
+
     /// Goes on from now: what was due before is not made up for.
     pub(crate) fn align(&mut self, now: Now) {
         self.clocks.iter_mut().for_each(|clock| clock.next = aligned(now, clock.period));
@@ -143,19 +164,22 @@ impl Scans {
     /// When the next pass is due.
     #[must_use]
     pub fn next(&self) -> Option<MonoNs> {
-        self.clocks.iter().map(|clock| clock.next).min()
+        self.clocks.iter().map(|clock| clock.next).min().filter(|_| !self.paused)
     }
 
     /// Whether a pass is due at `now`.
     #[must_use]
     pub fn is_due(&self, now: MonoNs) -> bool {
-        self.clocks.iter().any(|clock| clock.next <= now)
+        !self.paused && self.clocks.iter().any(|clock| clock.next <= now)
     }
 
     /// Runs the `nth` scan if it is due; whether it was. `clock` reads the clocks before and after.
     ///
     /// Real-time: beside what the records do, neither allocates nor blocks.
     pub fn run(&mut self, nth: usize, db: &mut Db, clock: impl Fn() -> Now) -> bool {
+        if self.paused {
+            return false;
+        }
         let start = clock();
         let Some(scan) = self.clocks.get_mut(nth).filter(|scan| scan.next <= start.mono) else { return false };
         let lateness = start.mono - scan.next;

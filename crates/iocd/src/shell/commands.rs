@@ -45,6 +45,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
         super::putlog::COMMANDS,
         super::security::COMMANDS,
         super::trial::COMMANDS,
+        super::look::COMMANDS,
     ]
     .into_iter()
     .flatten()
@@ -144,10 +145,6 @@ const COMMANDS: &[Command] = &[
     command!("dbpr", "record [level]", "a record's fields", |shell, args| {
         let (name, level) = (needed(args, "dbpr record [level]")?.to_owned(), number(args, 1));
         about_record(shell, name.clone(), move |db| report::record(db, &name, level as u8))
-    }),
-    command!("dbtgf", "field", "reads a field", |shell, args| {
-        let name = needed(args, "dbtgf field")?.to_owned();
-        about_record(shell, name.clone(), move |db| report::field(db, &name))
     }),
     command!("dbtr", "record", "processes a record and shows it", |shell, args| {
         let name = needed(args, "dbtr record")?.to_owned();
@@ -323,7 +320,7 @@ fn with_macros(shell: &mut Shell, macros: &str, run: impl FnOnce(&mut Shell) -> 
 }
 
 /// `casr`: the server and its clients.
-fn clients(engine: &mut Engine, level: u64) -> String {
+pub(super) fn clients(engine: &mut Engine, level: u64) -> String {
     let mut out = String::from("Channel Access Server V4.13\n");
     let (mut circuits, mut channels) = (0, 0);
     let mut each = String::new();

@@ -23,6 +23,7 @@ pub(super) fn function(ioc: Arc<OnceLock<Mailbox>>) -> Function {
             // The engine's thread, on which this runs, has to end its pass first.
             let ends = std::thread::Builder::new().name("ioc-exit".into()).spawn(move || {
                 let _ = mailbox.ask(Engine::stop);
+                super::terminal::restore();
                 std::process::exit(i32::from(failure));
             });
             return if ends.is_ok() { 0 } else { -1 };
@@ -52,6 +53,7 @@ impl Term {
                 }
             }
             let _ = mailbox.ask(Engine::stop);
+            super::terminal::restore();
             std::process::exit(0);
         })?;
         Ok(())

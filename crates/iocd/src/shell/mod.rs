@@ -7,9 +7,11 @@ mod autosave;
 mod commands;
 mod devices;
 mod exit;
+mod look;
 mod putlog;
 mod report;
 mod security;
+mod terminal;
 mod trial;
 mod words;
 
@@ -29,9 +31,12 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use terminal::{Entered, Terminal};
 
 /// How deep scripts may call scripts.
 const DEPTH_MAX: u32 = 20;
+/// Lines of history, where `IOCSH_HISTSIZE` says nothing.
+const HISTORY_LINES: usize = 50;
 /// Largest script or database file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
@@ -399,27 +404,23 @@ impl Shell {
         Ok(End::Input)
     }
 
-    /// Reads commands from standard input until there are no more.
+    /// Reads commands from standard input until there are no more; on a terminal with editing, history
+    /// (`IOCSH_HISTSIZE` lines) and completion, unless `IOCSH_HISTEDIT_DISABLE` is set.
     pub fn run_stdin(&mut self) -> End {
-        let stdin = io::stdin();
         let prompt = self.env.get("IOCSH_PS1").cloned().unwrap_or_else(|| "epics> ".into());
+        let mut terminal = self.terminal();
         loop {
-            print!("{prompt}");
-            let _ = io::stdout().flush();
-            let mut line = String::new();
-            match stdin.lock().read_line(&mut line) {
-                Ok(0) => {
-                    if stdin.is_terminal() {
-                        println!();
-                    }
-                    return End::Input;
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    eprintln!("standard input: {error}");
-                    return End::Input;
-                }
-            }
+            let line = match &mut terminal {
+                Some(terminal) => match terminal.read(&prompt) {
+                    Entered::Line(line) => line,
+                    Entered::Nothing => continue,
+                    Entered::End => return End::Input,
+                },
+                None => match piped(&prompt) {
+                    Some(line) => line,
+                    None => return End::Input,
+                },
+            };
             match self.run_line(line.trim_end_matches(['\n', '\r'])) {
                 Ok(Some(end)) => return end,
                 Ok(None) => {}
@@ -429,6 +430,16 @@ impl Shell {
                 }
             }
         }
+    }
+
+    /// The terminal, if standard input is one and is to be edited on.
+    fn terminal(&self) -> Option<Terminal> {
+        let both = io::stdin().is_terminal() && io::stdout().is_terminal();
+        if !both || self.env.contains_key("IOCSH_HISTEDIT_DISABLE") {
+            return None;
+        }
+        let lines = self.env.get("IOCSH_HISTSIZE").and_then(|lines| lines.parse().ok()).unwrap_or(HISTORY_LINES);
+        Terminal::open(lines, self.ioc.clone()).inspect_err(|error| eprintln!("no editing of lines: {error}")).ok()
     }
 
     /// Runs one line.
@@ -452,7 +463,10 @@ impl Shell {
             return Ok(Some(End::Exit));
         }
         let Some(command) = commands::all().find(|command| command.name == name) else {
-            return Err(Failed(format!("Command {name} not found.")));
+            return Err(Failed(match look::absent(&name) {
+                Some(why) => format!("{name} of C's IOC is not here: {why}"),
+                None => format!("Command {name} not found."),
+            }));
         };
         if let Some((path, append)) = &taken.output {
             let file = fs::OpenOptions::new().create(true).write(true).append(*append).truncate(!append).open(path);
@@ -603,6 +617,21 @@ impl Shell {
         }
         let folders = self.env.get("EPICS_DB_INCLUDE_PATH").map_or("", String::as_str);
         folders.split(':').map(|folder| Path::new(folder).join(path)).find(|found| found.exists()).unwrap_or(plain)
+    }
+}
+
+/// A line of standard input, behind a prompt.
+fn piped(prompt: &str) -> Option<String> {
+    print!("{prompt}");
+    let _ = io::stdout().flush();
+    let mut line = String::new();
+    match io::stdin().lock().read_line(&mut line) {
+        Ok(0) => None,
+        Ok(_) => Some(line),
+        Err(error) => {
+            eprintln!("standard input: {error}");
+            None
+        }
     }
 }
 

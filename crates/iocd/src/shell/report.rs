@@ -3,7 +3,7 @@
 use crate::parts::OwnerCounters;
 use crate::scans::Scans;
 use base::text::general;
-use base::{FieldType, Quantile, Scalar, Value};
+use base::{Array, FieldType, Quantile, Scalar, Value};
 use db::{Channel, Db, RecId};
 use std::fmt::Write as _;
 
@@ -158,11 +158,19 @@ pub(super) fn field(db: &mut Db, name: &str) -> String {
 
 /// A field's elements in the type that they have.
 pub(super) fn native(db: &mut Db, channel: &Channel) -> String {
+    printed(&db.get(channel, usize::MAX))
+}
+
+fn printed(value: &Value) -> String {
     let mut tabs = Tabs::new(10);
-    let value = db.get(channel, usize::MAX);
     let kind = dbf(value.kind());
-    match &value {
+    match value {
         Value::Array(array) if array.is_empty() => tabs.put(&format!("DBF_{kind}[0]: (empty)")),
+        Value::Array(Array::I8(bytes)) if bytes.len() > 1 => {
+            tabs.put(&format!("DBF_CHAR[{}]: ", bytes.len()));
+            let text: Vec<u8> = bytes.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+            tabs.put(&format!("\"{}\"", text.escape_ascii()));
+        }
         Value::Array(array) if array.len() > 1 => {
             tabs.put(&format!("DBF_{kind}[{}]: ", array.len()));
             (0..array.len()).filter_map(|index| array.get(index)).for_each(|scalar| tabs.put(&element(scalar)));
@@ -175,7 +183,7 @@ pub(super) fn native(db: &mut Db, channel: &Channel) -> String {
     tabs.finish()
 }
 
-const fn dbf(kind: FieldType) -> &'static str {
+pub(super) const fn dbf(kind: FieldType) -> &'static str {
     match kind {
         FieldType::I8 => "CHAR",
         FieldType::U8 => "UCHAR",
@@ -321,6 +329,40 @@ fn spread(times: &base::Histogram) -> String {
         Quantile::Empty => "-".into(),
     };
     format!("p50 {} p99 {} max {}", at(1, 2), at(99, 100), times.max().unwrap_or_default())
+}
+
+/// `scanpiol`: the I/O Intr lists.
+pub(super) fn interrupts(db: &Db) -> String {
+    let mut out = String::new();
+    for (name, records) in db.source_lists() {
+        let _ = writeln!(out, "Source \"{name}\"");
+        for record in records {
+            let _ = writeln!(out, "    {:<28}", db.name_of(record));
+        }
+    }
+    out
+}
+
+/// `dbtgf`: a field with its properties, then in each type.
+pub(super) fn in_each_type(db: &mut Db, name: &str, types: &[(&str, FieldType)]) -> String {
+    let Ok(channel) = db.find(name) else { return format!("PV '{name}' not found\n") };
+    let alarm = db.alarm(channel.record);
+    let meta = db.meta(&channel);
+    let mut out = format!("status = {}, severity = {}\n", alarm.status as u16, alarm.severity as u16);
+    let _ = writeln!(out, "units = \"{}\"\nprecision = {}", meta.units, meta.precision);
+    let _ = writeln!(out, "time = {}", db.stamp(channel.record).0);
+    for (word, kind) in types {
+        match db.get_as(&channel, *kind) {
+            Some(array) => out.push_str(&printed(&Value::Array(array))),
+            None => {
+                let mut tabs = Tabs::new(10);
+                tabs.put(&format!("DBF_{word}: "));
+                tabs.put("failed.");
+                out.push_str(&tabs.finish());
+            }
+        }
+    }
+    out
 }
 
 /// `scanpel`: the event lists.

@@ -20,6 +20,11 @@ pub(super) const COMMANDS: &[Command] = &[
         let pattern = arg(args, 0).to_owned();
         super::commands::about(shell, move |db| tags(db, &pattern))
     }),
+    command!("dbtgf", "field", "reads a field in each type", |shell, args| {
+        let name = needed(args, "dbtgf \"pv name\"")?.to_owned();
+        let out = shell.with_record(&name.clone(), move |db, _| report::in_each_type(db, &name, TYPES))?;
+        said(shell, &out)
+    }),
     command!("dbtpf", "field value", "writes a field in each type and reads it back", |shell, args| {
         let name = needed(args, "dbtpf \"pv name\", \"value\"")?.to_owned();
         let text = arg(args, 1).to_owned();
@@ -50,7 +55,7 @@ pub(super) const COMMANDS: &[Command] = &[
     idle!("scanOnceSetQueueSize", "entries", "accepted; there is room for 10000"),
 ];
 
-/// The types in which `dbtpf` writes, in its order.
+/// The types in which `dbtpf` writes and `dbtgf` reads, in their order.
 const TYPES: &[(&str, FieldType)] = &[
     ("STRING", FieldType::String),
     ("CHAR", FieldType::I8),

@@ -1,0 +1,376 @@
+//! Commands that look into the running IOC: addresses, links, lock sets, queues, threads, parameters.
+
+use super::commands::{Command, arg, command, needed, number, said};
+use super::{Failed, Place, Shell, report};
+use base::FieldType;
+use db::{Db, QueueInfo, Special};
+use std::fmt::Write as _;
+
+/// Commands of C's IOC that are not here, and why. Whoever types one is told.
+const ABSENT: &[(&str, &str)] = &[
+    ("ClockTime_Report", "UPTIME and STARTTOD of iocAdminSoft.db tell it"),
+    ("asDumpHash", "rights are asked of the rules each time, there is no table"),
+    ("dbDumpBreaktable", LOOK),
+    ("dbDumpDevice", LOOK),
+    ("dbDumpDriver", LOOK),
+    ("dbDumpField", LOOK),
+    ("dbDumpFunction", LOOK),
+    ("dbDumpLink", LOOK),
+    ("dbDumpMenu", LOOK),
+    ("dbDumpPath", LOOK),
+    ("dbDumpRecord", LOOK),
+    ("dbDumpRecordType", LOOK),
+    ("dbDumpRegistrar", LOOK),
+    ("dbDumpVariable", LOOK),
+    ("dbLockShowLocked", "records have owners instead of locks; dblsr shows lock sets"),
+    ("dbNotifyDump", "see the PACT fields"),
+    ("dbPutAttribute", "attributes of record types are fixed: RTYP and VERS"),
+    ("dbPvdDump", "the table of names grows by itself"),
+    ("dbReportDeviceConfig", LOOK),
+    ("dbap", BREAK),
+    ("dbb", BREAK),
+    ("dbc", BREAK),
+    ("dbd", BREAK),
+    ("dbp", BREAK),
+    ("dbs", BREAK),
+    ("dbel", "casr 2 shows subscriptions by client"),
+    ("epicsMutexShowAll", "records have owners instead of locks"),
+    ("epicsThreadResume", "threads are not suspended"),
+    ("gft", "caget -d shows each type"),
+    ("pft", "caput writes"),
+    ("tpn", "caput -c waits"),
+    ("dbtpn", "caput -c waits"),
+    ("installLastResortEventProvider", "event times without a provider are the wall clock's"),
+    ("iocBuild", "iocInit does all of it"),
+    ("iocLogInit", LOG),
+    ("iocLogPrefix", LOG),
+    ("iocLogShow", LOG),
+    ("setIocLogDisable", LOG),
+    ("registryDump", REGISTRY),
+    ("registryDeviceSupportFind", REGISTRY),
+    ("registryDriverSupportFind", REGISTRY),
+    ("registryRecordTypeFind", REGISTRY),
+    ("taskwdShow", "threads do not end by themselves"),
+];
+const LOOK: &str = "the .dbd file that was loaded has it";
+const BREAK: &str = "a stopped lock set would stop its owner's scans; camonitor shows each processing";
+const LOG: &str = "messages go to standard error, for the supervisor or systemd to keep";
+const REGISTRY: &str = "record types and device supports are part of the program";
+
+/// Why a command of C's IOC is not here.
+pub(super) fn absent(name: &str) -> Option<&'static str> {
+    ABSENT.iter().find(|(known, _)| *known == name).map(|(_, why)| *why)
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    command!("ascar", "[level]", "links of access security's inputs", |shell, args| {
+        let level = number(args, 0);
+        let text = shell.with_engine(move |engine| {
+            let inputs = engine.store.guard.inputs();
+            let mut out = String::new();
+            let lost = inputs.iter().filter(|(_, valid)| !valid).count();
+            for (name, valid) in inputs.iter().filter(|(_, valid)| level > 1 || (level == 1 && !valid)) {
+                let _ = writeln!(out, "connected:{:<5} {name}", if *valid { "yes" } else { "no" });
+            }
+            let _ = writeln!(out, "{} channels {lost} not connected", inputs.len());
+            out
+        })?;
+        said(shell, &text)
+    }),
+    command!("callbackQueueShow", "[reset]", "how full the queues of callbacks were", |shell, args| {
+        queues(shell, args, &[("cbLow", 0), ("cbMedium", 1), ("cbHigh", 2)])
+    }),
+    command!("dba", "field", "type and size of a field", |shell, args| {
+        let name = needed(args, "dba \"pv name\"")?.to_owned();
+        super::commands::about(shell, move |db| address(db, &name))
+    }),
+    command!("dbCreateAlias", "pdbbase record alias", "a further name of a record", |shell, args| {
+        let names = args.strip_prefix(&["pdbbase".to_owned()][..]).unwrap_or(args);
+        let [record, alias] = names else { return Err("usage: dbCreateAlias pdbbase record alias".into()) };
+        shell.load_text(format!("alias(\"{record}\", \"{alias}\")"), "dbCreateAlias", "").map(|()| None)
+    }),
+    command!("dbhcr", "", "records with links to hardware", |shell, _| {
+        let texts = shell.with_each(|db, _| hardware(db))?;
+        said(shell, &texts.concat())
+    }),
+    command!("dbior", "[driver [level]]", "reports of drivers: there are none", |_, _| Ok(None)),
+    command!("dbjlr", "[record [level]]", "JSON links", |shell, args| {
+        let record = arg(args, 0).to_owned();
+        let all = matches!(record.as_str(), "" | "*");
+        let head =
+            if all { "JSON links in all records\n\n".into() } else { format!("JSON links in record '{record}'\n\n") };
+        let texts = shell.with_each(move |db, _| json_links(db, &record))?;
+        said(shell, &(head + &texts.concat()))
+    }),
+    command!("dblsr", "[record [level]]", "lock sets: 1 names records, 2 their links", |shell, args| {
+        let (record, level) = (arg(args, 0).to_owned(), number(args, 1));
+        let sets = shell.with_each(move |db, _| lock_sets(db, &record, level))?;
+        let mut out = String::new();
+        for (number, (members, text)) in sets.into_iter().flatten().enumerate() {
+            let _ = write!(out, "Lock Set {} {members} members\n{text}", number + 1);
+        }
+        said(shell, &out)
+    }),
+    command!("dbsr", "[level]", "the server", |shell, args| {
+        let level = number(args, 0);
+        let text = shell.with_engine(move |engine| super::commands::clients(engine, level))?;
+        said(shell, &format!("Server state: running\nServer 'tahti'\n{text}"))
+    }),
+    command!("dbstat", "", "breakpoints: there are none", |_, _| Ok(None)),
+    command!("epicsParamShow", "", "EPICS' parameters", |shell, _| parameters(shell)),
+    command!("epicsPrtEnvParams", "", "EPICS' parameters", |shell, _| parameters(shell)),
+    command!("epicsThreadShowAll", "[level]", "threads with class, priority and CPU", |shell, _| {
+        let text = threads()?;
+        said(shell, &text)
+    }),
+    command!("epicsThreadShow", "[thread]", "as epicsThreadShowAll, of threads whose name matches", |shell, args| {
+        let wanted = arg(args, 0).to_owned();
+        let lines = threads()?;
+        let of = |line: &str| {
+            line.split_whitespace().next().is_some_and(|name| wanted.is_empty() || base::glob(&wanted, name))
+        };
+        let text = lines
+            .lines()
+            .enumerate()
+            .filter(|(at, line)| *at == 0 || of(line))
+            .fold(String::new(), |all, (_, line)| all + line + "\n");
+        said(shell, &text)
+    }),
+    command!("generalTimeReport", "[level]", "where time comes from", |shell, _| {
+        said(
+            shell,
+            "Backwards time errors prevented 0 times.\n\nCurrent Time Providers:\n    \"OS Clock\", priority = 999\n\nEvent Time Providers:\n    No Providers registered.",
+        )
+    }),
+    command!("iocPause", "", "holds periodic scans", |shell, _| pause(shell, true)),
+    command!("iocRun", "", "lets held scans go on", |shell, _| pause(shell, false)),
+    command!(
+        "registryFunctionFind",
+        "name",
+        "whether a function of sub and aSub records is registered",
+        |shell, args| {
+            let name = needed(args, "registryFunctionFind name")?.to_owned();
+            super::commands::about(shell, move |db| {
+                let found = db
+                    .functions()
+                    .find(|(known, _)| *known == name)
+                    .map(|(_, of)| format!("registered, for {of} records"));
+                found.unwrap_or_else(|| "(nil)".into())
+            })
+        }
+    ),
+    command!("scanOnceQueueShow", "[reset]", "how full the queue of single scans was", |shell, args| {
+        queues(shell, args, &[("scanOnce", 3)])
+    }),
+    command!("scanpiol", "", "I/O Intr lists", |shell, _| {
+        let texts = shell.with_each(|db, _| report::interrupts(db))?;
+        said(shell, &texts.concat())
+    }),
+    command!("softIoc_registerRecordDeviceDriver", "pdbbase", "accepted; all is registered", |_, _| Ok(None)),
+    command!("registerAllRecordDeviceDrivers", "pdbbase", "accepted; all is registered", |_, _| Ok(None)),
+];
+
+fn pause(shell: &mut Shell, on: bool) -> super::commands::Outcome {
+    if !on && matches!(shell.place, Place::Building(_)) {
+        return shell.init().map(|()| None);
+    }
+    let changed = shell.with_engine(move |engine| {
+        let changed = engine.is_paused() != on;
+        if changed {
+            engine.pause(on);
+        }
+        changed
+    })?;
+    let state = match (on, changed) {
+        (true, true) => "iocPause: IOC suspended",
+        (true, false) => "iocPause: IOC not running",
+        (false, true) => "iocRun: IOC restarted",
+        (false, false) => "iocRun: IOC not paused",
+    };
+    // As the messages of iocInit.
+    eprintln!("{state}");
+    Ok(None)
+}
+
+/// In C's columns; of several owners, each with its name.
+fn queues(shell: &mut Shell, args: &[String], wanted: &'static [(&'static str, usize)]) -> super::commands::Outcome {
+    let reset = number(args, 0) != 0;
+    let all = shell.with_each(move |db, _| db.queues(reset))?;
+    let names = match &shell.place {
+        Place::Running(..) => {
+            shell.with_engine(|engine| engine.store.parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>())?
+        }
+        _ => Vec::new(),
+    };
+    let mut out = String::from("PRIORITY  HIGH-WATER MARK  ITEMS IN Q  Q SIZE  % USED  Q OVERFLOWS\n");
+    for (owner, queues) in all.iter().enumerate() {
+        if let Some(name) = owner.checked_sub(1).and_then(|at| names.get(at)) {
+            let _ = writeln!(out, "owner {name}:");
+        }
+        for (name, at) in wanted {
+            let QueueInfo { used, high_water, size, overflows } = queues[*at];
+            let share = 100.0 * used as f64 / size.max(1) as f64;
+            let _ = writeln!(out, "{name:>8}  {high_water:>15}  {used:>10}  {size:>6}  {share:>6.1}  {overflows:>11}");
+        }
+    }
+    said(shell, &out)
+}
+
+/// `dba`: as C, without the addresses in memory.
+fn address(db: &mut Db, name: &str) -> String {
+    let Ok(channel) = db.find(name) else { return format!("PV '{name}' not found\n") };
+    let info = db.info(&channel);
+    let field = name.split_once('.').map_or("VAL", |(_, field)| field.split(['$', '[', '{']).next().unwrap_or("VAL"));
+    let Some(def) = db.fields(channel.record).iter().find(|def| def.name == field) else { return String::new() };
+    // Of arrays the type is that of the elements.
+    let dbf = if info.array { report::dbf(info.kind).to_owned() } else { def.dbf.clone() };
+    let dbr = match info.kind {
+        FieldType::Menu | FieldType::Device => "ENUM".to_owned(),
+        FieldType::Link => "STRING".to_owned(),
+        kind => report::dbf(kind).to_owned(),
+    };
+    const DBF: &[&str] = &[
+        "STRING", "CHAR", "UCHAR", "SHORT", "USHORT", "LONG", "ULONG", "INT64", "UINT64", "FLOAT", "DOUBLE", "ENUM",
+        "MENU", "DEVICE", "INLINK", "OUTLINK", "FWDLINK", "NOACCESS",
+    ];
+    let number = |word: &str| DBF.iter().position(|known| *known == word).unwrap_or(DBF.len() - 1);
+    let size = match dbf.as_str() {
+        "STRING" => def.size,
+        "CHAR" | "UCHAR" => 1,
+        "SHORT" | "USHORT" | "ENUM" | "MENU" | "DEVICE" => 2,
+        "LONG" | "ULONG" | "FLOAT" => 4,
+        "INT64" | "UINT64" | "DOUBLE" => 8,
+        _ => 80,
+    };
+    let special = match def.special {
+        Special::None => 0,
+        Special::NoMod => 1,
+        Special::DbAddr => 2,
+        Special::Scan => 3,
+        Special::AlarmAck => 5,
+        Special::As => 6,
+        Special::Attribute => 7,
+        Special::Mod => 100,
+        Special::Reset => 101,
+        Special::LinConv => 102,
+        Special::Calc => 103,
+    };
+    format!(
+        "   No Elements: {}\n   Record Type: {}\n    Field Type: {} = DBF_{dbf}\n    Field Size: {size}\n       Special: {special}\nDBR Field Type: {} = DBR_{dbr}\n",
+        info.elements_max,
+        db.type_name(channel.record),
+        number(&dbf),
+        number(&dbr)
+    )
+}
+
+fn wanted(db: &Db, record: &str) -> Vec<db::RecId> {
+    let all = matches!(record, "" | "*");
+    db.records().filter(|of| db.away(*of).is_none() && (all || db.name_of(*of) == record)).collect()
+}
+
+fn hardware(db: &mut Db) -> String {
+    let mut out = String::new();
+    for record in wanted(db, "") {
+        for link in db.links_of(record).into_iter().filter(|link| link.text.starts_with(['@', '#'])) {
+            let _ = writeln!(out, "{}.{} {}", db.name_of(record), link.field, link.text);
+        }
+    }
+    out
+}
+
+fn json_links(db: &mut Db, record: &str) -> String {
+    let mut out = String::new();
+    for of in wanted(db, record) {
+        let links = db.links_of(of);
+        let _ = writeln!(out, "  {} record '{}':", db.type_name(of), db.name_of(of));
+        for link in links.into_iter().filter(|link| link.json) {
+            let _ = writeln!(out, "    Link field '{}':\n      {}", link.field, link.text);
+        }
+    }
+    out
+}
+
+fn lock_sets(db: &mut Db, record: &str, level: u64) -> Vec<(usize, String)> {
+    let all = matches!(record, "" | "*");
+    let sets = db.lock_set_members().into_iter();
+    let sets = sets.filter(|set| all || set.iter().any(|member| db.name_of(*member) == record)).collect::<Vec<_>>();
+    let mut texts = Vec::new();
+    for set in sets {
+        let mut text = String::new();
+        for member in set.iter().filter(|_| level > 0) {
+            let _ = writeln!(text, "{}", db.name_of(*member));
+            let links = if level > 1 { db.links_of(*member) } else { Vec::new() };
+            for link in links {
+                let Some(target) = link.target else { continue };
+                let pp = if link.pp { "PP" } else { "NPP" };
+                let (field, dbf, severity) = (&link.field, &link.dbf, link.severity);
+                let _ = writeln!(text, "\t{field}\t{dbf:>7} {pp:>3} {severity} {}", db.name_of(target));
+            }
+        }
+        texts.push((set.len(), text));
+    }
+    texts
+}
+
+/// Names and, where they have one, starting values of EPICS' parameters.
+const PARAMETERS: &[(&str, Option<&str>)] = &[
+    ("EPICS_CA_ADDR_LIST", None),
+    ("EPICS_CA_CONN_TMO", Some("30.0")),
+    ("EPICS_CA_AUTO_ADDR_LIST", Some("YES")),
+    ("EPICS_CA_REPEATER_PORT", Some("5065")),
+    ("EPICS_CA_SERVER_PORT", Some("5064")),
+    ("EPICS_CA_MAX_ARRAY_BYTES", Some("16384")),
+    ("EPICS_CA_AUTO_ARRAY_BYTES", Some("YES")),
+    ("EPICS_CA_MAX_SEARCH_PERIOD", Some("300.0")),
+    ("EPICS_CA_NAME_SERVERS", None),
+    ("EPICS_CA_MCAST_TTL", Some("1")),
+    ("EPICS_CAS_INTF_ADDR_LIST", None),
+    ("EPICS_CAS_IGNORE_ADDR_LIST", None),
+    ("EPICS_CAS_AUTO_BEACON_ADDR_LIST", None),
+    ("EPICS_CAS_BEACON_ADDR_LIST", None),
+    ("EPICS_CAS_SERVER_PORT", None),
+    ("EPICS_CA_BEACON_PERIOD", Some("15.0")),
+    ("EPICS_CAS_BEACON_PERIOD", None),
+    ("EPICS_CAS_BEACON_PORT", None),
+    ("IOCSH_PS1", Some("epics> ")),
+    ("IOCSH_HISTSIZE", Some("50")),
+    ("IOCSH_HISTEDIT_DISABLE", None),
+];
+
+fn parameters(shell: &mut Shell) -> super::commands::Outcome {
+    let mut out = String::new();
+    for (name, default) in PARAMETERS {
+        let _ = match shell.env.get(*name).map(String::as_str).or(*default) {
+            Some(value) => writeln!(out, "{name}: {value}"),
+            None => writeln!(out, "{name} is undefined"),
+        };
+    }
+    said(shell, &out)
+}
+
+/// The process's threads, as the kernel knows them.
+fn threads() -> Result<String, Failed> {
+    let mut out = format!("{:>15} {:>9} {:>8} {:>8} {:>4}\n", "NAME", "LWP ID", "POLICY", "PRIORITY", "CPU");
+    for entry in std::fs::read_dir("/proc/self/task")?.flatten() {
+        let id = entry.file_name().to_string_lossy().into_owned();
+        // A thread may end meanwhile.
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((head, rest)) = stat.rsplit_once(')') else { continue };
+        let name = head.split_once('(').map_or("", |(_, name)| name);
+        // Behind the name: processor is the 37th word, real-time priority the 38th, policy the 39th.
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        let word = |at: usize| words.get(at).copied().unwrap_or("?");
+        let policy = match word(38) {
+            "0" => "OTHER",
+            "1" => "FIFO",
+            "2" => "RR",
+            "3" => "BATCH",
+            "5" => "IDLE",
+            "6" => "DEADLINE",
+            other => other,
+        };
+        let _ = writeln!(out, "{name:>15} {id:>9} {policy:>8} {:>8} {:>4}", word(37), word(36));
+    }
+    Ok(out)
+}

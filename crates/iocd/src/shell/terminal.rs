@@ -1,0 +1,130 @@
+//! The interpreter on a terminal: editing, history, completion of commands, records and files.
+
+use super::commands;
+use crate::engine::Mailbox;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::MemHistory;
+use rustyline::validate::Validator;
+use rustyline::{Config, Context, Editor, Helper};
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+/// Names of records that are offered at once.
+const NAMES_MAX: usize = 200;
+
+/// The terminal's settings before the first line was read.
+static BEFORE: OnceLock<Termios> = OnceLock::new();
+
+/// Gives the terminal back its settings, where the process ends while a line is being edited.
+pub(super) fn restore() {
+    if let Some(before) = BEFORE.get() {
+        // A terminal that is gone needs none.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+    }
+}
+
+/// What was read.
+pub(super) enum Entered {
+    Line(String),
+    /// Ctrl-C: the line is given up.
+    Nothing,
+    /// There is no more.
+    End,
+}
+
+/// Lines from a terminal.
+pub(super) struct Terminal(Editor<Completing, MemHistory>);
+
+impl Terminal {
+    /// Takes the terminal; `lines` of history are kept. `ioc` is asked for names of records once it runs.
+    ///
+    /// # Errors
+    /// When the terminal's settings cannot be read.
+    pub(super) fn open(lines: usize, ioc: Arc<OnceLock<Mailbox>>) -> Result<Self, String> {
+        let settings = tcgetattr(io::stdin()).map_err(|error| error.to_string())?;
+        let _ = BEFORE.set(settings);
+        let config = Config::builder().max_history_size(lines).map_err(|error| error.to_string())?;
+        let config = config.auto_add_history(true).completion_type(rustyline::CompletionType::List).build();
+        let history = MemHistory::with_config(&config);
+        let mut editor = Editor::with_history(config, history).map_err(|error| error.to_string())?;
+        editor.set_helper(Some(Completing { files: FilenameCompleter::new(), ioc }));
+        Ok(Self(editor))
+    }
+
+    /// The next line.
+    pub(super) fn read(&mut self, prompt: &str) -> Entered {
+        match self.0.readline(prompt) {
+            Ok(line) => Entered::Line(line),
+            Err(ReadlineError::Interrupted) => Entered::Nothing,
+            Err(ReadlineError::Eof) => Entered::End,
+            Err(error) => {
+                eprintln!("terminal: {error}");
+                Entered::End
+            }
+        }
+    }
+}
+
+/// What may stand at the cursor.
+struct Completing {
+    files: FilenameCompleter,
+    ioc: Arc<OnceLock<Mailbox>>,
+}
+
+impl Completer for Completing {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, at: usize, context: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let before = &line[..at];
+        let start = before.rfind(|c: char| c.is_whitespace() || "(,\"'<>".contains(c)).map_or(0, |found| found + 1);
+        let word = &before[start..];
+        if before[..start].trim().is_empty() {
+            let names = commands::all().map(|command| command.name).chain(["exit"]);
+            let mut names: Vec<&str> = names.filter(|name| name.starts_with(word)).collect();
+            names.sort_unstable();
+            return Ok((start, names.into_iter().map(|name| offer(name.to_owned())).collect()));
+        }
+        let mut offers: Vec<Pair> = self.records(word).into_iter().map(offer).collect();
+        if offers.is_empty() {
+            let (from, files) = self.files.complete(line, at, context)?;
+            return Ok((from, files));
+        }
+        offers.truncate(NAMES_MAX);
+        Ok((start, offers))
+    }
+}
+
+fn offer(text: String) -> Pair {
+    Pair { display: text.clone(), replacement: text }
+}
+
+impl Completing {
+    /// Names of records, or behind a dot of a record's fields, that begin so.
+    fn records(&self, word: &str) -> Vec<String> {
+        let (Some(ioc), word) = (self.ioc.get(), word.to_owned()) else { return Vec::new() };
+        ioc.ask(move |engine| {
+            let db = &engine.store.db;
+            if let Some((record, field)) = word.split_once('.') {
+                let Ok(channel) = db.find(record) else { return Vec::new() };
+                let fields = db.fields(channel.record).iter().filter(|def| def.name.starts_with(field));
+                return fields.map(|def| format!("{record}.{}", def.name)).collect();
+            }
+            let names = db.all_names().map(|(name, _)| name).filter(|name| name.starts_with(&word));
+            let mut names: Vec<String> = names.take(NAMES_MAX).map(str::to_owned).collect();
+            names.sort_unstable();
+            names
+        })
+        .unwrap_or_default()
+    }
+}
+
+impl Hinter for Completing {
+    type Hint = String;
+}
+impl Highlighter for Completing {}
+impl Validator for Completing {}
+impl Helper for Completing {}
