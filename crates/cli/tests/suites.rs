@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// What a hung test run is given before it is ended.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// How often tests that failed once are run: many of them wait for a fixed time only.
-const TRIES: usize = 4;
+const TRIES: usize = 6;
 
 fn folder_of(variable: &str) -> PathBuf {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set; run `cargo xtask test epics`")).into()

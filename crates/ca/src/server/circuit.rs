@@ -7,7 +7,7 @@ use crate::eca::Eca;
 use crate::slab::Slab;
 use crate::wire::{Header, MINOR, command, padded};
 use base::{EventMask, MonoNs};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// How long a put-callback may hold up the next one on its channel, as in EPICS.
 pub(super) const PUT_WAIT_NS: i64 = 60_000_000_000;
@@ -64,7 +64,6 @@ pub(super) struct Channel {
     pub(super) opened: Opened,
     /// The put-callback in progress.
     pub(super) put: Option<u64>,
-    pub(super) subs: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -153,6 +152,8 @@ pub(super) struct Circuit {
     pub(super) priority: u16,
     pub(super) channels: Slab<Channel>,
     pub(super) subs: Slab<Sub>,
+    /// The subscriptions by channel and by the client's number, so that one of very many is found at once.
+    pub(super) subs_of: BTreeSet<(u32, u32, u32)>,
     pub(super) puts: HashMap<u64, PendingPut>,
     pub(super) input: Vec<u8>,
     /// Bytes of a message that was too large, still to be thrown away.
@@ -185,6 +186,7 @@ impl Circuit {
             priority: 0,
             channels: Slab::default(),
             subs: Slab::default(),
+            subs_of: BTreeSet::new(),
             puts: HashMap::new(),
             input: Vec::new(),
             skip: 0,
@@ -202,6 +204,21 @@ impl Circuit {
         };
         circuit.send(Header::bare(command::VERSION, 0, MINOR as u32, 0, 0));
         circuit
+    }
+
+    /// Subscriptions to a channel, by the client's numbers: all, or those with one number.
+    pub(super) fn subs_of(&self, sid: u32, id: Option<u32>) -> impl Iterator<Item = u32> {
+        let (first, last) = id.map_or((0, u32::MAX), |id| (id, id));
+        self.subs_of.range((sid, first, 0)..=(sid, last, u32::MAX)).map(|(_, _, key)| *key)
+    }
+
+    /// Takes a subscription out.
+    pub(super) fn remove_sub(&mut self, key: u32) -> Option<Sub> {
+        let sub = self.subs.remove(key)?;
+        self.subs_of.remove(&(sub.sid, sub.id, key));
+        self.stale -= usize::from(sub.stale);
+        self.queues -= sub.queue;
+        Some(sub)
     }
 
     /// Who is at the other end.

@@ -113,7 +113,7 @@ impl Server {
             for &(key, new) in &changed {
                 let Some(channel) = circuit.channels.get_mut(key) else { continue };
                 channel.opened.access = new;
-                let (cid, subs) = (channel.cid, channel.subs.clone());
+                let (cid, subs): (u32, Vec<u32>) = (channel.cid, circuit.subs_of(key, None).collect());
                 circuit.send(access_rights(cid, new));
                 for sub in subs {
                     if let Some(sub) = circuit.subs.get_mut(sub) {
@@ -283,7 +283,7 @@ impl Server {
             circuit.send(Header::bare(command::CREATE_CH_FAIL, 0, 0, header.p1, 0));
             return Next::Go;
         };
-        let sid = circuit.channels.insert(Channel { cid: header.p1, opened, put: None, subs: Vec::new() });
+        let sid = circuit.channels.insert(Channel { cid: header.p1, opened, put: None });
         circuit.send(access_rights(header.p1, opened.access));
         let count = if circuit.minor < 9 { opened.count.min(0xFFFE) } else { opened.count };
         circuit.send(Header::bare(command::CREATE_CHAN, opened.native as u16, count, header.p1, sid));
@@ -470,11 +470,11 @@ impl Server {
             held: Vec::new(),
             queue,
         });
-        if let Some(channel) = circuit.channels.get_mut(header.p1) {
-            channel.subs.push(sub);
-        }
+        circuit.subs_of.insert((header.p1, header.p2, sub));
         backend.watch(opened.handle);
-        self.watchers.entry(opened.watch).or_default().push((id, sub));
+        let list = self.watchers.entry(opened.watch).or_default();
+        let place = list.partition_point(|entry| *entry < (id, sub));
+        list.insert(place, (id, sub));
         let limits = self.limits;
         let token = next_token(&mut self.tokens, id);
         update_now(circuit, sub, token, &mut self.scratch, &mut self.message, &limits, backend);
@@ -483,19 +483,14 @@ impl Server {
 
     fn event_cancel(&mut self, id: u32, header: &Header, backend: &mut impl Backend) -> Next {
         let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
-        let Some(channel) = circuit.channels.get_mut(header.p1) else {
+        if circuit.channels.get(header.p1).is_none() {
             return bad_id(circuit, header);
-        };
-        let subs = &circuit.subs;
-        let found = channel.subs.iter().position(|sub| subs.get(*sub).is_some_and(|sub| sub.id == header.p2));
-        let Some(place) = found else {
+        }
+        let key = circuit.subs_of(header.p1, Some(header.p2)).next();
+        let Some((key, sub)) = key.and_then(|key| Some((key, circuit.remove_sub(key)?))) else {
             circuit.send_error(header, Eca::BADMONID, "");
             return Next::Close;
         };
-        let key = channel.subs.remove(place);
-        let Some(sub) = circuit.subs.remove(key) else { return Next::Close };
-        circuit.stale -= usize::from(sub.stale);
-        circuit.queues -= sub.queue;
         circuit.send(Header::bare(command::EVENT_ADD, sub.dbr.wire(), sub.count, sub.sid, sub.id));
         self.unlink_one(sub.watch, id, key);
         backend.unwatch(sub.handle);
@@ -510,16 +505,11 @@ impl Server {
             circuit.puts.remove(&token);
             backend.forget(Token(token));
         }
-        for key in &channel.subs {
-            if let Some(sub) = circuit.subs.remove(*key) {
-                circuit.stale -= usize::from(sub.stale);
-                circuit.queues -= sub.queue;
-                backend.unwatch(sub.handle);
-            }
+        let subs: Vec<u32> = circuit.subs_of(key, None).collect();
+        for sub in subs.iter().filter_map(|sub| circuit.remove_sub(*sub)) {
+            backend.unwatch(sub.handle);
         }
-        if !channel.subs.is_empty() {
-            self.unlink(channel.opened.watch, id);
-        }
+        subs.into_iter().for_each(|sub| self.unlink_one(channel.opened.watch, id, sub));
         backend.close(channel.opened.handle);
         Some(channel.cid)
     }

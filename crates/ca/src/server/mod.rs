@@ -164,7 +164,7 @@ pub struct Server {
     pub tcp_port: u16,
     limits: Limits,
     circuits: Slab<Circuit>,
-    /// Subscriptions by the name under which posts come: circuit and subscription.
+    /// Subscriptions by the name under which posts come: circuit and subscription, in this order.
     watchers: HashMap<u64, Vec<(u32, u32)>, NumberHash>,
     /// Circuits with something to send or to close, each once.
     touched: Vec<u32>,
@@ -295,8 +295,7 @@ impl Server {
     /// Takes one subscription out of the list of a field.
     fn unlink_one(&mut self, watch: u64, id: u32, key: u32) {
         if let Some(list) = self.watchers.get_mut(&watch) {
-            // Usually the oldest ends first, so that it is found at once.
-            if let Some(place) = list.iter().position(|entry| *entry == (id, key)) {
+            if let Ok(place) = list.binary_search(&(id, key)) {
                 list.remove(place);
             }
             if list.is_empty() {

@@ -302,6 +302,30 @@ fn each_subscription_may_have_four_updates_queued_as_in_epics() {
 }
 
 #[test]
+fn subscriptions_end_in_any_order_and_the_others_go_on() {
+    let mut bench = Bench::new();
+    let (sid, other) = (bench.create("x", 1), bench.create("x", 2));
+    for id in 0..1000 {
+        bench.subscribe(if id % 2 == 0 { sid } else { other }, 6, id);
+        bench.receive();
+    }
+    for id in (0..1000).rev().filter(|id| id % 10 != 4 && id % 2 == 0) {
+        bench.send(Header::bare(command::EVENT_CANCEL, 6, 0, sid, id), &[]);
+    }
+    bench.receive();
+    bench.send(Header::bare(command::CLEAR_CHANNEL, 0, 0, other, 2), &[]);
+    bench.receive();
+    bench.post(0, 2.0);
+    let mut ids: Vec<u32> = bench.receive().iter().map(|(header, _)| header.p2).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..1000).filter(|id| id % 10 == 4).collect::<Vec<_>>());
+    assert_eq!(bench.values.watched, 100);
+    // One that has ended cannot end again.
+    bench.send(Header::bare(command::EVENT_CANCEL, 6, 0, sid, 0), &[]);
+    assert_eq!(bench.receive()[0].0.p2, Eca::BADMONID.0);
+}
+
+#[test]
 fn with_events_off_only_the_last_value_is_kept() {
     let mut bench = Bench::new();
     let sid = bench.create("x", 1);
