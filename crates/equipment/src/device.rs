@@ -85,6 +85,7 @@ pub const DRIVERS: &[Driver] = &[
                 key("current_max", "600", "number", "`600`", "Highest current either way, in A."),
                 key("ramp", "100", "number", "`100`", "How fast the current is ramped, in A/s; 0 for at once."),
                 key("lag", r#""50ms""#, "time, 0 to 1h", "`50ms`", "Time constant of the load."),
+                key("on", "true", "true or false", "`false`", "Whether it is on from the start."),
                 NOISE,
                 SEED,
             ],

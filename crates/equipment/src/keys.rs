@@ -1,6 +1,6 @@
 //! What a table file may say, with its documentation.
 
-use crate::device::{DEVICE, DRIVERS};
+use crate::device::{DEVICE, DRIVERS, Driver};
 use table::{Table, key, rows};
 
 /// `[manager]`
@@ -103,10 +103,10 @@ pub(crate) const MAP: Table = Table {
         ),
         key(
             "lane",
-            r#""worker""#,
+            r#""real-time""#,
             "`real-time` or `worker`",
-            "`real-time` for rt-safe devices, else `worker`",
-            "Where it runs. A device that may block never runs on the real-time lane.",
+            "what the device's driver allows",
+            "Where it is to run, for the check: a device that may block never runs on the real-time lane.",
         ),
         key("about", r#""bend magnets""#, "text", "none", "What `describe` adds."),
     ],
@@ -207,9 +207,9 @@ const HEAD: &str = "\
 What an equipment manager's file may say. `tahti em check` finds everything that is wrong with it at once, with file, line and column.
 ";
 
-/// The page on table files.
+/// The page on table files, with `more` drivers than those of this crate.
 #[must_use]
-pub fn document() -> String {
+pub fn document(more: &[Driver]) -> String {
     let mut out = HEAD.to_owned();
     for one in [&MANAGER, &DEVICE, &MAP] {
         out.push_str(&rows(one, "must be given"));
@@ -218,7 +218,7 @@ pub fn document() -> String {
         out.push_str(&rows(one, "must be given"));
     }
     out.push_str("\n# Drivers\n\nA driver is rt-safe (neither blocks nor allocates) or may block; the latter run on threads of their own.\n");
-    for driver in DRIVERS {
+    for driver in DRIVERS.iter().chain(more) {
         out.push_str(&rows(driver.table, "must be given"));
         // `name` and `driver` are told once, above.
         let common = |line: &str| line.starts_with("| `name`") || line.starts_with("| `driver`");

@@ -28,10 +28,6 @@ pub enum Answer<'a> {
     Ok,
 }
 
-/// Why a request was not executed at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expired;
-
 /// Where a lane's results go.
 pub trait Answers<Id> {
     /// The one answer of a request.
@@ -39,7 +35,7 @@ pub trait Answers<Id> {
     /// Called on the lane's thread, which may be real time.
     fn answer(&mut self, id: Id, answer: Result<Answer<'_>, Fault<'_>>);
 
-    /// The one answer of a request whose deadline had passed before it was executed, or while it waited.
+    /// The one answer of a request whose deadline had passed before it was executed.
     fn expired(&mut self, id: Id);
 
     /// A polled value: which poll, which of its entries; `None` if it could not be read.
@@ -54,12 +50,11 @@ struct Pending<Id> {
     within: f64,
     begun: MonoNs,
     until: MonoNs,
-    deadline: Option<MonoNs>,
     look: MonoNs,
 }
 
 enum Part {
-    /// On another lane.
+    /// On another lane, or still on the lane that this one takes over.
     Elsewhere,
     Device(Box<dyn Device + Send>),
     Agent(Box<Agent>),
@@ -75,7 +70,8 @@ pub struct Lane<Id> {
 }
 
 impl<Id: Copy> Lane<Id> {
-    /// A lane of the tables, with its devices. `make` gives the devices that this crate does not have.
+    /// A lane of the tables, with its devices. `make` gives the devices that this crate does not have; those that the
+    /// tables of `before` have unchanged are left to [`take_over`](Self::take_over).
     ///
     /// # Errors
     /// Which device could not be made, and why.
@@ -83,11 +79,13 @@ impl<Id: Copy> Lane<Id> {
         tables: Arc<Tables>,
         number: usize,
         now: MonoNs,
+        before: Option<&Tables>,
         make: &mut dyn FnMut(usize) -> Result<Box<dyn Device + Send>, String>,
     ) -> Result<Self, String> {
         let mut parts = Vec::new();
         for (index, spec) in tables.devices.iter().enumerate() {
-            parts.push(if tables.device_lane(index) != number {
+            let kept = before.is_some_and(|before| tables.keeps(before, index).is_some());
+            parts.push(if kept || tables.device_lane(index) != number {
                 Part::Elsewhere
             } else if is_agent(spec.driver) {
                 Part::Agent(Box::new(Agent::new(spec.driver, &spec.settings)))
@@ -112,41 +110,35 @@ impl<Id: Copy> Lane<Id> {
         &self.tables
     }
 
-    /// Whether it has any device.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.parts.iter().all(|part| matches!(part, Part::Elsewhere))
+    /// Takes over what a lane of earlier tables has: the devices that did not change, with their state, and the sets that
+    /// wait; those whose object is gone are answered.
+    ///
+    /// Real-time: moves what is there, frees nothing.
+    pub fn take_over(&mut self, old: &mut Self, now: MonoNs, out: &mut dyn Answers<Id>) {
+        let tables = self.tables.clone();
+        for device in (0..self.parts.len()).filter(|device| tables.device_lane(*device) == self.number) {
+            if let Some(was) = tables.keeps(&old.tables, device)
+                && !matches!(old.parts[was], Part::Elsewhere)
+            {
+                std::mem::swap(&mut self.parts[device], &mut old.parts[was]);
+            }
+        }
+        for pending in old.pending.drain(..) {
+            let (object, complement) =
+                (&old.tables.entries[pending.get].object, &old.tables.entries[pending.get].form.0);
+            match tables.interpret(Verb::Get, object, complement) {
+                Ok((get, _)) if tables.lane(get) == self.number => self.pending.push(Pending { get, ..pending }),
+                _ => {
+                    let after = now - pending.begun;
+                    out.answer(pending.id, Err(Fault::NotReached { stood: f64::NAN, after, unit: "" }));
+                }
+            }
+        }
     }
 
-    /// Takes over what a lane of earlier tables has: devices whose table did not change keep their state, and all waiting
-    /// sets are answered when their entries still exist, or as not reached.
-    pub fn take_over(&mut self, old: Self, now: MonoNs, out: &mut dyn Answers<Id>) {
-        let old_tables = old.tables;
-        for (index, part) in old.parts.into_iter().enumerate() {
-            let was = &old_tables.devices[index];
-            let same = self.tables.devices.iter().position(|is| {
-                is.name == was.name
-                    && is.driver.word == was.driver.word
-                    && is.points == was.points
-                    && format!("{:?}", is.settings) == format!("{:?}", was.settings)
-            });
-            if let (Some(at), false) = (same, matches!(part, Part::Elsewhere))
-                && !matches!(self.parts[at], Part::Elsewhere)
-            {
-                self.parts[at] = part;
-            }
-        }
-        for pending in old.pending {
-            let object = &old_tables.entries[pending.get];
-            let again = self.tables.interpret(Verb::Get, &object.object, &object.complement());
-            match again.ok().filter(|(get, _)| self.tables.lane(*get) == self.number) {
-                Some((get, _)) => self.pending.push(Pending { get, ..pending }),
-                None => out.answer(
-                    pending.id,
-                    Err(Fault::NotReached { stood: f64::NAN, after: now - pending.begun, unit: "" }),
-                ),
-            }
-        }
+    /// Forgets the sets that wait: the message server has answered for them when it went away.
+    pub fn forget(&mut self) {
+        self.pending.clear();
     }
 
     /// Carries a request out. One whose deadline has passed is not.
@@ -189,9 +181,11 @@ impl<Id: Copy> Lane<Id> {
         let looked = tables.interpret(Verb::Get, object, &reached.complement);
         match (looked, target) {
             (Ok((get, _)), Some(target)) => {
-                let until = now + reached.timeout;
+                // A little before the deadline, so that who asks learns where it stands.
+                let last = deadline.map_or(MonoNs(u64::MAX), |deadline| deadline + DurNs(-LOOK.0));
+                let until = (now + reached.timeout).min(last);
                 let within = reached.within;
-                self.pending.push(Pending { id, get, target, within, begun: now, until, deadline, look: now });
+                self.pending.push(Pending { id, get, target, within, begun: now, until, look: now });
                 self.look(now, out);
             }
             // Labels: there is no number to wait for, the write was all.
@@ -267,19 +261,16 @@ impl<Id: Copy> Lane<Id> {
                 at += 1;
                 continue;
             }
-            let Pending { id, get, target, within, begun, until, deadline, .. } = self.pending[at];
+            let Pending { id, get, target, within, begun, until, .. } = self.pending[at];
             let row = &tables.rows[tables.entries[get].row];
             let stood = self.read(&tables, get, now).ok().and_then(|value| value.number());
             if stood.is_some_and(|stood| (stood - target).abs() <= within) {
                 out.answer(id, Ok(Answer::Ok));
-            } else if deadline.is_some_and(|deadline| now >= deadline) {
-                out.expired(id);
             } else if now >= until {
                 let (stood, after) = (stood.unwrap_or(f64::NAN), now - begun);
                 out.answer(id, Err(Fault::NotReached { stood, after, unit: &row.unit }));
             } else {
-                let ends = deadline.map_or(until, |deadline| deadline.min(until));
-                self.pending[at].look = (now + LOOK).min(ends);
+                self.pending[at].look = (now + LOOK).min(until);
                 at += 1;
                 continue;
             }
@@ -356,6 +347,7 @@ pub(crate) fn built_in(driver: &Driver, settings: &Settings, points: &[String]) 
                 current_max: number("current_max", default.current_max),
                 ramp: number("ramp", default.ramp),
                 lag: settings.time("lag").unwrap_or(default.lag),
+                on: settings.flag("on").unwrap_or(false),
                 noise,
                 seed,
             };

@@ -28,7 +28,7 @@ pub use datum::{Datum, DeviceFault, Fault};
 pub use device::{DRIVERS, Device, Driver, Pace};
 pub use dry::dry_run;
 pub use keys::document;
-pub use lane::{Answer, Answers, Expired, Lane, PENDING_MAX};
+pub use lane::{Answer, Answers, Lane, PENDING_MAX};
 pub use pattern::Pattern;
 pub use read::{Checked, FileFindings, check};
 pub use tables::{DeviceSpec, Entry, Poll, Reached, Row, Settings, Tables};

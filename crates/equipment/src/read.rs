@@ -142,6 +142,8 @@ fn empty() -> Tables {
         entries: Vec::new(),
         polls: Vec::new(),
         objects: HashMap::new(),
+        agents: Vec::new(),
+        device_lanes: Vec::new(),
     }
 }
 

@@ -33,10 +33,10 @@ pub struct DeviceSpec {
 }
 
 /// The keys of a device, each of the kind of its driver's example.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings(pub(crate) Vec<(&'static str, Setting)>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Setting {
     Number(f64),
     Time(DurNs),
@@ -115,8 +115,6 @@ pub struct Row {
     pub reached: Option<Reached>,
     /// What `describe` adds.
     pub about: String,
-    /// Whether it runs on the real-time lane.
-    pub real_time: bool,
 }
 
 impl Row {
@@ -182,6 +180,8 @@ pub(crate) struct Object {
     has: String,
     /// What each verb takes, for messages.
     takes: [String; VERBS.len()],
+    /// What `describe` answers.
+    description: String,
 }
 
 /// All tables of a manager.
@@ -202,17 +202,21 @@ pub struct Tables {
     /// What is polled.
     pub polls: Vec<Poll>,
     pub(crate) objects: HashMap<String, Object>,
+    /// Of each device that is an agent: what it reads and writes.
+    pub(crate) agents: Vec<Option<(usize, usize)>>,
+    /// Of each device.
+    pub(crate) device_lanes: Vec<usize>,
 }
 
 impl Tables {
     /// Fills in what is found by object.
     pub(crate) fn index(&mut self) {
-        self.objects.clear();
+        let mut objects: HashMap<String, Object> = HashMap::new();
         for (index, entry) in self.entries.iter().enumerate() {
-            self.objects.entry(entry.object.clone()).or_default().entries.push(index);
+            objects.entry(entry.object.clone()).or_default().entries.push(index);
         }
         let (entries, rows) = (&self.entries, &self.rows);
-        for object in self.objects.values_mut() {
+        for object in objects.values_mut() {
             for (at, verb) in VERBS.into_iter().enumerate() {
                 let of = object.entries.iter().map(|index| &entries[*index]);
                 let takes: Vec<String> = of
@@ -226,7 +230,22 @@ impl Tables {
                     object.takes[at] = takes.join(", ");
                 }
             }
+            object.description = object.entries.iter().map(|at| self.line(*at)).collect::<Vec<_>>().join("; ");
         }
+        self.objects = objects;
+        let agent = |spec: &DeviceSpec| {
+            let input = spec.settings.text("input").filter(|_| crate::agent::is_agent(spec.driver))?;
+            Some((self.input(input)?, self.output(spec.settings.text("output")?)?))
+        };
+        self.agents = self.devices.iter().map(agent).collect();
+        let blocks = |spec: &DeviceSpec| spec.driver.pace == Pace::MayBlock;
+        let own = |device: usize| match blocks(&self.devices[device]) {
+            true => 1 + self.devices[..device].iter().filter(|spec| blocks(spec)).count(),
+            false => 0,
+        };
+        // An agent runs where its objects are; those are no agents'.
+        let lane = |device: usize| self.agents[device].map_or(device, |(input, _)| self.entries[input].device);
+        self.device_lanes = (0..self.devices.len()).map(|device| own(lane(device))).collect();
     }
 
     /// All objects, sorted.
@@ -277,35 +296,36 @@ impl Tables {
         })
     }
 
-    /// What `describe` answers: one line of `verb complement: kind unit limits access`, joined by `; `.
+    /// What `describe` answers: `verb complement: kind unit limits access` of each row, joined by `; `.
     #[must_use]
-    pub fn describe(&self, object: &str) -> Option<String> {
-        let known = self.objects.get(object)?;
-        let one = |index: &usize| {
-            let (entry, row) = (&self.entries[*index], &self.rows[self.entries[*index].row]);
-            let verbs: Vec<&str> = row.verbs.iter().map(|verb| verb.word()).collect();
-            let mut line = format!("{} {}", verbs.join("|"), entry.complement());
-            let kind = match row.labels() {
-                Some(labels) => labels.iter().map(|(label, _)| label.as_str()).collect::<Vec<_>>().join("|"),
-                None if row.write.is_some() => "no value".to_owned(),
-                None if row.is_number() => "number".to_owned(),
-                None => "number or text".to_owned(),
-            };
-            // Writing to a String cannot fail.
-            let _ = write!(line, ": {kind}");
-            if !row.unit.is_empty() {
-                let _ = write!(line, " {}", row.unit);
-            }
-            if let Some((low, high)) = row.limits {
-                let _ = write!(line, " {low}..{high}");
-            }
-            let _ = write!(line, " {}", if row.verbs.contains(&Verb::Get) { "read" } else { "write" });
-            if !row.about.is_empty() {
-                let _ = write!(line, " ({})", row.about);
-            }
-            line
+    pub fn describe(&self, object: &str) -> Option<&str> {
+        self.objects.get(object).map(|known| known.description.as_str())
+    }
+
+    /// What `describe` says of one entry.
+    fn line(&self, index: usize) -> String {
+        let (entry, row) = (&self.entries[index], &self.rows[self.entries[index].row]);
+        let verbs: Vec<&str> = row.verbs.iter().map(|verb| verb.word()).collect();
+        let mut line = format!("{} {}", verbs.join("|"), entry.complement());
+        let kind = match row.labels() {
+            Some(labels) => labels.iter().map(|(label, _)| label.as_str()).collect::<Vec<_>>().join("|"),
+            None if row.write.is_some() => "no value".to_owned(),
+            None if row.is_number() => "number".to_owned(),
+            None => "number or text".to_owned(),
         };
-        Some(known.entries.iter().map(one).collect::<Vec<_>>().join("; "))
+        // Writing to a String cannot fail.
+        let _ = write!(line, ": {kind}");
+        if !row.unit.is_empty() {
+            let _ = write!(line, " {}", row.unit);
+        }
+        if let Some((low, high)) = row.limits {
+            let _ = write!(line, " {low}..{high}");
+        }
+        let _ = write!(line, " {}", if row.verbs.contains(&Verb::Get) { "read" } else { "write" });
+        if !row.about.is_empty() {
+            let _ = write!(line, " ({})", row.about);
+        }
+        line
     }
 
     /// Which lane an entry runs on: 0 is the rt-safe one, each device that may block has its own.
@@ -317,13 +337,7 @@ impl Tables {
     /// Which lane a device belongs to.
     #[must_use]
     pub fn device_lane(&self, device: usize) -> usize {
-        let blocks = |spec: &DeviceSpec| spec.driver.pace == Pace::MayBlock;
-        match (&self.devices[device], self.agent_entries(device)) {
-            (spec, _) if blocks(spec) => 1 + self.devices[..device].iter().filter(|spec| blocks(spec)).count(),
-            // An agent runs where its objects are.
-            (_, Some((input, _))) => self.device_lane(self.entries[input].device),
-            _ => 0,
-        }
+        self.device_lanes[device]
     }
 
     /// How many lanes there are.
@@ -335,11 +349,19 @@ impl Tables {
     /// The entries that an agent reads and writes, if the device is one.
     #[must_use]
     pub fn agent_entries(&self, device: usize) -> Option<(usize, usize)> {
-        let spec = &self.devices[device];
-        if !crate::agent::is_agent(spec.driver) {
-            return None;
-        }
-        Some((self.input(spec.settings.text("input")?)?, self.output(spec.settings.text("output")?)?))
+        self.agents[device]
+    }
+
+    /// Whether the tables of before have this device exactly as it is here, so that it can go on.
+    #[must_use]
+    pub fn keeps(&self, before: &Self, device: usize) -> Option<usize> {
+        let is = &self.devices[device];
+        before.devices.iter().position(|was| {
+            was.name == is.name
+                && was.driver.word == is.driver.word
+                && was.points == is.points
+                && was.settings == is.settings
+        })
     }
 
     /// The `get` that `object/complement` names.

@@ -1,10 +1,11 @@
 //! `tahti em`: equipment managers.
 
-use equipment::{Checked, DRIVERS, Driver, check, document, dry_run};
+use em::{Options, plug_in, read, serve, values};
+use equipment::{document, dry_run};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Equipment managers: check their tables
+/// Equipment managers: run them, check their tables, read what they poll
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -15,6 +16,34 @@ pub(crate) struct Args {
 enum What {
     /// Find everything that is wrong with a manager's tables
     Check(CheckArgs),
+    /// Run a manager until SIGTERM; SIGHUP reads its tables anew
+    Serve(ServeArgs),
+    /// Show a table of polled values, without a message
+    Values(ValuesArgs),
+}
+
+#[derive(clap::Args)]
+struct ServeArgs {
+    /// The manager's file
+    file: PathBuf,
+    /// The message server
+    #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
+    server: String,
+    /// End where the lane does not get its class, CPU or locked memory
+    #[arg(long)]
+    require_rt: bool,
+}
+
+#[derive(clap::Args)]
+struct ValuesArgs {
+    /// Name of the table: of a [[poll]]
+    name: String,
+    /// Only these, with `*` and `?`
+    #[arg(default_value = "*")]
+    pattern: String,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -38,31 +67,64 @@ struct CheckArgs {
 
 impl Args {
     pub(crate) fn only_looks(&self) -> bool {
-        matches!(self.what, What::Check(_))
+        matches!(self.what, What::Check(_) | What::Values(_))
     }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     match args.what {
         What::Check(args) => look(&args),
+        What::Serve(args) => run_manager(args),
+        What::Values(args) => show(&args),
     }
 }
 
-/// Reads a manager's file and those that it names.
-fn read(file: &Path) -> Result<Checked, String> {
-    let text = |path: &Path| std::fs::read_to_string(path).map_err(|error| error.to_string());
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let main = text(file).map_err(|why| format!("equipment file {}: {why}", file.display()))?;
-    let drivers: Vec<&'static Driver> = DRIVERS.iter().collect();
-    Ok(check(&file.display().to_string(), &main, &drivers, &mut |name| text(&folder.join(name))))
+fn run_manager(args: ServeArgs) -> ExitCode {
+    let ServeArgs { file, server, require_rt } = args;
+    let options = Options { file, server, drivers: &[], plug_in: plug_in(), require_rt };
+    match serve(&options, &mut |line| println!("{line}")) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
+    }
+}
+
+fn show(args: &ValuesArgs) -> ExitCode {
+    let mut all = match values(&args.name) {
+        Ok(all) => all,
+        Err(why) => return crate::fail(&why),
+    };
+    all.retain(|one| base::glob(&args.pattern, &one.name));
+    if args.json {
+        let one = |one: &em::Shown| {
+            serde_json::json!({
+                "name": one.name, "value": one.value, "unit": one.unit, "age_ns": one.age.0, "stale": one.stale
+            })
+        };
+        println!("{}", serde_json::Value::Array(all.iter().map(one).collect()));
+    } else {
+        let width = all.iter().map(|one| one.name.len()).max().unwrap_or(0);
+        for one in &all {
+            let value = one
+                .value
+                .map_or("never read".to_owned(), |value| format!("{}{}", base::text::general(value, 9), one.unit));
+            let age = base::DurNs(one.age.0 / 1_000_000 * 1_000_000);
+            let mark = if one.stale { format!("  STALE {age}") } else { String::new() };
+            println!("{:width$}  {value}{mark}", one.name);
+        }
+    }
+    if all.is_empty() {
+        return crate::fail(&format!("no value of {:?} matches {:?}", args.name, args.pattern));
+    }
+    // A stale value is shown, but nobody shall take it for a live one.
+    if all.iter().any(|one| one.stale) { ExitCode::from(2) } else { ExitCode::SUCCESS }
 }
 
 fn look(args: &CheckArgs) -> ExitCode {
     if args.document {
-        print!("{}", document());
+        print!("{}", document(em::DRIVERS));
         return ExitCode::SUCCESS;
     }
-    let checked = match read(args.file.as_deref().unwrap_or(Path::new(""))) {
+    let checked = match read(args.file.as_deref().unwrap_or(Path::new("")), &[]) {
         Ok(checked) => checked,
         Err(why) => return crate::fail(&why),
     };

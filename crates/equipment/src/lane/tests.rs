@@ -106,10 +106,13 @@ impl Answers<u32> for Seen {
     }
 }
 
-fn lane(text: &str) -> Lane<u32> {
+fn tables(text: &str) -> Arc<Tables> {
     let checked = check("t.toml", text, &DRIVERS.iter().collect::<Vec<_>>(), &mut |_| Err("none".into()));
-    let tables = Arc::new(checked.tables.clone().unwrap_or_else(|| panic!("{}", checked.render())));
-    Lane::new(tables, 0, at(0), &mut |_| Err("no other device".into())).unwrap()
+    Arc::new(checked.tables.clone().unwrap_or_else(|| panic!("{}", checked.render())))
+}
+
+fn lane(text: &str) -> Lane<u32> {
+    Lane::new(tables(text), 0, at(0), None, &mut |_| Err("no other device".into())).unwrap()
 }
 
 fn at(ms: u64) -> MonoNs {
@@ -173,7 +176,10 @@ fn a_set_is_answered_when_its_value_is_reached_or_will_not_be() {
     go_on(&mut lane, at(10_000), &mut seen);
     assert_eq!(
         seen.answers[3..],
-        [(5, "expired".to_owned()), (4, "failed: not reached within 5s; it stands at 0A".to_owned())]
+        [
+            (5, "failed: not reached within 990ms; it stands at 0A".to_owned()),
+            (4, "failed: not reached within 5s; it stands at 0A".to_owned())
+        ]
     );
 }
 
@@ -213,8 +219,9 @@ fn tables_that_changed_take_over_what_stayed_and_what_waits() {
     request(&mut old, 1, "put/sr_mag_ps_b/on", None, at(0), &mut seen);
     request(&mut old, 2, "set/sr_mag_ps_b/100A", None, at(0), &mut seen);
     go_on(&mut old, at(500), &mut seen);
-    let mut new = lane(&FILE.replace("limits = [0, 500]", "limits = [0, 50]"));
-    new.take_over(old, at(500), &mut seen);
+    let tables = tables(&FILE.replace("limits = [0, 500]", "limits = [0, 50]"));
+    let mut new = Lane::new(tables, 0, at(500), Some(old.tables()), &mut |_| Err("no other device".into())).unwrap();
+    new.take_over(&mut old, at(500), &mut seen);
     assert_eq!(ask(&mut new, "get/sr_mag_ps_b/current_adc", at(500)), "50.00A", "the supply ramps on");
     assert!(ask(&mut new, "put/sr_mag_ps_b/60A", at(500)).contains("expected 0A to 50A"));
     go_on(&mut new, at(2000), &mut seen);

@@ -75,12 +75,12 @@ impl Reader<'_> {
             write,
             reached,
             about,
-            real_time: lane.as_ref().is_none_or(|(word, _)| *word != "worker"),
         };
         agree(&section, &row, &complement, writes, found);
         let forms = Forms { object, complement, device, point };
-        let wants_real_time = lane.filter(|(word, _)| *word == "real-time").map(|(_, span)| span);
-        self.multiply(&section, row, &forms, &free, wants_real_time, Place { file, span }, found);
+        let pace = |word: &str| if word == "real-time" { Pace::RtSafe } else { Pace::MayBlock };
+        let wanted = lane.map(|(word, span)| (pace(word), span));
+        self.multiply(&section, row, &forms, &free, wanted, Place { file, span }, found);
     }
 
     /// The objects that a row stands for.
@@ -91,7 +91,7 @@ impl Reader<'_> {
         row: Row,
         forms: &Forms,
         free: &[(String, Vec<String>)],
-        wants_real_time: Option<Range<usize>>,
+        wanted: Option<(Pace, Range<usize>)>,
         place: Place,
         found: &mut Diagnostics<'_>,
     ) {
@@ -101,12 +101,19 @@ impl Reader<'_> {
             let spec = &self.tables.devices[device];
             let Some(bound) = forms.device.0.matches(&spec.name) else { continue };
             matched += 1;
-            if let (Some(span), Pace::MayBlock) = (&wants_real_time, spec.driver.pace) {
-                let message = format!(
-                    "device {:?} ({}) may block and cannot run on the real-time lane",
-                    spec.name, spec.driver.word
-                );
-                found.error(span.clone(), message, "`lane = \"worker\"` or an rt-safe device", "remove `lane`");
+            if let Some((pace, span)) = wanted.as_ref().filter(|(pace, _)| *pace != spec.driver.pace) {
+                let (device, word) = (&spec.name, spec.driver.word);
+                let (message, remedy) = match pace {
+                    Pace::RtSafe => (
+                        format!("device {device:?} ({word}) may block and cannot run on the real-time lane"),
+                        "an rt-safe device",
+                    ),
+                    Pace::MayBlock => (
+                        format!("device {device:?} ({word}) is rt-safe and runs on the real-time lane"),
+                        "a device that may block",
+                    ),
+                };
+                found.error(span.clone(), message, remedy, "remove `lane`");
                 return;
             }
             for bound in combinations(bound, free) {
@@ -149,7 +156,10 @@ impl Reader<'_> {
             }
         };
         let object = fill(&forms.object, bound);
-        let point = fill(&forms.point, bound);
+        // A point may say where the value goes; its device knows.
+        let mut kept = bound.clone();
+        kept.push(("value".to_owned(), "{value}".to_owned()));
+        let point = fill(&forms.point, &kept);
         // The value stays a hole.
         const HOLE: &str = "\u{0}";
         let mut with = bound.clone();

@@ -14,6 +14,8 @@ pub struct PowerSupplySpec {
     pub ramp: f64,
     /// Time constant of the load.
     pub lag: DurNs,
+    /// Whether it is on from the start.
+    pub on: bool,
     /// Standard deviation of a reading, in amperes.
     pub noise: f64,
     /// Of the noise.
@@ -22,7 +24,7 @@ pub struct PowerSupplySpec {
 
 impl Default for PowerSupplySpec {
     fn default() -> Self {
-        Self { current_max: 600.0, ramp: 100.0, lag: DurNs::from_ms(50), noise: 0.0, seed: 1 }
+        Self { current_max: 600.0, ramp: 100.0, lag: DurNs::from_ms(50), on: false, noise: 0.0, seed: 1 }
     }
 }
 
@@ -43,12 +45,12 @@ impl PowerSupply {
     /// Its points: what they are is told by [`Device`]'s numbers.
     pub const POINTS: &'static [&'static str] = &["setpoint", "current", "on", "ramping"];
 
-    /// A supply that is off.
+    /// A supply whose current is 0.
     #[must_use]
     pub fn new(spec: PowerSupplySpec) -> Self {
         let load = Lag { value: 0.0, time: spec.lag };
         let (noise, clock) = (Noise::new(spec.seed), Clock::default());
-        Self { spec, on: false, setpoint: 0.0, ramped: 0.0, load, noise, clock }
+        Self { spec, on: spec.on, setpoint: 0.0, ramped: 0.0, load, noise, clock }
     }
 
     fn advance(&mut self, now: MonoNs) {

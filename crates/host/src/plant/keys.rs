@@ -456,6 +456,7 @@ pub const TABLES: &[Table] = &[
     LIMITS,
     LOG,
     super::ioc::IOC,
+    super::equipment::EQUIPMENT,
     super::ioc::SCAN,
     super::messages::MESSAGES,
     super::messages::BANDS,
@@ -468,7 +469,6 @@ pub const TABLES: &[Table] = &[
 
 /// Tables that later versions will have, and what they will be for.
 pub const RESERVED: &[(&str, &str)] = &[
-    ("equipment", "equipment managers"),
     ("guest", "virtual machines"),
     ("archive", "the archive"),
     ("dashboard", "the dashboard"),

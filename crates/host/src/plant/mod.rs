@@ -5,6 +5,7 @@
 
 mod across;
 mod doc;
+mod equipment;
 mod frames;
 mod ioc;
 pub mod keys;
@@ -99,8 +100,8 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
 }
 
 fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 7] = ["plant", "shield", "process", "ioc", "frame", "messages", "watchdog"];
-    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[frame]], [messages], [watchdog]";
+    const KNOWN: [&str; 8] = ["plant", "shield", "process", "ioc", "equipment", "frame", "messages", "watchdog"];
+    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [watchdog]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -141,18 +142,19 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     let mut reads = Vec::new();
     let processes = tables(root, "process", true, found);
     let iocs = tables(root, "ioc", true, found);
+    let managers = tables(root, "equipment", true, found);
     if processes.is_empty()
-        && !root.iter().any(|(key, _)| matches!(key.get_ref().as_ref(), "process" | "ioc" | "messages"))
+        && !root.iter().any(|(key, _)| matches!(key.get_ref().as_ref(), "process" | "ioc" | "equipment" | "messages"))
     {
         found.error(
             0..0,
             "the plant has no process",
-            "at least one [[process]], [[ioc]] or [messages]",
+            "at least one [[process]], [[ioc]], [[equipment]] or [messages]",
             "add `[[process]]` with name and command",
         );
     }
-    let count = processes.len() + iocs.len();
-    if let Some((_, span)) = processes.iter().chain(&iocs).nth(PROCESSES_MAX) {
+    let count = processes.len() + iocs.len() + managers.len();
+    if let Some((_, span)) = processes.iter().chain(&iocs).chain(&managers).nth(PROCESSES_MAX) {
         let message = format!("the plant has {count} processes");
         found.error(span.clone(), message, format!("at most {PROCESSES_MAX}"), "split the plant");
     }
@@ -171,6 +173,9 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     }
     if let Some((table, span)) = tables(root, "messages", false, found).into_iter().next() {
         reads.push(messages::read(table, span, shield.is_some(), found));
+    }
+    for (table, span) in managers.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
+        reads.push(equipment::read(table, span, &called(table, "manager"), shield.is_some(), found));
     }
     let watchdog = tables(root, "watchdog", false, found).first().map(|(table, span)| {
         let section = Section::open(table, span.clone(), &keys::WATCHDOG, "[watchdog]", found);

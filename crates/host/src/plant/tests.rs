@@ -274,6 +274,8 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                 "threads" => with(&format!("threads = [{{ match = \"x\", {line} }}]")),
                 "[[ioc]]" if key.name == "load" => with(&format!("[[ioc]]\nname = \"i\"\n{line}")),
                 "[[ioc]]" => with(&format!("[[ioc]]\nname = \"i\"\nload = [{{ file = \"a.db\" }}]\n{line}")),
+                "[[equipment]]" if key.name == "file" => with(&format!("[[equipment]]\nname = \"e\"\n{line}")),
+                "[[equipment]]" => with(&format!("[[equipment]]\nname = \"e\"\nfile = \"a.toml\"\n{line}")),
                 "scan" => {
                     let rest = ["rates = [\"1 second\"]", "class = \"fifo:1\""];
                     let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();

@@ -1,0 +1,59 @@
+//! A manager with a driver of its own: `dice` devices, whose point `roll` is another number each time.
+//!
+//! `cargo run -p em --example dice -- dice.toml` serves, as `tahti em serve` does; see docs/how-to/add-an-equipment-driver.md.
+
+use base::MonoNs;
+use em::{Options, serve};
+use equipment::{Datum, Device, DeviceFault, DeviceSpec, Driver, Pace};
+use table::{Table, key};
+
+static DICE: Driver = Driver {
+    word: "dice",
+    // Arithmetic only: it may run on the real-time lane.
+    pace: Pace::RtSafe,
+    table: &Table {
+        header: "dice",
+        doc: "Dice. Points: `roll`.",
+        keys: &[
+            key("name", r#""dice""#, "letters and digits", "", "Name of the device."),
+            key("driver", r#""dice""#, "`dice`", "", "What it is."),
+            key("sides", "6", "number", "`6`", "How many sides they have."),
+        ],
+    },
+    point: |point| if point == "roll" { Ok(()) } else { Err("roll".to_owned()) },
+};
+
+struct Dice {
+    sides: f64,
+    state: u64,
+}
+
+impl Device for Dice {
+    fn read(&mut self, _: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        Ok(Datum::Number(1.0 + ((self.state >> 33) as f64 % self.sides).floor()))
+    }
+
+    fn write(&mut self, _: usize, _: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {
+        Err(DeviceFault::Refused("dice are rolled, not set".into()))
+    }
+}
+
+fn make(spec: &DeviceSpec) -> Option<Result<Box<dyn Device + Send>, String>> {
+    if spec.driver.word != DICE.word {
+        return None;
+    }
+    let sides = spec.settings.number("sides").unwrap_or(6.0);
+    Some(if sides >= 1.0 {
+        Ok(Box::new(Dice { sides, state: 1 }))
+    } else {
+        Err(format!("sides = {sides}; expected at least 1"))
+    })
+}
+
+fn main() -> Result<(), String> {
+    let file = std::env::args().nth(1).ok_or("dice FILE")?.into();
+    let options =
+        Options { file, server: "main".to_owned(), drivers: &[&DICE], plug_in: Box::new(make), require_rt: false };
+    serve(&options, &mut |line| println!("{line}"))
+}

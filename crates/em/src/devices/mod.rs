@@ -1,0 +1,106 @@
+//! Devices that need more than arithmetic: shared memory, programs, connections.
+
+mod message;
+mod modbus;
+mod pv;
+mod script;
+mod variables;
+
+use equipment::{Device, DeviceSpec, Driver, Pace};
+use std::path::Path;
+use table::{Key, Table, key};
+
+const NAME: Key =
+    key("name", r#""plc""#, "letters, digits, `_`, `-`, `.`, `:`", "", "Name of the device, unique in the file.");
+const DRIVER: Key = key("driver", r#""modbus""#, "one of the drivers", "", "What it is.");
+const TIMEOUT: Key = key("timeout", r#""500ms""#, "time, 1ms to 1min", "`1s`", "How long an answer may take.");
+
+/// The drivers of this crate, beside [`equipment::DRIVERS`].
+pub const DRIVERS: &[Driver] = &[
+    Driver {
+        word: "modbus",
+        pace: Pace::MayBlock,
+        table: &Table {
+            header: "modbus",
+            doc: "A Modbus TCP device. Points: `TABLE:ADDRESS[:TYPE]`; tables `coil`, `discrete`, `holding`, `input`; addresses from 0, as on \
+                  the wire; types as in docs/ioc.md's Modbus support, `UINT16` without one.",
+            keys: &[
+                NAME,
+                DRIVER,
+                key("address", r#""10.0.0.7:502""#, "HOST:PORT", "", "Where it listens."),
+                key("unit", "1", "0 to 255", "`1`", "The unit behind that address."),
+                TIMEOUT,
+            ],
+        },
+        point: |point| modbus::Point::parse(point).map(|_| ()),
+    },
+    Driver {
+        word: "pv",
+        pace: Pace::MayBlock,
+        table: &Table {
+            header: "pv",
+            doc: "Process variables of EPICS IOCs, over Channel Access: read and written. Points: their names. The usual `EPICS_CA_…` variables \
+                  of the environment hold.",
+            keys: &[NAME, DRIVER, TIMEOUT],
+        },
+        point: any,
+    },
+    Driver {
+        word: "message",
+        pace: Pace::MayBlock,
+        table: &Table {
+            header: "message",
+            doc: "Objects of other managers, by messages. Points: `OBJECT/COMPLEMENT`: read with `get`; written with `put`, the value in \
+                  place of `{value}` or, without it, as the whole complement.",
+            keys: &[
+                NAME,
+                DRIVER,
+                key("server", r#""main""#, "text", "the manager's own server", "The message server."),
+                TIMEOUT,
+            ],
+        },
+        point: |point| {
+            let object = point.split('/').next().unwrap_or_default();
+            msg::Object::new(object).map(|_| ()).map_err(|why| format!("OBJECT or OBJECT/COMPLEMENT ({why})"))
+        },
+    },
+];
+
+fn any(point: &str) -> Result<(), String> {
+    let fits = !point.is_empty() && point.len() <= 127 && point.chars().all(|c| c.is_ascii_graphic());
+    if fits { Ok(()) } else { Err("1 to 127 printable characters without blanks".to_owned()) }
+}
+
+/// Makes a device of a driver that tahti does not have; `None` if the driver is not its own.
+pub type Maker = dyn Fn(&DeviceSpec) -> Option<Result<Box<dyn Device + Send>, String>> + Send + Sync;
+
+/// The maker of programs without drivers of their own.
+#[must_use]
+pub fn plug_in() -> Box<Maker> {
+    Box::new(|_| None)
+}
+
+/// What devices must know of their manager.
+pub(crate) struct Around<'a> {
+    /// The message server.
+    pub(crate) server: &'a str,
+    /// Where relative programs are sought.
+    pub(crate) folder: &'a Path,
+    pub(crate) plug_in: &'a Maker,
+}
+
+/// Makes a device.
+pub(crate) fn make(spec: &DeviceSpec, around: &Around<'_>) -> Result<Box<dyn Device + Send>, String> {
+    if let Some(made) = (around.plug_in)(spec) {
+        return made;
+    }
+    Ok(match spec.driver.word {
+        "import" => Box::new(variables::Import::new(spec)),
+        "export" => Box::new(variables::Export::new(spec)?),
+        "script" => Box::new(script::Script::new(spec, around.folder)),
+        "modbus" => Box::new(modbus::Modbus::new(spec)?),
+        "pv" => Box::new(pv::Pvs::new(spec)?),
+        "message" => Box::new(message::Messages::new(spec, around.server)),
+        other => return Err(format!("nothing makes devices of driver {other:?}; expected a program that has it")),
+    })
+}

@@ -1,0 +1,99 @@
+//! A program for each access.
+
+use base::{DurNs, MonoNs};
+use equipment::{Datum, Device, DeviceFault, DeviceSpec};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use sys::clock::mono_now;
+
+/// Bytes taken from a program; more are left unread, and it is ended.
+const OUTPUT_BYTES_MAX: u64 = 4096;
+
+pub(super) struct Script {
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    points: Vec<String>,
+    timeout: DurNs,
+}
+
+impl Script {
+    pub(super) fn new(spec: &DeviceSpec, folder: &Path) -> Self {
+        let words = spec.settings.texts("command");
+        let program = words.first().map(String::as_str).unwrap_or_default();
+        // As a shell does: a name with a slash is a file, sought from the manager's own folder.
+        let program = if program.contains('/') { folder.join(program) } else { PathBuf::from(program) };
+        Self {
+            program,
+            arguments: words.iter().skip(1).cloned().collect(),
+            folder: folder.to_owned(),
+            points: spec.points.clone(),
+            timeout: spec.settings.time("timeout").unwrap_or(DurNs::from_secs(1)),
+        }
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String, DeviceFault> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if !self.folder.as_os_str().is_empty() {
+            command.current_dir(&self.folder);
+        }
+        let mut child = command.spawn().map_err(|error| {
+            DeviceFault::Silent(format!("{} cannot be started: {error}", self.program.display()).into())
+        })?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let reader = std::thread::spawn(move || text(out));
+        let complaints = std::thread::spawn(move || text(err));
+        let ended = wait(&mut child, mono_now() + self.timeout);
+        let (out, err) = (reader.join().unwrap_or_default(), complaints.join().unwrap_or_default());
+        match ended {
+            Some(true) => Ok(out.trim().to_owned()),
+            Some(false) => {
+                let why = err.trim();
+                let why = if why.is_empty() { "the program failed and said nothing" } else { why };
+                Err(DeviceFault::Refused(why.to_owned().into()))
+            }
+            None => {
+                Err(DeviceFault::Silent(format!("{} took longer than {}", self.program.display(), self.timeout).into()))
+            }
+        }
+    }
+}
+
+/// At most so much of what a program writes.
+fn text(from: Option<impl std::io::Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        // What came before an error counts.
+        let _ = from.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Whether it ended well; `None` if it had to be ended.
+fn wait(child: &mut Child, until: MonoNs) -> Option<bool> {
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status.success()),
+            Ok(None) if mono_now() < until => std::thread::sleep(std::time::Duration::from_millis(2)),
+            _ => {
+                // It may have ended by itself just now; then there is nothing to kill.
+                let _ = child.kill();
+                let _ = child.wait();
+                return None;
+            }
+        }
+    }
+}
+
+impl Device for Script {
+    fn read(&mut self, point: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
+        let out = self.run(&["get", &self.points[point]])?;
+        Ok(out.parse().map_or_else(|_| Datum::Text(out.into()), Datum::Number))
+    }
+
+    fn write(&mut self, point: usize, value: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {
+        self.run(&["put", &self.points[point], &value.to_string()]).map(drop)
+    }
+}

@@ -1,0 +1,36 @@
+//! Equipment managers as processes: tables and lanes of [`equipment`], requests of the [`broker`].
+//!
+//! Each band has a thread that takes its requests. The thread of the highest band is the real-time lane: it owns the
+//! rt-safe devices, serves its own band directly, runs loops and polls, and takes what other bands have for it in bounded
+//! bursts. Each device that may block has a thread of its own. Requests and answers pass between threads by bounded
+//! wait-free rings of fixed-size items; no lock, no allocation on the real-time lane.
+//!
+//! Never here: what a request means (that is [`equipment`]'s), and who may ask (the message server's).
+#![forbid(unsafe_code)]
+
+mod devices;
+mod front;
+mod job;
+mod polls;
+mod serve;
+mod values;
+mod work;
+
+pub use devices::{DRIVERS, Maker, plug_in};
+pub use serve::{Options, serve};
+pub use values::{Shown, values};
+
+use equipment::{Checked, Driver, check};
+use std::path::Path;
+
+/// Reads a manager's file and those that it names; `drivers` beside those of tahti.
+///
+/// # Errors
+/// The main file cannot be read.
+pub fn read(file: &Path, more: &[&'static Driver]) -> Result<Checked, String> {
+    let text = |path: &Path| std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let main = text(file).map_err(|why| format!("equipment file {}: {why}", file.display()))?;
+    let drivers: Vec<&'static Driver> = equipment::DRIVERS.iter().chain(DRIVERS).chain(more.iter().copied()).collect();
+    Ok(check(&file.display().to_string(), &main, &drivers, &mut |name| text(&folder.join(name))))
+}

@@ -1,0 +1,54 @@
+//! The tables of current values: shared memory that pollers write and anybody reads without a message.
+
+use base::{DurNs, MonoNs};
+use equipment::Tables;
+use rt::{Exports, Number, VariableSpec};
+
+/// The variable of a table that says its cycle, in nanoseconds: by it readers know what is stale.
+pub(crate) const PERIOD: &str = "poll_period";
+
+/// The tables of a manager. Clones share the memory; each value has one thread that writes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Polls {
+    tables: Vec<(Exports, Vec<usize>)>,
+}
+
+impl Polls {
+    /// Opens all tables of a manager.
+    pub(crate) fn open(tables: &Tables) -> Result<Self, String> {
+        let mut all = Vec::new();
+        for poll in &tables.polls {
+            let exports = Exports::open(&poll.name, poll.entries.len() + 1)?;
+            let period = Number::Int(poll.period.0);
+            exports.add(&VariableSpec { name: PERIOD, unit: "ns", first: period, safe: None })?;
+            let mut indices = Vec::new();
+            for entry in &poll.entries {
+                let entry = &tables.entries[*entry];
+                let name = format!("{}/{}", entry.object, entry.complement());
+                let unit = &tables.rows[entry.row].unit;
+                indices.push(exports.add(&VariableSpec {
+                    name: &name,
+                    unit,
+                    first: Number::Float(0.0),
+                    safe: None,
+                })?);
+            }
+            all.push((exports, indices));
+        }
+        Ok(Self { tables: all })
+    }
+
+    /// Writes a value. One that could not be read keeps its age.
+    ///
+    /// Real-time: a few stores.
+    pub(crate) fn set(&self, poll: usize, entry: usize, value: Option<f64>, now: MonoNs) {
+        if let (Some(value), Some((exports, indices))) = (value, self.tables.get(poll)) {
+            exports.set(indices[entry], Number::Float(value), now.0, now);
+        }
+    }
+}
+
+/// How old a value may be before it is stale: two cycles and a little.
+pub(crate) fn stale_after(period: DurNs) -> DurNs {
+    DurNs(period.0.saturating_mul(2).saturating_add(10_000_000))
+}

@@ -1,0 +1,66 @@
+//! Reading `[[equipment]]`: an equipment manager is a process whose command line is made from what the table says.
+
+use super::keys::{Key, PROCESS, Table, key, with_process};
+use super::model::{Ready, ReadyWhen};
+use super::process::{self, Read};
+use base::DurNs;
+use std::ops::Range;
+use table::{Diagnostics, Section};
+
+/// What `tahti em serve` prints once it serves.
+const SERVING: &str = " serves ";
+/// How long that may take: the message server may come later.
+const READY_WITHIN: DurNs = DurNs::from_secs(60);
+
+const OWN: [Key; 4] = [
+    key("file", r#""magnets.toml""#, "file", "", "The manager's tables (see docs/equipment.md), sought from `dir`."),
+    key("server", r#""main""#, "text", "`main`", "The message server that it serves."),
+    key(
+        "require_rt",
+        "true",
+        "true or false",
+        "`false`",
+        "Whether it ends where its lane does not get its class, CPU or locked memory.",
+    ),
+    key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
+];
+
+/// `[[equipment]]`, as the documentation shows it.
+pub(crate) const EQUIPMENT: Table = Table {
+    header: "[[equipment]]",
+    doc: "An equipment manager (see docs/equipment.md). It is a process: every key of `[[process]]` but `command` holds here too, and \
+          names are unique among all processes. The class of its real-time lane stands in its own file; SIGHUP (`tahti signal`) \
+          reads its tables anew.",
+    keys: &OWN,
+};
+
+const READ: Table = Table { header: "[[equipment]]", doc: "", keys: &SHAPE };
+
+// `command` is made, and `ready` has a default of its own.
+const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "ready"]);
+
+/// Reads one manager as the process that it is.
+pub(crate) fn read(
+    table: &toml::de::DeTable<'_>,
+    span: Range<usize>,
+    called: &str,
+    has_shield: bool,
+    found: &mut Diagnostics<'_>,
+) -> Read {
+    let section = Section::open(table, span, &READ, called, found);
+    if section.value("file").is_none() {
+        section.missing("file", found);
+    }
+    let file = section.words("file", found).map_or(String::new(), |(file, _)| file.to_owned());
+    let server = section.words("server", found).map_or("main".to_owned(), |(server, _)| server.to_owned());
+    let mut command: Vec<String> = ["tahti", "em", "serve"].map(str::to_owned).into();
+    command.extend([file, "--server".to_owned(), server]);
+    if section.flag("require_rt", found).unwrap_or(false) {
+        command.push("--require-rt".into());
+    }
+    let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
+    if section.value("ready").is_none() {
+        read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: READY_WITHIN };
+    }
+    read
+}
