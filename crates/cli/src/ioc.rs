@@ -18,6 +18,10 @@ use std::process::ExitCode;
 ///               run these scans on a thread of their own for each CPU, such as
 ///               --scan ".1 second=fifo:80@1"; may be repeated
 ///   --plugin FILE  load functions of sub and aSub records, written in C against tahti.h
+///   --port NAME=ADDRESS[,KEY=VALUE...]
+///               a port to equipment, such as --port plc=10.0.0.7:502 or
+///               --port psu=/dev/ttyS0,baud=19200; may be repeated
+///   --protocols PATH  folders with protocol files, as STREAM_PROTOCOL_PATH
 ///   --require-rt  end if a scan's class, CPU or memory lock is not obtained
 ///   -x PREFIX   load the records PREFIX:exit, which ends the IOC, and PREFIX:BaseVersion
 ///   st.cmd      run this script, then iocInit if databases were given, then the interpreter
@@ -43,6 +47,8 @@ struct Plan {
     interactive: bool,
     verbose: bool,
     scans: Vec<GroupSpec>,
+    ports: Vec<(String, String, Vec<(String, String)>)>,
+    protocols: Option<String>,
     require_rt: bool,
 }
 
@@ -68,7 +74,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
     complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
     let mut shell = Shell::new(Some(config), std::env::vars());
     shell.scan_on(plan.scans.clone(), plan.require_rt);
-    let result = go(&mut shell, &plan);
+    let ports = plan.ports.iter().try_for_each(|(name, address, options)| shell.add_port(name, address, options));
+    if let Some(path) = &plan.protocols {
+        shell.set_protocol_path(path);
+    }
+    let result = ports.and_then(|()| go(&mut shell, &plan));
     let ended = shell.shut_down();
     match result.and(ended) {
         Ok(()) => ExitCode::SUCCESS,
@@ -146,6 +156,16 @@ fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
     }
 }
 
+/// `NAME=ADDRESS,KEY=VALUE,…`
+fn port(word: &str) -> Result<(String, String, Vec<(String, String)>), String> {
+    let bad = || format!("--port {word}: expected NAME=ADDRESS or NAME=ADDRESS,KEY=VALUE,…");
+    let (name, rest) = word.split_once('=').ok_or_else(bad)?;
+    let mut parts = rest.split(',');
+    let address = parts.next().unwrap_or_default().to_owned();
+    let pair = |part: &str| part.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(bad);
+    Ok((name.to_owned(), address, parts.map(pair).collect::<Result<_, _>>()?))
+}
+
 fn parse(words: &[String]) -> Result<Plan, String> {
     let mut plan = Plan { interactive: true, ..Plan::default() };
     let mut macros = String::new();
@@ -163,6 +183,14 @@ fn parse(words: &[String]) -> Result<Plan, String> {
             }
             "--require-rt" => {
                 plan.require_rt = true;
+                continue;
+            }
+            "--port" => {
+                plan.ports.push(port(words.next().ok_or("--port needs a value")?)?);
+                continue;
+            }
+            "--protocols" => {
+                plan.protocols = Some(words.next().ok_or("--protocols needs a value")?.clone());
                 continue;
             }
             _ => {}
@@ -241,6 +269,15 @@ mod tests {
         assert!(plan("-q").unwrap_err().contains("-q"));
         assert!(plan("-d").unwrap_err().contains("needs a value"));
         assert!(plan("-Sq").unwrap_err().contains("-q (in -Sq)"));
+    }
+
+    #[test]
+    fn a_port_has_a_name_an_address_and_options() {
+        let plan = plan("--port psu=/dev/ttyS0,baud=19200 --protocols a:b -d x.db").unwrap();
+        let options = vec![("baud".to_owned(), "19200".to_owned())];
+        assert_eq!(plan.ports, [("psu".to_owned(), "/dev/ttyS0".to_owned(), options)]);
+        assert_eq!(plan.protocols.as_deref(), Some("a:b"));
+        assert!(super::port("psu").unwrap_err().contains("NAME=ADDRESS"));
     }
 
     #[test]

@@ -60,6 +60,11 @@ impl Line {
     /// Runs an exchange to its end. Blocks as long as that takes, and for connecting, which is tried again only after
     /// a pause that doubles from 100 ms to 10 s.
     pub fn run(&mut self, exchange: &mut dyn Exchange) {
+        self.run_heard(exchange, &mut |_, _| {});
+    }
+
+    /// As [`run`](Self::run); all bytes that come are told too.
+    pub fn run_heard(&mut self, exchange: &mut dyn Exchange, heard: &mut dyn FnMut(MonoNs, &[u8])) {
         self.status.exchanges += 1;
         let mut out = Vec::new();
         if let Err(why) = self.connect() {
@@ -73,7 +78,11 @@ impl Line {
             }
             match self.step(&mut out, exchange.poll_timeout()) {
                 Ok(bytes) if bytes.is_empty() => exchange.handle_timeout(mono_now()),
-                Ok(bytes) => exchange.handle_bytes(mono_now(), &bytes),
+                Ok(bytes) => {
+                    let now = mono_now();
+                    heard(now, &bytes);
+                    exchange.handle_bytes(now, &bytes);
+                }
                 Err(error) => {
                     self.close(&error.to_string());
                     exchange.handle_closed(mono_now(), &error.to_string());

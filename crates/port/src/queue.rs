@@ -28,7 +28,7 @@ pub trait Job: Send {
     fn missed(self: Box<Self>, why: &str);
 }
 
-/// Takes bytes that no exchange asked for. On the port's thread.
+/// Takes all bytes that come, those that an exchange asked for too: it may be anybody's line. On the port's thread.
 pub trait Listener: Send {
     /// Bytes came.
     fn handle_bytes(&mut self, now: MonoNs, bytes: &[u8]);
@@ -153,7 +153,7 @@ impl Port {
         Ok(())
     }
 
-    /// Has bytes that no exchange asked for given to this listener too; the port then stays connected.
+    /// Has all bytes that come given to this listener too; the port then stays connected.
     pub fn listen(&self, listener: Box<dyn Listener>) {
         lock(&self.shared.inside).listeners.push(listener);
         self.shared.ring();
@@ -205,7 +205,9 @@ fn run(line: &mut Line, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Listener
     if line.fd().is_some() {
         hear(line, listeners);
     }
-    line.run(job.exchange());
+    line.run_heard(job.exchange(), &mut |now, bytes| {
+        listeners.iter_mut().for_each(|listener| listener.handle_bytes(now, bytes));
+    });
     job.done();
 }
 

@@ -13,7 +13,7 @@ const SERVING: &str = "iocRun: All initialization complete";
 /// How long loading may take.
 const LOAD_WITHIN: DurNs = DurNs::from_secs(60);
 
-const OWN: [Key; 6] = [
+const OWN: [Key; 8] = [
     key(
         "load",
         r#"[{ file = "ring.db", macros = "P=SR:" }]"#,
@@ -29,6 +29,20 @@ const OWN: [Key; 6] = [
         "list of tables, see *scan*",
         "one thread for all",
         "Scans that run on threads of their own, as `tahti ioc --scan`.",
+    ),
+    key(
+        "port",
+        r#"[{ name = "plc", address = "10.0.0.7:502" }]"#,
+        "list of tables, see *port*",
+        "none",
+        "Connections to equipment for records with DTYP `Modbus TCP`, `Modbus RTU` or `stream`.",
+    ),
+    key(
+        "protocols",
+        r#"["protocols"]"#,
+        "list of folders",
+        "`STREAM_PROTOCOL_PATH`, else `dir`",
+        "Where protocol files of `stream` records are sought.",
     ),
     key(
         "require_rt",
@@ -88,6 +102,26 @@ pub(crate) const SCAN: Table = Table {
     ],
 };
 
+/// `port = [{…}]`
+pub(crate) const PORT: Table = Table {
+    header: "port",
+    doc: "A connection to equipment (see docs/devices.md).",
+    keys: &[
+        key("name", r#""plc""#, "one word", "", "What records call it."),
+        key(
+            "address",
+            r#""10.0.0.7:502""#,
+            "`HOST:PORT`, or a serial line such as `/dev/ttyS0`",
+            "",
+            "Where it leads.",
+        ),
+        key("baud", "19200", "50 to 4000000", "`9600`", "Bits per second of a serial line."),
+        key("bits", "7", "5 to 8", "`8`", "Bits of a character."),
+        key("parity", r#""even""#, "`none`, `even` or `odd`", "`none`", "Its parity."),
+        key("stop", "2", "1 or 2", "`1`", "Its stop bits."),
+    ],
+};
+
 /// Reads one IOC as the process that it is.
 pub(crate) fn read(
     table: &toml::de::DeTable<'_>,
@@ -103,6 +137,11 @@ pub(crate) fn read(
     }
     let loads = load(&section, &mut command, found);
     let real_time = scan(&section, &mut command, found);
+    ports(&section, &mut command, found);
+    if let Some(folders) = section.texts("protocols", found) {
+        let path = folders.iter().map(|(folder, _)| *folder).collect::<Vec<_>>().join(":");
+        command.extend(["--protocols".into(), path]);
+    }
     if section.flag("require_rt", found).unwrap_or(false) {
         command.push("--require-rt".into());
     }
@@ -207,4 +246,55 @@ fn scan(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
         command.extend(["--scan".into(), format!("{rates}={class}{place}")]);
     }
     real_time
+}
+
+fn ports(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) {
+    let mut names: Vec<String> = Vec::new();
+    for port in each(section, "port", &PORT, found) {
+        for needed in ["name", "address"].into_iter().filter(|needed| port.value(needed).is_none()) {
+            port.missing(needed, found);
+        }
+        let name = port.words("name", found);
+        if let Some((name, span)) = &name {
+            let word = !name.is_empty() && !name.contains([',', '=']) && !name.contains(char::is_whitespace);
+            if !word || names.iter().any(|known| known == name) {
+                let message = format!("`name` cannot be {:?}", clipped(name));
+                found.error(span.clone(), message, "one word, each port its own", "");
+            }
+            names.push((*name).to_owned());
+        }
+        let address = port.words("address", found);
+        let serial = address.as_ref().is_some_and(|(address, _)| address.starts_with('/'));
+        if let Some((address, span)) = &address {
+            let number = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+            let tcp = number.is_some_and(|(host, port)| !host.is_empty() && port != 0);
+            if (!serial && !tcp) || address.contains(',') || address.contains(char::is_whitespace) {
+                let message = format!("`address` cannot be {:?}", clipped(address));
+                found.error(
+                    span.clone(),
+                    message,
+                    "HOST:PORT of a TCP server, or a serial line such as /dev/ttyS0",
+                    "",
+                );
+            }
+        }
+        let mut options = String::new();
+        for (key, low, high) in [("baud", 50, 4_000_000), ("bits", 5, 8), ("stop", 1, 2)] {
+            if let Some((value, _)) = port.number(key, low, high, found) {
+                options += &format!(",{key}={value}");
+            }
+        }
+        if let Some((parity, span)) = port.words("parity", found) {
+            if !["none", "even", "odd"].contains(&parity) {
+                let message = format!("`parity` cannot be {:?}", clipped(parity));
+                found.error(span, message, "none, even or odd", "");
+            }
+            options += &format!(",parity={parity}");
+        }
+        if let (Some((_, span)), false, false) = (&address, serial, options.is_empty()) {
+            found.error(span.clone(), "a TCP port has no baud, bits, parity or stop", "a serial line", "");
+        } else if let (Some((name, _)), Some((address, _))) = (name, address) {
+            command.extend(["--port".into(), format!("{name}={address}{options}")]);
+        }
+    }
 }

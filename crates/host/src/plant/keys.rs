@@ -458,6 +458,7 @@ pub const TABLES: &[Table] = &[
     super::ioc::IOC,
     super::equipment::EQUIPMENT,
     super::ioc::SCAN,
+    super::ioc::PORT,
     super::messages::MESSAGES,
     super::messages::BANDS,
     super::messages::RULES,

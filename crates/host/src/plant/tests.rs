@@ -281,6 +281,11 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
                     with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nscan = [{{ {line}, {} }}]", rest.join(", ")))
                 }
+                "port" => {
+                    let rest = ["name = \"p\"", "address = \"/dev/ttyS0\""];
+                    let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
+                    with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nport = [{{ {line}, {} }}]", rest.join(", ")))
+                }
                 "[messages]" => format!("[plant]\nname = \"p\"\n[messages]\nname = \"main\"\n{line}"),
                 "bands" | "rules" => {
                     let rest = match table.header {
@@ -357,6 +362,8 @@ name = "magnets"
 load = [{ file = "menus.dbd" }, { file = "ring.db", macros = "P=SR:,R=1" }, { file = "more.db" }]
 access = "site.acf"
 scan = [{ rates = [".1 second", ".2 second"], class = "fifo:80", cpus = "3" }, { rates = ["1 second"], class = "other" }]
+port = [{ name = "plc", address = "10.0.0.7:502" }, { name = "psu", address = "/dev/ttyS0", baud = 19200, parity = "even" }]
+protocols = ["protocols", "/opt/protocols"]
 require_rt = true
 script = "st.cmd"
 env = { EPICS_CAS_INTF_ADDR_LIST = "0.0.0.0" }
@@ -373,7 +380,8 @@ fn an_ioc_is_a_process_whose_command_line_is_made() {
     let plant = checked.plant.unwrap();
     let ioc = plant.process("magnets").unwrap();
     let expected = "tahti|ioc|-a|site.acf|-m||-D|menus.dbd|-m|P=SR:,R=1|-d|ring.db|-m||-d|more.db|\
-                    --scan|.1 second,.2 second=fifo:80@3|--scan|1 second=other|--require-rt|st.cmd";
+                    --scan|.1 second,.2 second=fifo:80@3|--scan|1 second=other|--port|plc=10.0.0.7:502|\
+                    --port|psu=/dev/ttyS0,baud=19200,parity=even|--protocols|protocols:/opt/protocols|--require-rt|st.cmd";
     assert_eq!(ioc.command.join("|"), expected);
     assert_eq!((ioc.cpus, ioc.class), (Cpus::Shield, Policy::OTHER));
     assert_eq!(ioc.ready.when, ReadyWhen::Line("iocRun: All initialization complete".into()));
@@ -383,6 +391,7 @@ fn an_ioc_is_a_process_whose_command_line_is_made() {
 fn everything_that_is_wrong_with_an_ioc_is_said_at_once() {
     let bad = "[plant]\nname = \"x\"\n[[ioc]]\nname = \"a\"\ncommand = \"tahti\"\nload = [{ file = \"a.txt\" }, { macros = \"P=1\" }]\n\
                scan = [{ rates = [\"1 second\"], class = \"fifo:200\" }, { rates = [\"1 second\"], class = \"fifo:1\", cpu = \"1\" }, {}]\n\
+               port = [{ name = \"a b\", address = \"10.0.0.7\" }, { name = \"p\", address = \"h:1\", baud = 9600 }, { parity = \"mark\" }]\n\
                [[ioc]]\nname = \"a\"\n";
     let errors = errors(bad);
     for word in [
@@ -393,6 +402,11 @@ fn everything_that_is_wrong_with_an_ioc_is_said_at_once() {
         "`rates` cannot hold \"1 second\"",
         "unknown key `cpu`",
         "`rates` is missing",
+        "`name` cannot be \"a b\"",
+        "`address` cannot be \"10.0.0.7\"",
+        "a TCP port has no baud",
+        "`parity` cannot be \"mark\"",
+        "`address` is missing",
         "loads nothing",
     ] {
         assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:#?}");

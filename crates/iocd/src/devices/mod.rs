@@ -7,6 +7,7 @@
 //! that owns the record, the answer goes back by the owner's feeder. Ports have threads of their own. A device support
 //! that can answer without waiting does so on the owner's thread ([`db::Direct`]).
 
+mod frame;
 mod hub;
 mod modbus;
 mod options;
@@ -91,7 +92,8 @@ impl Default for Devices {
 impl Devices {
     /// Makes the device supports known to a database, before records are loaded.
     pub fn register(&self, db: &mut Db) {
-        let all: [Arc<dyn DeviceSupport>; 5] = [
+        let all: [Arc<dyn DeviceSupport>; 6] = [
+            Arc::new(frame::Frame),
             Arc::new(modbus::Modbus(Framing::Tcp)),
             Arc::new(modbus::Modbus(Framing::Rtu)),
             Arc::new(simulation::Simulation),

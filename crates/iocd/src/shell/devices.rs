@@ -73,6 +73,11 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 impl Shell {
+    /// Folders with protocol files, divided by colons, as `STREAM_PROTOCOL_PATH`.
+    pub fn set_protocol_path(&mut self, path: &str) {
+        self.env.insert("STREAM_PROTOCOL_PATH".to_owned(), path.to_owned());
+    }
+
     /// Configures a port to equipment, as `drvAsynIPPortConfigure` and its kin do.
     ///
     /// # Errors
