@@ -39,6 +39,9 @@ pub(crate) struct Args {
 
 const USAGE: u8 = 64;
 
+/// A port: name, address, options.
+type PortSpec = (String, String, Vec<(String, String)>);
+
 /// What to load and run, in the order given.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
@@ -47,7 +50,7 @@ struct Plan {
     interactive: bool,
     verbose: bool,
     scans: Vec<GroupSpec>,
-    ports: Vec<(String, String, Vec<(String, String)>)>,
+    ports: Vec<PortSpec>,
     protocols: Option<String>,
     require_rt: bool,
 }
@@ -157,7 +160,7 @@ fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
 }
 
 /// `NAME=ADDRESS,KEY=VALUE,…`
-fn port(word: &str) -> Result<(String, String, Vec<(String, String)>), String> {
+fn port(word: &str) -> Result<PortSpec, String> {
     let bad = || format!("--port {word}: expected NAME=ADDRESS or NAME=ADDRESS,KEY=VALUE,…");
     let (name, rest) = word.split_once('=').ok_or_else(bad)?;
     let mut parts = rest.split(',');
@@ -277,7 +280,7 @@ mod tests {
         let options = vec![("baud".to_owned(), "19200".to_owned())];
         assert_eq!(plan.ports, [("psu".to_owned(), "/dev/ttyS0".to_owned(), options)]);
         assert_eq!(plan.protocols.as_deref(), Some("a:b"));
-        assert!(super::port("psu").unwrap_err().contains("NAME=ADDRESS"));
+        assert!(port("psu").unwrap_err().contains("NAME=ADDRESS"));
     }
 
     #[test]

@@ -158,3 +158,12 @@ impl Support for Adapter {
         self.devices.hub.detach(part, record);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_how_to_shows_the_example_that_is_built() {
+        let how_to = include_str!("../../../../docs/how-to/add-a-device-support.md");
+        assert!(how_to.contains(include_str!("../../examples/uptime.rs")), "copy the example into the how-to");
+    }
+}

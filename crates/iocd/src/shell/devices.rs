@@ -1,8 +1,10 @@
 //! Commands about ports to equipment, under asyn's names.
 
 use super::commands::{Command, arg, command, needed, said};
-use super::{Failed, Shell};
+use super::{Failed, Place, Shell};
+use crate::devices::DeviceSupport;
 use port::Address;
+use std::sync::Arc;
 
 /// The commands.
 pub(super) const COMMANDS: &[Command] = &[
@@ -73,6 +75,13 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 impl Shell {
+    /// Makes a device support known, before records that use it are loaded and before `iocInit`; later it does nothing.
+    pub fn add_support(&mut self, support: Arc<dyn DeviceSupport>) {
+        if let Place::Building(db) = &mut self.place {
+            self.devices.add(db, support);
+        }
+    }
+
     /// Folders with protocol files, divided by colons, as `STREAM_PROTOCOL_PATH`.
     pub fn set_protocol_path(&mut self, path: &str) {
         self.env.insert("STREAM_PROTOCOL_PATH".to_owned(), path.to_owned());

@@ -1,0 +1,73 @@
+//! An IOC with a device support of its own: `field(DTYP, "uptime") field(INP, "@")` reads how long the machine runs.
+
+use base::{DurNs, Status, Value};
+use db::{Attaching, Fed, Now, Output};
+use iocd::devices::{DeviceSupport, Equipment, Interrupt, Options, Ports, Reply, Served};
+use iocd::shell::Shell;
+use std::sync::Arc;
+
+struct Uptime;
+
+impl DeviceSupport for Uptime {
+    fn name(&self) -> &'static str {
+        "uptime"
+    }
+
+    fn record_types(&self) -> &'static [&'static str] {
+        &["ai"]
+    }
+
+    fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, String> {
+        let mut options = Options::parse(place.address);
+        let every = options.time("every", DurNs::from_secs(1))?;
+        options.finish()?;
+        let reading = Reading { every, interrupt: None };
+        Ok(Served { equipment: Some(Box::new(reading)), interrupts: true, ..Served::default() })
+    }
+}
+
+/// What stands behind one record.
+struct Reading {
+    every: DurNs,
+    interrupt: Option<Interrupt>,
+}
+
+impl Reading {
+    fn read(now: Now) -> Fed {
+        let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+        match text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok()) {
+            Some(seconds) => Fed::good(Value::from(seconds), now.wall),
+            None => Fed::failed(Status::Read),
+        }
+    }
+}
+
+impl Equipment for Reading {
+    fn start(&mut self, _: Now, interrupt: Interrupt) {
+        self.interrupt = Some(interrupt);
+    }
+
+    fn request(&mut self, now: Now, _: Option<Output>, reply: Reply) {
+        reply.send(Self::read(now));
+    }
+
+    fn period(&self) -> Option<DurNs> {
+        Some(self.every)
+    }
+
+    fn poll(&mut self, now: Now) {
+        if let Some(interrupt) = &self.interrupt {
+            // Where the records do not keep up it is refused and counted; the next period may have room.
+            interrupt.feed_or_refuse(Self::read(now));
+        }
+    }
+}
+
+fn main() {
+    let mut shell = Shell::new(None, std::env::vars());
+    shell.add_support(Arc::new(Uptime));
+    shell.run_stdin();
+    if let Err(error) = shell.shut_down() {
+        eprintln!("{}", error.0);
+    }
+}
