@@ -25,11 +25,13 @@ extern crate alloc;
 extern crate std;
 
 mod admit;
+mod beat;
 mod draw;
 mod machine;
 mod spec;
 
 pub use admit::{ACTIVITIES_MAX, Entry, MINORS_MAX, Plan, Refusal};
+pub use beat::{Beat, Rhythm};
 pub use draw::draw;
 pub use machine::{Action, Border, Extension, Fault, Judgement, Machine, Seen, Totals};
 pub use spec::{Activity, Config, Discipline, Mode, PRIORITY_MIN, Recovery, Spec, TimeBase, minors_of};

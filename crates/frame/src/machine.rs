@@ -191,6 +191,26 @@ impl Machine {
         self.shown(None, 0)
     }
 
+    /// Begins where another frame has begun or gone on to, whose minors are the same: with this pulse and minor, at `start`.
+    /// Before [`first`](Self::first).
+    pub fn begin_with(&mut self, pulse: u64, minor: u16, start: MonoNs) {
+        self.minor = usize::from(minor) % self.plan.minors();
+        self.pulse = pulse;
+        self.due = start;
+        self.planned = start + self.plan.lengths[self.minor];
+        self.end = self.planned;
+    }
+
+    /// For the border at which this frame goes on to the minor and pulse of another: the ticks to give to
+    /// [`border`](Self::border), of which those are no ticks for which the other ran a minor again.
+    pub fn follow(&mut self, pulse: u64, minor: u16) -> u64 {
+        let minors = self.plan.minors() as u64;
+        let least = (u64::from(minor) % minors + minors - self.minor as u64 - 1) % minors + 1;
+        let ticks = least + pulse.wrapping_sub(self.pulse).saturating_sub(least) / minors * minors;
+        self.pulse = pulse.wrapping_sub(ticks);
+        ticks
+    }
+
     /// The activities of the minor that has begun, in the order in which they run. Whether somebody stands behind
     /// them is for the caller to know.
     pub fn queue(&self) -> impl Iterator<Item = Entry> + '_ {

@@ -39,9 +39,11 @@ pub enum TimeBase {
     Counter(DurNs),
     /// Each datagram that arrives at this UDP port of the loopback address.
     Udp(u16),
-    /// A file that a blocking read of 4 or 8 bytes returns from when it is time: UIO devices, an `eventfd` that was
-    /// inherited (`/proc/self/fd/N`), a FIFO.
+    /// A file that a blocking read of 4 or 8 bytes returns from when it is time: UIO devices, a FIFO.
     Device(String),
+    /// A descriptor that somebody hands to the running frame: an `eventfd`, a `timerfd`, VFIO's interrupt. The first minor
+    /// begins with its first tick.
+    Eventfd,
     /// Each minor frame of another frame scheduler of the plant: a synchronised group.
     Frame(String),
 }
@@ -260,12 +262,13 @@ impl fmt::Display for Recovery {
 impl FromStr for TimeBase {
     type Err = String;
 
-    /// Reads `timer`, `software`, `counter:50us`, `udp:7000`, `device:/dev/uio0`, `frame:NAME`.
+    /// Reads `timer`, `software`, `counter:50us`, `udp:7000`, `device:/dev/uio0`, `eventfd`, `frame:NAME`.
     fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected timer, software, counter:TIME, udp:PORT, device:PATH or frame:NAME";
+        const EXPECTED: &str = "expected timer, software, counter:TIME, udp:PORT, device:PATH, eventfd or frame:NAME";
         match text.trim().split_once(':') {
             None if text.trim() == "timer" => Ok(Self::Timer),
             None if text.trim() == "software" => Ok(Self::Software),
+            None if text.trim() == "eventfd" => Ok(Self::Eventfd),
             Some(("counter", every)) => match every.trim().parse::<DurNs>() {
                 Ok(every) if (DurNs::from_us(10)..=DurNs::from_secs(1)).contains(&every) => Ok(Self::Counter(every)),
                 _ => Err("expected a time from 10us to 1s after counter:".to_owned()),
@@ -289,6 +292,7 @@ impl fmt::Display for TimeBase {
             Self::Counter(every) => write!(f, "counter:{every}"),
             Self::Udp(port) => write!(f, "udp:{port}"),
             Self::Device(path) => write!(f, "device:{path}"),
+            Self::Eventfd => f.write_str("eventfd"),
             Self::Frame(name) => write!(f, "frame:{name}"),
         }
     }
@@ -331,7 +335,7 @@ mod tests {
         for text in ["none", "inject", "stretch:100us", "steal:1ms", "skip", "safe-value", "demote", "restart"] {
             assert_eq!(text.parse::<Recovery>().unwrap().to_string(), text);
         }
-        for text in ["timer", "software", "counter:50us", "udp:7000", "device:/dev/uio0", "frame:fast"] {
+        for text in ["timer", "software", "counter:50us", "udp:7000", "device:/dev/uio0", "eventfd", "frame:fast"] {
             assert_eq!(text.parse::<TimeBase>().unwrap().to_string(), text);
         }
     }

@@ -5,6 +5,8 @@
 //!
 //! - `TURN`: the number of the minor (the *sequence*) and how far its queue has come. Whoever moves it from `i` to
 //!   `i + 1` releases the entry `i + 1`, and nobody else does.
+//!   One bit of it says whether somebody was passed over: without that, whoever stands before it has yielded, and a
+//!   border need not look at them one by one ([`FramePage::in_order`]).
 //! - one `CALL` for each activity: the sequence for which it was released last, its place in that queue, and whether a
 //!   call is in progress, was finished, or may no longer begin. A late release of an old minor cannot undo a newer one.
 //!
@@ -46,8 +48,10 @@ const END: usize = 13;
 const MODE: usize = 14;
 const LENGTHS: usize = 16;
 const LAST_YIELD: usize = 18;
+const CARE: usize = 19;
 const TRIGGER: usize = 24;
 const WANTED: usize = 25;
+const CHANGES: usize = 26;
 const COUNTERS: usize = 32;
 const NAME: usize = 64;
 const SHAPE: usize = 72;
@@ -62,12 +66,18 @@ const PRESENT: usize = 1;
 const TID: usize = 2;
 const PID: usize = 3;
 const BEGUN_AT: usize = 4;
+const WAITS: usize = 5;
+const HELD: usize = 6;
 const BASELINE: usize = 8;
 const ACTIVITY_COUNTERS: usize = 13;
 const ACTIVITY_NAME: usize = 24;
 const EXEC: usize = 32;
 
 const MINOR_WORDS: usize = 8 + SharedHistogram::WORDS;
+
+/// `TURN`: the place in the queue, whether somebody in front of it was passed over, and the sequence above.
+const PLACE: u64 = 0x7fff;
+const PASSED_OVER: u64 = 0x8000;
 
 const BUSY: u64 = 1;
 const YIELDED: u64 = 2;
@@ -136,12 +146,14 @@ pub enum FrameState {
 pub enum Presence {
     /// Nobody yet.
     Never,
-    /// A living thread.
+    /// A living thread that waits for its turn or has one.
     Joined,
     /// Nobody any more: it said so.
     Left,
     /// Nobody any more: its process ended, or closed the connection.
     Died,
+    /// A living thread that was let in and has not asked for its first turn.
+    Joining,
 }
 
 /// Counters of a frame.
@@ -170,10 +182,17 @@ pub enum FrameCounter {
     Parked,
     /// Times that the trigger did not come within three minors.
     TriggerStopped,
-    /// Triggers that came in less than half of the minor's length.
+    /// Triggers that came in less than three quarters of the minor's length.
     TriggerEarly,
     /// Those who wanted to join and were refused.
     Refused,
+    /// Triggers that came after more than one and a half of the minor's length.
+    TriggerLate,
+    /// Page faults of the dispatcher since its first minor.
+    PageFaults,
+    /// Memory that the dispatcher took or gave back since its first minor, in calls of the allocator; all ones where
+    /// nobody counts.
+    Allocations,
 }
 
 /// Counters of an activity.
@@ -200,20 +219,22 @@ pub enum ActivityCounter {
     Safe,
     /// Its budget in ns; 0 if it has none.
     Budget,
+    /// Page faults since its first call, as often as it looks ([`FramePage::set_baseline`]).
+    PageFaults,
 }
 
-/// What a thread had cost the kernel when its call began.
+/// What a thread has cost the kernel, less what its frame knows to be in order: the calls that it finished, its waits
+/// for its turn, and the borders at which the dispatcher took its CPU. Two of them, taken at any times, differ by what the
+/// calls between them did beside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
-    /// When.
-    pub at: MonoNs,
-    /// Processor time.
+    /// Processor time beyond that of finished calls.
     pub cpu: DurNs,
     /// Page faults.
     pub faults: u64,
-    /// Times that it gave its CPU up.
+    /// Times that it gave its CPU up, beyond its waits.
     pub voluntary: u64,
-    /// Times that its CPU was taken from it.
+    /// Times that its CPU was taken from it, beyond borders.
     pub involuntary: u64,
 }
 
@@ -441,7 +462,13 @@ impl<'a> FramePage<'a> {
     #[must_use]
     pub fn turn(&self) -> Turn {
         let turn = self.words[TURN].load(Ordering::Acquire);
-        Turn { sequence: turn >> 16, index: (turn & 0xffff) as usize }
+        Turn { sequence: turn >> 16, index: (turn & PLACE) as usize }
+    }
+
+    /// Whether all who stand before the turn have yielded in this minor: nobody was passed over.
+    #[must_use]
+    pub fn in_order(&self) -> bool {
+        self.words[TURN].load(Ordering::Acquire) & PASSED_OVER == 0
     }
 
     /// The activity at a place of a minor's queue.
@@ -458,13 +485,31 @@ impl<'a> FramePage<'a> {
         self.release(turn)
     }
 
-    /// Moves on from `turn`, if nobody else has, and releases the next; wake the one that is returned.
+    /// Moves on from `turn`, whose activity has yielded, if nobody else has, and releases the next; wake the one that is
+    /// returned.
     #[must_use]
     pub fn pass_on(&self, turn: Turn) -> Option<u16> {
-        let from = turn.sequence << 16 | turn.index as u64;
-        let moved = self.words[TURN].compare_exchange(from, from + 1, Ordering::AcqRel, Ordering::Relaxed);
-        moved.ok()?;
-        self.release(Turn { index: turn.index + 1, ..turn })
+        self.step(turn, 0).and_then(|next| self.release(next))
+    }
+
+    /// Moves on from `turn`, whose activity has not yielded, as [`pass_on`](Self::pass_on) does. Whether it was this call
+    /// that moved, and who is to be woken.
+    #[must_use]
+    pub fn pass_over(&self, turn: Turn) -> (bool, Option<u16>) {
+        let next = self.step(turn, PASSED_OVER);
+        (next.is_some(), next.and_then(|next| self.release(next)))
+    }
+
+    fn step(&self, turn: Turn, mark: u64) -> Option<Turn> {
+        let word = &self.words[TURN];
+        let from = word.load(Ordering::Acquire);
+        let place = turn.sequence << 16 | turn.index as u64;
+        if from & !PASSED_OVER != place || place & PLACE == PLACE {
+            return None;
+        }
+        // Who fails here was overtaken by somebody who moved it.
+        let moved = word.compare_exchange(from, (from + 1) | mark, Ordering::AcqRel, Ordering::Relaxed);
+        moved.ok().map(|_| Turn { index: turn.index + 1, ..turn })
     }
 
     fn release(&self, turn: Turn) -> Option<u16> {
@@ -513,25 +558,56 @@ impl<'a> FramePage<'a> {
         self.pass_on(turn)
     }
 
-    /// Notes what the thread had cost when its call began. For its thread.
-    pub fn set_baseline(&self, activity: usize, baseline: &Baseline) {
-        let words = self.activity(activity);
-        words[BEGUN_AT].store(baseline.at.0, Ordering::Relaxed);
-        let values = [baseline.cpu.0 as u64, baseline.faults, baseline.voluntary, baseline.involuntary];
-        words[BASELINE..].iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    /// Notes when the call began. For its thread.
+    pub fn set_begun(&self, activity: usize, now: MonoNs) {
+        self.activity(activity)[BEGUN_AT].store(now.0, Ordering::Relaxed);
     }
 
-    /// What the thread had cost when its call began.
+    /// When the call that is in progress, or was last, began.
     #[must_use]
-    pub fn baseline(&self, activity: usize) -> Baseline {
+    pub fn begun(&self, activity: usize) -> MonoNs {
+        MonoNs(self.activity(activity)[BEGUN_AT].load(Ordering::Relaxed))
+    }
+
+    /// Counts a wait for its turn in which the thread gave its CPU up. For its thread.
+    pub fn count_wait(&self, activity: usize) {
+        add_own(&self.activity(activity)[WAITS], 1);
+    }
+
+    /// Counts a border at which a call was in progress. For the dispatcher.
+    pub fn count_held(&self, activity: usize) {
+        add_own(&self.activity(activity)[HELD], 1);
+    }
+
+    /// What a thread has cost the kernel, less what the frame knows of.
+    #[must_use]
+    pub fn beyond(&self, activity: usize, cost: &Baseline) -> Baseline {
         let word = |index: usize| self.activity(activity)[index].load(Ordering::Relaxed);
         Baseline {
-            at: MonoNs(word(BEGUN_AT)),
-            cpu: DurNs(word(BASELINE) as i64),
-            faults: word(BASELINE + 1),
-            voluntary: word(BASELINE + 2),
-            involuntary: word(BASELINE + 3),
+            cpu: DurNs(cost.cpu.0.wrapping_sub(self.exec(activity).sum_ns())),
+            faults: cost.faults,
+            voluntary: cost.voluntary.wrapping_sub(word(WAITS)),
+            involuntary: cost.involuntary.wrapping_sub(word(HELD)),
         }
+    }
+
+    /// Notes what the thread has cost so far, as [`beyond`](Self::beyond) says, and counts its page faults since the last
+    /// time. For its thread.
+    pub fn set_baseline(&self, activity: usize, baseline: &Baseline) {
+        let words = &self.activity(activity)[BASELINE..];
+        let before = words[1].load(Ordering::Relaxed);
+        if before > 0 {
+            self.count_activity(activity, ActivityCounter::PageFaults, baseline.faults.saturating_sub(before));
+        }
+        let values = [baseline.cpu.0 as u64, baseline.faults, baseline.voluntary, baseline.involuntary];
+        words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    }
+
+    /// What it noted last.
+    #[must_use]
+    pub fn baseline(&self, activity: usize) -> Baseline {
+        let word = |index: usize| self.activity(activity)[BASELINE + index].load(Ordering::Relaxed);
+        Baseline { cpu: DurNs(word(0) as i64), faults: word(1), voluntary: word(2), involuntary: word(3) }
     }
 
     // ---- the dispatcher's side
@@ -682,6 +758,7 @@ impl<'a> FramePage<'a> {
             0 => Presence::Never,
             1 => Presence::Joined,
             2 => Presence::Left,
+            4 => Presence::Joining,
             _ => Presence::Died,
         };
         let word = |index: usize| words[index].load(Ordering::Relaxed) as u32;
@@ -693,7 +770,34 @@ impl<'a> FramePage<'a> {
         let words = self.activity(activity);
         words[PID].store(pid.into(), Ordering::Relaxed);
         words[TID].store(tid.into(), Ordering::Relaxed);
+        if presence == Presence::Joining {
+            // Another thread: its accounts begin anew.
+            words[BASELINE..BASELINE + 4].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
         words[PRESENT].store(presence as u64, Ordering::Release);
+        self.words[CHANGES].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Says that a thread that was let in waits for its first turn now. For that thread.
+    pub fn come(&self, activity: usize) {
+        let word = &self.activity(activity)[PRESENT];
+        let (from, to) = (Presence::Joining as u64, Presence::Joined as u64);
+        // Who was thrown out meanwhile is told by its connection.
+        if word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.words[CHANGES].fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Changes whenever somebody comes or goes.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.words[CHANGES].load(Ordering::Acquire)
+    }
+
+    /// The word on which the caretaker sleeps while it is 0; who wants it to look sets it to 1.
+    #[must_use]
+    pub fn care_word(&self) -> &'a AtomicU64 {
+        &self.words[CARE]
     }
 
     // ---- wishes
@@ -832,10 +936,45 @@ mod tests {
         let page = FramePage::format(&words, "fast", SHAPE).unwrap();
         let turn = begin(&page, &[0, 1, 2]);
         assert!(page.release_first(turn) == Some(0) && page.start(0));
-        assert_eq!((page.pass_on(turn), page.pass_on(turn)), (Some(1), None));
+        assert!(page.in_order());
+        assert_eq!((page.pass_over(turn), page.pass_over(turn)), ((true, Some(1)), (false, None)));
+        assert!(!page.in_order(), "who stands before the turn is to be looked at");
         assert_eq!(page.finish(0, MonoNs(1)), None, "its successor was released already");
         assert!(page.start(1));
         assert_eq!(page.finish(1, MonoNs(1)), Some(2));
+        assert!(!page.in_order());
+        begin(&page, &[0]);
+        assert!(page.in_order());
+    }
+
+    #[test]
+    fn who_was_let_in_is_there_once_it_waits_for_its_turn() {
+        let words = words();
+        let page = FramePage::format(&words, "fast", SHAPE).unwrap();
+        page.set_who(1, Presence::Joining, 7, 8);
+        let before = page.changes();
+        page.come(1);
+        assert_eq!((page.who(1), page.changes()), ((Presence::Joined, 7, 8), before + 1));
+        page.set_who(1, Presence::Died, 0, 0);
+        page.come(1);
+        assert_eq!(page.who(1).0, Presence::Died, "who is gone cannot come");
+    }
+
+    #[test]
+    fn accounts_leave_out_what_the_frame_knows() {
+        let words = words();
+        let page = FramePage::format(&words, "fast", SHAPE).unwrap();
+        let cost = |cpu, faults, voluntary, involuntary| Baseline { cpu: DurNs(cpu), faults, voluntary, involuntary };
+        page.set_baseline(0, &page.beyond(0, &cost(100, 50, 10, 2)));
+        // A call of 30 ns after a wait, then one that is in progress at a border.
+        page.count_wait(0);
+        page.set_begun(0, MonoNs(1000));
+        let _ = page.finish(0, MonoNs(1030));
+        page.count_held(0);
+        let (was, is) = (page.baseline(0), page.beyond(0, &cost(135, 51, 11, 3)));
+        assert_eq!((is.cpu.0 - was.cpu.0, is.voluntary, is.involuntary), (5, was.voluntary, was.involuntary));
+        page.set_baseline(0, &is);
+        assert_eq!(page.activity_counter(0, ActivityCounter::PageFaults), 1);
     }
 
     #[test]
@@ -873,6 +1012,7 @@ mod tests {
             let Ok(page) = FramePage::attach(&words) else { continue };
             let turn = page.turn();
             let _ = (page.at(turn), page.release_first(turn), page.pass_on(turn), page.finish(9999, MonoNs(0)));
+            let _ = (page.pass_over(page.turn()), page.beyond(1, &Baseline::default()), page.come(2));
             let _ = (page.close(2, turn.sequence), page.start(1), page.who(0), page.wanted_mode(), page.mode_name(77));
             begin(&page, &[0, 1, 2]);
             let _ = page.next_event(&mut page.events());

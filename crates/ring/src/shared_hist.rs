@@ -63,6 +63,12 @@ impl<'a> SharedHistogram<'a> {
         }
     }
 
+    /// The sum of all values in ns.
+    #[must_use]
+    pub fn sum_ns(&self) -> i64 {
+        self.words[SUM].load(Ordering::Relaxed) as i64
+    }
+
     /// A copy as it is now.
     #[must_use]
     pub fn read(&self) -> Histogram {

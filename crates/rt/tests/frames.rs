@@ -3,12 +3,16 @@
 use base::{DurNs, Priority};
 use frame::{Activity, Config, Spec, TimeBase};
 use ring::{ActivityCounter, FrameCounter, Presence};
-use rt::frames::{JoinError, Member, Report, Runner, Watcher, trigger};
+use rt::frames::{JoinError, Member, Report, Runner, Watcher, hand_trigger, trigger, what_word};
 use rt::{Exports, Imports, Number, VariableSpec};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, scope};
+
+#[global_allocator]
+static ALLOCATOR: rt::Counting = rt::Counting;
 
 const PATIENCE: DurNs = DurNs::from_secs(20);
 
@@ -21,11 +25,23 @@ struct Served {
 
 impl Served {
     fn new(what: &str, base: TimeBase, minors: usize, names: &[&str], join_within: DurNs) -> Self {
+        Self::of(what, base, &vec![DurNs::from_ms(2); minors], names, join_within, &[])
+    }
+
+    fn of(
+        what: &str,
+        base: TimeBase,
+        minors: &[DurNs],
+        names: &[&str],
+        join_within: DurNs,
+        followers: &[&str],
+    ) -> Self {
         let name = format!("test{}/{what}", std::process::id());
-        let us = DurNs::from_us;
-        let activities = names.iter().map(|name| Activity::new(name, Some(us(100)), 0..minors as u16)).collect();
-        let spec = Spec { base, ..Spec::new(&name, vec![us(2000); minors], activities) };
-        let config = Config { spec, cpu: None, priority: Priority(50), join_within, followers: vec![] };
+        let activity = |name: &&str| Activity::new(name, Some(DurNs::from_us(100)), 0..minors.len() as u16);
+        let activities = names.iter().map(activity).collect();
+        let spec = Spec { base, ..Spec::new(&name, minors.to_vec(), activities) };
+        let followers = followers.iter().map(|name| (*name).to_owned()).collect();
+        let config = Config { spec, cpu: None, priority: Priority(50), join_within, followers };
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, ready) = channel();
         let thread = std::thread::spawn({
@@ -55,7 +71,7 @@ impl Drop for Served {
 fn serve(mut runner: Runner, stop: &AtomicBool, ready: &Sender<()>) -> Vec<Report> {
     ready.send(()).unwrap();
     let mut reports = vec![];
-    while !stop.load(Ordering::Acquire) {
+    while !stop.load(Ordering::Acquire) && !runner.is_over() {
         runner.turn(|report| reports.push(report));
     }
     reports
@@ -136,8 +152,8 @@ fn a_software_trigger_makes_one_minor_each() {
             again.join().unwrap();
             pulses
         });
-        // Triggers once for each call that has ended.
-        for calls in 1..=5 {
+        // The first trigger begins the first minor; then one for each call that has ended.
+        for calls in 0..=5 {
             while !Watcher::open(&served.name)
                 .is_ok_and(|w| w.page().activity_counter(0, ActivityCounter::Calls) >= calls)
             {
@@ -223,6 +239,7 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
         exports.add(&spec).unwrap();
         let imports = Imports::open(&exported).unwrap();
         let mut member = Member::join(name, "control", Some(&exports), PATIENCE).unwrap();
+        trigger(name).unwrap();
         member.next_turn().unwrap();
         // The next minor comes while the call is still going on.
         let read = || imports.get("drive").unwrap();
@@ -246,4 +263,231 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
         stop.store(true, Ordering::Release);
         server.join().unwrap();
     });
+}
+
+/// Ticks a base until the frame has made `calls` calls of its first activity; one tick for each call that has ended.
+fn drive(served: &Served, calls: u64, mut tick: impl FnMut()) {
+    let watcher = Watcher::open(&served.name).unwrap();
+    for made in watcher.page().activity_counter(0, ActivityCounter::Calls)..calls {
+        while watcher.page().activity_counter(0, ActivityCounter::Calls) < made {
+            std::thread::yield_now();
+        }
+        tick();
+    }
+}
+
+/// A frame on a base with one activity, ticked for six calls; their pulses.
+fn pulses_of(what: &str, base: TimeBase, mut tick: impl FnMut(&Served)) -> Vec<u64> {
+    let served = Served::new(what, base, 3, &["control"], PATIENCE);
+    scope(|scope| {
+        let (ready, is_ready) = channel();
+        let member = scope.spawn({
+            let served = &served;
+            move || {
+                let mut member = served.join("control").unwrap();
+                ready.send(()).unwrap();
+                (0..6).map(|_| member.next_turn().unwrap()).map(|turn| (turn.pulse, turn.minor)).collect::<Vec<_>>()
+            }
+        });
+        is_ready.recv().unwrap();
+        let watcher = Watcher::open(&served.name).unwrap();
+        while watcher.page().state() != ring::FrameState::Running {
+            std::thread::yield_now();
+        }
+        drive(&served, 6, || tick(&served));
+        let turns = member.join().unwrap();
+        let minors: Vec<u16> = turns.iter().map(|turn| turn.1).collect();
+        assert_eq!(minors, [0, 1, 2, 0, 1, 2], "{what}: its first tick begins the first minor");
+        turns.into_iter().map(|turn| turn.0).collect()
+    })
+}
+
+#[test]
+fn each_external_time_base_begins_one_minor_for_each_tick() {
+    let follows = |what: &str, pulses: Vec<u64>| {
+        assert!(pulses.windows(2).all(|pair| pair[1] == pair[0] + 1), "{what}: {pulses:?}");
+    };
+    follows(
+        "counter",
+        pulses_of("counter", TimeBase::Counter(DurNs::from_us(100)), |served| {
+            // A counter is counted up without a wake-up.
+            let watcher = Watcher::open(&served.name).unwrap();
+            watcher.page().trigger_word().fetch_add(1, Ordering::AcqRel);
+        }),
+    );
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    follows(
+        "udp",
+        pulses_of("udp", TimeBase::Udp(free), |_| {
+            socket.send_to(b"tick", ("127.0.0.1", free)).unwrap();
+        }),
+    );
+    let event = std::fs::File::from(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap());
+    let mut handed = false;
+    follows(
+        "eventfd",
+        pulses_of("eventfd", TimeBase::Eventfd, |served| {
+            if !std::mem::replace(&mut handed, true) {
+                hand_trigger(&served.name, event.as_fd()).unwrap();
+            }
+            rustix::io::write(&event, &1u64.to_ne_bytes()).unwrap();
+        }),
+    );
+    let fifo = std::env::temp_dir().join(format!("tahti-fifo-{}", std::process::id()));
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let mut writer = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
+    follows(
+        "device",
+        pulses_of("device", TimeBase::Device(fifo.display().to_string()), |_| {
+            std::io::Write::write_all(&mut writer, b"!").unwrap();
+        }),
+    );
+    std::fs::remove_file(&fifo).unwrap();
+}
+
+#[test]
+fn a_descriptor_is_handed_only_to_a_frame_that_waits_for_one() {
+    let served = Served::new("unwilling", TimeBase::Software, 1, &["control"], PATIENCE);
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let refusal = hand_trigger(&served.name, event.as_fd()).unwrap_err().to_string();
+    assert!(refusal.contains("has the time base software; expected eventfd"), "{refusal}");
+}
+
+/// The events of a frame's page, as words.
+fn events(served: &Served) -> Vec<&'static str> {
+    let watcher = Watcher::open(&served.name).unwrap();
+    let (page, mut words) = (watcher.page(), vec![]);
+    let mut cursor = page.events();
+    while let Some(event) = page.next_event(&mut cursor) {
+        words.push(what_word(event.what));
+    }
+    words
+}
+
+#[test]
+fn a_trigger_that_stops_comes_too_fast_or_steps_is_named_and_the_frame_goes_on() {
+    // Minors of half a second: whatever comes at once is far too early, whatever the machine does.
+    let half = DurNs::from_ms(500);
+    let served = Served::of("faulty", TimeBase::Software, &[half], &["control"], PATIENCE, &[]);
+    scope(|scope| {
+        let member = scope.spawn(|| {
+            let mut member = served.join("control").unwrap();
+            while member.next_turn().is_some() {}
+        });
+        drive(&served, 4, || trigger(&served.name).unwrap());
+        let watcher = Watcher::open(&served.name).unwrap();
+        let page = watcher.page();
+        let until = |counter: FrameCounter, least: u64| {
+            while page.counter(counter) < least {
+                std::thread::yield_now();
+            }
+        };
+        until(FrameCounter::TriggerEarly, 1);
+        // Many at once: one minor is run, the others are lost.
+        let lost = page.counter(FrameCounter::Lost);
+        sys::futex::count_up(page.trigger_word(), 1000);
+        until(FrameCounter::Lost, lost + 999);
+        // Then nothing for three minors.
+        until(FrameCounter::TriggerStopped, 1);
+        let calls = page.activity_counter(0, ActivityCounter::Calls);
+        trigger(&served.name).unwrap();
+        until(FrameCounter::TriggerLate, 1);
+        while page.activity_counter(0, ActivityCounter::Calls) == calls {
+            std::thread::yield_now();
+        }
+        let events = events(&served);
+        for expected in ["trigger early", "trigger stopped", "trigger late"] {
+            assert!(events.contains(&expected), "{expected} in {events:?}");
+        }
+        page.set_state(ring::FrameState::Ended);
+        sys::futex::wake(page.call_word(0));
+        member.join().unwrap();
+    });
+}
+
+#[test]
+fn minors_have_the_lengths_of_the_plan_and_begin_with_tai() {
+    let ms = DurNs::from_ms;
+    let lengths = [ms(2), ms(5), ms(3)];
+    let served = Served::of("lengths", TimeBase::Timer, &lengths, &["control"], PATIENCE, &[]);
+    let mut member = served.join("control").unwrap();
+    let turns: Vec<_> = (0..12).map(|_| member.next_turn().unwrap()).collect();
+    for turn in &turns {
+        assert_eq!(turn.end - turn.due, lengths[usize::from(turn.minor)], "{turn:?}");
+        // The clock of both readings is slewed by 500 ppm at most; a wrong phase is off by milliseconds.
+        let (now, tai) = sys::clock::mono_and_tai().unwrap();
+        let tai = i128::from(tai) - (i128::from(now.0) - i128::from(turn.due.0));
+        let into = [0, 2, 7][usize::from(turn.minor)] * 1_000_000;
+        let off = (tai - into).rem_euclid(10_000_000);
+        assert!(off.min(10_000_000 - off) < 500_000, "{off} ns off the grid: {turn:?}");
+        // Whole major frames since the start of TAI, times three, and the minor.
+        assert_eq!(
+            i128::from(turn.pulse),
+            (tai + 5_000_000 - into).div_euclid(10_000_000) * 3 + i128::from(turn.minor)
+        );
+    }
+}
+
+#[test]
+fn a_group_keeps_step_and_starts_only_as_a_whole() {
+    let lengths = vec![DurNs::from_ms(4); 3];
+    let leader = Served::of("group", TimeBase::Timer, &lengths, &["a"], PATIENCE, &["one", "two"]);
+    let base = TimeBase::Frame(leader.name.clone());
+    let follow = |name: &str| Served::of(name, base.clone(), &lengths, &["a"], PATIENCE, &[]);
+    let one = follow("one");
+    let (mut a, mut b) = (leader.join("a").unwrap(), one.join("a").unwrap());
+    let watcher = Watcher::open(&leader.name).unwrap();
+    let done = &AtomicBool::new(false);
+    scope(|scope| {
+        scope.spawn(move || while a.next_turn().is_some() {});
+        let steps = scope.spawn(move || {
+            let mut turns = vec![];
+            while let Some(turn) = b.next_turn() {
+                turns.push((turn.pulse, turn.minor));
+                if turns.len() == 10 {
+                    done.store(true, Ordering::Release);
+                }
+            }
+            turns
+        });
+        // The second one is missing.
+        assert_eq!(watcher.page().state(), ring::FrameState::Forming);
+        let two = follow("two");
+        let mut c = two.join("a").unwrap();
+        scope.spawn(move || while c.next_turn().is_some() {});
+        while !done.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        drop(leader);
+        let turns = steps.join().unwrap();
+        assert!(turns.iter().all(|(pulse, minor)| pulse % 3 == u64::from(*minor)), "the leader's numbers: {turns:?}");
+    });
+}
+
+#[test]
+fn a_group_that_stays_incomplete_ends() {
+    let lengths = [DurNs::from_ms(4)];
+    let mut leader = Served::of("alone", TimeBase::Timer, &lengths, &["a"], DurNs::from_ms(60), &["nobody"]);
+    let mut member = leader.join("a").unwrap();
+    assert!(member.next_turn().is_none(), "it never had a turn");
+    let reports = leader.end();
+    let why = "not all of its followers are ready (nobody): all start or none";
+    assert!(reports.contains(&Report::Over(why.to_owned())), "{reports:?}");
+}
+
+#[test]
+fn the_dispatcher_takes_no_memory() {
+    let served = Served::new("memory", TimeBase::Timer, 1, &["control"], PATIENCE);
+    let mut member = served.join("control").unwrap();
+    let watcher = Watcher::open(&served.name).unwrap();
+    // Longer than between two looks at its accounts; an overrun in between, with its cause.
+    for call in 0..300 {
+        let turn = member.next_turn().unwrap();
+        while call == 100 && sys::clock::mono_now() < turn.end + DurNs::from_ms(3) {
+            std::hint::spin_loop();
+        }
+    }
+    assert!(watcher.page().counter(FrameCounter::Overruns) > 0);
+    assert_eq!(watcher.page().counter(FrameCounter::Allocations), 0);
 }

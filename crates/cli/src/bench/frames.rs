@@ -1,9 +1,11 @@
 //! `tahti bench frames`: what frames, barriers and variables cost, beside what the machine itself costs.
 
-use crate::looprun::micros;
-use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority};
+use super::cyclictest;
+use super::measure::Where;
+use crate::looprun::{figure_heads, figures, micros};
+use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy, Priority, Quantile};
 use frame::{Activity, Config, Plan, Spec};
-use ring::{Number, VariableSpec};
+use ring::{FrameCounter, Number, VariableSpec};
 use rt::frames::{Member, Runner};
 use rt::{Barrier, Exports};
 use std::hint::spin_loop;
@@ -19,13 +21,18 @@ const ROUNDS: u64 = 20_000;
 const TEAM: usize = 10;
 /// Its length.
 const MINOR: DurNs = DurNs::from_ms(1);
+/// Frame and cyclictest run in turn, so often, so that both meet the same machine.
+const TURNS: i64 = 5;
 
 /// Frames, barriers and exported variables: their cost beside the machine's own
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long the frame runs
-    #[arg(long = "for", value_name = "TIME", default_value = "5s")]
+    /// How long the frame runs, and cyclictest as long
+    #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     for_: DurNs,
+    /// Leave cyclictest out
+    #[arg(long)]
+    no_cyclictest: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), String> {
@@ -46,7 +53,23 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         _ => println!("barrier not measured: it needs two CPUs, this process has one"),
     }
     let futex = futex_round_trip(cpu)?;
-    let (used, dispatch, late) = chain(cpu, args.for_)?;
+    let compared = !args.no_cyclictest;
+    if compared {
+        cyclictest::probe()?;
+    }
+    let mut frame = Figures::default();
+    let mut beside = Histogram::new();
+    for _ in 0..TURNS {
+        if compared {
+            let place = Where { cpu, place: None };
+            let found = cyclictest::run(&place, MINOR, Policy::Fifo(PRIORITY), DurNs(args.for_.0 / TURNS))?;
+            beside.merge(&found.hist);
+        }
+        frame.merge(&chain(cpu, DurNs(args.for_.0 / TURNS))?);
+    }
+    // The dispatcher's own work lies before the first activity's.
+    let (slack, dispatch, late) = (median(&frame.slack)?, median(&frame.dispatch)?, median(&frame.late)?);
+    let used = DurNs(MINOR.0 - slack.0 - late.0 - dispatch.0);
     // An activity is woken, runs, wakes the next and sleeps: half a round trip each.
     let needed = DurNs(futex.0 * TEAM as i64 / 2);
     println!("a futex round trip on CPU {cpu} takes {} us", micros(futex));
@@ -55,11 +78,14 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         micros(used),
         ratio(used, needed)
     );
-    println!(
-        "the dispatcher works {} us at a border, median (aim: 2); minors begin {} us late, median",
-        micros(dispatch),
-        micros(late)
-    );
+    println!("the dispatcher works {} us at a border, median (aim: 2)", micros(dispatch));
+    println!("of {} minors {} were lost; {}", frame.minors, frame.lost, frame.accounts());
+    println!("begin of minors of 1 ms, late [us]{:>1} {}", "", figure_heads());
+    if compared {
+        println!("{:<34} {}", "cyclictest, in whole us", figures(&beside));
+    }
+    println!("{:<34} {}", "frame", figures(&frame.late));
+    frame.missing.iter().for_each(|what| println!("{what}"));
     Ok(())
 }
 
@@ -175,9 +201,45 @@ fn futex_round_trip(cpu: CpuId) -> Result<DurNs, String> {
     pair([cpu, cpu], turn(words.clone(), 0, true), turn(words, 1, false))
 }
 
-/// Ten activities that do nothing, in one minor of 1 ms: what they use of it, the dispatcher's work, its lateness;
-/// medians.
-fn chain(cpu: CpuId, span: DurNs) -> Result<(DurNs, DurNs, DurNs), String> {
+/// What a frame's page says.
+#[derive(Default)]
+struct Figures {
+    slack: Histogram,
+    dispatch: Histogram,
+    late: Histogram,
+    minors: u64,
+    lost: u64,
+    faults: u64,
+    allocations: u64,
+    missing: Vec<String>,
+}
+
+impl Figures {
+    fn merge(&mut self, other: &Self) {
+        self.slack.merge(&other.slack);
+        self.dispatch.merge(&other.dispatch);
+        self.late.merge(&other.late);
+        self.minors += other.minors;
+        self.lost += other.lost;
+        self.faults += other.faults;
+        self.allocations = self.allocations.saturating_add(other.allocations);
+        self.missing.clone_from(&other.missing);
+    }
+
+    fn accounts(&self) -> String {
+        format!("in the dispatcher {} page faults, {} calls of the allocator", self.faults, self.allocations)
+    }
+}
+
+fn median(hist: &Histogram) -> Result<DurNs, String> {
+    match hist.quantile(1, 2) {
+        Quantile::At(time) => Ok(time),
+        _ => Err("the frame made no minor; give it longer with --for".to_owned()),
+    }
+}
+
+/// Ten activities that do nothing, in one minor of 1 ms.
+fn chain(cpu: CpuId, span: DurNs) -> Result<Figures, String> {
     let name = format!("bench{}/chain", std::process::id());
     let activities = (0..TEAM).map(|n| Activity::new(&format!("a{n}"), Some(DurNs::from_us(50)), 0..1)).collect();
     let spec = Spec::new(&name, vec![MINOR], activities);
@@ -206,18 +268,20 @@ fn chain(cpu: CpuId, span: DurNs) -> Result<(DurNs, DurNs, DurNs), String> {
         });
     }
     let page = runner.page();
-    let median = |hist: base::Histogram| match hist.quantile(1, 2) {
-        base::Quantile::At(time) => Ok(time),
-        _ => Err("the frame made no minor; give it longer with --for".to_owned()),
+    let figures = Figures {
+        slack: page.slack(0).read(),
+        dispatch: page.dispatch().read(),
+        late: page.late().read(),
+        minors: page.counter(FrameCounter::Minors),
+        lost: page.counter(FrameCounter::Lost),
+        faults: page.counter(FrameCounter::PageFaults),
+        allocations: page.counter(FrameCounter::Allocations),
+        missing,
     };
-    let (slack, dispatch, late) =
-        (median(page.slack(0).read())?, median(page.dispatch().read())?, median(page.late().read())?);
     stop.store(true, Ordering::Relaxed);
     drop(runner);
     for member in members {
         member.join().map_err(|_| "an activity ended".to_owned())??;
     }
-    missing.iter().for_each(|what| println!("{what}"));
-    // The dispatcher's own work lies before the first activity's.
-    Ok((DurNs(MINOR.0 - slack.0 - late.0 - dispatch.0), dispatch, late))
+    Ok(figures)
 }

@@ -3,10 +3,11 @@
 mod serve;
 mod show;
 
-use host::plant::Plant;
-use keep::supervisor::{plant_file, read_plant};
+use base::CpuSet;
+use host::plant::{Surroundings, check as check_plant, render_all};
+use keep::supervisor::{Machine, plant_file};
 use rt::frames::{Watcher, trigger};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Frame schedulers: dry run, live view, triggers and modes
@@ -67,9 +68,39 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-fn check(plant: &std::path::Path) -> Result<(), String> {
+/// This machine, with programs that are yet to be built: a frame is planned before its activities are written.
+struct Planned(Machine);
+
+impl Surroundings for Planned {
+    fn online(&self) -> Option<CpuSet> {
+        self.0.online()
+    }
+
+    fn has_node(&self, node: u16) -> bool {
+        self.0.has_node(node)
+    }
+
+    fn partition(&self) -> Result<(), String> {
+        self.0.partition()
+    }
+
+    fn program(&self, _program: &str, _dir: Option<&str>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn has_user(&self, user: &str) -> bool {
+        self.0.has_user(user)
+    }
+}
+
+fn check(plant: &Path) -> Result<(), String> {
     let file = plant_file(plant)?;
-    let (Plant { frames, .. }, _) = read_plant(&file)?;
+    let shown = file.display().to_string();
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("plant file {shown}: {error}"))?;
+    let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let checked = check_plant(&text, &Planned(Machine { folder }));
+    let Some(plant) = checked.plant else { return Err(render_all(&checked.found, &shown, &text)) };
+    let frames = plant.frames;
     if frames.is_empty() {
         return Err(format!("{} has no frame; expected a [[frame]] table", file.display()));
     }

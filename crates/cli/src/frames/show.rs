@@ -85,10 +85,16 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             count(FrameCounter::Parked),
         ),
         format!(
-            "trigger stopped {}, early {}; joins refused {}",
+            "trigger stopped {}, early {}, late {}; joins refused {}; dispatcher: {} page faults, {} allocations",
             count(FrameCounter::TriggerStopped),
             count(FrameCounter::TriggerEarly),
+            count(FrameCounter::TriggerLate),
             count(FrameCounter::Refused),
+            count(FrameCounter::PageFaults),
+            match count(FrameCounter::Allocations) {
+                u64::MAX => "uncounted".to_owned(),
+                counted => counted.to_string(),
+            },
         ),
         format!("{:<24} {}", "[us]", figure_heads()),
         format!("{:<24} {}", "begin of minors, late", figures(&page.late().read())),
@@ -103,8 +109,8 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
         lines.push(format!("{:<24} {}", format!("slack of minor {minor}"), figures(&slack)));
     }
     lines.push(format!(
-        "{:<16} {:>9} {:>9} {:>8} {:>9} {:>9} {:>11}  now",
-        "activity", "budget", "calls", "overruns", "underruns", "absences", "over budget"
+        "{:<16} {:>9} {:>9} {:>8} {:>9} {:>9} {:>11} {:>11}  now",
+        "activity", "budget", "calls", "overruns", "underruns", "absences", "over budget", "page faults"
     ));
     for activity in 0..page.shape().activities {
         let count = |counter| page.activity_counter(activity, counter);
@@ -114,6 +120,7 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             Presence::Joined => format!("process {pid}, thread {tid}"),
             Presence::Left => "left".to_owned(),
             Presence::Died => "died".to_owned(),
+            Presence::Joining => format!("process {pid}, thread {tid}: let in, has not asked for a turn"),
         };
         let marks =
             [(count(ActivityCounter::Demoted), ", demoted"), (count(ActivityCounter::Safe), ", safe values stand")];
@@ -123,13 +130,14 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             ns => DurNs(ns as i64).to_string(),
         };
         lines.push(format!(
-            "{:<16} {budget:>9} {:>9} {:>8} {:>9} {:>9} {:>11}  {who}{marks}",
+            "{:<16} {budget:>9} {:>9} {:>8} {:>9} {:>9} {:>11} {:>11}  {who}{marks}",
             page.activity_name(activity).as_str(),
             count(ActivityCounter::Calls),
             count(ActivityCounter::Overruns),
             count(ActivityCounter::Underruns),
             count(ActivityCounter::Absences),
             count(ActivityCounter::OverBudget),
+            count(ActivityCounter::PageFaults),
         ));
     }
     lines
@@ -144,6 +152,7 @@ pub(super) fn event_line(page: &FramePage<'_>, event: &FrameEvent) -> String {
         let detail = match what_word(event.what) {
             "minors lost" => format!(": {}", event.detail),
             "mode" => format!(" {}", mode(event.detail as usize)),
+            "trigger early" | "trigger late" => format!(": after {} us", micros(event.elapsed)),
             _ => String::new(),
         };
         return format!("{at}: {}{detail}", what_word(event.what));

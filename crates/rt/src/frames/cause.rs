@@ -1,7 +1,7 @@
 //! Why a call did not end in time, as far as the kernel's counters tell.
 
-use base::{DurNs, MonoNs};
-use ring::Baseline;
+use base::DurNs;
+use ring::{Baseline, FramePage};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
@@ -28,6 +28,8 @@ pub enum Cause {
     Behind,
     /// Nobody had joined.
     Nobody,
+    /// It lacks processor time though nobody was given its CPU: interrupts, or the hypervisor.
+    Stolen,
 }
 
 impl Cause {
@@ -44,6 +46,7 @@ impl Cause {
             Self::Died,
             Self::Behind,
             Self::Nobody,
+            Self::Stolen,
         ]
         .into_iter()
         .find(|cause| *cause as u8 == number)
@@ -63,6 +66,7 @@ impl Cause {
             Self::Died => "died",
             Self::Behind => "behind",
             Self::Nobody => "nobody joined",
+            Self::Stolen => "interrupts or hypervisor",
         }
     }
 }
@@ -75,14 +79,13 @@ pub(crate) struct ThreadFiles {
     schedstat: Option<File>,
 }
 
-/// What a thread had cost by now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Cost {
-    state: u8,
-    faults: u64,
-    voluntary: u64,
-    involuntary: u64,
-    cpu_ns: u64,
+/// A call that is in progress, as far as its frame knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InProgress {
+    /// Since it began.
+    pub(crate) elapsed: DurNs,
+    /// Whether it goes on from an earlier minor: then the frame itself gave its CPU to others for a while.
+    pub(crate) goes_on: bool,
 }
 
 impl ThreadFiles {
@@ -92,38 +95,39 @@ impl ThreadFiles {
         Ok(Self { stat: open("stat")?, status: open("status")?, schedstat: open("schedstat").ok() })
     }
 
-    /// Real-time: three reads of files that exist in memory only; neither allocates nor blocks.
-    fn cost(&self) -> Option<Cost> {
+    /// The thread's state, and what it has cost. Real-time: three reads of files that exist in memory only; neither
+    /// allocates nor blocks.
+    fn cost(&self) -> Option<(u8, Baseline)> {
         let mut room = [0u8; 4096];
         let mut read = |file: &File| file.read_at(&mut room, 0).ok().map(|length| (room, length));
         let (bytes, length) = read(&self.stat)?;
-        let mut cost = parse_stat(&bytes[..length])?;
+        let (state, faults) = parse_stat(&bytes[..length])?;
         let (bytes, length) = read(&self.status)?;
-        (cost.voluntary, cost.involuntary) = parse_switches(&bytes[..length])?;
-        if let Some((bytes, length)) = self.schedstat.as_ref().and_then(read) {
-            cost.cpu_ns = numbers(&bytes[..length]).next().unwrap_or(0);
-        }
-        Some(cost)
+        let (voluntary, involuntary) = parse_switches(&bytes[..length])?;
+        let cpu = self.schedstat.as_ref().and_then(read).and_then(|(bytes, length)| numbers(&bytes[..length]).next());
+        let cpu = DurNs(cpu.unwrap_or(0) as i64);
+        Some((state, Baseline { cpu, faults, voluntary, involuntary }))
     }
 
-    /// What kept the call that began with `baseline` from ending by `now`: cause, detail, processor time.
-    pub(crate) fn why(&self, baseline: &Baseline, now: MonoNs) -> (Cause, u64, DurNs) {
-        let Some(cost) = self.cost() else { return (Cause::Died, 0, DurNs::ZERO) };
-        let cpu = DurNs(cost.cpu_ns.saturating_sub(baseline.cpu.0 as u64) as i64);
-        let elapsed = now.0.saturating_sub(baseline.at.0) as i64;
-        let faults = cost.faults.saturating_sub(baseline.faults);
-        // The dispatcher itself came in between once.
-        let taken = cost.involuntary.saturating_sub(baseline.involuntary).saturating_sub(1);
-        let gave = cost.voluntary.saturating_sub(baseline.voluntary);
-        let (cause, detail) = match cost.state {
+    /// What kept an activity's call from ending: cause, detail, the call's processor time.
+    pub(crate) fn why(&self, page: &FramePage<'_>, activity: usize, call: InProgress) -> (Cause, u64, DurNs) {
+        let Some((state, cost)) = self.cost() else { return (Cause::Died, 0, DurNs::ZERO) };
+        let (was, is) = (page.baseline(activity), page.beyond(activity, &cost));
+        // Counters that somebody wrote over may run backwards.
+        let more = |is: u64, was: u64| (is.wrapping_sub(was) as i64).max(0) as u64;
+        let cpu = DurNs(is.cpu.0.wrapping_sub(was.cpu.0).clamp(0, call.elapsed.0.max(0)));
+        let faults = more(is.faults, was.faults);
+        let (gave, taken) = (more(is.voluntary, was.voluntary), more(is.involuntary, was.involuntary));
+        let (cause, detail) = match state {
             b'Z' | b'X' => (Cause::Died, 0),
             b'T' | b't' => (Cause::Stopped, 0),
             b'S' | b'D' => (Cause::Blocked, 0),
-            _ if cpu.0 >= elapsed / 10 * 9 && faults < 8 => (Cause::OwnCode, 0),
+            _ if cpu.0 >= call.elapsed.0 / 10 * 9 && faults < 8 => (Cause::OwnCode, 0),
             _ if faults > 0 => (Cause::Faulted, faults),
             _ if gave > 0 => (Cause::Blocked, gave),
             _ if taken > 0 => (Cause::Preempted, taken),
-            _ => (Cause::Unknown, 0),
+            _ if call.goes_on => (Cause::OwnCode, 0),
+            _ => (Cause::Stolen, 0),
         };
         (cause, detail, cpu)
     }
@@ -138,7 +142,7 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 }
 
 /// State and page faults of `/proc/PID/task/TID/stat`. The name may hold anything, so fields count from its end.
-fn parse_stat(bytes: &[u8]) -> Option<Cost> {
+fn parse_stat(bytes: &[u8]) -> Option<(u8, u64)> {
     let end = bytes.iter().rposition(|byte| *byte == b')')?;
     let mut words = bytes[end + 1..].split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     let state = *words.next()?.first()?;
@@ -146,7 +150,7 @@ fn parse_stat(bytes: &[u8]) -> Option<Cost> {
     let mut number = |skip: usize| std::str::from_utf8(words.nth(skip)?).ok()?.parse::<u64>().ok();
     let minor = number(6)?;
     let major = number(1)?;
-    Some(Cost { state, faults: minor + major, ..Cost::default() })
+    Some((state, minor + major))
 }
 
 /// The two counts of context switches at the end of `/proc/PID/task/TID/status`.
@@ -165,7 +169,7 @@ mod tests {
     #[test]
     fn a_threads_files_are_read_whatever_it_is_called() {
         let stat = b"71 (a) R 1 (b) S 1 71 71 0 -1 4194304 500 0 7 0 0 0 0 0 20 0 1 0 5";
-        assert_eq!(parse_stat(stat), Some(Cost { state: b'S', faults: 507, ..Cost::default() }));
+        assert_eq!(parse_stat(stat), Some((b'S', 507)));
         let status = b"Name:\tx\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t3\n";
         assert_eq!(parse_switches(status), Some((150, 3)));
         assert_eq!((parse_stat(b"71 (x"), parse_stat(b""), parse_switches(b"Name:")), (None, None, None));
@@ -179,27 +183,56 @@ mod tests {
             tell.send(sys::thread::id()).unwrap();
             let _ = ended.recv();
         });
+        let words = page_words();
+        let page = FramePage::format(&words, "causes", SHAPE).unwrap();
+        let why = |files: &ThreadFiles, elapsed, goes_on| files.why(&page, 0, InProgress { elapsed, goes_on });
         let pid = std::process::id();
         let files = ThreadFiles::open(pid, told.recv().unwrap() as u32).unwrap();
-        while files.cost().unwrap().state != b'S' {
+        while files.cost().unwrap().0 != b'S' {
             std::thread::yield_now();
         }
-        assert_eq!(files.why(&Baseline::default(), MonoNs(u64::MAX)).0, Cause::Blocked);
+        assert_eq!(why(&files, DurNs(i64::MAX), false).0, Cause::Blocked);
         drop(end);
         thread.join().unwrap();
         while files.cost().is_some() {
             std::thread::yield_now();
         }
-        assert_eq!(files.why(&Baseline::default(), MonoNs(0)).0, Cause::Died);
-        let own = ThreadFiles::open(pid, sys::thread::id() as u32).unwrap();
-        let usage = sys::thread::usage();
-        let baseline = Baseline {
-            at: sys::clock::mono_now(),
-            cpu: DurNs(0),
-            faults: u64::MAX,
-            voluntary: usage.voluntary,
-            involuntary: usage.involuntary,
+        assert_eq!(why(&files, DurNs(0), false).0, Cause::Died);
+    }
+
+    #[test]
+    fn what_a_running_call_lacks_is_laid_to_who_took_it() {
+        let words = page_words();
+        let page = FramePage::format(&words, "causes", SHAPE).unwrap();
+        let files = ThreadFiles::open(std::process::id(), sys::thread::id() as u32).unwrap();
+        // Far more than the thread costs while it looks: it did that often since, or not at all.
+        const FAR: u64 = 1 << 40;
+        let (_, now) = files.cost().unwrap();
+        let ago = |counter: u64, many: bool| if many { counter.wrapping_sub(FAR) } else { counter.wrapping_add(FAR) };
+        let long = DurNs::from_secs(3600);
+        let why = |[faults, gave, taken]: [bool; 3], elapsed: DurNs, goes_on: bool| {
+            page.set_baseline(
+                0,
+                &Baseline {
+                    cpu: now.cpu,
+                    faults: ago(now.faults, faults),
+                    voluntary: ago(now.voluntary, gave),
+                    involuntary: ago(now.involuntary, taken),
+                },
+            );
+            files.why(&page, 0, InProgress { elapsed, goes_on }).0
         };
-        assert_eq!(own.why(&baseline, sys::clock::mono_now()).0, Cause::OwnCode);
+        assert_eq!(why([false; 3], DurNs(0), false), Cause::OwnCode);
+        assert_eq!(why([false; 3], long, false), Cause::Stolen);
+        assert_eq!(why([false; 3], long, true), Cause::OwnCode, "the frame gave its CPU to others");
+        assert_eq!(why([true, true, true], long, false), Cause::Faulted);
+        assert_eq!(why([false, true, true], long, false), Cause::Blocked);
+        assert_eq!(why([false, false, true], long, true), Cause::Preempted);
+    }
+
+    const SHAPE: ring::FrameShape = ring::FrameShape { activities: 1, minors: 1, queue: 1, modes: 0 };
+
+    fn page_words() -> Vec<ring::AtomicU64> {
+        (0..SHAPE.words()).map(|_| ring::AtomicU64::new(0)).collect()
     }
 }

@@ -1,17 +1,20 @@
 //! The two real-time threads of a frame: the dispatcher at minor borders, the caretaker in the gaps.
 
-use crate::frames::cause::{Cause, ThreadFiles};
+use crate::frames::cause::{Cause, InProgress, ThreadFiles};
 use crate::frames::event;
 use crate::frames::trigger::{Trigger, Waited};
 use base::{DurNs, MonoNs, Policy, Priority};
-use frame::{Action, Border, Fault, Judgement, Machine, Seen};
+use frame::{Action, Beat, Border, Fault, Judgement, Machine, Rhythm, Seen};
 use ring::{ActivityCounter, FrameBorder, FrameCounter, FrameEvent, FramePage, Presence, Turn};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use sys::clock::mono_now;
+use sys::clock::{mono_now, sleep_until};
 use sys::futex;
 use sys::sched::{Scheduling, try_set_scheduling};
 use sys::shm::SharedWords;
+
+/// Borders between two looks at the dispatcher's own accounts: a look is a system call.
+const ACCOUNTS_EVERY: u32 = 256;
 
 /// What the runner's thread and the dispatcher share of each activity.
 #[derive(Debug, Default)]
@@ -37,6 +40,10 @@ pub(crate) struct Shared {
     pub(crate) words: Arc<SharedWords>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) stop: AtomicBool,
+    /// Frames that wait for this one's borders.
+    pub(crate) followers: AtomicUsize,
+    /// Calls that are parked.
+    pub(crate) parked: AtomicUsize,
     /// Whether priorities are had, so that the queue's order holds and late calls can be parked.
     pub(crate) ordered: bool,
     pub(crate) priority: Priority,
@@ -63,6 +70,7 @@ impl Shared {
     fn park(&self, page: &FramePage<'_>, activity: usize) {
         let slot = &self.slots[activity];
         if self.ordered && !slot.parked.swap(true, Ordering::AcqRel) {
+            self.parked.fetch_add(1, Ordering::AcqRel);
             self.set_priority(page, activity, 3);
             page.count(FrameCounter::Parked, 1);
         }
@@ -70,21 +78,43 @@ impl Shared {
 
     /// Gives a parked thread its place again. Whether it was parked.
     fn unpark(&self, page: &FramePage<'_>, activity: usize) -> bool {
-        let was = self.slots[activity].parked.swap(false, Ordering::AcqRel);
+        let was = self.forget_parked(activity);
         if was {
             self.set_priority(page, activity, 1);
         }
         was
     }
 
-    /// Passes the turn on from `turn`, and wakes who has it then.
-    pub(crate) fn pass_on(page: &FramePage<'_>, turn: Turn) -> bool {
-        let before = page.turn();
-        if let Some(next) = page.pass_on(turn) {
+    /// An activity's thread has the priority of its place, or is another one. Whether it was parked.
+    fn forget_parked(&self, activity: usize) -> bool {
+        let was = self.slots[activity].parked.swap(false, Ordering::AcqRel);
+        if was {
+            self.parked.fetch_sub(1, Ordering::AcqRel);
+        }
+        was
+    }
+
+    /// Passes the turn on over an activity that has not yielded, and wakes who has it then. Whether it was here.
+    pub(crate) fn pass_over(page: &FramePage<'_>, turn: Turn) -> bool {
+        let (moved, next) = page.pass_over(turn);
+        if let Some(next) = next {
             futex::wake(page.call_word(next.into()));
         }
-        before == turn
+        moved
     }
+}
+
+/// What the dispatcher knows of an activity without looking at the page, where others write.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    /// Threads that had joined.
+    pub(crate) joins: u64,
+    /// A thread stood behind it when the minor began, and still does.
+    pub(crate) present: bool,
+    /// It is a background activity.
+    pub(crate) background: bool,
+    /// Its safe values stand.
+    pub(crate) safe: bool,
 }
 
 /// The dispatcher.
@@ -94,67 +124,79 @@ pub(crate) struct Dispatcher {
     pub(crate) trigger: Trigger,
     /// Faults of one border; room for all activities.
     pub(crate) faults: Vec<Judgement>,
-    /// How many have joined each activity, as far as the machine knows.
-    pub(crate) joins: Vec<u64>,
+    pub(crate) known: Vec<Known>,
     /// The longest wait for a trigger.
     pub(crate) patience: DurNs,
     pub(crate) external: bool,
+    pub(crate) rhythm: Rhythm,
+    /// Of the page, when it was looked at who is there.
+    pub(crate) changes: u64,
+    /// Entries in front of the background ones in the queue of the running minor.
+    pub(crate) front: usize,
 }
 
 impl Dispatcher {
     /// Runs the frame until it is stopped or its time base is gone.
     ///
-    /// Real-time: allocates nothing; a border costs one pass over the two queues, one futex call, and one more system
-    /// call for each call that goes on beyond its minor.
+    /// Real-time: allocates nothing. A border of a minor in which all have yielded costs one pass over the frame's own
+    /// tables and one futex call; each call that goes on beyond its minor, each fault and each frame that follows more.
     pub(crate) fn run(mut self) {
         let shared = self.shared.clone();
         let page = shared.page();
-        let mut border = self.machine.first();
-        if !self.external {
-            // The first minor begins when it is due, not earlier.
-            if self.trigger.wait(border.due, self.patience, &shared.stop) == Waited::Over {
-                return;
-            }
-        }
-        let mut woke = mono_now();
+        let Some((mut border, mut woke)) = self.first(&page) else { return };
+        self.welcome(&page);
         let mut turn = self.begin(&page, &border, woke);
+        let mut accounts = Accounts::now();
         loop {
             page.dispatch().record(mono_now() - woke);
-            let ticks = match self.trigger.wait(border.end, self.patience, &shared.stop) {
-                Waited::Ticks(ticks) => ticks,
+            if let Some(until) = self.rhythm.rest(border.due, self.machine.plan().length(border.minor.into())) {
+                sleep_until(until);
+            }
+            let (mut ticks, now) = match self.trigger.wait(border.end, self.patience, &shared.stop) {
+                Waited::Ticks(ticks, now) => (ticks, now),
                 Waited::Nothing => {
-                    self.trigger_event(&page, FrameCounter::TriggerStopped, event::TRIGGER_STOPPED, &border);
+                    self.silent(&page, &border);
                     woke = mono_now();
                     continue;
                 }
-                Waited::Over => return,
+                Waited::Over => return accounts.settle(&page),
             };
-            let begun = woke;
-            woke = mono_now();
-            if self.external && (woke - begun).0 < self.machine.plan().length(border.minor.into()).0 / 2 {
-                self.trigger_event(&page, FrameCounter::TriggerEarly, event::TRIGGER_EARLY, &border);
+            woke = now;
+            let mut due = now;
+            if self.external {
+                self.listen(&page, &border, now, ticks);
             }
-            self.welcome(&page);
-            let minor = usize::from(border.minor);
-            let (faults, machine) = (&mut self.faults, &mut self.machine);
+            if let Some(place) = self.trigger.place() {
+                ticks = self.machine.follow(place.pulse, place.minor);
+                due = place.begun.min(now);
+            }
+            let stood = page.turn();
+            self.miss(&page);
+            let smooth = page.in_order() && stood.index >= self.front;
+            let (faults, machine, known) = (&mut self.faults, &mut self.machine, &self.known);
             faults.clear();
             let seen = |activity: u16| {
+                let present = known[usize::from(activity)].present;
+                if smooth {
+                    return Seen { present, ran: present, yielded: present };
+                }
                 let (ran, yielded, _) = page.progress(activity.into(), turn.sequence);
-                Seen { present: page.who(activity.into()).0 == Presence::Joined, ran, yielded }
+                Seen { present, ran, yielded }
             };
-            let next = machine.border(woke, ticks, seen, |fault| faults.push(fault));
+            let next = machine.border(due, ticks, seen, |fault| faults.push(fault));
             if next.extended.is_some() {
                 page.extend(&shown(&next, woke));
-                futex::wake(page.pulse_word());
-                self.tell(&page, &border, turn, woke);
+                self.wake_followers(&page);
+                self.tell(&page, &border, stood, woke);
             } else {
-                if page.at(page.turn()).is_none() {
-                    page.slack(minor).record(border.end - page.last_yield());
-                }
-                self.close(&page, turn);
-                let old = turn;
+                let slack = page.at(stood).is_none().then(|| border.end - page.last_yield());
+                self.close(&page, stood);
+                self.welcome(&page);
                 turn = self.begin(&page, &next, woke);
-                self.tell(&page, &border, old, woke);
+                if let Some(slack) = slack {
+                    page.slack(border.minor.into()).record(slack);
+                }
+                self.tell(&page, &border, stood, woke);
                 if next.lost > 0 {
                     let detail = next.lost;
                     page.tell(&FrameEvent { what: event::LOST, detail, ..frame_event(&border, woke) });
@@ -165,6 +207,7 @@ impl Dispatcher {
                 }
             }
             self.count(&page);
+            accounts.look(&page);
             if let Some(mode) = page.wanted_mode() {
                 // A mode that does not exist is nobody's wish.
                 let _ = self.machine.want_mode(mode.into());
@@ -173,37 +216,106 @@ impl Dispatcher {
         }
     }
 
+    /// Waits for the begin of the first minor: until it is due, or for the base's first tick.
+    fn first(&mut self, page: &FramePage<'_>) -> Option<(Border, MonoNs)> {
+        let mut border = self.machine.first();
+        loop {
+            match self.trigger.wait(border.due, self.patience, &self.shared.stop) {
+                Waited::Ticks(_, now) if self.external => {
+                    self.rhythm.tick(now, 1, DurNs::ZERO);
+                    let (pulse, minor, due) = match self.trigger.place() {
+                        Some(place) => (place.pulse, place.minor, place.begun.min(now)),
+                        None => (border.pulse, 0, now),
+                    };
+                    self.machine.begin_with(pulse, minor, due);
+                    border = self.machine.first();
+                    return Some((border, now));
+                }
+                Waited::Ticks(_, now) => return Some((border, now)),
+                Waited::Nothing => self.silent(page, &border),
+                Waited::Over => return None,
+            }
+        }
+    }
+
+    /// The base has not ticked for long.
+    fn silent(&mut self, page: &FramePage<'_>, border: &Border) {
+        if self.trigger.is_forming() {
+            return;
+        }
+        page.count(FrameCounter::TriggerStopped, 1);
+        if self.rhythm.beat() != self.rhythm.silence() {
+            page.tell(&FrameEvent { what: event::TRIGGER_STOPPED, ..frame_event(border, mono_now()) });
+        }
+    }
+
+    /// The base has ticked: whether it did so when it was expected.
+    fn listen(&mut self, page: &FramePage<'_>, border: &Border, now: MonoNs, ticks: u64) {
+        let before = self.rhythm.beat();
+        let (beat, each) = self.rhythm.tick(now, ticks, self.machine.plan().length(border.minor.into()));
+        let (counter, what) = match beat {
+            Beat::Early => (Some(FrameCounter::TriggerEarly), event::TRIGGER_EARLY),
+            Beat::Late | Beat::Stopped => (Some(FrameCounter::TriggerLate), event::TRIGGER_LATE),
+            Beat::Steady => (None, event::TRIGGER_STEADY),
+        };
+        counter.into_iter().for_each(|counter| page.count(counter, 1));
+        // A base that keeps coming too early is told once.
+        if beat != before {
+            page.tell(&FrameEvent { what, elapsed: each, ..frame_event(border, now) });
+        }
+    }
+
     /// Begins a minor: its queue, its first activity, and whoever waits for borders.
-    fn begin(&self, page: &FramePage<'_>, border: &Border, woke: MonoNs) -> Turn {
-        page.late().record(woke - border.due);
-        let there = |activity: u16| page.who(activity.into()).0 == Presence::Joined;
-        let queue = self.machine.queue().map(|entry| entry.activity).filter(|activity| there(*activity));
+    fn begin(&mut self, page: &FramePage<'_>, border: &Border, woke: MonoNs) -> Turn {
+        let (machine, known, front) = (&self.machine, &self.known, &mut self.front);
+        *front = 0;
+        let queue = machine.queue().filter(|entry| known[usize::from(entry.activity)].present).map(|entry| {
+            *front += usize::from(!entry.discipline.background);
+            entry.activity
+        });
         let turn = page.begin(&shown(border, woke), queue);
         if let Some(first) = page.release_first(turn) {
             self.shared.unpark(page, first.into());
-            futex::wake(page.call_word(first.into()));
+            match self.shared.ordered {
+                true => futex::wake_both(page.call_word(first.into()), page.care_word()),
+                false => futex::wake(page.call_word(first.into())),
+            }
         }
-        futex::wake(page.pulse_word());
+        self.wake_followers(page);
+        page.late().record(woke - border.due);
         turn
     }
 
-    /// Ends a minor: nobody begins in it any more, and calls that go on are parked.
-    fn close(&self, page: &FramePage<'_>, turn: Turn) {
-        let mut at = Turn { index: 0, ..turn };
+    fn wake_followers(&self, page: &FramePage<'_>) {
+        if self.shared.followers.load(Ordering::Acquire) > 0 {
+            futex::wake(page.pulse_word());
+        }
+    }
+
+    /// Ends a minor whose queue has come to `stood`: nobody begins in it any more, and calls that go on are parked.
+    fn close(&self, page: &FramePage<'_>, stood: Turn) {
+        // Who stands before the turn has yielded, unless somebody was passed over.
+        let mut at = if page.in_order() { stood } else { Turn { index: 0, ..stood } };
         while let Some(activity) = page.at(at) {
-            let activity = usize::from(activity);
-            let busy = page.close(activity, turn.sequence);
+            let index = usize::from(activity);
+            let busy = page.close(index, stood.sequence);
+            if busy && self.shared.ordered {
+                page.count_held(index);
+            }
             if !busy {
-                self.shared.unpark(page, activity);
-            } else if !is_behind(page, activity) {
-                self.shared.park(page, activity);
+                self.shared.unpark(page, index);
+            } else if !self.is_behind(activity) {
+                self.shared.park(page, index);
             }
             at.index += 1;
+        }
+        if self.shared.parked.load(Ordering::Acquire) == 0 {
+            return;
         }
         // Those that were parked before and were not queued in this minor may have ended their calls meanwhile.
         for (activity, slot) in self.shared.slots.iter().enumerate() {
             if slot.parked.load(Ordering::Relaxed)
-                && !page.progress(activity, turn.sequence).2
+                && !page.progress(activity, stood.sequence).2
                 && !self.machine.is_demoted(activity as u16)
             {
                 self.shared.unpark(page, activity);
@@ -211,30 +323,58 @@ impl Dispatcher {
         }
     }
 
-    /// Tells the machine of those who have joined anew.
+    fn is_behind(&self, activity: u16) -> bool {
+        self.known[usize::from(activity)].background || self.machine.is_demoted(activity)
+    }
+
+    /// Notices who is gone since the minor began; somebody new counts from the next one on.
+    fn miss(&mut self, page: &FramePage<'_>) {
+        if page.changes() == self.changes {
+            return;
+        }
+        for (activity, known) in self.known.iter_mut().enumerate() {
+            known.present &= page.who(activity).0 == Presence::Joined
+                && page.activity_counter(activity, ActivityCounter::Joins) == known.joins;
+        }
+    }
+
+    /// Notices who has come, for the minor that begins, and tells the machine of those who joined anew.
     fn welcome(&mut self, page: &FramePage<'_>) {
-        for (activity, known) in self.joins.iter_mut().enumerate() {
+        let changes = page.changes();
+        if changes == std::mem::replace(&mut self.changes, changes) {
+            return;
+        }
+        for (activity, known) in self.known.iter_mut().enumerate() {
+            known.present = page.who(activity).0 == Presence::Joined;
             let joins = page.activity_counter(activity, ActivityCounter::Joins);
-            if joins != *known {
-                *known = joins;
+            if known.present && joins != known.joins {
+                known.joins = joins;
                 self.machine.joined(activity as u16);
-                self.shared.slots[activity].parked.store(false, Ordering::Release);
+                self.shared.forget_parked(activity);
             }
         }
     }
 
     /// Writes down what went wrong, and does what follows.
-    fn tell(&mut self, page: &FramePage<'_>, border: &Border, turn: Turn, now: MonoNs) {
+    fn tell(&mut self, page: &FramePage<'_>, border: &Border, stood: Turn, now: MonoNs) {
+        if self.faults.is_empty() && !self.known.iter().any(|known| known.safe) {
+            return;
+        }
+        // Who began a call before that has been on the way for longer than this minor.
+        let page_began = border.due;
         for fault in &self.faults {
             let activity = usize::from(fault.activity);
-            let baseline = page.baseline(activity);
+            let begun = page.begun(activity);
+            let overran = fault.fault == Fault::Overrun;
+            let elapsed = if overran { now - begun } else { DurNs::ZERO };
+            let call = InProgress { elapsed, goes_on: overran && begun < page_began };
             let (cause, detail, cpu) = match fault.fault {
                 Fault::Absent => (Cause::Nobody, 0, DurNs::ZERO),
-                Fault::Underrun => match page.at(Turn { index: page.turn().index, ..turn }) {
+                Fault::Underrun => match page.at(stood) {
                     Some(other) if other != fault.activity => (Cause::Behind, other.into(), DurNs::ZERO),
-                    _ => self.why(activity, &baseline, now),
+                    _ => self.why(page, activity, call),
                 },
-                Fault::Overrun => self.why(activity, &baseline, now),
+                Fault::Overrun => self.why(page, activity, call),
             };
             let (what, counter) = match fault.fault {
                 Fault::Overrun => (event::OVERRUN, ActivityCounter::Overruns),
@@ -262,7 +402,7 @@ impl Dispatcher {
                     action,
                     cause: cause as u8,
                     consecutive: fault.consecutive,
-                    elapsed: if fault.fault == Fault::Overrun { now - baseline.at } else { DurNs::ZERO },
+                    elapsed,
                     cpu,
                     detail,
                 });
@@ -276,10 +416,9 @@ impl Dispatcher {
                 Action::Counted | Action::MoreTime | Action::Skip | Action::SafeValue => {}
             }
         }
-        for activity in 0..self.joins.len() {
-            let (is, was) =
-                (self.machine.is_safe(activity as u16), page.activity_counter(activity, ActivityCounter::Safe));
-            if u64::from(is) != was {
+        for (activity, known) in self.known.iter_mut().enumerate() {
+            let is = self.machine.is_safe(activity as u16);
+            if std::mem::replace(&mut known.safe, is) != is {
                 page.set_activity_counter(activity, ActivityCounter::Safe, is.into());
                 if let Ok(guest) = self.shared.slots[activity].guest.try_lock()
                     && let Some(Ok(variables)) = guest.variables.as_ref().map(|w| ring::Variables::attach(w.words()))
@@ -291,17 +430,14 @@ impl Dispatcher {
     }
 
     /// What kept an activity from doing as it should.
-    fn why(&self, activity: usize, baseline: &ring::Baseline, now: MonoNs) -> (Cause, u64, DurNs) {
+    fn why(&self, page: &FramePage<'_>, activity: usize, call: InProgress) -> (Cause, u64, DurNs) {
         match self.shared.slots[activity].guest.try_lock() {
-            Ok(guest) => guest.files.as_ref().map_or((Cause::Died, 0, DurNs::ZERO), |files| files.why(baseline, now)),
+            Ok(guest) => {
+                guest.files.as_ref().map_or((Cause::Died, 0, DurNs::ZERO), |files| files.why(page, activity, call))
+            }
             // Just joining or leaving.
             Err(_) => (Cause::Unknown, 0, DurNs::ZERO),
         }
-    }
-
-    fn trigger_event(&self, page: &FramePage<'_>, counter: FrameCounter, what: u8, border: &Border) {
-        page.count(counter, 1);
-        page.tell(&FrameEvent { what, ..frame_event(border, mono_now()) });
     }
 
     /// Shows the machine's counters.
@@ -318,17 +454,58 @@ impl Dispatcher {
             (FrameCounter::Skipped, totals.skipped),
         ];
         for (counter, value) in rows {
-            page.count(counter, value.wrapping_sub(page.counter(counter)));
+            let more = value.wrapping_sub(page.counter(counter));
+            if more > 0 {
+                page.count(counter, more);
+            }
         }
+    }
+}
+
+/// What the dispatcher must not do: fault, and take memory.
+struct Accounts {
+    until: u32,
+    faults: u64,
+    allocations: Option<u64>,
+}
+
+impl Accounts {
+    fn now() -> Self {
+        let usage = sys::thread::usage();
+        let counts = sys::alloc::thread_counts();
+        Self {
+            until: ACCOUNTS_EVERY,
+            faults: usage.minor_faults + usage.major_faults,
+            allocations: counts.map(|counts| counts.taken + counts.given),
+        }
+    }
+
+    /// Looks from time to time.
+    fn look(&mut self, page: &FramePage<'_>) {
+        match self.until.checked_sub(1) {
+            Some(left) => self.until = left,
+            None => self.settle(page),
+        }
+    }
+
+    /// Shows what has come since it began.
+    fn settle(&mut self, page: &FramePage<'_>) {
+        let Self { faults, allocations, .. } = Self::now();
+        self.until = ACCOUNTS_EVERY;
+        let show = |counter, value: u64| page.count(counter, value.wrapping_sub(page.counter(counter)));
+        show(FrameCounter::PageFaults, faults.saturating_sub(self.faults));
+        let taken = allocations.zip(self.allocations).map_or(u64::MAX, |(now, before)| now.saturating_sub(before));
+        show(FrameCounter::Allocations, taken);
     }
 }
 
 /// The caretaker: runs when nobody above it on this CPU does.
 pub(crate) fn care(shared: &Shared) {
     let page = shared.page();
-    let word = page.pulse_word();
+    let word = page.care_word();
     while !shared.stop.load(Ordering::Relaxed) {
-        let seen = word.load(Ordering::Acquire);
+        // First this: who wants it to look from now on finds it asleep, and wakes it.
+        word.store(0, Ordering::SeqCst);
         loop {
             let turn = page.turn();
             let Some(activity) = page.at(turn) else { break };
@@ -338,15 +515,17 @@ pub(crate) fn care(shared: &Shared) {
                 break;
             } else if yielded {
                 // It was interrupted between ending its call and passing the turn on.
-                Shared::pass_on(&page, turn);
+                if let Some(next) = page.pass_on(turn) {
+                    futex::wake(page.call_word(next.into()));
+                }
             } else if shared.slots[usize::from(activity)].parked.load(Ordering::Acquire) {
                 // Its turn has come: it goes on at once, before this thread.
                 shared.unpark(&page, activity.into());
-            } else if Shared::pass_on(&page, turn) {
+            } else if Shared::pass_over(&page, turn) {
                 page.count(FrameCounter::Blocked, 1);
             }
         }
-        futex::wait(word, seen, Some(DurNs::from_ms(100)));
+        futex::wait(word, 0, Some(DurNs::from_ms(100)));
     }
 }
 

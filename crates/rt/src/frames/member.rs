@@ -3,9 +3,9 @@
 use crate::frames::address;
 use crate::variables::Exports;
 use base::{DurNs, MonoNs};
-use ring::{Baseline, FramePage, FrameState};
+use ring::{ActivityCounter, Baseline, FramePage, FrameState};
 use std::fmt;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::{mono_now, sleep_until};
@@ -60,7 +60,14 @@ pub struct Member {
     connection: Arc<OwnedFd>,
     gone: Arc<AtomicBool>,
     in_call: bool,
+    /// Whether the frame knows that the thread waits for its turns.
+    come: bool,
+    /// Calls until the thread looks at its accounts again.
+    until_accounts: u32,
 }
+
+/// Calls between two looks at a thread's accounts: a look is a system call, which costs as much as waking the next one.
+const ACCOUNTS_EVERY: u32 = 16;
 
 impl Member {
     /// Joins `frame` as `activity` with the calling thread; waits for the frame to appear at most for `within`. The
@@ -101,6 +108,8 @@ impl Member {
             connection: Arc::new(connection),
             gone: Arc::new(AtomicBool::new(false)),
             in_call: false,
+            come: false,
+            until_accounts: 0,
         };
         member.guard().map_err(|error| JoinError::Kernel(error.to_string()))?;
         Ok(member)
@@ -109,25 +118,24 @@ impl Member {
     /// Ends the call that the thread is in, if it is in one, and waits for the next; `None` once the frame has ended or
     /// its process has died.
     ///
-    /// Real-time: neither allocates nor locks; two futex calls, a `getrusage`, and some thirty stores.
+    /// The first one says that the thread is there: a frame does not begin before all have asked for their first turn.
+    ///
+    /// Real-time: neither allocates nor locks; two futex calls, some thirty stores, and a `getrusage` in every 16th call
+    /// and after each that took longer than its budget.
     pub fn next_turn(&mut self) -> Option<MinorTurn> {
         let page = FramePage::attach(self.words.words()).ok()?;
-        finish(&page, self.activity, &mut self.in_call);
+        if finish(&page, self.activity, &mut self.in_call) {
+            self.until_accounts = 0;
+        }
+        if !std::mem::replace(&mut self.come, true) {
+            page.come(self.activity);
+        }
         let word = page.call_word(self.activity);
         loop {
             let seen = word.load(Ordering::Acquire);
             if page.start(self.activity) {
-                let usage = sys::thread::usage();
-                page.set_baseline(
-                    self.activity,
-                    &Baseline {
-                        at: mono_now(),
-                        cpu: usage.cpu,
-                        faults: usage.minor_faults + usage.major_faults,
-                        voluntary: usage.voluntary,
-                        involuntary: usage.involuntary,
-                    },
-                );
+                page.set_begun(self.activity, mono_now());
+                look_at_accounts(&page, self.activity, &mut self.until_accounts);
                 self.in_call = true;
                 let border = page.border();
                 let ring::FrameBorder { pulse, minor, mode, due, end, .. } = border;
@@ -136,7 +144,9 @@ impl Member {
             if self.gone.load(Ordering::Acquire) || page.state() == FrameState::Ended {
                 return None;
             }
-            sys::futex::wait(word, seen, None);
+            if sys::futex::wait(word, seen, None) {
+                page.count_wait(self.activity);
+            }
         }
     }
 
@@ -180,12 +190,34 @@ impl Drop for Member {
     }
 }
 
-/// Ends the call that the thread is in, and wakes whose turn it is then.
-fn finish(page: &FramePage<'_>, activity: usize, in_call: &mut bool) {
-    if std::mem::take(in_call)
-        && let Some(next) = page.finish(activity, mono_now())
-    {
+/// Ends the call that the thread is in, and wakes whose turn it is then. Whether the call took longer than its budget.
+fn finish(page: &FramePage<'_>, activity: usize, in_call: &mut bool) -> bool {
+    if !std::mem::take(in_call) {
+        return false;
+    }
+    let over = || page.activity_counter(activity, ActivityCounter::OverBudget);
+    let before = over();
+    if let Some(next) = page.finish(activity, mono_now()) {
         sys::futex::wake(page.call_word(next.into()));
+    }
+    over() != before
+}
+
+/// Notes what the thread has cost so far, if it is time: with it the dispatcher finds out why a call does not end.
+fn look_at_accounts(page: &FramePage<'_>, activity: usize, until: &mut u32) {
+    match until.checked_sub(1) {
+        Some(left) => *until = left,
+        None => {
+            let usage = sys::thread::usage();
+            let cost = Baseline {
+                cpu: usage.cpu,
+                faults: usage.minor_faults + usage.major_faults,
+                voluntary: usage.voluntary,
+                involuntary: usage.involuntary,
+            };
+            page.set_baseline(activity, &page.beyond(activity, &cost));
+            *until = ACCOUNTS_EVERY - 1;
+        }
     }
 }
 
@@ -197,4 +229,22 @@ pub fn trigger(frame: &str) -> Result<(), JoinError> {
     let watcher = super::Watcher::open(frame)?;
     sys::futex::count_up(watcher.page().trigger_word(), 1);
     Ok(())
+}
+
+/// Hands a descriptor to a frame whose time base is `eventfd`: each time it becomes readable a minor begins. A later one
+/// takes its place. The frame reads a copy: the caller keeps its own.
+///
+/// # Errors
+/// If no frame of that name runs, or its time base is another.
+pub fn hand_trigger(frame: &str, fd: BorrowedFd<'_>) -> Result<(), JoinError> {
+    let kernel = |error: sys::Error| JoinError::Kernel(error.to_string());
+    let connection = sys::handover::connect(&address(frame)).map_err(|_| JoinError::NoFrame(frame.to_owned()))?;
+    sys::handover::send(connection.as_fd(), b"trigger", &[fd]).map_err(kernel)?;
+    let mut answer = [0; 512];
+    let received = sys::handover::receive(connection.as_fd(), &mut answer).map_err(kernel)?;
+    let (length, _) = received.ok_or_else(|| JoinError::Refused(format!("frame {frame:?} ended meanwhile")))?;
+    match String::from_utf8_lossy(&answer[..length]).strip_prefix("no ") {
+        Some(why) => Err(JoinError::Refused(why.to_owned())),
+        None => Ok(()),
+    }
 }

@@ -19,7 +19,7 @@ mod trigger;
 mod watch;
 
 pub use cause::Cause;
-pub use member::{JoinError, Member, MinorTurn, trigger};
+pub use member::{JoinError, Member, MinorTurn, hand_trigger, trigger};
 pub use runner::{Report, RunError, Runner};
 pub use watch::{Watcher, action_word, what_word};
 
@@ -45,4 +45,6 @@ pub(crate) mod event {
     pub(crate) const MODE: u8 = 5;
     pub(crate) const TRIGGER_STOPPED: u8 = 6;
     pub(crate) const TRIGGER_EARLY: u8 = 7;
+    pub(crate) const TRIGGER_LATE: u8 = 8;
+    pub(crate) const TRIGGER_STEADY: u8 = 9;
 }

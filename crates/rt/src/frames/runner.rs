@@ -2,16 +2,16 @@
 
 use crate::frames::address;
 use crate::frames::cause::ThreadFiles;
-use crate::frames::dispatcher::{self, Dispatcher, Guest, Shared, Slot};
-use crate::frames::trigger::Trigger;
+use crate::frames::dispatcher::{self, Dispatcher, Guest, Known, Shared, Slot};
+use crate::frames::trigger::{Door, Trigger};
 use crate::obtained::Obtained;
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority, Schedule};
-use frame::{Config, Machine, PRIORITY_MIN, Plan, TimeBase};
+use frame::{Config, Machine, PRIORITY_MIN, Plan, Rhythm, TimeBase};
 use ring::{ActivityCounter, FrameCounter, FramePage, FrameShape, FrameState, Presence};
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use sys::clock::mono_now;
 use sys::handover::Counter;
@@ -69,6 +69,7 @@ struct Connected {
     pid: u32,
     /// The activity that it has joined as.
     activity: Option<usize>,
+    follows: bool,
     said_goodbye: bool,
 }
 
@@ -79,8 +80,9 @@ pub struct Runner {
     shared: Arc<Shared>,
     counter: Counter,
     callers: Vec<Connected>,
-    followers: usize,
-    trigger: Option<Trigger>,
+    door: Arc<Door>,
+    /// Keeps idle CPUs awake as long as it is open.
+    idle: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
     began: MonoNs,
     over: bool,
@@ -125,15 +127,16 @@ impl Runner {
         let ordered = config.cpu.is_some_and(|cpu| may_order(cpu, config.priority));
         let slots = (0..plan.activities()).map(|_| Slot::default()).collect();
         let stop = AtomicBool::new(false);
-        let shared = Arc::new(Shared { words, slots, stop, ordered, priority: config.priority });
+        let (followers, parked) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { words, slots, stop, followers, parked, ordered, priority: config.priority });
         Ok(Self {
             config,
             plan: Some(plan),
             shared,
             counter,
             callers: Vec::new(),
-            followers: 0,
-            trigger: None,
+            door: Arc::default(),
+            idle: None,
             threads: Vec::new(),
             began: mono_now(),
             over: false,
@@ -169,6 +172,7 @@ impl Runner {
                     connection: caller.connection,
                     pid: caller.pid as u32,
                     activity: None,
+                    follows: false,
                     said_goodbye: false,
                 }),
                 Ok(_) => {}
@@ -202,43 +206,46 @@ impl Runner {
                     .and_then(|tid| self.join(index, tid, name, fds));
                 match joined {
                     Ok(activity) => {
+                        let (pid, tid) = (self.callers[index].pid, tid.parse().unwrap_or(0));
+                        self.page().set_who(activity, Presence::Joining, pid, tid);
                         self.answer(index, &format!("ok {activity}"));
-                        // Only now: before, it could have been released without knowing of its page.
-                        self.page().set_who(
-                            activity,
-                            Presence::Joined,
-                            self.callers[index].pid,
-                            tid.parse().unwrap_or(0),
-                        );
                         tell(Report::Joined(name.to_owned(), self.callers[index].pid));
                     }
                     Err(why) => {
                         let why = format!("activity {name:?} of frame {:?}: {why}", self.config.spec.name);
                         self.page().count(FrameCounter::Refused, 1);
-                        // It may be gone; then it needs no answer.
-                        let _ = sys::handover::send(
-                            self.callers[index].connection.as_fd(),
-                            format!("no {why}").as_bytes(),
-                            &[],
-                        );
+                        self.refuse(index, &why);
                         tell(Report::Refused(why));
                     }
                 }
             }
             (Some("watch"), ..) => self.answer(index, "ok"),
             (Some("follow"), ..) => {
-                self.followers += 1;
+                if !std::mem::replace(&mut self.callers[index].follows, true) {
+                    self.shared.followers.fetch_add(1, Ordering::AcqRel);
+                }
                 self.answer(index, "ok");
             }
+            (Some("trigger"), ..) => match (&self.config.spec.base, fds.into_iter().next()) {
+                (TimeBase::Eventfd, Some(fd)) => {
+                    self.door.leave(fd);
+                    // Who is gone needs no answer.
+                    let _ = sys::handover::send(self.callers[index].connection.as_fd(), b"ok", &[]);
+                }
+                (TimeBase::Eventfd, None) => self.refuse(index, "no descriptor came; expected one"),
+                (base, _) => {
+                    let why = format!("frame {:?} has the time base {base}; expected eventfd", self.config.spec.name);
+                    self.refuse(index, &why);
+                }
+            },
             (Some("leave"), ..) => self.callers[index].said_goodbye = true,
-            _ => {
-                let _ = sys::handover::send(
-                    self.callers[index].connection.as_fd(),
-                    b"no expected join TID NAME, watch, follow or leave",
-                    &[],
-                );
-            }
+            _ => self.refuse(index, "expected join TID NAME, watch, follow, trigger or leave"),
         }
+    }
+
+    /// Says no. Who is gone needs no answer.
+    fn refuse(&self, index: usize, why: &str) {
+        let _ = sys::handover::send(self.callers[index].connection.as_fd(), format!("no {why}").as_bytes(), &[]);
     }
 
     /// Hands the page over. Who is gone meanwhile is noticed at its connection.
@@ -258,7 +265,7 @@ impl Runner {
             return Err("this connection has joined already; expected a new one for each thread".to_owned());
         }
         let page = self.shared.page();
-        if let (Presence::Joined, by, _) = page.who(activity) {
+        if let (Presence::Joined | Presence::Joining, by, _) = page.who(activity) {
             return Err(format!("process {by} has joined as it already; expected one at a time"));
         }
         let files = ThreadFiles::open(pid, tid)
@@ -289,6 +296,9 @@ impl Runner {
 
     /// Somebody's connection has ended.
     fn gone(&mut self, gone: &Connected, tell: &mut impl FnMut(Report)) {
+        if gone.follows {
+            self.shared.followers.fetch_sub(1, Ordering::AcqRel);
+        }
         let Some(activity) = gone.activity else { return };
         let page = self.shared.page();
         let presence = if gone.said_goodbye { Presence::Left } else { Presence::Died };
@@ -297,7 +307,7 @@ impl Runner {
         // The turn must not stay with it.
         let turn = page.turn();
         if page.at(turn).map(usize::from) == Some(activity) {
-            Shared::pass_on(&page, turn);
+            Shared::pass_over(&page, turn);
         }
         tell(Report::Gone(self.config.spec.activities[activity].name.clone(), gone.said_goodbye));
     }
@@ -324,25 +334,21 @@ impl Runner {
         if !missing.is_empty() && !late {
             return;
         }
-        if self.trigger.is_none() {
-            match Trigger::open(&self.config.spec.base, &self.shared.words) {
-                Ok(trigger) => self.trigger = Some(trigger),
-                // The frame that is followed may still be starting.
-                Err(_) if !late && matches!(self.config.spec.base, TimeBase::Frame(_)) => return,
-                Err(why) => return self.end(why, tell),
-            }
-        }
-        if self.followers < self.config.followers.len() {
+        let (followers, expected) = (self.shared.followers.load(Ordering::Acquire), &self.config.followers);
+        if followers < expected.len() {
             if late {
-                let expected = self.config.followers.join(", ");
+                let expected = expected.join(", ");
                 self.end(format!("not all of its followers are ready ({expected}): all start or none"), tell);
             }
             return;
         }
-        if !self.trigger.as_mut().is_some_and(Trigger::is_ready) {
-            return;
-        }
-        if let Err(why) = self.start(tell) {
+        let trigger = match Trigger::open(&self.config.spec.base, &self.shared.words, &self.door) {
+            Ok(trigger) => trigger,
+            // The frame that is followed may still be starting.
+            Err(_) if !late && matches!(self.config.spec.base, TimeBase::Frame(_)) => return,
+            Err(why) => return self.end(why, tell),
+        };
+        if let Err(why) = self.start(trigger, tell) {
             return self.end(why, tell);
         }
         tell(Report::Running { missing });
@@ -354,10 +360,8 @@ impl Runner {
     }
 
     /// Starts the real-time threads.
-    fn start(&mut self, tell: &mut impl FnMut(Report)) -> Result<(), String> {
-        let (Some(plan), Some(trigger)) = (self.plan.take(), self.trigger.take()) else {
-            return Err("the frame has begun already".to_owned());
-        };
+    fn start(&mut self, trigger: Trigger, tell: &mut impl FnMut(Report)) -> Result<(), String> {
+        let plan = self.plan.take().ok_or("the frame has begun already")?;
         let spec = &self.config.spec;
         let external = spec.base != TimeBase::Timer;
         let longest = spec.minors.iter().copied().max().unwrap_or(DurNs::from_secs(1));
@@ -368,19 +372,30 @@ impl Runner {
         let begin = if external { now } else { aligned.due() };
         let activities = plan.activities();
         let page = self.shared.page();
+        let known = |activity: &frame::Activity| Known { background: activity.is_background(), ..Known::default() };
         let dispatcher = Dispatcher {
             shared: self.shared.clone(),
             machine: Machine::new(plan, pulse, begin),
             trigger,
             faults: Vec::with_capacity(activities),
-            joins: (0..activities).map(|activity| page.activity_counter(activity, ActivityCounter::Joins)).collect(),
+            known: spec.activities.iter().map(known).collect(),
             patience: DurNs(longest.0.saturating_mul(3)),
             external,
+            rhythm: Rhythm::default(),
+            changes: u64::MAX,
+            front: 0,
         };
         let remedy = "run as root, or raise RLIMIT_MEMLOCK (see `tahti doctor`)";
         let locked = Obtained::of("memory locked", sys::mem::lock_all(), remedy);
         if locked.missing.is_some() {
             tell(Report::Missing(locked));
+        }
+        match sys::thread::hold_idle_latency(0) {
+            Ok(device) => self.idle = Some(device),
+            Err(error) => {
+                let remedy = "run as root, or let the shield's profile keep idle states shallow";
+                tell(Report::Missing(Obtained::no("idle CPUs stay awake", error, remedy)));
+            }
         }
         if !self.shared.ordered {
             let what = "activities in order, late calls parked, blocked ones passed over";
@@ -426,6 +441,7 @@ impl Drop for Runner {
         page.set_state(FrameState::Ended);
         sys::futex::wake(page.pulse_word());
         sys::futex::wake(page.trigger_word());
+        sys::futex::wake(page.care_word());
         for thread in self.threads.drain(..) {
             // A panic in a thread has been printed by it.
             let _ = thread.join();

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use sys::clock::{mono_now, sleep_until};
 use sys::shm::SharedWords;
 
@@ -22,23 +22,59 @@ pub(crate) enum Trigger {
     Word { words: Arc<SharedWords>, seen: u64, poll: Option<DurNs> },
     Udp(UdpSocket),
     Device { file: File, seen: Option<u32> },
-    Frame { words: SharedWords, connection: OwnedFd, seen: u64 },
+    Handed { door: Arc<Door>, file: Option<File> },
+    Frame { words: SharedWords, connection: OwnedFd, sequence: Option<u64> },
+}
+
+/// Where the runner leaves a descriptor that somebody handed to the frame, for its dispatcher to wait on.
+#[derive(Debug, Default)]
+pub(crate) struct Door {
+    /// Held for a moment by the runner; the dispatcher only tries.
+    left: Mutex<Option<File>>,
+    /// Whether there is one.
+    fresh: AtomicBool,
+}
+
+impl Door {
+    /// Leaves a descriptor; the one that nobody has taken yet is forgotten.
+    pub(crate) fn leave(&self, fd: OwnedFd) {
+        *self.left.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(File::from(fd));
+        self.fresh.store(true, Ordering::Release);
+    }
+
+    fn take(&self) -> Option<File> {
+        if !self.fresh.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut left = self.left.try_lock().ok()?;
+        self.fresh.store(false, Ordering::Release);
+        left.take()
+    }
 }
 
 /// What a wait ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// It is time; how often the base has said so.
-    Ticks(u64),
+    /// It is time, noticed then; how often the base has said so.
+    Ticks(u64, MonoNs),
     /// Nothing came in time.
     Nothing,
     /// The frame is to end, or its time base is gone.
     Over,
 }
 
+/// Where a frame that is followed is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pulse: u64,
+    pub(crate) minor: u16,
+    /// When its dispatcher was there.
+    pub(crate) begun: MonoNs,
+}
+
 impl Trigger {
     /// Opens the base; `page` is that of the frame itself.
-    pub(crate) fn open(base: &TimeBase, page: &Arc<SharedWords>) -> Result<Self, String> {
+    pub(crate) fn open(base: &TimeBase, page: &Arc<SharedWords>, door: &Arc<Door>) -> Result<Self, String> {
         Ok(match base {
             TimeBase::Timer => Self::Timer,
             TimeBase::Software => Self::Word { words: page.clone(), seen: 0, poll: None },
@@ -53,35 +89,48 @@ impl Trigger {
                 let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
                 Self::Device { file: file.map_err(|error| format!("{path} cannot be opened: {error}"))?, seen: None }
             }
+            TimeBase::Eventfd => Self::Handed { door: door.clone(), file: None },
             TimeBase::Frame(name) => {
                 let (words, connection) = follow(name)?;
-                Self::Frame { words, connection, seen: 0 }
+                Self::Frame { words, connection, sequence: None }
             }
         })
     }
 
-    /// Whether the base itself is running: another frame may still be forming.
-    pub(crate) fn is_ready(&mut self) -> bool {
-        let Self::Frame { words, seen, .. } = self else { return true };
-        let Ok(page) = FramePage::attach(words.words()) else { return false };
-        *seen = page.pulse_word().load(Ordering::Acquire);
-        page.state() == FrameState::Running
+    /// Whether nothing is expected of the base yet: nobody has handed it over, or the frame that is followed is forming.
+    pub(crate) fn is_forming(&self) -> bool {
+        match self {
+            Self::Handed { file, .. } => file.is_none(),
+            Self::Frame { words, .. } => {
+                FramePage::attach(words.words()).is_ok_and(|page| page.state() == FrameState::Forming)
+            }
+            _ => false,
+        }
+    }
+
+    /// Where the frame is that is followed, if one is.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let Self::Frame { words, .. } = self else { return None };
+        let page = FramePage::attach(words.words()).ok()?;
+        let border = page.border();
+        Some(Place { pulse: border.pulse, minor: border.minor, begun: border.begun })
     }
 
     /// Waits for the end of the minor: until `end` for a timer, else for the next trigger, at most for `limit`.
     ///
     /// Real-time: blocks; does not allocate.
     pub(crate) fn wait(&mut self, end: MonoNs, limit: DurNs, stop: &AtomicBool) -> Waited {
-        let give_up = mono_now() + limit;
+        let mut now = mono_now();
+        let give_up = now + limit;
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Waited::Over;
             }
-            let now = mono_now();
             let ticks = match self {
-                Self::Timer if now >= end => return Waited::Ticks(1),
+                Self::Timer if now >= end => return Waited::Ticks(1, now),
                 Self::Timer => {
                     sleep_until(end.min(now + LOOK));
+                    now = mono_now();
                     continue;
                 }
                 Self::Word { words, seen, poll } => {
@@ -90,18 +139,35 @@ impl Trigger {
                 }
                 Self::Udp(socket) => datagrams(socket),
                 Self::Device { file, seen } => reads(file, seen),
-                Self::Frame { words, connection, seen } => {
+                Self::Handed { door, file } => {
+                    if let Some(fresh) = door.take() {
+                        *file = Some(fresh);
+                    }
+                    match file {
+                        Some(open) => reads(open, &mut None).or_else(|| {
+                            // It has ended; somebody may hand another.
+                            *file = None;
+                            Some(0)
+                        }),
+                        None => {
+                            sleep_until(now + DurNs::from_ms(5));
+                            Some(0)
+                        }
+                    }
+                }
+                Self::Frame { words, connection, sequence } => {
                     let Ok(page) = FramePage::attach(words.words()) else { return Waited::Over };
                     if page.state() == FrameState::Ended || !sys::handover::is_alive(connection.as_fd()) {
                         return Waited::Over;
                     }
-                    await_change(page.pulse_word(), seen, None)
+                    minors(&page, sequence)
                 }
             };
+            now = mono_now();
             match ticks {
-                Some(0) if mono_now() >= give_up => return Waited::Nothing,
+                Some(0) if now >= give_up => return Waited::Nothing,
                 Some(0) => {}
-                Some(ticks) => return Waited::Ticks(ticks),
+                Some(ticks) => return Waited::Ticks(ticks, now),
                 None => return Waited::Over,
             }
         }
@@ -128,7 +194,7 @@ fn await_change(word: &AtomicU64, seen: &mut u64, poll: Option<DurNs>) -> Option
     if now == *seen {
         match poll {
             Some(every) => sleep_until(mono_now() + every),
-            None => sys::futex::wait(word, now, Some(LOOK)),
+            None => _ = sys::futex::wait(word, now, Some(LOOK)),
         }
         now = word.load(Ordering::Acquire);
     }
@@ -136,6 +202,23 @@ fn await_change(word: &AtomicU64, seen: &mut u64, poll: Option<DurNs>) -> Option
     let ticks = if now >= *seen { now - *seen } else { 1 };
     *seen = now;
     Some(ticks)
+}
+
+/// How many minors another frame has begun; sleeps until it does, at most for a moment. One that it goes on with, or runs
+/// again, is none.
+fn minors(page: &FramePage<'_>, sequence: &mut Option<u64>) -> Option<u64> {
+    let begun = || page.turn().sequence;
+    // A frame that forms has begun none.
+    let before = *sequence.get_or_insert_with(|| if page.state() == FrameState::Forming { 0 } else { begun() });
+    let pulse = page.pulse_word();
+    let seen = pulse.load(Ordering::Acquire);
+    let mut now = begun();
+    if now == before {
+        sys::futex::wait(pulse, seen, Some(LOOK));
+        now = begun();
+    }
+    *sequence = Some(now);
+    Some(now.wrapping_sub(before))
 }
 
 /// How many datagrams have come.
@@ -156,8 +239,8 @@ fn datagrams(socket: &UdpSocket) -> Option<u64> {
     Some(ticks)
 }
 
-/// How often a device has interrupted: UIO tells a running count in 4 bytes, an eventfd the count since the last read in
-/// 8, anything else one for a read.
+/// How often a device has interrupted: UIO tells a running count in 4 bytes, an eventfd or timerfd the count since the
+/// last read in 8, anything else one for a read.
 fn reads(file: &mut File, seen: &mut Option<u32>) -> Option<u64> {
     if !sys::poll::is_readable(file.as_fd(), LOOK) {
         return Some(0);
@@ -172,6 +255,8 @@ fn reads(file: &mut File, seen: &mut Option<u32>) -> Option<u64> {
             Some(before.map_or(1, |before| u64::from(count.wrapping_sub(before))))
         }
         Ok(8) => Some(u64::from_ne_bytes(bytes)),
+        // Somebody else has read it.
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Some(0),
         Ok(0) | Err(_) => None,
         Ok(_) => Some(1),
     }

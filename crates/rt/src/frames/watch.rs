@@ -57,6 +57,8 @@ pub fn what_word(what: u8) -> &'static str {
         event::MODE => "mode",
         event::TRIGGER_STOPPED => "trigger stopped",
         event::TRIGGER_EARLY => "trigger early",
+        event::TRIGGER_LATE => "trigger late",
+        event::TRIGGER_STEADY => "trigger steady again",
         _ => "?",
     }
 }

@@ -1,0 +1,96 @@
+//! Whether an external time base comes as the plan expects.
+
+use base::{DurNs, MonoNs};
+
+/// How an external time base comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beat {
+    /// As the minors' lengths say, or nothing is known yet.
+    #[default]
+    Steady,
+    /// In less than three quarters of the minor's length.
+    Early,
+    /// After more than one and a half of it.
+    Late,
+    /// Not at all for as long as the dispatcher waits at once.
+    Stopped,
+}
+
+/// Follows an external time base. A step in time is one tick that is early or late; another rate is many.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rhythm {
+    last: Option<MonoNs>,
+    beat: Beat,
+}
+
+impl Rhythm {
+    /// The base ticked `ticks` times, noticed at `now`, while a minor of `length` ran. How it comes now, and the time
+    /// for one tick.
+    pub fn tick(&mut self, now: MonoNs, ticks: u64, length: DurNs) -> (Beat, DurNs) {
+        let Some(last) = self.last.replace(now) else { return (self.beat, length) };
+        let each = DurNs((now - last).0 / ticks.clamp(1, i64::MAX as u64) as i64);
+        self.beat = match each.0 {
+            // The lengths of minors are below an hour.
+            short if short < length.0 / 4 * 3 => Beat::Early,
+            long if long > length.0 / 2 * 3 => Beat::Late,
+            _ => Beat::Steady,
+        };
+        (self.beat, each)
+    }
+
+    /// It has not ticked for long.
+    pub fn silence(&mut self) -> Beat {
+        self.beat = Beat::Stopped;
+        self.beat
+    }
+
+    /// How it came last.
+    #[must_use]
+    pub fn beat(&self) -> Beat {
+        self.beat
+    }
+
+    /// Until when to leave the base alone, having begun a minor at `begun`: one that comes too often must not get all of
+    /// the processor. What comes meanwhile is lost.
+    #[must_use]
+    pub fn rest(&self, begun: MonoNs, length: DurNs) -> Option<MonoNs> {
+        (self.beat == Beat::Early).then(|| begun + DurNs(length.0 / 4))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const MS: u64 = 1_000_000;
+    const LENGTH: DurNs = DurNs::from_ms(1);
+
+    /// What ticks at these times (in us) are called.
+    fn beats(times: &[u64]) -> Vec<Beat> {
+        let mut rhythm = Rhythm::default();
+        times.iter().map(|us| rhythm.tick(MonoNs(us * 1000), 1, LENGTH).0).collect()
+    }
+
+    #[test]
+    fn a_doubled_rate_a_halved_one_and_a_step_are_told_apart() {
+        use Beat::{Early, Late, Steady};
+        assert_eq!(beats(&[1000, 2000, 2900, 4100]), [Steady; 4]);
+        assert_eq!(beats(&[1000, 2000, 2500, 3000, 3500]), [Steady, Steady, Early, Early, Early]);
+        assert_eq!(beats(&[1000, 3000, 5000]), [Steady, Late, Late]);
+        assert_eq!(beats(&[1000, 2000, 3700, 4700]), [Steady, Steady, Late, Steady]);
+    }
+
+    #[test]
+    fn several_ticks_at_a_time_share_the_time_since_the_last() {
+        let mut rhythm = Rhythm::default();
+        rhythm.tick(MonoNs(0), 1, LENGTH);
+        assert_eq!(rhythm.tick(MonoNs(4 * MS), 4, LENGTH), (Beat::Steady, LENGTH));
+        assert_eq!(rhythm.rest(MonoNs(4 * MS), LENGTH), None);
+        assert_eq!(rhythm.tick(MonoNs(5 * MS), 10, LENGTH), (Beat::Early, DurNs::from_us(100)));
+        assert_eq!(rhythm.rest(MonoNs(5 * MS), LENGTH), Some(MonoNs(5 * MS + MS / 4)));
+        assert_eq!(rhythm.silence(), Beat::Stopped);
+        // After a silence the first tick is late.
+        assert_eq!(rhythm.tick(MonoNs(9 * MS), 1, LENGTH).0, Beat::Late);
+    }
+}
