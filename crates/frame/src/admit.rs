@@ -1,8 +1,8 @@
 //! Whether a frame can work: the admission check, and the tables made from what passed it.
 
-use crate::spec::{Discipline, Recovery, Spec, TimeBase};
+use crate::spec::{Activity, Discipline, Recovery, Spec, TimeBase};
 use alloc::borrow::ToOwned as _;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec;
@@ -152,24 +152,22 @@ impl Plan {
 
     /// The arithmetic: what must be done within each minor, and within the major frame.
     fn time(&self, spec: &Spec, mode: &[bool], name: Option<&str>, refused: &mut Vec<Refusal>) {
-        let mut whole = Sum::default();
+        let (mut whole, mut sum) = (Sum::of(&spec.activities), Sum::of(&spec.activities));
         // Having yielded once is enough for a block of continuable minors.
         let mut carried = vec![false; mode.len()];
         let within = name.map_or(String::new(), |name| format!(" in mode {name:?}"));
         for minor in 0..self.minors() {
-            let mut sum = Sum::default();
+            sum.clear();
             for entry in self.queue(minor) {
                 let (index, discipline) = (usize::from(entry.activity), entry.discipline);
                 if !mode[index] || discipline.background {
                     continue;
                 }
-                let activity = &spec.activities[index];
-                let budget = activity.budget.unwrap_or(DurNs::ZERO);
                 if !discipline.overrunnable && !discipline.continuable {
-                    sum.add(&activity.name, budget);
+                    sum.add(entry.activity);
                 }
                 if !carried[index] {
-                    whole.add(&activity.name, budget);
+                    whole.add(entry.activity);
                 }
                 carried[index] = discipline.continuable;
             }
@@ -200,26 +198,47 @@ impl Plan {
     }
 }
 
-/// A sum that remembers its terms.
-#[derive(Default)]
+/// A sum that remembers its terms: how often each activity is one.
 struct Sum<'a> {
+    activities: &'a [Activity],
     total: DurNs,
-    terms: BTreeMap<&'a str, (usize, u32, DurNs)>,
+    times: Vec<u32>,
+    /// In the order in which they came first.
+    order: Vec<u16>,
 }
 
 impl<'a> Sum<'a> {
-    fn add(&mut self, name: &'a str, budget: DurNs) {
+    fn of(activities: &'a [Activity]) -> Self {
+        Self { activities, total: DurNs::ZERO, times: vec![0; activities.len()], order: Vec::new() }
+    }
+
+    fn clear(&mut self) {
+        self.total = DurNs::ZERO;
+        for activity in self.order.drain(..) {
+            self.times[usize::from(activity)] = 0;
+        }
+    }
+
+    fn add(&mut self, activity: u16) {
+        let times = &mut self.times[usize::from(activity)];
+        if *times == 0 {
+            self.order.push(activity);
+        }
+        *times += 1;
+        let budget = budget_of(&self.activities[usize::from(activity)]);
         self.total = DurNs(self.total.0.saturating_add(budget.0));
-        let order = self.terms.len();
-        self.terms.entry(name).or_insert((order, 0, budget)).1 += 1;
     }
 
     /// The largest terms, in order of size.
     fn terms(&self) -> String {
         const SHOWN: usize = 8;
-        let mut terms: Vec<_> = self.terms.iter().collect();
-        terms.sort_by_key(|(_, (order, times, budget))| (-budget.0.saturating_mul(i64::from(*times)), *order));
-        let show = |(name, (_, times, budget)): &(&&str, &(usize, u32, DurNs))| match times {
+        let term = |activity: u16| {
+            let of = &self.activities[usize::from(activity)];
+            (of.name.as_str(), budget_of(of), self.times[usize::from(activity)])
+        };
+        let mut terms: Vec<_> = self.order.iter().map(|activity| term(*activity)).collect();
+        terms.sort_by_key(|(_, budget, times)| -budget.0.saturating_mul(i64::from(*times)));
+        let show = |(name, budget, times): &(&str, DurNs, u32)| match times {
             1 => format!("{name} {budget}"),
             times => format!("{times} x {name} {budget}"),
         };
@@ -229,6 +248,10 @@ impl<'a> Sum<'a> {
         }
         shown.join(" + ")
     }
+}
+
+fn budget_of(activity: &Activity) -> DurNs {
+    activity.budget.unwrap_or(DurNs::ZERO)
 }
 
 fn room_of(length: DurNs, reserve: DurNs) -> String {
@@ -262,17 +285,18 @@ fn shape(spec: &Spec, refused: &mut Vec<Refusal>) {
         refuse(None, what, format!("1 to {ACTIVITIES_MAX}"));
     }
     let mut names = BTreeSet::new();
+    let mut queued = vec![false; spec.minors.len()];
     for activity in &spec.activities {
         let name = activity.name.as_str();
         if !names.insert(name) {
             refuse(Some(name), format!("{frame} has two activities {name:?}"), "a name of its own".to_owned());
         }
-        let mut seen = BTreeSet::new();
+        queued.iter_mut().for_each(|queued| *queued = false);
         for (minor, _) in &activity.queue {
             if usize::from(*minor) >= spec.minors.len() {
                 let what = format!("{frame}: activity {name:?} is queued in minor {minor}");
                 refuse(Some(name), what, format!("minors from 0 to {}", spec.minors.len() - 1));
-            } else if !seen.insert(*minor) {
+            } else if core::mem::replace(&mut queued[usize::from(*minor)], true) {
                 let what = format!("{frame}: activity {name:?} is queued in minor {minor} twice");
                 refuse(Some(name), what, "once in a minor".to_owned());
             }
@@ -342,7 +366,7 @@ fn activities(spec: &Spec, refused: &mut Vec<Refusal>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Activity, Mode};
+    use crate::Mode;
 
     fn us(us: i64) -> DurNs {
         DurNs::from_us(us)

@@ -105,6 +105,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "hotplug::"),
             tests("keep", "guest_watchdog", ""),
             tests("keep", "guest_guard", ""),
+            tests("capi", "guest_frames", ""),
             tests("testkit", "guest_model", ""),
         ],
     },

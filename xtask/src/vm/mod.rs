@@ -155,7 +155,8 @@ fn build() -> Result<Binaries, String> {
     println!("building the tests of {}", packages.join(", "));
     let mut binaries = Binaries::new();
     collect(&output(&mut cargo(words))?, &mut binaries);
-    let program = ["build", "--quiet", "--package", "cli", "--message-format", "json-render-diagnostics"];
+    let program =
+        ["build", "--quiet", "--package", "cli", "--package", "capi", "--message-format", "json-render-diagnostics"];
     collect(&output(&mut cargo(program))?, &mut binaries);
     Ok(binaries)
 }

@@ -236,15 +236,16 @@ fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -
     Some(Activity { name: name?.0, budget, queue, recovery, tolerate })
 }
 
-/// The process that runs a frame.
-pub(crate) fn process(config: &Config) -> Process {
+/// The process that runs a frame: in the shield's cpuset if the frame's CPU is, for its threads may run nowhere else then.
+pub(crate) fn process(config: &Config, isolated: Option<&CpuSet>) -> Process {
     let name = config.spec.name.clone();
+    let shielded = config.cpu.is_some_and(|cpu| isolated.is_some_and(|isolated| isolated.contains(cpu)));
     // Plain data with text keys: it can always be written.
     let text = serde_json::to_string(config).unwrap_or_default();
     Process {
         command: vec!["tahti".to_owned(), "frames".to_owned(), "run".to_owned()],
         class: Policy::OTHER,
-        cpus: Cpus::Housekeeping,
+        cpus: if shielded { Cpus::Shield } else { Cpus::Housekeeping },
         numa: None,
         mlock: false,
         limits: Limits::default(),

@@ -195,7 +195,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     let isolated_cpus = isolated.as_ref().map(|(cpus, _)| *cpus);
     across::check(&reads, shield.is_some(), isolated, watchdog.as_ref().map(|(_, span)| span.clone()), around, found);
     let frames = frames::read_all(root, isolated_cpus, &reads, around, found);
-    let mut all: Vec<Process> = frames.iter().map(frames::process).collect();
+    let mut all: Vec<Process> = frames.iter().map(|frame| frames::process(frame, isolated_cpus.as_ref())).collect();
     all.extend(reads.into_iter().map(|read| read.process));
     Some(Plant {
         name: name?,

@@ -82,7 +82,7 @@ pub(crate) struct ThreadFiles {
 /// A call that is in progress, as far as its frame knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InProgress {
-    /// Since it began.
+    /// Since it began; nothing if it has not.
     pub(crate) elapsed: DurNs,
     /// Whether it goes on from an earlier minor: then the frame itself gave its CPU to others for a while.
     pub(crate) goes_on: bool,
@@ -122,6 +122,8 @@ impl ThreadFiles {
             b'Z' | b'X' => (Cause::Died, 0),
             b'T' | b't' => (Cause::Stopped, 0),
             b'S' | b'D' => (Cause::Blocked, 0),
+            // It may run, and has not come to begin.
+            _ if call.elapsed <= DurNs::ZERO => (Cause::Stolen, 0),
             _ if cpu.0 >= call.elapsed.0 / 10 * 9 && faults < 8 => (Cause::OwnCode, 0),
             _ if faults > 0 => (Cause::Faulted, faults),
             _ if gave > 0 => (Cause::Blocked, gave),
@@ -222,7 +224,8 @@ mod tests {
             );
             files.why(&page, 0, InProgress { elapsed, goes_on }).0
         };
-        assert_eq!(why([false; 3], DurNs(0), false), Cause::OwnCode);
+        assert_eq!(why([true; 3], DurNs(0), false), Cause::Stolen, "it has not begun");
+        assert_eq!(why([false; 3], DurNs(9), false), Cause::OwnCode);
         assert_eq!(why([false; 3], long, false), Cause::Stolen);
         assert_eq!(why([false; 3], long, true), Cause::OwnCode, "the frame gave its CPU to others");
         assert_eq!(why([true, true, true], long, false), Cause::Faulted);

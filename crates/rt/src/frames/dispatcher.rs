@@ -278,7 +278,7 @@ impl Dispatcher {
             self.shared.unpark(page, first.into());
             match self.shared.ordered {
                 true => futex::wake_both(page.call_word(first.into()), page.care_word()),
-                false => futex::wake(page.call_word(first.into())),
+                false => _ = futex::wake(page.call_word(first.into())),
             }
         }
         self.wake_followers(page);

@@ -402,6 +402,9 @@ impl Runner {
             let why = "no fifo priority, or no CPU of its own for the frame";
             tell(Report::Missing(Obtained::no(what, why, "run as root and give the frame `cpu`")));
         }
+        if let Some(cpu) = self.config.cpu {
+            step_aside(cpu, self.shared.below(2), self.shared.ordered);
+        }
         page.set_state(FrameState::Running);
         let (cpu, ordered, top) = (self.config.cpu, self.shared.ordered, self.config.priority);
         let prepare = move |name: &str, priority: Priority| {
@@ -449,6 +452,18 @@ impl Drop for Runner {
         for activity in 0..page.shape().activities {
             sys::futex::wake(page.call_word(activity));
         }
+    }
+}
+
+/// Keeps the calling thread, which lets others in, away from the frame's CPU. Where it has no other, as in a shield of one
+/// CPU, it gets a place there: above calls that are parked, which could keep it from working for ever.
+fn step_aside(cpu: CpuId, place: Policy, ordered: bool) {
+    let others = sys::sched::affinity(0).map(|all| all.minus(&CpuSet::single(cpu))).unwrap_or_default();
+    // Neither can fail where the frame's own threads could be placed.
+    if !others.is_empty() {
+        let _ = set_affinity(0, &others);
+    } else if ordered {
+        let _ = set_scheduling(0, Scheduling { policy: place, reset_on_fork: true });
     }
 }
 

@@ -1,0 +1,74 @@
+//! Frames on four CPUs, with separately started activities in C, and a plant with frames under a shield.
+
+mod separate;
+
+use rt::frames::Watcher;
+use separate::until;
+use std::fs;
+use std::process::{Command, Stdio};
+use testkit::guest;
+
+#[global_allocator]
+static ALLOCATOR: rt::Counting = rt::Counting;
+
+#[test]
+fn who_misbehaves_on_its_own_cpu_costs_the_others_nothing() {
+    guest::required();
+    separate::overruns_for_ever(1);
+    separate::blocks(2);
+    separate::dies_inside(3);
+    separate::is_stopped(1);
+}
+
+#[test]
+fn a_group_on_four_cpus_keeps_step() {
+    guest::required();
+    separate::group(&[0, 1, 2, 3]);
+}
+
+#[test]
+fn a_plant_runs_its_frame_under_a_shield_and_gives_the_machine_back() {
+    guest::required();
+    let folder = std::env::temp_dir().join(format!("shielded-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let activity = separate::activity();
+    let process = |name: &str, every: u32, how: &str| {
+        format!(
+            "[[process]]\nname = \"{name}\"\ncommand = [\"{}\", \"fast\", \"{name}\", \"{every}\", \"{how}\"]\n",
+            activity.display()
+        )
+    };
+    let plant = format!(
+        "[plant]\nname = \"shielded\"\n[shield]\ncpus = \"3\"\n[[frame]]\nname = \"fast\"\ncpu = \"shield\"\n\
+         class = \"fifo:60\"\nminors = 4\nperiod = \"20ms\"\njoin_within = \"60s\"\n\
+         [[frame.activity]]\nname = \"control\"\nbudget = \"2ms\"\n\
+         [[frame.activity]]\nname = \"troubled\"\nbudget = \"2ms\"\nrecovery = \"restart\"\n{}{}",
+        process("control", 0, "spin"),
+        process("troubled", 40, "sleep")
+    );
+    fs::write(folder.join("plant.toml"), plant).unwrap();
+    let program = std::env::var("TAHTI").expect("TAHTI names the program; `cargo xtask test-vm` sets it");
+    let mut up = Command::new(&program).arg("up").arg(&folder).stdout(Stdio::inherit()).spawn().unwrap();
+    let watcher = || Watcher::open("shielded/fast");
+    until("the frame is there", || watcher().is_ok());
+    let calls = |activity| {
+        watcher().map_or(0, |watcher| watcher.page().activity_counter(activity, ring::ActivityCounter::Calls))
+    };
+    let joins = |activity| {
+        watcher().map_or(0, |watcher| watcher.page().activity_counter(activity, ring::ActivityCounter::Joins))
+    };
+    until("control runs", || calls(0) > 20);
+    assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.isolated"), "3", "the shield stands");
+    let (_, pid, tid) = watcher().unwrap().page().who(0);
+    let status = guest::read(&format!("/proc/{pid}/task/{tid}/status"));
+    assert!(status.contains("Cpus_allowed_list:\t3\n"), "the activity runs on the shield's CPU: {status}");
+    until("who blocks is killed and started again", || joins(1) >= 2);
+    let before = calls(0);
+    until("control goes on", || calls(0) > before + 20);
+    assert!(Command::new(&program).args(["down"]).arg(&folder).status().unwrap().success());
+    assert!(up.wait().unwrap().success());
+    assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.isolated"), "", "the machine was given back");
+    assert!(watcher().is_err(), "nothing is left of the frame");
+    fs::remove_dir_all(folder).unwrap();
+    fs::remove_file(activity).unwrap();
+}

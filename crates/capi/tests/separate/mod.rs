@@ -1,0 +1,251 @@
+//! Frames with priorities on CPUs of their own, and activities in C, each a process of its own that joins by name.
+
+use base::{CpuId, DurNs, Priority};
+use frame::{Activity, Config, Spec, TimeBase};
+use ring::{ActivityCounter, FrameCounter, FramePage, FrameState};
+use rt::frames::{Cause, Report, Runner, Watcher, what_word};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A watchdog: guests are slow, and machines busy.
+const PATIENCE: Duration = Duration::from_secs(100);
+/// A minor: long enough that what does nothing wrong is done in it, also in emulation.
+const MINOR: DurNs = DurNs::from_ms(20);
+
+/// Waits until this holds.
+///
+/// # Panics
+/// If it never does, with what was expected.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "it never came that {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Where the library lies, built anew: cargo builds no shared library for a test. In a guest, which has no cargo to run, it
+/// was built with the guest's tests.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().nth(2).unwrap().to_owned();
+    let boot = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    if !boot.contains("tahti.guest=") {
+        let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "capi"]).status().unwrap();
+        assert!(built.success(), "libtahti does not build");
+    }
+    assert!(folder.join("libtahti.so").exists(), "{}: no libtahti.so", folder.display());
+    folder
+}
+
+/// The activity in C, compiled.
+pub(crate) fn activity() -> PathBuf {
+    let (here, library) = (PathBuf::from(env!("CARGO_MANIFEST_DIR")), library().display().to_string());
+    let program = std::env::temp_dir().join(format!("tahti-activity-{}", std::process::id()));
+    let status = Command::new("cc")
+        .arg(here.join("tests/separate/activity.c"))
+        .args(["-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here.join("include"))
+        .args(["-o".as_ref(), program.as_os_str()])
+        .args([&format!("-L{library}"), &format!("-Wl,-rpath,{library}"), "-ltahti"])
+        .status();
+    assert!(status.expect("cc (a C compiler) is needed: install gcc").success());
+    program
+}
+
+/// A frame served by a thread of the test, and its activities' processes.
+pub(crate) struct Frame {
+    pub(crate) name: String,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Vec<Report>>>,
+    processes: Vec<Child>,
+}
+
+impl Frame {
+    /// A frame on `cpu` with these activities, in order.
+    pub(crate) fn new(what: &str, cpu: CpuId, base: TimeBase, names: &[&str], followers: &[&str]) -> Self {
+        let name = format!("sep{}/{what}", std::process::id());
+        let activities = names.iter().map(|name| Activity::new(name, Some(DurNs::from_us(500)), 0..4)).collect();
+        let spec = Spec { base, ..Spec::new(&name, vec![MINOR; 4], activities) };
+        let config = Config {
+            spec,
+            cpu: Some(cpu),
+            priority: Priority(40),
+            join_within: DurNs::from_secs(60),
+            followers: followers.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, ready) = channel();
+        let thread = std::thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let mut runner = Runner::new(config).unwrap();
+                tell.send(()).unwrap();
+                let mut reports = vec![];
+                while !stop.load(Ordering::Acquire) && !runner.is_over() {
+                    runner.turn(|report| reports.push(report));
+                }
+                reports
+            }
+        });
+        ready.recv().unwrap();
+        Self { name, stop, thread: Some(thread), processes: vec![] }
+    }
+
+    /// Starts a process that joins.
+    pub(crate) fn join(&mut self, program: &Path, name: &str, every: u32, how: &str) -> u32 {
+        let every = every.to_string();
+        let child = Command::new(program).args([&self.name, name, every.as_str(), how]).spawn().unwrap();
+        let pid = child.id();
+        self.processes.push(child);
+        pid
+    }
+
+    /// Reads the page.
+    pub(crate) fn look<T>(&self, read: impl FnOnce(&FramePage<'_>) -> T) -> T {
+        read(&Watcher::open(&self.name).unwrap().page())
+    }
+
+    pub(crate) fn calls(&self, activity: usize) -> u64 {
+        self.look(|page| page.activity_counter(activity, ActivityCounter::Calls))
+    }
+
+    /// Waits until these have made twenty calls more.
+    pub(crate) fn go_on(&self, activities: &[usize]) {
+        let before: Vec<u64> = activities.iter().map(|activity| self.calls(*activity)).collect();
+        until(&format!("activities {activities:?} of {} go on", self.name), || {
+            activities.iter().zip(&before).all(|(activity, before)| self.calls(*activity) >= before + 20)
+        });
+    }
+
+    /// The causes of an activity's overruns so far.
+    fn causes(&self, activity: u16) -> Vec<Cause> {
+        self.look(|page| {
+            let (mut cursor, mut causes) = (page.events(), vec![]);
+            while let Some(event) = page.next_event(&mut cursor) {
+                if event.activity == activity && what_word(event.what) == "overrun" {
+                    causes.push(Cause::of(event.cause));
+                }
+            }
+            causes
+        })
+    }
+
+    /// Ends the frame; what it had to say.
+    pub(crate) fn end(mut self) -> Vec<Report> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Vec<Report> {
+        self.stop.store(true, Ordering::Release);
+        let reports = self.thread.take().map(|thread| thread.join().unwrap()).unwrap_or_default();
+        for child in &mut self.processes {
+            // It may have ended with the frame already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        reports
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.finish();
+        }
+    }
+}
+
+/// A frame of three on `cpu`, of which the middle one misbehaves once.
+fn troubled(cpu: CpuId, how: &str) -> (Frame, u32) {
+    let program = activity();
+    let mut frame = Frame::new(how, cpu, TimeBase::Timer, &["first", "troubled", "last"], &[]);
+    frame.join(&program, "first", 0, "spin");
+    let pid = frame.join(&program, "troubled", 30, how);
+    frame.join(&program, "last", 0, "spin");
+    until("the frame runs", || frame.look(|page| page.state() == FrameState::Running));
+    frame.go_on(&[0, 1, 2]);
+    std::fs::remove_file(program).unwrap();
+    (frame, pid)
+}
+
+/// One that overruns for ever is parked; the others keep their frames, and the dispatcher its promises.
+pub(crate) fn overruns_for_ever(cpu: CpuId) {
+    let (frame, _) = troubled(cpu, "spin");
+    until("its own code is named", || frame.causes(1).contains(&Cause::OwnCode));
+    frame.go_on(&[0, 2]);
+    frame.look(|page| {
+        assert!(page.counter(FrameCounter::Parked) > 0);
+        assert_eq!((page.counter(FrameCounter::PageFaults), page.counter(FrameCounter::Allocations)), (0, 0));
+    });
+    frame.end();
+}
+
+/// One that blocks in its call is passed over: who comes behind it has its turn in the same minor.
+pub(crate) fn blocks(cpu: CpuId) {
+    let (frame, _) = troubled(cpu, "sleep");
+    until("it is called blocked", || frame.causes(1).contains(&Cause::Blocked));
+    frame.go_on(&[0, 2]);
+    assert!(frame.look(|page| page.counter(FrameCounter::Blocked)) > 0, "it was passed over");
+    frame.end();
+}
+
+/// One that ends inside its call is gone; the others keep their frames.
+pub(crate) fn dies_inside(cpu: CpuId) {
+    let (frame, _) = troubled(cpu, "exit");
+    until("its end is noticed", || frame.look(|page| page.activity_counter(1, ActivityCounter::Absences)) > 3);
+    frame.go_on(&[0, 2]);
+    let reports = frame.end();
+    assert!(reports.contains(&Report::Gone("troubled".to_owned(), false)), "{reports:?}");
+}
+
+/// One that is stopped inside or outside its call is named so; let go, it comes back.
+pub(crate) fn is_stopped(cpu: CpuId) {
+    let (frame, pid) = troubled(cpu, "none");
+    sys::child::kill(pid as i32, 19).unwrap();
+    let faults = || {
+        frame.look(|page| {
+            page.activity_counter(1, ActivityCounter::Overruns) + page.activity_counter(1, ActivityCounter::Underruns)
+        })
+    };
+    until("its faults are counted", || faults() >= 3);
+    frame.go_on(&[0, 2]);
+    sys::child::kill(pid as i32, 18).unwrap();
+    frame.go_on(&[0, 1, 2]);
+    frame.end();
+}
+
+/// A group of frames on several CPUs: none begins before all are ready, and all run the same minors.
+pub(crate) fn group(cpus: &[CpuId]) {
+    let program = activity();
+    let names: Vec<String> = cpus[1..].iter().map(|cpu| format!("on{cpu}")).collect();
+    let followers: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut leader = Frame::new("leader", cpus[0], TimeBase::Timer, &["a"], &followers);
+    let base = TimeBase::Frame(leader.name.clone());
+    leader.join(&program, "a", 0, "spin");
+    let mut group = vec![];
+    for (cpu, name) in cpus[1..].iter().zip(&names) {
+        assert!(leader.look(|page| page.state() == FrameState::Forming), "{name} is missing");
+        let mut frame = Frame::new(name, *cpu, base.clone(), &["a"], &[]);
+        frame.join(&program, "a", 0, "spin");
+        group.push(frame);
+    }
+    leader.go_on(&[0]);
+    for frame in &group {
+        frame.go_on(&[0]);
+        let border = frame.look(|page| page.border());
+        assert_eq!(border.pulse % 4, u64::from(border.minor), "{}", frame.name);
+    }
+    // Who is followed ends: so do those that follow.
+    leader.end();
+    for frame in group {
+        let reports = frame.end();
+        assert!(reports.iter().any(|report| matches!(report, Report::Running { .. })), "{reports:?}");
+    }
+    std::fs::remove_file(program).unwrap();
+}
