@@ -54,6 +54,10 @@ void tahti_frame_leave(tahti_frame *frame);
 /* Triggers a frame whose time base is `software` or `counter`, once. From any thread. */
 int tahti_frame_trigger(const char *frame);
 
+/* Hands a descriptor to a frame whose time base is `eventfd`: each time it becomes readable (an eventfd, a timerfd, the
+ * interrupt of VFIO or UIO), a minor begins. The frame reads a copy. A later one takes its place. From any thread. */
+int tahti_frame_trigger_fd(const char *frame, int fd);
+
 /* ---- variables */
 
 /* Opens a segment for `count` variables under a name of the machine. NULL on failure. Stays open until the process

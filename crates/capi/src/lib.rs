@@ -11,10 +11,11 @@ pub mod quiet;
 pub mod team;
 
 use base::DurNs;
-use rt::frames::{Member, trigger};
+use rt::frames::{Member, hand_trigger, trigger};
 use rt::{Exports, Imports, Number, VariableSpec};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::fd::BorrowedFd;
 
 thread_local! {
     static ERROR: RefCell<CString> = RefCell::new(CString::default());
@@ -210,6 +211,24 @@ pub unsafe extern "C" fn tahti_frame_trigger(frame: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     let name = unsafe { text("the frame's name", frame) };
     answer(name.and_then(|name| trigger(name).map(|()| 0).map_err(|error| error.to_string())))
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The text ends with a zero; the descriptor stays open during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_frame_trigger_fd(frame: *const c_char, fd: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text("the frame's name", frame) };
+    answer(name.and_then(|name| {
+        if fd < 0 {
+            return Err(format!("the descriptor is {fd}; expected one that is open"));
+        }
+        // SAFETY: not -1, and the caller promises that it stays open.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        hand_trigger(name, fd).map(|()| 0).map_err(|error| error.to_string())
+    }))
 }
 
 /// See `tahti.h`.

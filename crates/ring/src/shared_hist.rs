@@ -10,6 +10,8 @@ const SUM: usize = 2;
 const MIN: usize = 3;
 const MAX: usize = 4;
 const BUCKETS: usize = 8;
+/// loom tries orders, not figures: a thousand words a histogram would keep it from finishing.
+const BUCKETS_HELD: usize = if cfg!(loom) { 1 } else { Histogram::BUCKETS };
 
 /// [`base::Histogram`] in shared words: same buckets, exact minimum and maximum, one writer.
 ///
@@ -21,7 +23,7 @@ pub struct SharedHistogram<'a> {
 
 impl<'a> SharedHistogram<'a> {
     /// Words that it needs.
-    pub const WORDS: usize = BUCKETS + Histogram::BUCKETS;
+    pub const WORDS: usize = BUCKETS + BUCKETS_HELD;
 
     /// The histogram at the start of `words`; [`clear`](Self::clear) makes a new one. `None` if they are too few.
     #[must_use]
@@ -53,7 +55,7 @@ impl<'a> SharedHistogram<'a> {
         if ns < 0 {
             add_own(&self.words[EARLY], 1);
         }
-        match Histogram::bucket_of(value) {
+        match Histogram::bucket_of(value).filter(|index| *index < BUCKETS_HELD) {
             // Released, so that who sees the count sees the maximum too.
             Some(index) => {
                 let bucket = &self.words[BUCKETS + index];

@@ -6,7 +6,10 @@ use base::MonoNs;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
-use ring::{AtomicU64, Barrier, Condition, Latest, Meeting, Number, Queue, Stream, Trail, VariableSpec, Variables};
+use ring::{
+    AtomicU64, Barrier, Condition, FrameBorder, FramePage, FrameShape, Latest, Meeting, Number, Queue, Stream, Trail,
+    VariableSpec, Variables,
+};
 
 fn words(count: usize) -> Arc<Vec<AtomicU64>> {
     Arc::new((0..count).map(|_| AtomicU64::new(0)).collect())
@@ -214,5 +217,65 @@ fn a_variable_appears_whole_and_is_read_as_it_was_written() {
         }
         writer.join().unwrap();
         assert_eq!(segment.get(0).map(|read| (read.value, read.safe)), Some((Number::Int(-1), true)));
+    });
+}
+
+const FRAME: FrameShape = FrameShape { activities: 2, minors: 1, queue: 2, modes: 0 };
+
+/// Every order of a frame of two, of which the first has begun its call.
+fn each_order_of_a_frame(then: impl Fn(Arc<Vec<AtomicU64>>, ring::Turn) + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    // Making the page is hundreds of stores, each of which loom counts.
+    model.max_branches = 1_000_000;
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let words = words(FRAME.words());
+        let page = FramePage::format(&words, "fast", FRAME).unwrap();
+        let turn = page.begin(&FrameBorder::default(), [0, 1].into_iter());
+        assert_eq!(page.release_first(turn), Some(0));
+        assert!(page.start(0));
+        then(words.clone(), turn);
+    });
+}
+
+#[test]
+fn a_turn_is_handed_on_once_whether_its_owner_yields_or_is_passed_over() {
+    each_order_of_a_frame(|words, turn| {
+        let theirs = words.clone();
+        let caretaker = thread::spawn(move || {
+            let page = FramePage::attach(&theirs).unwrap();
+            page.pass_over(turn)
+        });
+        let page = FramePage::attach(&words).unwrap();
+        let woken = page.finish(0, MonoNs(1));
+        let (moved, over) = caretaker.join().unwrap();
+        assert_eq!(u8::from(woken == Some(1)) + u8::from(over == Some(1)), 1, "released by one of them");
+        assert_eq!((page.turn().index, page.in_order()), (1, !moved));
+        assert_eq!(page.progress(0, turn.sequence), (true, true, false));
+        assert!(page.start(1) && !page.start(1));
+    });
+}
+
+#[test]
+fn who_yields_while_its_minor_ends_neither_loses_its_call_nor_moves_the_next_minor() {
+    each_order_of_a_frame(|words, turn| {
+        let theirs = words.clone();
+        let activity = thread::spawn(move || {
+            let page = FramePage::attach(&theirs).unwrap();
+            page.finish(0, MonoNs(1))
+        });
+        let page = FramePage::attach(&words).unwrap();
+        // It may still be in its call.
+        let _ = page.close(0, turn.sequence);
+        let never = page.close(1, turn.sequence);
+        let next = page.begin(&FrameBorder::default(), [1].into_iter());
+        assert_eq!(page.release_first(next), Some(1), "the new minor's first is its dispatcher's to release");
+        // Who was released for the old minor may be woken; it begins once, for the new one.
+        let woken = activity.join().unwrap();
+        assert!(!never && (woken.is_none() || woken == Some(1)));
+        assert_eq!(page.turn(), next, "the old minor's end moves nothing in the new one");
+        assert!(page.start(1) && !page.start(1));
+        assert!(!page.progress(0, turn.sequence).2);
+        assert_eq!(page.activity_counter(0, ring::ActivityCounter::Calls), 1);
     });
 }

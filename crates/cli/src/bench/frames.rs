@@ -11,7 +11,7 @@ use rt::{Barrier, Exports};
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sys::clock::mono_now;
+use sys::clock::{mono_now, sleep_until};
 use sys::futex;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
@@ -78,7 +78,13 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         micros(used),
         ratio(used, needed)
     );
-    println!("the dispatcher works {} us at a border, median (aim: 2)", micros(dispatch));
+    let bare = median(&border(cpu)?)?;
+    println!(
+        "the dispatcher works {} us at a border, median, {} of them in waking two threads: {} of its own (aim: 2)",
+        micros(dispatch),
+        micros(bare),
+        micros(DurNs(dispatch.0 - bare.0))
+    );
     println!("of {} minors {} were lost; {}", frame.minors, frame.lost, frame.accounts());
     println!("begin of minors of 1 ms, late [us]{:>1} {}", "", figure_heads());
     if compared {
@@ -117,8 +123,12 @@ fn export() -> Result<i64, String> {
 
 /// Makes the calling thread real time on a CPU.
 fn place(cpu: CpuId) -> Result<(), String> {
+    place_at(cpu, PRIORITY)
+}
+
+fn place_at(cpu: CpuId, priority: Priority) -> Result<(), String> {
     set_affinity(0, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
-    set_scheduling(0, Scheduling { policy: Policy::Fifo(PRIORITY), reset_on_fork: true })
+    set_scheduling(0, Scheduling { policy: Policy::Fifo(priority), reset_on_fork: true })
         .map_err(|error| error.to_string())
 }
 
@@ -199,6 +209,54 @@ fn futex_round_trip(cpu: CpuId) -> Result<DurNs, String> {
         }
     };
     pair([cpu, cpu], turn(words.clone(), 0, true), turn(words, 1, false))
+}
+
+/// What the kernel alone needs at a border: a thread that wakes each millisecond and wakes two that sleep below it, as a
+/// dispatcher does.
+fn border(cpu: CpuId) -> Result<Histogram, String> {
+    const BORDERS: u64 = 2000;
+    let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let sleepers: Vec<_> = (0..2)
+        .map(|mine: usize| {
+            let (words, stop) = (words.clone(), stop.clone());
+            std::thread::spawn(move || {
+                place_at(cpu, Priority(PRIORITY.0 - 1 - mine as u8))?;
+                while !stop.load(Ordering::Relaxed) {
+                    words[mine].store(0, Ordering::SeqCst);
+                    futex::wait(&words[mine], 0, None);
+                }
+                Ok::<_, String>(())
+            })
+        })
+        .collect();
+    let timing = std::thread::spawn({
+        let words = words.clone();
+        move || {
+            place_at(cpu, PRIORITY)?;
+            let (mut took, begun) = (Histogram::new(), mono_now());
+            for border in 1..=BORDERS {
+                sleep_until(begun + DurNs(MINOR.0 * border as i64));
+                let woke = mono_now();
+                words[0].store(1, Ordering::SeqCst);
+                futex::wake_both(&words[0], &words[1]);
+                took.record(mono_now() - woke);
+            }
+            Ok::<_, String>(took)
+        }
+    });
+    let ended = |_| "a measuring thread ended".to_owned();
+    let took = timing.join().map_err(ended)?;
+    stop.store(true, Ordering::Relaxed);
+    for (sleeper, word) in sleepers.into_iter().zip(words.iter()) {
+        while !sleeper.is_finished() {
+            word.store(1, Ordering::SeqCst);
+            futex::wake(word);
+            std::thread::yield_now();
+        }
+        sleeper.join().map_err(ended)??;
+    }
+    took
 }
 
 /// What a frame's page says.

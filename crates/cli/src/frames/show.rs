@@ -7,6 +7,8 @@ use rt::frames::{Cause, Watcher, action_word, what_word};
 use std::io::Write as _;
 use sys::clock::{mono_now, sleep_until};
 
+/// Minors whose slack is shown.
+const MINORS_SHOWN: usize = 16;
 /// Lines of events below the tables.
 const EVENTS_SHOWN: usize = 8;
 
@@ -104,8 +106,12 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
         let name = page.activity_name(activity);
         lines.push(format!("{:<24} {}", format!("{} takes", name.as_str()), figures(&page.exec(activity).read())));
     }
-    for minor in 0..page.shape().minors {
-        let slack = page.slack(minor).read();
+    // Of many minors those that came closest to their end.
+    let mut slacks: Vec<_> = (0..page.shape().minors).map(|minor| (minor, page.slack(minor).read())).collect();
+    slacks.sort_by_key(|(_, slack)| slack.min().unwrap_or(DurNs(i64::MAX)));
+    slacks.truncate(MINORS_SHOWN);
+    slacks.sort_by_key(|(minor, _)| *minor);
+    for (minor, slack) in slacks {
         lines.push(format!("{:<24} {}", format!("slack of minor {minor}"), figures(&slack)));
     }
     lines.push(format!(
