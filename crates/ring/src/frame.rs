@@ -439,7 +439,8 @@ impl<'a> FramePage<'a> {
         self.words[LENGTHS + (sequence & 1) as usize].store(length, Ordering::Relaxed);
         self.show(border);
         self.words[LAST_YIELD].store(border.begun.0, Ordering::Relaxed);
-        self.words[TURN].store(sequence << 16, Ordering::Release);
+        // Not a store: whoever moves the turn at this moment must find it gone.
+        self.words[TURN].swap(sequence << 16, Ordering::AcqRel);
         self.words[PULSE].store(border.pulse, Ordering::Release);
         Turn { sequence, index: 0 }
     }
