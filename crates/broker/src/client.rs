@@ -5,13 +5,13 @@ use crate::greeting::{BYTES_MAX, Hello, VERSION, Welcome, socket_name};
 use crate::memory::{self, Half};
 use crate::parcel::{Packing, Parcel, put};
 use base::{DurNs, MonoNs};
-use msg::{Band, Code, Failure, Flags, Header, Hop, Kind, Request};
+use msg::{Band, Code, Failure, Flags, Header, Hop, Kind, Request, Subject};
 use ring::{Damaged, StreamReader, StreamWriter};
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use sys::clock::mono_now;
 use sys::shm::SharedWords;
 
@@ -74,7 +74,26 @@ pub(crate) struct End {
     door: Knocker,
     spin: DurNs,
     connection: Arc<OwnedFd>,
-    pub(crate) memory: Arc<SharedWords>,
+    memory: Arc<SharedWords>,
+    rung: Arc<AtomicU64>,
+    seen: u64,
+}
+
+/// Wakes one end of a connection from another thread of its process.
+#[derive(Clone)]
+pub struct Waker {
+    memory: Arc<SharedWords>,
+    rung: Arc<AtomicU64>,
+}
+
+impl Waker {
+    /// Lets [`ManagerLane::serve`](crate::ManagerLane::serve) or [`Client::next`] return, now or at once when it is called.
+    pub fn wake(&self) {
+        self.rung.fetch_add(1, Ordering::Release);
+        if let Ok([_, down]) = memory::attach(&self.memory) {
+            sys::futex::count_up(down.bell(), 1);
+        }
+    }
 }
 
 /// Introduces itself to the server `server`; an end for each band.
@@ -114,6 +133,8 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
                     spin,
                     connection: connection.clone(),
                     memory,
+                    rung: Arc::default(),
+                    seen: 0,
                 });
             }
             (Welcome::Band(_), _) => return Err(ClientError::Lost),
@@ -130,6 +151,17 @@ impl End {
     /// Whether the server is there.
     pub(crate) fn is_alive(&self) -> bool {
         sys::handover::is_alive(self.connection.as_fd())
+    }
+
+    /// Wakes this end from another thread.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker { memory: self.memory.clone(), rung: self.rung.clone() }
+    }
+
+    /// Whether a [`Waker`] was used since this was asked last.
+    pub(crate) fn was_rung(&mut self) -> bool {
+        let rung = self.rung.load(Ordering::Acquire);
+        std::mem::replace(&mut self.seen, rung) != rung
     }
 
     /// The bell as it stands now, for [`wait`](Self::wait): to be read before looking for what rings it.
@@ -184,11 +216,13 @@ pub struct Sending<'a> {
     pub pulse: u64,
     /// Its body, mostly MessagePack, or empty.
     pub body: &'a [u8],
+    /// Who asks, where this connection [speaks for another host](Client::for_host); the server fills in all others.
+    pub subject: Subject,
 }
 
 impl Default for Sending<'_> {
     fn default() -> Self {
-        Self { limit: DurNs::from_secs(5), flags: Flags::NONE, pulse: 0, body: &[] }
+        Self { limit: DurNs::from_secs(5), flags: Flags::NONE, pulse: 0, body: &[], subject: Subject::default() }
     }
 }
 
@@ -240,7 +274,17 @@ impl Client {
     /// # Errors
     /// Nobody serves, or the server refuses.
     pub fn connect(server: &str, name: &str, band: Band) -> Result<Self, ClientError> {
-        let hello = Hello { version: VERSION, name: name.into(), bands: vec![band.number()], serves: Vec::new() };
+        Self::for_host(server, name, band, 0)
+    }
+
+    /// As [`connect`](Self::connect), for a link that passes on what processes of another host ask: rules see them as
+    /// of that host. Only root and the server's own user may.
+    ///
+    /// # Errors
+    /// Nobody serves, or the server refuses.
+    pub fn for_host(server: &str, name: &str, band: Band, host: u16) -> Result<Self, ClientError> {
+        let bands = vec![band.number()];
+        let hello = Hello { version: VERSION, name: name.into(), bands, serves: Vec::new(), host };
         let end = greet(server, &hello)?.pop();
         Ok(Self {
             server: server.into(),
@@ -266,6 +310,7 @@ impl Client {
             flags: sending.flags,
             deadline: Some(since + sending.limit),
             pulse: sending.pulse,
+            subject: sending.subject,
             origin_unix_ns: unix_now_ns(),
             ..Header::request(end.band, id)
         };
@@ -289,13 +334,23 @@ impl Client {
         }
     }
 
+    /// Wakes this client from another thread; `None` while it has no connection. A new connection has a new one.
+    #[must_use]
+    pub fn waker(&self) -> Option<Waker> {
+        self.end.as_ref().map(End::waker)
+    }
+
+    fn was_rung(&mut self) -> bool {
+        self.end.as_mut().is_some_and(End::was_rung)
+    }
+
     /// How many requests have no reply yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// Waits for the next reply or event, at most for `limit`.
+    /// Waits for the next reply or event, or a [`Waker`], at most for `limit`.
     ///
     /// # Errors
     /// `Lost`: the server is gone, all outstanding requests have been answered, and it could not be reached again.
@@ -308,7 +363,7 @@ impl Client {
             }
             match self.take(until) {
                 Ok(Some(received)) => return Ok(Some(received)),
-                Ok(None) if mono_now() >= until => return Ok(None),
+                Ok(None) if mono_now() >= until || self.was_rung() => return Ok(None),
                 Ok(None) => {}
                 Err(_) => {
                     self.lost();
@@ -449,6 +504,7 @@ mod tests {
                 name: format!("hostile{round}"),
                 bands: vec![Band::DEFAULT.number()],
                 serves: Vec::new(),
+                host: 0,
             };
             let mut end = greet(&name, &hello).unwrap().pop().unwrap();
             let mut packing = Packing::new();

@@ -27,6 +27,9 @@ pub(crate) struct Hello {
     /// The objects that it claims: then it is a manager.
     #[serde(default)]
     pub(crate) serves: Vec<String>,
+    /// The number of the other host for whose processes it speaks; 0: for itself.
+    #[serde(default)]
+    pub(crate) host: u16,
 }
 
 /// What the server answers.

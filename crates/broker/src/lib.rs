@@ -16,6 +16,6 @@ mod memory;
 mod parcel;
 pub mod server;
 
-pub use client::{Client, ClientError, Received, Sending};
+pub use client::{Client, ClientError, Received, Sending, Waker};
 pub use greeting::socket_name;
-pub use manager::{Desk, Manager, ManagerLane, Waker};
+pub use manager::{Desk, Manager, ManagerLane};

@@ -1,16 +1,13 @@
 //! An equipment manager's end.
 
-use crate::client::{ClientError, End, greet};
+use crate::client::{ClientError, End, Waker, greet};
 use crate::greeting::{Hello, VERSION};
-use crate::memory::{self, Half};
+use crate::memory::Half;
 use crate::parcel::{Packing, Parcel, put};
 use base::DurNs;
 use msg::{Answer, Asked, Band, Code, Failure, Header, Hop, Kind, Line, Request, Ticket};
 use ring::StreamWriter;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use sys::clock::mono_now;
-use sys::shm::SharedWords;
 
 /// Registering with a message server.
 pub struct Manager;
@@ -28,6 +25,7 @@ impl Manager {
             name: name.into(),
             bands: bands.iter().map(|band| band.number()).collect(),
             serves: serves.iter().map(|&object| object.to_owned()).collect(),
+            host: 0,
         };
         let ends = greet(server, &hello)?;
         Ok(ends.into_iter().map(|end| ManagerLane::new(name, end)).collect())
@@ -44,8 +42,6 @@ pub struct ManagerLane {
     packing: Packing,
     line: Line,
     expired: u64,
-    rung: Arc<AtomicU64>,
-    seen: u64,
 }
 
 /// Where a manager puts its answers.
@@ -74,35 +70,9 @@ impl Desk<'_> {
     }
 }
 
-/// Wakes a manager's lane from another thread, for answers that were made there.
-#[derive(Clone)]
-pub struct Waker {
-    memory: Arc<SharedWords>,
-    rung: Arc<AtomicU64>,
-}
-
-impl Waker {
-    /// Lets [`ManagerLane::serve`] return, now or at once when it is called.
-    pub fn wake(&self) {
-        self.rung.fetch_add(1, Ordering::Release);
-        if let Ok([_, down]) = memory::attach(&self.memory) {
-            sys::futex::count_up(down.bell(), 1);
-        }
-    }
-}
-
 impl ManagerLane {
     fn new(name: &str, end: End) -> Self {
-        Self {
-            name: name.into(),
-            end,
-            parcel: Parcel::new(),
-            packing: Packing::new(),
-            line: Line::new(),
-            expired: 0,
-            rung: Arc::default(),
-            seen: 0,
-        }
+        Self { name: name.into(), end, parcel: Parcel::new(), packing: Packing::new(), line: Line::new(), expired: 0 }
     }
 
     /// The band.
@@ -114,7 +84,7 @@ impl ManagerLane {
     /// Wakes this lane from another thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
-        Waker { memory: self.end.memory.clone(), rung: self.rung.clone() }
+        self.end.waker()
     }
 
     /// Requests that came after their deadline and were answered `EXPIRED` without being executed.
@@ -138,9 +108,7 @@ impl ManagerLane {
         loop {
             let bell = self.end.bell();
             let taken = self.take(&mut handle)?;
-            let rung = self.rung.load(Ordering::Acquire);
-            if taken > 0 || rung != self.seen || mono_now() >= until {
-                self.seen = rung;
+            if self.end.was_rung() || taken > 0 || mono_now() >= until {
                 return Ok(taken);
             }
             self.end.wait(until, bell)?;

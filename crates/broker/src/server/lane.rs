@@ -229,7 +229,12 @@ impl LaneThread {
         let mut out = Out { seats, packing, log, now };
         match frame.header.kind {
             Kind::Request => {
-                let header = Header { subject, hops: 0, ..frame.header };
+                // A link to another host was told there who asks; of all others the kernel says it.
+                let (subject, hops) = match subject.host {
+                    0 => (subject, 0),
+                    host => (Subject { host, ..frame.header.subject }, 1),
+                };
+                let header = Header { subject, hops, ..frame.header };
                 match lane.request(now, from, &header, frame.text, frame.body, line) {
                     Step::Done(done) => out.give(&done, line.text(), &[]),
                     Step::Forward { to, header } => {

@@ -59,7 +59,11 @@ impl fmt::Display for Record {
         let micros = self.unix_ns % 1_000_000_000 / 1_000;
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")?;
         let subject = self.header.subject;
-        write!(f, " {} uid={} pid={} band={}", self.name, subject.uid, subject.pid, self.header.band)?;
+        write!(f, " {} uid={} pid={}", self.name, subject.uid, subject.pid)?;
+        if subject.host != 0 {
+            write!(f, " host={}", subject.host)?;
+        }
+        write!(f, " band={}", self.header.band)?;
         write!(f, " {} -> {} {:.1}us", self.asked, self.reply, self.took.0 as f64 / 1e3)
     }
 }

@@ -309,6 +309,12 @@ impl Desk<'_> {
                 caller.uid
             ));
         }
+        if hello.host != 0 && !caller.is_ours() {
+            return Err(format!(
+                "user {} may not speak for other hosts; only the server's own user and root may",
+                caller.uid
+            ));
+        }
         let slot = self.peers.iter().position(Option::is_none);
         let slot =
             slot.ok_or_else(|| format!("{} are connected already, more than that are not served", self.peers.len()))?;
@@ -323,7 +329,7 @@ impl Desk<'_> {
                 .map_err(|taken| format!("{prefix} is served by manager {} already", taken.manager))?;
         }
         let connection = caller.connection.try_clone().map_err(|error| error.to_string())?;
-        let subject = Subject { uid: caller.uid, pid: caller.pid as u32, host: 0 };
+        let subject = Subject { uid: caller.uid, pid: caller.pid as u32, host: hello.host };
         for band in &hello.bands {
             let memory = memory::create().map_err(text)?;
             let [up, down] = memory::format(&memory).map_err(|error| error.to_string())?;
@@ -462,11 +468,12 @@ struct Checked {
     name: String,
     bands: Vec<Band>,
     serves: Vec<String>,
+    host: u16,
 }
 
 impl Checked {
     fn new(hello: Hello) -> Result<Self, String> {
-        let Hello { version, name, bands, serves } = hello;
+        let Hello { version, name, bands, serves, host } = hello;
         if version != VERSION {
             return Err(format!("greeting of version {version}, expected {VERSION}; use the same tahti on both ends"));
         }
@@ -488,6 +495,9 @@ impl Checked {
                 return Err("object server is the message server itself".to_owned());
             }
         }
-        Ok(Self { name, bands: known, serves })
+        if host != 0 && !serves.is_empty() {
+            return Err("a link speaks for another host or serves its objects, by two connections".to_owned());
+        }
+        Ok(Self { name, bands: known, serves, host })
     }
 }
