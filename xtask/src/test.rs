@@ -50,6 +50,12 @@ const STAGES: &[Stage] = &[
         needs_root: false,
         run: bindings::main,
     },
+    Stage {
+        name: "fabric",
+        what: "messages between hosts, in network namespaces with links cut and restored",
+        needs_root: true,
+        run: fabric,
+    },
     Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
 ];
 
@@ -116,6 +122,10 @@ fn packages_with_feature(feature: &str) -> Result<Vec<String>, String> {
     let has = |package: &&serde_json::Value| package["features"].get(feature).is_some();
     let names = |package: &serde_json::Value| package["name"].as_str().map(str::to_owned);
     Ok(metadata()?.iter().filter(has).filter_map(names).collect())
+}
+
+fn fabric() -> Outcome {
+    run(cargo(["test", "--package", "cli", "--features", "root-tests,fabric", "--test", "root_fabric"]).arg("--quiet"))
 }
 
 fn doc() -> Outcome {

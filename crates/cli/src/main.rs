@@ -17,6 +17,8 @@ mod doctor;
 mod em;
 mod frames;
 mod ioc;
+#[cfg(feature = "fabric")]
+mod link;
 mod logs;
 mod looprun;
 mod msg;

@@ -27,6 +27,8 @@ enum What {
     List(ListArgs),
     Ps(PsArgs),
     Watch(WatchArgs),
+    #[cfg(feature = "fabric")]
+    Link(crate::link::Args),
 }
 
 /// Run a message server
@@ -136,6 +138,11 @@ const NO_SERVER: u8 = 2;
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Serve(args) => return serve(args).map_or_else(|why| fail(&why), |()| ExitCode::SUCCESS),
+        #[cfg(feature = "fabric")]
+        What::Link(args) => {
+            let ended = until_asked().and_then(|stop| crate::link::run(args, &stop));
+            return ended.map_or_else(|why| fail(&why), |()| ExitCode::SUCCESS);
+        }
         What::Send(args) => send(&args),
         What::List(args) => list(&args),
         What::Ps(args) => ps(&args),
@@ -151,7 +158,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-fn serve(args: ServeArgs) -> Result<(), String> {
+/// A mark that is set when this process is asked to end.
+fn until_asked() -> Result<Arc<AtomicBool>, String> {
     let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
@@ -160,6 +168,11 @@ fn serve(args: ServeArgs) -> Result<(), String> {
         while !sys::poll::is_readable(signals.as_fd(), DurNs::from_secs(3600)) {}
         asked.store(true, Ordering::Relaxed);
     });
+    Ok(stop)
+}
+
+fn serve(args: ServeArgs) -> Result<(), String> {
+    let stop = until_asked()?;
     let config = Config { name: args.name, bands: args.band, rules: args.rule, log: args.log, ..Config::default() };
     let name = config.name.clone();
     let mut lacking = false;

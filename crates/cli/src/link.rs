@@ -1,0 +1,65 @@
+//! `tahti msg link`: messages between hosts.
+
+use fabric::{Config, Event, HostName};
+use msg::Pattern;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Pass messages between this host's server and other hosts'
+///
+/// What is served on other hosts is asked for as if it were served here. Nothing is opened that is not asked for, and
+/// other hosts may only read unless a rule of the message server allows more.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What the others call this host; its own name if left out
+    #[arg(long)]
+    host: Option<HostName>,
+    /// The message server's name
+    #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
+    server: String,
+    /// Let others connect here: tcp/192.168.1.5:7447, tls/…; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+    /// Connect there; one host of each group is enough; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    connect: Vec<String>,
+    /// Find hosts of the same network by multicast
+    #[arg(long)]
+    discover: bool,
+    /// Let others see these objects only: sr_*; may be repeated
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    serve: Vec<Pattern>,
+    /// Zenoh's own configuration: certificates, access control
+    #[arg(long, value_name = "FILE")]
+    zenoh: Option<PathBuf>,
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    Pattern::new(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), String> {
+    let Args { host, server, listen, connect, discover, serve, zenoh } = args;
+    if listen.is_empty() && connect.is_empty() && !discover && zenoh.is_none() {
+        return Err("no other host can be reached: give --listen, --connect, --discover or --zenoh".to_owned());
+    }
+    let host = match host {
+        Some(host) => host,
+        None => this_host()?.parse().map_err(|error: fabric::HostError| format!("{error}; give --host"))?,
+    };
+    let config = Config { host, server, listen, connect, discover, serve, zenoh };
+    fabric::run(&config, stop, &mut |event| match event {
+        Event::Ready => eprintln!("tahti msg: linking {} as {}", config.server, config.host),
+        Event::Serves(host, serves) if serves.is_empty() => eprintln!("tahti msg: host {host} has gone"),
+        Event::Serves(host, serves) => eprintln!("tahti msg: host {host} serves {}", serves.join(" ")),
+        Event::Numbered(host, number) => eprintln!("tahti msg: host {host} asks, as host={number} in the log"),
+        Event::Trouble(what) => eprintln!("tahti msg: {what}"),
+    })
+}
+
+fn this_host() -> Result<String, String> {
+    let file = "/proc/sys/kernel/hostname";
+    let name = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}; give --host"))?;
+    Ok(name.trim().to_owned())
+}

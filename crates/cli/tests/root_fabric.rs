@@ -1,0 +1,238 @@
+//! Messages between three hosts: network namespaces of this machine on a bridge of their own, links cut and restored.
+
+use base::DurNs;
+use broker::server::{Config, serve};
+use broker::{ClientError, Manager};
+use msg::{Access, Answer, Band, Pattern, Rule, Verb};
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What a hung machine is given before a test says so.
+const PATIENCE: Duration = Duration::from_secs(90);
+const TAHTI: &str = env!("CARGO_BIN_EXE_tahti");
+
+fn ip(words: &str) {
+    let output = Command::new("ip").args(words.split(' ')).output().expect("ip, of iproute2");
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A namespace, which goes with it.
+struct Namespace(String);
+
+impl Namespace {
+    fn new(name: &str) -> Self {
+        let name = format!("tahti-{}-{name}", std::process::id());
+        ip(&format!("netns add {name}"));
+        Self(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, TAHTI]).args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// Brings the calling thread, and those that it starts, into the namespace.
+    fn enter(&self) {
+        let file = std::fs::File::open(format!("/run/netns/{}", self.0)).unwrap();
+        rustix::thread::move_into_link_name_space(file.as_fd(), None).unwrap();
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// A program of ours that ends with it; what it says is kept.
+struct Running {
+    child: Child,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Running {
+    fn new(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let (stderr, said) = (BufReader::new(child.stderr.take().unwrap()), Arc::<Mutex<Vec<String>>>::default());
+        let lines = said.clone();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                eprintln!("| {line}");
+                lines.lock().unwrap().push(line);
+            }
+        });
+        Self { child, said }
+    }
+
+    fn has_said(&self, what: &str) -> bool {
+        self.said.lock().unwrap().iter().any(|line| line.contains(what))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A host: its message server, its manager, its link.
+struct Host {
+    space: Arc<Namespace>,
+    name: &'static str,
+    link: Option<Running>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Host {
+    /// `number` is its place on the bridge in `hub`; it serves `object`.
+    fn new(hub: &Namespace, number: u8, name: &'static str, object: &'static str) -> Self {
+        let space = Arc::new(Namespace::new(name));
+        let (inside, outside) = (&space.0, format!("veth{number}"));
+        ip(&format!("-n {} link add {outside} type veth peer name eth0 netns {inside}", hub.0));
+        ip(&format!("-n {} link set {outside} master bridge up", hub.0));
+        ip(&format!("-n {inside} addr add 10.77.0.{number}/24 dev eth0"));
+        ip(&format!("-n {inside} link set lo up"));
+        ip(&format!("-n {inside} link set eth0 up"));
+        let stop = Arc::new(AtomicBool::new(false));
+        // Other hosts may only read, unless a rule says otherwise: here about one object.
+        let rule = Rule {
+            access: Access::Allow,
+            users: None,
+            local: Some(false),
+            verbs: Some(vec![Verb::Put]),
+            objects: Pattern::new("*_open").unwrap(),
+        };
+        let config = Config { name: "main".into(), rules: vec![rule], ..Config::default() };
+        let (serving, ended) = (space.clone(), stop.clone());
+        let server = std::thread::spawn(move || {
+            serving.enter();
+            serve(config, &ended, &mut |_| {}).unwrap();
+        });
+        let (managing, ended) = (space.clone(), stop.clone());
+        let manager = std::thread::spawn(move || {
+            managing.enter();
+            manage(object, &ended);
+        });
+        Self { space, name, link: None, stop, threads: vec![server, manager] }
+    }
+
+    fn link(&mut self, args: &[&str]) {
+        let mut all = vec!["msg", "link", "--host", self.name];
+        all.extend(args);
+        self.link = Some(Running::new(self.space.command(&all)));
+    }
+
+    fn linked(&self) -> &Running {
+        self.link.as_ref().unwrap()
+    }
+
+    fn send(&self, args: &[&str]) -> Output {
+        let mut all = vec!["msg", "send"];
+        all.extend(args);
+        self.space.command(&all).output().unwrap()
+    }
+
+    /// What came back on either stream.
+    fn ask(&self, args: &[&str]) -> String {
+        let Output { stdout, stderr, .. } = self.send(args);
+        format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)).trim_end().to_owned()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.link = None;
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves `object` and what continues its name: `…_mute` never answers, all others echo who asked for what.
+fn manage(object: &str, stop: &AtomicBool) {
+    let began = Instant::now();
+    let mut lanes = loop {
+        match Manager::connect("main", "equipment", &[object], &[Band::DEFAULT]) {
+            Ok(lanes) => break lanes,
+            Err(ClientError::System(_)) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    while !stop.load(Ordering::Relaxed) {
+        let served = lanes[0].serve(DurNs::from_ms(50), |asked, desk| {
+            if !asked.request.object.text().ends_with("_mute") {
+                let text = format!("{} for uid {} of host {}", asked.request, asked.subject.uid, asked.subject.host);
+                desk.answer(asked.ticket, &Answer::ok(&text));
+            }
+        });
+        if served.is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
+    let hub = Namespace::new("hub");
+    ip(&format!("-n {} link add bridge type bridge", hub.0));
+    ip(&format!("-n {} link set bridge up", hub.0));
+    let mut a = Host::new(&hub, 1, "a", "bl_35");
+    let mut b = Host::new(&hub, 2, "b", "sr_mag");
+    let mut c = Host::new(&hub, 3, "c", "sr_rf");
+    a.link(&["--listen", "tcp/10.77.0.1:7447"]);
+    b.link(&["--listen", "tcp/10.77.0.2:7447", "--connect", "tcp/10.77.0.1:7447"]);
+    c.link(&["--listen", "tcp/10.77.0.3:7447", "--connect", "tcp/10.77.0.1:7447"]);
+
+    // Everybody knows what the others serve; b and c never were told of each other.
+    for (host, line, object) in [(&a, "sr_mag", "b"), (&b, "sr_rf", "c"), (&c, "sr_mag", "b"), (&c, "bl_35", "a")] {
+        eventually(&format!("{} learns what {object} serves", host.name), || {
+            host.ask(&[&format!("get/{line}_x/value")]).starts_with(&format!("get/{line}_x/value for uid 0 of host "))
+        });
+    }
+    assert!(a.linked().has_said("host b serves sr_mag"));
+
+    // Rules are of the host that is asked.
+    let denied = a.ask(&["put/sr_mag_shut/1A"]);
+    assert!(denied.starts_with("tahti: DENIED: "), "{denied}");
+    let done = a.ask(&["put/sr_mag_open/1A"]);
+    assert!(done.starts_with("put/sr_mag_open/1A for uid 0 of host 1"), "{done}");
+    // A manager that is silent is named by its own host.
+    let silent = a.ask(&["--timeout", "600ms", "get/sr_mag_mute/value"]);
+    assert!(silent.starts_with("tahti: TIMEOUT: manager equipment: no answer within"), "{silent}");
+
+    // A cut link: each request is answered once, in time, and says which host is lost.
+    ip(&format!("-n {} link set veth2 down", hub.0));
+    let lines: Vec<String> = (0..100).map(|at| format!("get/sr_mag_{at}/value")).collect();
+    let mut words = vec!["--async", "--timeout", "500ms"];
+    words.extend(lines.iter().map(String::as_str));
+    let cut = a.ask(&words);
+    let silent = cut.lines().filter(|line| line.contains("TIMEOUT: host b: no answer within")).count();
+    assert_eq!((silent, cut.lines().count()), (100, 100), "{cut}");
+    assert!(a.ask(&["get/sr_rf_x/value"]).contains("of host"), "c is not concerned");
+    ip(&format!("-n {} link set veth2 up", hub.0));
+    eventually("the link heals", || a.ask(&["--timeout", "500ms", "get/sr_mag_x/value"]).contains("of host"));
+
+    // A link that dies takes what it served with it, and comes back.
+    b.link.as_mut().unwrap().child.kill().unwrap();
+    eventually("a learns that b has gone", || a.ask(&["get/sr_mag_x/value"]).starts_with("tahti: NO_OBJECT"));
+    b.link(&["--listen", "tcp/10.77.0.2:7447", "--connect", "tcp/10.77.0.1:7447"]);
+    eventually("b is back", || a.ask(&["get/sr_mag_x/value"]).contains("of host"));
+    eventually("c knows too", || c.ask(&["get/sr_mag_x/value"]).contains("of host"));
+}

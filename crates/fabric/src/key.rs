@@ -1,0 +1,95 @@
+//! Names of hosts, and of what they tell each other.
+
+use msg::Band;
+use std::fmt;
+use std::str::FromStr;
+
+/// Longest name of a host, in bytes.
+pub const HOST_BYTES_MAX: usize = 48;
+
+/// A host's name: letters, digits, `-`, `_` and `.`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostName(String);
+
+/// No name of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostError(String);
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {:?}, expected 1 to {HOST_BYTES_MAX} letters, digits, '-', '_' and '.'", self.0)
+    }
+}
+
+impl std::error::Error for HostError {}
+
+impl FromStr for HostName {
+    type Err = HostError;
+
+    fn from_str(text: &str) -> Result<Self, HostError> {
+        let fits = (1..=HOST_BYTES_MAX).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        if fits { Ok(Self(text.to_owned())) } else { Err(HostError(text.chars().take(HOST_BYTES_MAX).collect())) }
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl HostName {
+    /// Its name.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What every host's claims are found under.
+pub(crate) const CLAIMS: &str = "tahti/*/serves/*";
+
+/// The token by which `host` says that it serves `prefix`.
+pub(crate) fn claim(host: &HostName, prefix: &str) -> String {
+    format!("tahti/{host}/serves/{prefix}")
+}
+
+/// Who serves what, by a token's key.
+pub(crate) fn parse_claim(key: &str) -> Option<(HostName, &str)> {
+    let (host, prefix) = key.strip_prefix("tahti/")?.split_once("/serves/")?;
+    msg::Object::new(prefix).ok()?;
+    Some((host.parse().ok()?, prefix))
+}
+
+/// Where `to` takes requests of a band from `from`; `None`: from all.
+pub(crate) fn requests(to: &HostName, band: Band, from: Option<&HostName>) -> String {
+    format!("tahti/{to}/band/{band}/{}", from.map_or("*", HostName::text))
+}
+
+/// Who asks, by the key that it asked on.
+pub(crate) fn asker(key: &str) -> Option<HostName> {
+    key.rsplit('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_into_keys_is_read_back() {
+        let host: HostName = "sr-01.ring".parse().unwrap();
+        assert_eq!(parse_claim(&claim(&host, "sr_mag")), Some((host.clone(), "sr_mag")));
+        assert_eq!(asker(&requests(&host, Band::DEFAULT, Some(&host))), Some(host));
+    }
+
+    #[test]
+    fn keys_of_strangers_are_no_claims() {
+        for key in
+            ["tahti/a/serves/", "tahti/a b/serves/x", "other/a/serves/x", "tahti/a/serves/x/y", "tahti/*/serves/x"]
+        {
+            assert_eq!(parse_claim(key), None, "{key}");
+        }
+        assert!("a/b".parse::<HostName>().is_err() && "".parse::<HostName>().is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! The link of one host: tells the others what is served here, and knows what they serve.
+
+use crate::far::{self, Shared};
+use crate::key::{self, HostName};
+use crate::near::Neighbour;
+use base::{DurNs, MonoNs};
+use broker::{Client, ClientError, Sending};
+use msg::{Band, Code, Lines, Pattern};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use sys::clock::mono_now;
+use zenoh::liveliness::LivelinessToken;
+use zenoh::sample::{Sample, SampleKind};
+use zenoh::{Session, Wait};
+
+/// How often it asks the message server what is served here.
+const ASK: DurNs = DurNs::from_ms(250);
+/// How often it looks at everything else.
+const LOOK: Duration = Duration::from_millis(50);
+/// Most claims of all other hosts together; more are not believed.
+const CLAIMS_MAX: usize = 4096;
+
+/// A link.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What this host is called by the others.
+    pub host: HostName,
+    /// The message server of this host.
+    pub server: String,
+    /// Where others may connect: `tcp/192.168.1.5:7447`. None: nowhere.
+    pub listen: Vec<String>,
+    /// Whom to connect to; one host of each group is enough, it tells of the others.
+    pub connect: Vec<String>,
+    /// Whether hosts of the same network are found by multicast.
+    pub discover: bool,
+    /// What of this host's objects others may see; empty: all. Who may change them is for the message server's rules.
+    pub serve: Vec<Pattern>,
+    /// A configuration file of Zenoh's own, for certificates and access control; what is given above is added.
+    pub zenoh: Option<PathBuf>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Requests pass from now on.
+    Ready,
+    /// Another host serves these now; none: it has gone.
+    Serves(HostName, Vec<String>),
+    /// A host that asks has this number in the message server's log.
+    Numbered(HostName, u16),
+    /// Something does not work; it is tried again.
+    Trouble(String),
+}
+
+/// Passes messages between this host's server and the others' until `stop` is set.
+///
+/// # Errors
+/// Zenoh's configuration or addresses cannot be used.
+pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) -> Result<(), String> {
+    let session = zenoh::open(zenoh_config(config)?).wait().map_err(|error| format!("zenoh: {error}"))?;
+    let (events, news) = channel();
+    let (claims, claimed) = channel();
+    let shared = Shared::new(&config.server, &config.host, stop, &events);
+    let listening: Result<Vec<_>, String> = Band::all().map(|band| far::listen(&session, &shared, band)).collect();
+    let _listening = listening.map_err(|error| format!("zenoh: {error}"))?;
+    let watching = session.liveliness().declare_subscriber(key::CLAIMS).history(true);
+    let watching = watching.callback(move |sample: Sample| {
+        // The link's thread listens until it ends.
+        let _ = claims.send((sample.kind() == SampleKind::Put, sample.key_expr().as_str().to_owned()));
+    });
+    let _watching = watching.wait().map_err(|error| format!("zenoh: {error}"))?;
+    say(Event::Ready);
+    let mut link = Link {
+        config,
+        session: session.clone(),
+        client: None,
+        told: HashMap::new(),
+        local: BTreeSet::new(),
+        others: BTreeMap::new(),
+        neighbours: BTreeMap::new(),
+        trouble: None,
+        say,
+    };
+    let mut ask = MonoNs(0);
+    while !stop.load(Ordering::Relaxed) {
+        let mut changed = link.hear(&claimed);
+        if mono_now() >= ask {
+            changed |= link.ask();
+            ask = mono_now() + ASK;
+        }
+        if changed || link.neighbours.values().any(|neighbour| !neighbour.is_alive()) {
+            link.settle();
+        }
+        while let Ok(event) = news.try_recv() {
+            (link.say)(event);
+        }
+        std::thread::sleep(LOOK);
+    }
+    drop(link);
+    session.close().wait().map_err(|error| format!("zenoh: {error}"))
+}
+
+fn zenoh_config(config: &Config) -> Result<zenoh::Config, String> {
+    let mut zenoh = match &config.zenoh {
+        Some(file) => zenoh::Config::from_file(file)
+            .map_err(|error| format!("zenoh configuration {}: {error}", file.display()))?,
+        None => zenoh::Config::default(),
+    };
+    let quoted = |addresses: &[String]| serde_json::to_string(addresses).unwrap_or_default();
+    let mut settings = vec![("mode", "\"peer\"".to_owned())];
+    // Zenoh listens on all interfaces unless it is told; here nothing is open that nobody asked for.
+    if !config.listen.is_empty() || config.zenoh.is_none() {
+        settings.push(("listen/endpoints", quoted(&config.listen)));
+    }
+    if !config.connect.is_empty() {
+        settings.push(("connect/endpoints", quoted(&config.connect)));
+    }
+    if config.discover || config.zenoh.is_none() {
+        settings.push(("scouting/multicast/enabled", config.discover.to_string()));
+    }
+    for (name, value) in settings {
+        zenoh.insert_json5(name, &value).map_err(|error| format!("{name} {value}: {error}"))?;
+    }
+    Ok(zenoh)
+}
+
+struct Link<'a> {
+    config: &'a Config,
+    session: Session,
+    client: Option<Client>,
+    /// What the others have been told.
+    told: HashMap<String, LivelinessToken>,
+    /// What managers of this host serve.
+    local: BTreeSet<String>,
+    /// What other hosts say that they serve.
+    others: BTreeMap<HostName, BTreeSet<String>>,
+    neighbours: BTreeMap<HostName, Neighbour>,
+    /// What was said last, to say it once.
+    trouble: Option<String>,
+    say: &'a mut dyn FnMut(Event),
+}
+
+impl Link<'_> {
+    /// Takes in what other hosts tell. Says whether anything changed.
+    fn hear(&mut self, claimed: &Receiver<(bool, String)>) -> bool {
+        let mut touched = BTreeSet::new();
+        while let Ok((there, key)) = claimed.try_recv() {
+            let Some((host, prefix)) = key::parse_claim(&key) else { continue };
+            if host == self.config.host {
+                continue;
+            }
+            let sum: usize = self.others.values().map(BTreeSet::len).sum();
+            let known = self.others.entry(host.clone()).or_default();
+            let changed = match there {
+                true if sum >= CLAIMS_MAX => {
+                    self.trouble(format!("{CLAIMS_MAX} claims of other hosts are known; those of {host} are left out"));
+                    false
+                }
+                true => known.insert(prefix.to_owned()),
+                false => known.remove(prefix),
+            };
+            if changed {
+                touched.insert(host);
+            }
+        }
+        for host in &touched {
+            let serves = self.others.get(host).map(|serves| serves.iter().cloned().collect()).unwrap_or_default();
+            (self.say)(Event::Serves(host.clone(), serves));
+        }
+        self.others.retain(|_, serves| !serves.is_empty());
+        !touched.is_empty()
+    }
+
+    /// Asks the message server what is served here, and tells the others. Says whether anything changed.
+    fn ask(&mut self) -> bool {
+        let local = match self.served() {
+            Ok(local) => local,
+            Err(why) => {
+                self.client = None;
+                self.trouble(why);
+                BTreeSet::new()
+            }
+        };
+        if local == self.local {
+            return false;
+        }
+        let shown = |prefix: &&String| {
+            self.config.serve.is_empty() || self.config.serve.iter().any(|pattern| pattern.fits(prefix))
+        };
+        let tell: BTreeSet<String> = local.iter().filter(shown).cloned().collect();
+        self.told.retain(|prefix, _| tell.contains(prefix));
+        for prefix in tell {
+            if self.told.contains_key(&prefix) {
+                continue;
+            }
+            match self.session.liveliness().declare_token(key::claim(&self.config.host, &prefix)).wait() {
+                Ok(token) => {
+                    self.told.insert(prefix, token);
+                }
+                Err(error) => self.trouble(format!("tell the others of {prefix}: {error}")),
+            }
+        }
+        self.local = local;
+        true
+    }
+
+    /// What managers of this host serve.
+    fn served(&mut self) -> Result<BTreeSet<String>, String> {
+        let text = |error: ClientError| error.to_string();
+        let client = match &mut self.client {
+            Some(client) => client,
+            none => none.insert(Client::connect(&self.config.server, "link", Band::DEFAULT).map_err(text)?),
+        };
+        let received =
+            client.ask("list/*", &Sending { limit: DurNs::from_secs(1), ..Sending::default() }).map_err(text)?;
+        if received.code != Code::Ok {
+            return Err(format!("list what is served: {}: {}", received.code, received.text));
+        }
+        let lines = Lines::read(&received.body).ok().and_then(|lines| lines.collect::<Result<Vec<_>, _>>().ok());
+        let words = lines.unwrap_or_else(|| received.text.split_whitespace().collect());
+        let pairs = words.iter().filter_map(|word| word.split_once('='));
+        Ok(pairs.filter(|(_, manager)| !manager.starts_with("host:")).map(|(prefix, _)| prefix.to_owned()).collect())
+    }
+
+    /// Lets the message server of this host have one manager for each other host. What is served here or by a host
+    /// that comes before in the alphabet is left out, so that all hosts agree.
+    fn settle(&mut self) {
+        let mut taken = self.local.clone();
+        let mut wanted = BTreeMap::new();
+        for (host, serves) in &self.others {
+            let new: BTreeSet<String> = serves.difference(&taken).cloned().collect();
+            taken.extend(new.iter().cloned());
+            if !new.is_empty() {
+                wanted.insert(host.clone(), new);
+            }
+        }
+        self.neighbours.retain(|host, neighbour| wanted.get(host) == Some(&neighbour.serves) && neighbour.is_alive());
+        for (host, serves) in wanted {
+            if self.neighbours.contains_key(&host) {
+                continue;
+            }
+            match Neighbour::new(&self.session, &self.config.server, &self.config.host, &host, serves) {
+                Ok(neighbour) => {
+                    self.neighbours.insert(host, neighbour);
+                    self.trouble = None;
+                }
+                Err(why) => {
+                    self.trouble(format!("register what host {host} serves: {why}"));
+                    // Ask anew, and so come here again.
+                    self.local.clear();
+                }
+            }
+        }
+    }
+
+    fn trouble(&mut self, why: String) {
+        if self.trouble.as_ref() != Some(&why) {
+            self.trouble = Some(why.clone());
+            (self.say)(Event::Trouble(why));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What other hosts serve, as the message server of this host sees it: a manager for each host.
+
+use crate::key::{self, HostName};
+use crate::wire;
+use base::DurNs;
+use broker::{ClientError, Desk, Manager, ManagerLane, Waker};
+use msg::{Answer, Asked, Band, Code, Failure, Flags, Hop, Ticket, Verb};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use sys::clock::mono_now;
+use zenoh::Session;
+use zenoh::Wait;
+use zenoh::handlers::CallbackDrop;
+use zenoh::qos::CongestionControl;
+use zenoh::query::{ConsolidationMode, QueryTarget, Reply};
+
+/// How often a thread looks whether it is still wanted.
+const LOOK: DurNs = DurNs::from_ms(100);
+/// Requests of one band that may wait for one host.
+const WAITING_MAX: usize = 4096;
+
+/// Another host, as a manager of this one's message server. When it goes, the server answers what it still owes.
+pub(crate) struct Neighbour {
+    pub(crate) serves: BTreeSet<String>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Neighbour {
+    /// Registers what `host` serves with the server `server`.
+    pub(crate) fn new(
+        session: &Session,
+        server: &str,
+        here: &HostName,
+        host: &HostName,
+        serves: BTreeSet<String>,
+    ) -> Result<Self, ClientError> {
+        let prefixes: Vec<&str> = serves.iter().map(String::as_str).collect();
+        let bands: Vec<Band> = Band::all().collect();
+        let lanes = Manager::connect(server, &format!("host:{host}"), &prefixes, &bands)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let spawn = |lane: ManagerLane| {
+            let key = key::requests(host, lane.band(), Some(here));
+            let (session, host, stop) = (session.clone(), host.clone(), stop.clone());
+            std::thread::spawn(move || Crossing::new(session, key, host, lane.waker()).run(lane, &stop))
+        };
+        let threads = lanes.into_iter().map(spawn).collect();
+        Ok(Self { serves, stop, threads })
+    }
+
+    /// Whether the message server hears it.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.threads.iter().any(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so; its connection is gone like the others'.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What becomes of a request on its way.
+enum News {
+    /// The other host answered.
+    Answered(Vec<u8>),
+    /// Zenoh will bring no more answers.
+    Over,
+}
+
+/// The way of one band to one host.
+struct Crossing {
+    session: Session,
+    key: String,
+    host: HostName,
+    waker: Waker,
+    tell: Sender<(u64, News)>,
+    news: Receiver<(u64, News)>,
+    waiting: HashMap<u64, (Ticket, base::MonoNs)>,
+}
+
+impl Crossing {
+    fn new(session: Session, key: String, host: HostName, waker: Waker) -> Self {
+        let (tell, news) = channel();
+        Self { session, key, host, waker, tell, news, waiting: HashMap::new() }
+    }
+
+    fn run(mut self, mut lane: ManagerLane, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            // The server is gone: the link makes a new neighbour when it is back.
+            let Ok(_) = lane.serve(LOOK, |asked, desk| self.send(asked, desk)) else { return };
+            lane.desk(|desk| {
+                while let Ok((id, news)) = self.news.try_recv() {
+                    self.hear(id, news, desk);
+                }
+            });
+        }
+    }
+
+    fn send(&mut self, asked: &Asked<'_>, desk: &mut Desk<'_>) {
+        if let Err((code, why)) = self.try_send(asked) {
+            desk.answer(asked.ticket, &Answer::failed(code, &why));
+        }
+    }
+
+    fn try_send(&mut self, asked: &Asked<'_>) -> Result<(), (Code, String)> {
+        let host = &self.host;
+        if asked.subject.host != 0 {
+            return Err((Code::NoObject, format!("host {host} is one hop further; hosts ask each other directly")));
+        }
+        if matches!(asked.request.verb, Verb::Watch | Verb::Unwatch | Verb::Lock | Verb::Unlock) {
+            let verb = asked.request.verb;
+            return Err((Code::NoVerb, format!("{verb} does not reach over to host {host}; ask its own server")));
+        }
+        if asked.flags.has(Flags::POOLED) {
+            return Err((Code::NoVerb, format!("a pooled body cannot go to host {host}; send it in the message")));
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return Err((Code::Overload, format!("{WAITING_MAX} requests wait for host {host} already")));
+        }
+        let (now, id) = (mono_now(), asked.ticket.id);
+        let limit = wire::limit(asked.deadline - now);
+        let bytes = wire::request(asked, wire::limit(limit)).map_err(|error| (Code::Malformed, error.to_string()))?;
+        let (answers, over) = (self.tell.clone(), self.tell.clone());
+        let (answered, done) = (self.waker.clone(), self.waker.clone());
+        // The receiver lives as long as this thread does: who cannot tell it any more need not.
+        let callback = move |reply: Reply| {
+            // An error is Zenoh's own, mostly that the time is over, and the end of the query says that too.
+            if let Ok(sample) = reply.result() {
+                let _ = answers.send((id, News::Answered(sample.payload().to_bytes().into_owned())));
+                answered.wake();
+            }
+        };
+        let drop = move || {
+            let _ = over.send((id, News::Over));
+            done.wake();
+        };
+        let get = self
+            .session
+            .get(self.key.as_str())
+            .payload(bytes)
+            .target(QueryTarget::BestMatching)
+            .consolidation(ConsolidationMode::None)
+            .priority(wire::priority(asked.band()))
+            .congestion_control(CongestionControl::Block)
+            .express(true)
+            .timeout(std::time::Duration::from_nanos(limit.0.unsigned_abs()));
+        self.waiting.insert(id, (asked.ticket, now));
+        get.with(CallbackDrop { callback, drop }).wait().map_err(|error| {
+            self.waiting.remove(&id);
+            (Code::Internal, format!("host {}: {error}", self.host))
+        })
+    }
+
+    /// The first news decide; later ones are about what was answered.
+    fn hear(&mut self, id: u64, news: News, desk: &mut Desk<'_>) {
+        let Some((ticket, since)) = self.waiting.remove(&id) else { return };
+        let (hop, after) = (Hop::Host(self.host.text()), mono_now() - since);
+        match news {
+            News::Answered(bytes) => match wire::parse_reply(&bytes) {
+                Ok((code, complement, body)) => {
+                    desk.answer(ticket, &Answer { code, complement: &complement, body: &body });
+                }
+                Err(why) => {
+                    desk.answer(
+                        ticket,
+                        &Answer::failed(Code::Internal, &format!("{hop} answered what is no reply: {why}")),
+                    );
+                }
+            },
+            News::Over => {
+                let silent = Failure::NoAnswer { hop, after };
+                desk.answer(ticket, &Answer::failed(silent.code(), &silent.to_string()));
+            }
+        }
+    }
+}
