@@ -125,7 +125,7 @@ fn packages_with_feature(feature: &str) -> Result<Vec<String>, String> {
 }
 
 fn fabric() -> Outcome {
-    run(cargo(["test", "--package", "cli", "--features", "root-tests,fabric", "--test", "root_fabric"]).arg("--quiet"))
+    run(cargo(["test", "--package", "cli", "--features", "root-tests,fabric", "--test", "fabric"]).arg("--quiet"))
 }
 
 fn doc() -> Outcome {
