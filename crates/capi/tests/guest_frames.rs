@@ -34,7 +34,8 @@ fn a_plant_runs_its_frame_under_a_shield_and_gives_the_machine_back() {
     let activity = separate::activity();
     let process = |name: &str, every: u32, how: &str| {
         format!(
-            "[[process]]\nname = \"{name}\"\ncommand = [\"{}\", \"fast\", \"{name}\", \"{every}\", \"{how}\"]\n",
+            "[[process]]\nname = \"{name}\"\ncpus = \"shield\"\n\
+             command = [\"{}\", \"fast\", \"{name}\", \"{every}\", \"{how}\"]\n",
             activity.display()
         )
     };
