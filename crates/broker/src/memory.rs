@@ -45,7 +45,7 @@ pub(crate) fn format(memory: &Arc<SharedWords>) -> Result<[Stream<Half>; 2], Lay
     Ok([Stream::format(up)?, Stream::format(down)?])
 }
 
-/// As [`format`], as the server made them.
+/// As [`format()`], as the server made them.
 pub(crate) fn attach(memory: &Arc<SharedWords>) -> Result<[Stream<Half>; 2], LayoutError> {
     let [up, down] = halves(memory);
     Ok([Stream::attach(up)?, Stream::attach(down)?])

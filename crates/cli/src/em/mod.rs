@@ -36,7 +36,7 @@ struct ServeArgs {
 
 #[derive(clap::Args)]
 struct ValuesArgs {
-    /// Name of the table: of a [[poll]]
+    /// Name of the table: of a `[[poll]]`
     name: String,
     /// Only these, with `*` and `?`
     #[arg(default_value = "*")]
