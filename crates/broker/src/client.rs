@@ -5,7 +5,7 @@ use crate::greeting::{BYTES_MAX, Hello, VERSION, Welcome, socket_name};
 use crate::memory::{self, Half};
 use crate::parcel::{Packing, Parcel, put};
 use base::{DurNs, MonoNs};
-use msg::{Band, Code, Failure, Flags, Header, Hop, Kind, Request, Subject};
+use msg::{Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Request, Subject};
 use ring::{Damaged, StreamReader, StreamWriter};
 use std::collections::VecDeque;
 use std::fmt;
@@ -241,6 +241,18 @@ pub struct Received {
     pub body: Vec<u8>,
     /// The pulse to which it belongs, 0 for none.
     pub pulse: u64,
+}
+
+impl Received {
+    /// The lines that its body holds, as of a batch or a list.
+    pub fn lines(&self) -> Option<Vec<&str>> {
+        Lines::read(&self.body).ok()?.collect::<Result<_, _>>().ok()
+    }
+
+    /// The lines of its body, else the words of its text.
+    pub fn words(&self) -> Vec<&str> {
+        self.lines().unwrap_or_else(|| self.text.split_whitespace().collect())
+    }
 }
 
 struct Outstanding {

@@ -6,7 +6,7 @@ use base::{CpuId, DurNs, Policy};
 use broker::server::{BandConfig, Config, Event};
 use broker::{Client, ClientError, Received, Sending};
 use clap::Subcommand;
-use msg::{Band, Code, Flags, Lines, Verb};
+use msg::{Band, Code, Flags, Verb};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -203,9 +203,9 @@ fn connect(to: &To, name: &str) -> Result<Client, ClientError> {
 fn show(line: Option<&str>, received: &Received) -> bool {
     let before = line.map_or(String::new(), |line| format!("{line} "));
     if received.code == Code::Ok {
-        let lines = Lines::read(&received.body).ok().and_then(|lines| lines.collect::<Result<Vec<_>, _>>().ok());
-        match lines.filter(|lines| !lines.is_empty() && received.text.is_empty()) {
+        match received.lines().filter(|lines| !lines.is_empty() && received.text.is_empty()) {
             Some(lines) => lines.iter().for_each(|text| println!("{before}{text}")),
+            None if received.text.is_empty() => println!("{before}{}", received.code),
             None => println!("{before}{}", received.text),
         }
         return true;
@@ -257,14 +257,13 @@ fn list(args: &ListArgs) -> Result<bool, ClientError> {
     let mut client = connect(&args.to, "tahti-msg-list")?;
     let sending = Sending { limit: args.to.timeout, ..Sending::default() };
     let served = client.ask("list/*", &sending)?;
-    let claims: Vec<String> =
-        words(&served).iter().filter_map(|word| Some(word.split_once('=')?.0.to_owned())).collect();
+    let claims = served.words().into_iter().filter_map(|word| Some(word.split_once('=')?.0));
     let mut fine = served.code == Code::Ok;
     let mut objects = Vec::new();
-    for claim in &claims {
+    for claim in claims {
         let received = client.ask(&format!("{}/{claim}", Verb::List), &sending)?;
         match received.code {
-            Code::Ok => objects.extend(words(&received)),
+            Code::Ok => objects.extend(received.words().into_iter().map(str::to_owned)),
             code => {
                 eprintln!("tahti: {claim}: {code}: {}", received.text);
                 fine = false;
@@ -277,18 +276,10 @@ fn list(args: &ListArgs) -> Result<bool, ClientError> {
     Ok(fine)
 }
 
-/// The lines of a body, else the words of a text.
-fn words(received: &Received) -> Vec<String> {
-    let lines = Lines::read(&received.body).ok().and_then(|lines| lines.collect::<Result<Vec<_>, _>>().ok());
-    let words = lines.unwrap_or_else(|| received.text.split_whitespace().collect());
-    words.into_iter().map(str::to_owned).collect()
-}
-
 fn ps(args: &PsArgs) -> Result<bool, ClientError> {
     let mut client = connect(&args.to, "tahti-msg-ps")?;
     let received = client.ask("list/server", &Sending { limit: args.to.timeout, ..Sending::default() })?;
-    let lines = Lines::read(&received.body).ok().and_then(|lines| lines.collect::<Result<Vec<_>, _>>().ok());
-    match lines {
+    match received.lines() {
         Some(lines) if received.code == Code::Ok => lines.iter().for_each(|line| println!("{line}")),
         _ => return Ok(show(None, &received)),
     }

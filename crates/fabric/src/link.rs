@@ -5,7 +5,7 @@ use crate::key::{self, HostName};
 use crate::near::Neighbour;
 use base::{DurNs, MonoNs};
 use broker::{Client, ClientError, Sending};
-use msg::{Band, Code, Lines, Pattern};
+use msg::{Band, Code, Pattern};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -220,8 +220,7 @@ impl Link<'_> {
         if received.code != Code::Ok {
             return Err(format!("list what is served: {}: {}", received.code, received.text));
         }
-        let lines = Lines::read(&received.body).ok().and_then(|lines| lines.collect::<Result<Vec<_>, _>>().ok());
-        let words = lines.unwrap_or_else(|| received.text.split_whitespace().collect());
+        let words = received.words();
         let pairs = words.iter().filter_map(|word| word.split_once('='));
         Ok(pairs.filter(|(_, manager)| !manager.starts_with("host:")).map(|(prefix, _)| prefix.to_owned()).collect())
     }
