@@ -298,7 +298,7 @@ fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> 
         }
         other => {
             let known = ["ts", "dbnd", "arr", "sync", "dec", "utag"];
-            let hint = crate::error::nearest(other, known.into_iter());
+            let hint = base::nearest(other, known);
             Err(format!(
                 "no filter \"{other}\"; expected {}{}",
                 known.join(", "),

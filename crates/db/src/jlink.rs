@@ -66,7 +66,7 @@ pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<Option<JsonLink
         }
         "debug" | "trace" => Ok(from_json(value, field)?.map(|inner| JsonLink::Trace(Box::new(inner)))),
         other => {
-            let known = crate::error::nearest(other, ["const", "calc", "state", "debug", "trace"].into_iter());
+            let known = base::nearest(other, ["const", "calc", "state", "debug", "trace"]);
             let hint = known.map_or(String::new(), |known| format!("; nearest is \"{known}\""));
             Err(format!("no JSON link is called \"{other}\"{hint}"))
         }

@@ -1,7 +1,7 @@
 //! Reading `.db` files into the database.
 
 use crate::engine::Db;
-use crate::error::{FileError, Place, nearest};
+use crate::error::{FileError, Place};
 use crate::lex::{Lexer, Token, unescape};
 use crate::link;
 use crate::macros::{Macros, expand_lines};
@@ -9,7 +9,7 @@ use crate::put::prefix;
 use crate::record::Kind;
 use crate::schema::{FieldDef, Schema};
 use crate::slot::Slot;
-use base::{FieldType, Str40};
+use base::{FieldType, Str40, nearest};
 use std::borrow::Cow;
 
 /// Longest name of a record.
@@ -97,7 +97,7 @@ impl Db {
                     lexer.word("a path")?;
                 }
                 other => {
-                    let hint = nearest(other, ["record", "grecord", "alias", "include"].into_iter());
+                    let hint = nearest(other, ["record", "grecord", "alias", "include"]);
                     let hint = hint.map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
                     return Err(lexer
                         .error(place, format!("found \"{other}\", expected record, grecord, alias or include{hint}")));

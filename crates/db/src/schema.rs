@@ -1,9 +1,9 @@
 //! What record types there are: their fields, menus and device supports, read from `.dbd` text.
 
-use crate::error::{FileError, nearest};
+use crate::error::FileError;
 use crate::lex::{Lexer, Token};
 use crate::link::LinkField;
-use base::FieldType;
+use base::{FieldType, nearest};
 use std::collections::HashMap;
 
 /// What happens when a field is written (`special` in a `.dbd`).
