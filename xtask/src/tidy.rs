@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "cli",
         &["broker", "em", "equipment", "fabric", "frame", "host", "sys", "keep", "ring", "rt", "iocd", "ca", "msg"],
     ),
-    ("iocd", &["ca", "db", "fieldbus", "port", "ring", "rt", "sys"]),
+    ("iocd", &["broker", "ca", "db", "fieldbus", "msg", "port", "ring", "rt", "sys"]),
     ("port", &["fieldbus", "sys"]),
     ("testkit", &["host", "sys"]),
     ("ring", &[]),

@@ -218,9 +218,9 @@ fn stream_records_speak_the_protocol_of_their_file() {
     let state = Arc::new(Mutex::new(("0.0".to_owned(), String::new())));
     let theirs = state.clone();
     let port = device(move |stream| supply(stream, &theirs));
-    let script = script(&[("ps", port)], "dbLoadRecords t.db\niocInit");
-    let mut ioc =
-        Ioc::start("devices-stream", &[("t.db", STREAM), ("supply.proto", PROTOCOL), ("st.cmd", &script)], &["st.cmd"]);
+    let then = "epicsEnvSet STREAM_PROTOCOL_PATH protocols\ndbLoadRecords t.db\niocInit";
+    let files = [("t.db", STREAM), ("protocols/supply.proto", PROTOCOL), ("st.cmd", &script(&[("ps", port)], then))];
+    let mut ioc = Ioc::start("devices-stream", &files, &["st.cmd"]);
     ioc.until("dbgf name", |said| said.contains("ACME,PS-100,0042,1.7"));
     ioc.say("dbpf set 12.5");
     ioc.until("dbgf get", |said| said.contains(" 12.5 "));

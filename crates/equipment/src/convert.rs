@@ -56,7 +56,7 @@ impl Convert {
             let text = raw.to_string();
             let inner = text.trim().strip_prefix(before.trim_start()).and_then(|t| t.strip_suffix(after.trim_end()));
             let inner = inner.ok_or(Fault::Form { expected: "an answer of the form that `text` gives" })?.trim();
-            return Ok(match crate::unit::split(inner) {
+            return Ok(match msg::quantity(inner) {
                 Some((value, "")) => Datum::Number(value),
                 _ => Datum::Text(Cow::Owned(inner.to_owned())),
             });

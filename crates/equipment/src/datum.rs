@@ -21,7 +21,7 @@ impl Datum<'_> {
     pub fn number(&self) -> Option<f64> {
         match self {
             Self::Number(value) => Some(*value),
-            Self::Text(text) => crate::unit::split(text).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value),
+            Self::Text(text) => msg::quantity(text).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value),
         }
     }
 

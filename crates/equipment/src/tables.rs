@@ -4,7 +4,7 @@ use crate::convert::Convert;
 use crate::datum::{Datum, Fault};
 use crate::device::{Driver, Pace};
 use crate::pattern::{Bound, Pattern};
-use crate::unit::{self, Unit};
+use crate::unit::Unit;
 use base::{CpuId, DurNs, Policy};
 use msg::Verb;
 use std::borrow::Cow;
@@ -412,7 +412,7 @@ fn takes_complement<'t>(
         let label = labels.iter().find(|(label, _)| label == inner);
         return Ok(label.map(|(label, _)| Some(Datum::Text(Cow::Borrowed(label)))));
     }
-    let number = unit::split(inner);
+    let number = msg::quantity(inner);
     if !row.is_number() {
         let value = match number {
             Some((value, "")) => Datum::Number(value),

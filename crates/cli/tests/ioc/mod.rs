@@ -31,7 +31,9 @@ impl Ioc {
         let folder = std::env::temp_dir().join(format!("tahti-ioc-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         for (file, text) in files {
-            std::fs::write(folder.join(file), text).unwrap();
+            let path = folder.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
         }
         let port = free_port();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tahti"))

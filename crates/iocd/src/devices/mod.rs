@@ -9,12 +9,15 @@
 
 mod frame;
 mod hub;
+mod message;
 mod modbus;
 mod options;
 mod ports;
+mod post;
 mod simulation;
 mod stream;
 mod variable;
+mod watch;
 
 pub use hub::{Hub, Interrupt, Reply};
 pub(crate) use hub::{OwnerEnds, Requests};
@@ -92,8 +95,9 @@ impl Default for Devices {
 impl Devices {
     /// Makes the device supports known to a database, before records are loaded.
     pub fn register(&self, db: &mut Db) {
-        let all: [Arc<dyn DeviceSupport>; 6] = [
+        let all: [Arc<dyn DeviceSupport>; 7] = [
             Arc::new(frame::Frame),
+            Arc::new(message::Message),
             Arc::new(modbus::Modbus(Framing::Tcp)),
             Arc::new(modbus::Modbus(Framing::Rtu)),
             Arc::new(simulation::Simulation),

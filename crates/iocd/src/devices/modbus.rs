@@ -9,6 +9,7 @@
 //! Alarms, all INVALID: TIMEOUT no answer in time; COMM no connection, or an answer that is not understood; READ or WRITE
 //! refused by the device, or a number that does not fit.
 
+use super::watch::Watch;
 use super::{DeviceSupport, Equipment, Interrupt, Options, Ports, Reply, Served};
 use crate::engine::now;
 use base::{Array, DurNs, MonoNs, Scalar, Stamp, Status, Value};
@@ -17,7 +18,7 @@ use fieldbus::Exchange;
 use fieldbus::modbus::{DataType, Failure, Framing, Number, Request, Response, Table, Transaction};
 use port::Job;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// The device support, by its framing.
 pub(super) struct Modbus(pub(super) Framing);
@@ -220,15 +221,6 @@ struct Modbuses {
     watch: Option<Watch>,
 }
 
-/// Cells that are read again and again.
-struct Watch {
-    interrupt: Interrupt,
-    /// Whether a reading is under way.
-    busy: Arc<AtomicBool>,
-    /// What the record was told last.
-    told: Arc<std::sync::Mutex<Option<Fed>>>,
-}
-
 impl Modbuses {
     fn submit(&self, request: Request, then: Then) {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -248,7 +240,7 @@ impl Modbuses {
 
 impl Equipment for Modbuses {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
-        self.watch = Some(Watch { interrupt, busy: Arc::default(), told: Arc::default() });
+        self.watch = Some(Watch::new(interrupt));
     }
 
     fn request(&mut self, _: Now, output: Option<Output>, reply: Reply) {
@@ -268,11 +260,7 @@ impl Equipment for Modbuses {
     }
 
     fn poll(&mut self, _: Now) {
-        let Some(watch) = &self.watch else { return };
-        if watch.busy.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let watch = Watch { interrupt: watch.interrupt.clone(), busy: watch.busy.clone(), told: watch.told.clone() };
+        let Some(watch) = self.watch.clone().filter(Watch::begin) else { return };
         self.submit(self.cells.reading(), Then::Interrupt(watch));
     }
 }
@@ -288,16 +276,7 @@ impl Then {
         let stamp = now().wall;
         match self {
             Self::Reply { reply, writes } => reply.send(cells.meaning(answer, stamp, writes)),
-            Self::Interrupt(watch) => {
-                let fed = cells.meaning(answer, stamp, false);
-                // Only whole values are ever in there.
-                let mut told = watch.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                let same = told.as_ref().is_some_and(|told| (&told.value, told.alarm) == (&fed.value, fed.alarm));
-                if !same && watch.interrupt.feed_or_refuse(fed.clone()) {
-                    *told = Some(fed);
-                }
-                watch.busy.store(false, Ordering::Release);
-            }
+            Self::Interrupt(watch) => watch.end(cells.meaning(answer, stamp, false)),
         }
     }
 }

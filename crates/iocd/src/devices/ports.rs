@@ -1,5 +1,8 @@
-//! Ports by name, as `drvAsynIPPortConfigure` and its kin set them up; their threads start when they are first used.
+//! Ports by name, as `drvAsynIPPortConfigure` and its kin set them up, and connections to message servers; their threads
+//! start when they are first used.
 
+use super::post::{Letter, Outcome, Post};
+use msg::Band;
 use port::{Address, Port};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,8 +29,12 @@ pub struct Ports(Arc<Mutex<Inside>>);
 #[derive(Default)]
 struct Inside {
     ports: BTreeMap<String, Configured>,
+    /// Connections to message servers, by server and band.
+    posts: BTreeMap<(String, u8), Post>,
     /// Folders with protocol files.
     protocol_path: Vec<String>,
+    /// The message server of records that name none.
+    message_server: Option<String>,
 }
 
 impl Ports {
@@ -97,9 +104,40 @@ impl Ports {
         Ok(port)
     }
 
-    /// Folders with protocol files (`STREAM_PROTOCOL_PATH`).
-    pub fn set_protocol_path(&self, path: &str) {
-        self.lock().protocol_path = path.split(':').filter(|folder| !folder.is_empty()).map(str::to_owned).collect();
+    /// Takes what the environment says: `STREAM_PROTOCOL_PATH`, `TAHTI_MESSAGES`. Before records start.
+    pub fn set_environment(&self, get: impl Fn(&str) -> Option<String>) {
+        let mut inside = self.lock();
+        if let Some(path) = get("STREAM_PROTOCOL_PATH") {
+            inside.protocol_path = path.split(':').filter(|folder| !folder.is_empty()).map(str::to_owned).collect();
+        }
+        inside.message_server = get("TAHTI_MESSAGES").filter(|name| !name.is_empty());
+    }
+
+    /// The message server of records that name none (`TAHTI_MESSAGES`, else `main`).
+    #[must_use]
+    pub fn message_server(&self) -> String {
+        self.lock().message_server.clone().unwrap_or_else(|| "main".to_owned())
+    }
+
+    /// Sends a request to a message server; its outcome comes on another thread, or at once where it cannot be sent.
+    pub(super) fn post(&self, server: &str, band: Band, letter: Letter) {
+        let mut inside = self.lock();
+        let key = (server.to_owned(), band.number());
+        if !inside.posts.contains_key(&key) {
+            match Post::open(server, band) {
+                Ok(post) => drop(inside.posts.insert(key.clone(), post)),
+                Err(error) => {
+                    drop(inside);
+                    eprintln!("message server {server:?}: no thread for its connection: {error}");
+                    return (letter.then)(Outcome::Lost);
+                }
+            }
+        }
+        let sent = inside.posts.get(&key).map_or(Ok(()), |post| post.send_or_refuse(letter));
+        drop(inside);
+        if let Err(letter) = sent {
+            (letter.then)(Outcome::Timeout);
+        }
     }
 
     /// Folders with protocol files; the working folder if none was named.
@@ -134,7 +172,9 @@ impl Ports {
 
     /// Gives up the ports' threads.
     pub(super) fn close(&self) {
-        self.lock().ports.values_mut().for_each(|configured| configured.port = None);
+        let mut inside = self.lock();
+        inside.ports.values_mut().for_each(|configured| configured.port = None);
+        inside.posts.clear();
     }
 }
 

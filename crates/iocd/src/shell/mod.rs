@@ -320,6 +320,7 @@ impl Shell {
         for (name, value) in &self.env {
             db.set_environment(name, value);
         }
+        self.devices.ports.set_environment(|name| self.env.get(name).cloned());
         db.register_function("exit", exit::function(self.ioc.clone()));
         let term = exit::Term::hold()?;
         if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {

@@ -1,0 +1,38 @@
+//! Readings that are taken again and again for a record with SCAN `I/O Intr`.
+
+use super::Interrupt;
+use db::Fed;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Lets one reading be under way at a time, and tells the record what has changed. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Watch {
+    interrupt: Interrupt,
+    /// Whether a reading is under way.
+    busy: Arc<AtomicBool>,
+    /// What the record was told last.
+    told: Arc<Mutex<Option<Fed>>>,
+}
+
+impl Watch {
+    pub(super) fn new(interrupt: Interrupt) -> Self {
+        Self { interrupt, busy: Arc::default(), told: Arc::default() }
+    }
+
+    /// Whether a reading may begin; it must [`end`](Self::end) then.
+    pub(super) fn begin(&self) -> bool {
+        !self.busy.swap(true, Ordering::AcqRel)
+    }
+
+    /// The reading is there: the record is processed if value or alarm have changed.
+    pub(super) fn end(&self, fed: Fed) {
+        // Only whole values are ever in there.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = told.as_ref().is_some_and(|told| (&told.value, told.alarm) == (&fed.value, fed.alarm));
+        if !same && self.interrupt.feed_or_refuse(fed.clone()) {
+            *told = Some(fed);
+        }
+        self.busy.store(false, Ordering::Release);
+    }
+}
