@@ -373,29 +373,27 @@ impl Client {
             if let Some(given) = self.given.pop_front() {
                 return Ok(Some(given));
             }
-            match self.take(until) {
+            let bell = self.end.as_ref().map_or(0, End::bell);
+            let waited = match self.take() {
                 Ok(Some(received)) => return Ok(Some(received)),
                 Ok(None) if mono_now() >= until || self.was_rung() => return Ok(None),
-                Ok(None) => {}
-                Err(_) => {
-                    self.lost();
-                    if self.given.is_empty() {
-                        self.reconnect(until)?;
-                    }
+                Ok(None) => self.end.as_mut().map_or(Err(ClientError::Lost), |end| end.wait(until, bell)),
+                Err(error) => Err(error),
+            };
+            if waited.is_err() {
+                self.lost();
+                if self.given.is_empty() {
+                    self.reconnect(until)?;
                 }
             }
         }
     }
 
-    /// The next message that is there, else waits once.
-    fn take(&mut self, until: MonoNs) -> Result<Option<Received>, ClientError> {
+    /// The next message that is there. `None` also for one that nobody waits for any more: then more may be there.
+    fn take(&mut self) -> Result<Option<Received>, ClientError> {
         let end = self.end.as_mut().ok_or(ClientError::Lost)?;
-        let bell = end.bell();
         if !self.parcel.take(&mut end.down)? {
-            end.wait(until, bell)?;
-            if !self.parcel.take(&mut end.down)? {
-                return Ok(None);
-            }
+            return Ok(None);
         }
         let frame = self.parcel.frame().map_err(|_| ClientError::Lost)?;
         let id = frame.header.id;
@@ -497,6 +495,29 @@ mod tests {
         *seed ^= *seed >> 7;
         *seed ^= *seed << 17;
         *seed
+    }
+
+    #[test]
+    fn a_wake_up_before_a_wait_ends_it() {
+        let name = format!("woken-{}", std::process::id());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, events) = channel();
+        let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+        let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+        events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says that it is ready");
+        let (woken, ended) = channel();
+        std::thread::spawn(move || {
+            let mut client = Client::connect(&name, "sleeper", Band::DEFAULT).unwrap();
+            for _ in 0..3 {
+                client.waker().unwrap().wake();
+                woken.send(client.next(DurNs::from_secs(36_000))).unwrap();
+            }
+        });
+        for _ in 0..3 {
+            assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(60)), Ok(Ok(None)), "it sleeps");
+        }
+        stop.store(true, Ordering::Relaxed);
+        server.join().unwrap().unwrap();
     }
 
     #[test]
