@@ -1,12 +1,19 @@
-"""The package as pip installed it, beside the C example `meet` that runs as `serve` (its folder is the argument)."""
+"""The package as pip installed it, beside the C examples `meet` and `magnet` and the binary `tahti` (the arguments)."""
 
+import asyncio
+import os
 import subprocess
 import sys
+import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import tahti
 
-MEET = sys.argv.pop(1)
+MEET, MAGNET, TAHTI = sys.argv[1:4]
+del sys.argv[1:4]
+# What a hung machine is given before a test says so.
+PATIENCE = 60
 
 
 class Team(unittest.TestCase):
@@ -39,6 +46,161 @@ class Team(unittest.TestCase):
                       lambda: tahti.Barrier.create(None, 0)):
             with self.assertRaisesRegex(tahti.Error, "expected"):
                 wrong()
+
+
+class Messages(unittest.TestCase):
+    def setUp(self):
+        self.name = os.environ["TAHTI_MESSAGES"] = f"python-{os.getpid()}"
+        self.serve()
+
+    def serve(self):
+        self.server = subprocess.Popen([TAHTI, "msg", "serve", "--name", self.name], stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.server.stderr.close)
+        self.addCleanup(self.server.wait)
+        self.addCleanup(self.server.kill)
+        self.assertIn("serving as", self.server.stderr.readline())
+
+    def manager(self):
+        manager = tahti.Manager("magnets", ["sr_mag", "sr_other"])
+        values = {}
+
+        @manager.on("put", "sr_mag_*")
+        def put(asked):
+            if not asked.complement.endswith("A"):
+                raise tahti.Failed("RANGE", f"{asked.complement}, expected a current in A")
+            if not asked.dry_run:
+                values[asked.object] = asked.complement
+            return asked.complement
+
+        @manager.on("get", "sr_mag_*")
+        def get(asked):
+            return values.get(asked.object)
+
+        @manager.on("call", "sr_mag_*")
+        def call(asked):
+            return {"who": lambda: f"{asked.user} {asked.process} {asked.host}", "fault": lambda: 1 / 0,
+                    "body": lambda: tahti.Answer("", asked.body[::-1])}[asked.complement]()
+
+        @manager.on("batch", "sr_mag")
+        def batch(asked):
+            return tahti.Answer("", tahti.messages.pack(f"OK/{line.rpartition('/')[2]}" for line in asked.lines()))
+
+        self.addCleanup(manager.close)
+        return manager
+
+    def client(self, name="operator"):
+        client = tahti.Client(name)
+        self.addCleanup(client.close)
+        return client
+
+    def test_what_is_put_is_got_and_what_fails_is_an_exception(self):
+        self.manager().start()
+        client = self.client()
+        self.assertEqual(client.ask("put/sr_mag_1/1.5A"), "1.5A")
+        self.assertEqual(client.ask("put/sr_mag_1/2A", dry_run=True), "2A")
+        self.assertEqual(client.ask("get/sr_mag_1"), "1.5A")
+        self.assertEqual(client.ask("put/sr_mag_2/a%2FbA"), "a/bA")
+        self.assertEqual(client.ask("call/sr_mag_1/who"), f"{os.getuid()} {os.getpid()} 0")
+        self.assertEqual(client.ask("ping/sr_mag"), "magnets")
+        self.assertEqual(client.send("list/sr_mag_*").result().lines(), ["sr_mag", "sr_other"])
+        for line, code, why in [("put/sr_mag_1/2V", "RANGE", "2V, expected"), ("get/sr_other", "NO_VERB", "it knows list, ping"),
+                                ("call/sr_mag_1/fault", "INTERNAL", "division by zero"), ("get/li_x", "NO_OBJECT", "nobody")]:
+            with self.assertRaisesRegex(tahti.Failed, why) as caught:
+                client.ask(line)
+            self.assertEqual(caught.exception.code, code)
+        with self.assertRaisesRegex(tahti.Error, "did you mean"):
+            client.ask("gte/sr_mag_1")
+
+    def test_futures_of_many_threads_each_get_their_own_reply(self):
+        self.manager().start()
+        client = self.client()
+
+        def many(part):
+            futures = [client.send(f"put/sr_mag_{part}/{n}A") for n in range(100)]
+            return [future.result(PATIENCE).value() for future in futures] == [f"{n}A" for n in range(100)]
+
+        with ThreadPoolExecutor(2) as threads:
+            self.assertEqual(list(threads.map(many, range(2))), [True, True])
+
+        async def coroutine():
+            return await asyncio.gather(*(asyncio.wrap_future(client.send("get/sr_mag_0")) for _ in range(10)))
+
+        self.assertEqual({reply.text for reply in asyncio.run(coroutine())}, {"99A"})
+
+    def test_bodies_batches_and_events_pass(self):
+        self.manager().start()
+        client = self.client()
+        body = bytes(range(256)) * 32
+        self.assertEqual(client.send("call/sr_mag_1/body", body=body).result().body, body[::-1])
+        replies = client.batch("sr_mag", ["put/sr_mag_1/3A", "put/sr_mag_2/4A"])
+        self.assertEqual([(reply.code, reply.text) for reply in replies], [("OK", "3A"), ("OK", "4A")])
+        seen, there = [], threading.Event()
+        client.watch("sr_mag_*", lambda line: (seen.append(line), there.set()), verbs="put")
+        client.ask("put/sr_mag_9/5A")
+        self.assertTrue(there.wait(PATIENCE))
+        self.assertIn("put/sr_mag_9/5A -> OK/5A", seen[0])
+
+    def test_an_answer_may_come_later_and_one_that_does_not_is_a_timeout(self):
+        manager = self.manager()
+        with ThreadPoolExecutor(1) as pool:
+            go = threading.Event()
+            manager.on("call", "sr_mag_slow")(lambda asked: pool.submit(lambda: go.wait(PATIENCE) and "late"))
+            manager.start()
+            client = self.client()
+            slow = client.send("call/sr_mag_slow", within=PATIENCE)
+            hung = client.send("call/sr_mag_slow", within=0.05).result(PATIENCE)
+            self.assertEqual(hung.code, "TIMEOUT", hung)
+            self.assertFalse(slow.done())
+            go.set()
+            self.assertEqual(slow.result(PATIENCE).value(), "late")
+
+    def test_server_and_manager_come_back_and_nothing_is_done_twice(self):
+        executed = []
+        manager = self.manager()
+        hold = threading.Event()
+
+        def count(asked):
+            executed.append(asked.complement)
+            hold.wait(PATIENCE if asked.complement == "first" else 0)
+            return "done"
+
+        manager.on("call", "sr_mag_count")(count)
+        manager.start()
+        client = self.client()
+        lost = client.send("call/sr_mag_count/first", within=PATIENCE)
+        while not executed:
+            threading.Event().wait(0.01)
+        self.server.kill()
+        self.server.wait()
+        self.assertEqual(lost.result(PATIENCE).code, "UNKNOWN")
+        hold.set()
+        self.serve()
+        again = None
+        while again != "done":
+            try:
+                again = client.ask("call/sr_mag_count/second", within=1.0)
+            except tahti.Error:
+                threading.Event().wait(0.05)
+        self.assertEqual(executed, ["first", "second"])
+
+    def test_a_manager_in_c_is_asked_and_closing_answers_what_is_outstanding(self):
+        magnet = subprocess.Popen([MAGNET, self.name], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(magnet.stdout.close)
+        self.addCleanup(magnet.wait)
+        self.addCleanup(magnet.kill)
+        self.assertEqual(magnet.stdout.readline(), "serving demo_mag\n")
+        client = self.client()
+        self.assertEqual(client.ask("put/demo_mag_1/2.5A"), "2.5A")
+        with self.assertRaisesRegex(tahti.Failed, "RANGE"):
+            client.ask("put/demo_mag_1/1000A")
+        self.manager().on("call", "sr_mag_never")(lambda asked: tahti.messages.Future())
+        client.close()
+        with self.assertRaisesRegex(tahti.Error, "closed"):
+            client.ask("get/demo_mag_1")
+
+    def test_nobody_serving_is_an_error_that_says_what_to_run(self):
+        with self.assertRaisesRegex(tahti.Error, "tahti msg serve"):
+            tahti.Client("operator", server="nobody-serves-this")
 
 
 unittest.main()

@@ -3,8 +3,9 @@
 use crate::peers;
 use crate::run::{Outcome, cargo, output, root, run};
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Debian's packages that build and find C and C++, and Python's environments.
 const PEERS: &[&str] = &["gcc", "g++", "cmake", "make", "pkg-config", "python3", "python3-venv"];
@@ -16,7 +17,7 @@ pub(crate) fn main() -> Outcome {
     let _ = fs::remove_dir_all(&place);
     let prefix = place.join("prefix");
     run(Command::new("bindings/c/install.sh").arg(&prefix).env("PROFILE", "dev"))?;
-    for example in ["team", "frames"] {
+    for example in ["team", "frames", "messages"] {
         let build = place.join(example);
         let found = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
         let source = root().join("examples").join(example);
@@ -24,8 +25,10 @@ pub(crate) fn main() -> Outcome {
         run(Command::new("cmake").arg("--build").arg(&build))?;
     }
     by_pkg_config(&place, &prefix)?;
+    run(&mut cargo(["build", "--quiet", "--package", "cli"]))?;
     team(&place)?;
     frame(&place)?;
+    messages(&place)?;
     python(&place, &prefix)
 }
 
@@ -50,6 +53,11 @@ fn by_pkg_config(place: &Path, prefix: &Path) -> Outcome {
     let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
     let mut c = Command::new("cc");
     run(c.args(["-std=c99"]).args(strict).arg("-o").arg(place.join("meet")).arg("examples/team/meet.c").args(&flags))?;
+    for (source, program) in [("magnet.c", "magnet"), ("operator.c", "operator")] {
+        let mut c = Command::new("cc");
+        c.args(["-std=c99"]).args(strict).arg("-o").arg(place.join(program));
+        run(c.arg(format!("examples/messages/{source}")).args(&flags).arg("-lm"))?;
+    }
     let mut cpp = Command::new("c++");
     cpp.args(["-std=c++17", "-pthread"]).args(strict).arg("-o").arg(place.join("sum"));
     run(cpp.arg("examples/team/sum.cpp").args(&flags))
@@ -65,8 +73,8 @@ fn team(place: &Path) -> Outcome {
         .spawn()
         .map_err(|error| format!("meet serve: {error}"))?;
     // It says so once everything is offered.
-    let said = serve.stdout.take().map(std::io::BufReader::new);
-    let mut lines = said.into_iter().flat_map(std::io::BufRead::lines).map_while(Result::ok);
+    let said = serve.stdout.take().map(BufReader::new);
+    let mut lines = said.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
     let joined = match lines.next() {
         Some(_) => output(Command::new(place.join("team/meet")).arg("join")),
         None => Err("meet serve said nothing".to_owned()),
@@ -88,7 +96,6 @@ fn team(place: &Path) -> Outcome {
 
 /// The example's frame with the programs that CMake built, in no class and on no CPU of its own: it must run anywhere.
 fn frame(place: &Path) -> Outcome {
-    run(&mut cargo(["build", "--quiet", "--package", "cli"]))?;
     let folder = place.join("frames");
     let plant = root().join("examples/frames/plant.toml");
     let text = fs::read_to_string(&plant).map_err(|error| format!("{}: {error}", plant.display()))?;
@@ -121,6 +128,57 @@ fn frame(place: &Path) -> Outcome {
     said
 }
 
+/// A program of ours that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It fails only if it has ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// Starts it and waits until it says `ready` on the stream that `stream` takes.
+    fn until<R: Read>(
+        command: &mut Command,
+        stream: impl FnOnce(&mut Child) -> Option<R>,
+        ready: &str,
+    ) -> Result<(Self, BufReader<R>), String> {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = Self(child.map_err(|error| format!("{command:?}: {error}"))?);
+        let mut said = BufReader::new(stream(&mut child.0).ok_or("no stream")?);
+        let (mut line, mut all) = (String::new(), String::new());
+        while !line.contains(ready) {
+            line.clear();
+            if said.read_line(&mut line).map_err(|error| error.to_string())? == 0 {
+                return Err(format!("{command:?} said {all:?}; expected {ready:?}"));
+            }
+            all += &line;
+        }
+        Ok((child, said))
+    }
+}
+
+/// A message server, a manager and a client in C.
+fn messages(place: &Path) -> Outcome {
+    let name = format!("bindings-{}", std::process::id());
+    let mut serve = Command::new(root().join("target/debug/tahti"));
+    serve.args(["msg", "serve", "--name", &name]);
+    let _server = Running::until(&mut serve, |child| child.stderr.take(), "serving as")?;
+    let mut magnet = Command::new(place.join("magnet"));
+    let _magnet = Running::until(magnet.arg(&name), |child| child.stdout.take(), "serving demo_mag")?;
+    for program in ["operator", "messages/operator"] {
+        let said = output(Command::new(place.join(program)).arg(&name))?;
+        if said != "OK 2.5A\n100 answered, 9 of them NO_OBJECT\n" {
+            return Err(format!("{program} said {said:?}"));
+        }
+    }
+    println!("operator asked magnet through a message server, both in C");
+    Ok(())
+}
+
 /// The Python package in an environment of its own.
 fn python(place: &Path, prefix: &Path) -> Outcome {
     let venv = place.join("venv");
@@ -128,6 +186,7 @@ fn python(place: &Path, prefix: &Path) -> Outcome {
     let mut install = Command::new(venv.join("bin/pip"));
     run(install.args(["install", "--quiet", "--disable-pip-version-check", "./bindings/python"]))?;
     let mut tests = Command::new(venv.join("bin/python"));
-    tests.arg("bindings/python/tests.py").arg(place.join("team/meet"));
+    tests.arg("bindings/python/tests.py").arg(place.join("team/meet")).arg(place.join("messages/magnet"));
+    tests.arg(root().join("target/debug/tahti"));
     run(tests.env("TAHTI_LIBRARY", prefix.join("lib/libtahti.so")))
 }

@@ -10,7 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),
     ("db", &[]),
-    ("capi", &["rt", "sys"]),
+    ("capi", &["broker", "msg", "rt", "sys"]),
     ("em", &["broker", "ca", "equipment", "fieldbus", "iocd", "msg", "port", "ring", "rt", "sys", "table"]),
     ("equipment", &["fieldbus", "msg", "table"]),
     ("fabric", &["broker", "msg", "sys"]),

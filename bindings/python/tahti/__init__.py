@@ -1,4 +1,4 @@
-"""Variables of real-time processes, frames and barriers, for Python.
+"""Messages to equipment, variables of real-time processes, frames and barriers, for Python.
 
     import tahti
     with tahti.Variables("control") as variables:
@@ -9,14 +9,19 @@
 
     tahti.Barrier.open("ready").wait(within=10)
 
+    with tahti.Client("operator") as client:
+        print(client.ask("get/sr_mag_ps_b/current_adc"))
+
 Python allocates and collects garbage when it likes: join as a background activity.
 
 The library is `libtahti.so`: found by the loader, or named by the environment variable TAHTI_LIBRARY.
 """
 
 import ctypes
-import os
 from collections import namedtuple
+
+from ._library import Error, Reading as _Reading, Turn as _Turn, failed as _failed, lib as _lib
+from .messages import Answer, Asked, Client, Failed, Manager, Reply
 
 Reading = namedtuple("Reading", "value pulse at_ns writes safe alive")
 Reading.__doc__ = "A variable: its value, the pulse in which it was made, when, how often written, safe value, writer alive."
@@ -24,73 +29,8 @@ Turn = namedtuple("Turn", "minor mode pulse due_ns end_ns")
 Turn.__doc__ = "A call: minor, mode, number of the pulse, when the minor was due and when it ends."
 
 
-class Error(Exception):
-    """What the library refused, in its own words."""
-
-
 class BrokenBarrier(Error):
     """Somebody did not come to a barrier in time."""
-
-
-class _Reading(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_uint32),
-        ("type", ctypes.c_uint32),
-        ("as_double", ctypes.c_double),
-        ("as_int", ctypes.c_int64),
-        ("pulse", ctypes.c_uint64),
-        ("at_ns", ctypes.c_uint64),
-        ("writes", ctypes.c_uint64),
-        ("safe", ctypes.c_uint32),
-        ("alive", ctypes.c_uint32),
-    ]
-
-
-class _Turn(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_uint32),
-        ("minor", ctypes.c_uint16),
-        ("mode", ctypes.c_uint16),
-        ("pulse", ctypes.c_uint64),
-        ("due_ns", ctypes.c_uint64),
-        ("end_ns", ctypes.c_uint64),
-    ]
-
-
-def _load():
-    library = ctypes.CDLL(os.environ.get("TAHTI_LIBRARY", "libtahti.so"))
-    library.tahti_error.restype = ctypes.c_char_p
-    library.tahti_import_open.restype = ctypes.c_void_p
-    library.tahti_import_open.argtypes = [ctypes.c_char_p]
-    library.tahti_import_get.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(_Reading)]
-    library.tahti_import_name.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_char_p]
-    library.tahti_import_close.argtypes = [ctypes.c_void_p]
-    library.tahti_frame_join.restype = ctypes.c_void_p
-    library.tahti_frame_join.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint32]
-    library.tahti_frame_yield.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Turn)]
-    library.tahti_frame_leave.argtypes = [ctypes.c_void_p]
-    library.tahti_frame_trigger.argtypes = [ctypes.c_char_p]
-    library.tahti_barrier_create.restype = ctypes.c_void_p
-    library.tahti_barrier_create.argtypes = [ctypes.c_char_p, ctypes.c_uint32]
-    library.tahti_barrier_open.restype = ctypes.c_void_p
-    library.tahti_barrier_open.argtypes = [ctypes.c_char_p]
-    library.tahti_barrier_wait.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64]
-    library.tahti_barrier_close.argtypes = [ctypes.c_void_p]
-    return library
-
-
-_library = None
-
-
-def _lib():
-    global _library
-    if _library is None:
-        _library = _load()
-    return _library
-
-
-def _failed():
-    return Error(_lib().tahti_error().decode())
 
 
 class Variables:

@@ -1,12 +1,13 @@
-/* tahti: join a frame scheduler, export and read variables, share memory, mutexes, conditions and barriers; write functions
- * of an IOC's records (at the end).
+/* tahti: join a frame scheduler, export and read variables, share memory, mutexes, conditions and barriers; send messages to
+ * equipment and serve them; write functions of an IOC's records (at the end).
  *
  * Every function begins with tahti_. Those that return int return 0, or -1 with the reason in tahti_error() of the
  * calling thread. Structures begin with their own size, so that a newer library can tell what an older program knows:
  * set `size` to sizeof before the call. Handles belong to the thread that uses them, unless said otherwise.
  *
  * Real-time: tahti_frame_yield, tahti_set_*, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and _broadcast,
- * and tahti_barrier_wait do not allocate; the first two and a free mutex do not block. All others belong into the start-up.
+ * and tahti_barrier_wait do not allocate; the first two and a free mutex do not block. Nor do tahti_manager_serve and the
+ * answers to what it hands over allocate. All others belong into the start-up.
  */
 #ifndef TAHTI_H
 #define TAHTI_H
@@ -17,7 +18,7 @@
 extern "C" {
 #endif
 
-#define TAHTI_API_VERSION 2
+#define TAHTI_API_VERSION 3
 
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
@@ -176,6 +177,136 @@ typedef struct tahti_quiet_report {
  * pieces above `threshold_ns`. Changes nothing: ticks stop only where the kernel was booted so. -1: wrong arguments, or the
  * thread may run on several CPUs. */
 int tahti_quiet(uint64_t duration_ns, uint64_t threshold_ns, tahti_quiet_report *report);
+
+/* ---- messages (since version 3), see docs/messages.md
+ *
+ * A client sends lines such as "put/sr_mag_ps_b/123.45A" to the message server of this host and gets exactly one reply for each;
+ * an equipment manager answers them. A client is for one thread at a time, a manager for one on each of its bands; a second one is
+ * told so. Only the functions _wake may be called from any thread. */
+
+/* How a request ended. */
+#define TAHTI_OK 0
+#define TAHTI_NO_OBJECT 1
+#define TAHTI_NO_VERB 2
+#define TAHTI_DENIED 3
+#define TAHTI_LOCKED 4
+#define TAHTI_BUSY 5
+#define TAHTI_RANGE 6
+#define TAHTI_DEVICE 7
+#define TAHTI_EXPIRED 8
+#define TAHTI_OVERLOAD 9
+#define TAHTI_MALFORMED 10
+#define TAHTI_TIMEOUT 11
+#define TAHTI_UNKNOWN 12
+#define TAHTI_INTERNAL 13
+
+/* The word of a code: "NO_OBJECT"; NULL for a number that is none. */
+const char *tahti_code(uint32_t code);
+
+#define TAHTI_BAND 3            /* the band to use where nothing is more or less urgent; 0 to 7, 7 the most urgent */
+#define TAHTI_ALL_BANDS 0xffu
+
+/* Flags of a request. */
+#define TAHTI_IDEMPOTENT 1u     /* doing it twice is doing it once: sent again when the server is lost meanwhile */
+#define TAHTI_DRY_RUN 2u        /* check everything, change nothing */
+
+typedef struct tahti_client tahti_client;
+
+typedef struct tahti_sending {
+    uint32_t size;          /* sizeof(tahti_sending), set by the caller */
+    uint32_t flags;
+    int64_t within_ns;      /* until when it is worth executing, from now on; 0: 5 s */
+    uint64_t pulse;         /* the pulse to which it belongs, 0: none */
+    const void *body;       /* mostly MessagePack; at most 16384 bytes */
+    uint64_t body_bytes;
+} tahti_sending;
+
+typedef struct tahti_reply {
+    uint32_t size;          /* sizeof(tahti_reply), set by the caller */
+    uint32_t code;          /* TAHTI_OK, ... */
+    uint64_t id;            /* what tahti_client_send returned; of an event that of its `watch` */
+    uint64_t pulse;
+    const char *text;       /* the value, or why not; ends with a zero */
+    uint64_t text_bytes;
+    const void *body;
+    uint64_t body_bytes;
+    uint32_t event;         /* 1: what was watched for, no reply */
+    uint32_t reserved;
+} tahti_reply;
+
+/* Connects to the message server `server`, mostly "main", under a name of the client's own. NULL on failure. When the server goes
+ * and comes back, it connects anew; what was outstanding and only reads, or is idempotent, is sent again, all else is
+ * answered UNKNOWN. */
+tahti_client *tahti_client_connect(const char *server, const char *name, uint32_t band);
+
+/* Sends a request and does not wait: its id, above 0; 0: the queue is full, take replies first; -1. `sending` may be NULL. */
+int64_t tahti_client_send(tahti_client *client, const char *line, const tahti_sending *sending);
+
+/* Takes the next reply or event, and waits for it at most `within_ns`. 1: it is there, its text and body until the next call with
+ * this client. 0: there is none, or somebody woke it. -1: the server is gone and was not reached again. */
+int tahti_client_next(tahti_client *client, tahti_reply *reply, int64_t within_ns);
+
+/* Sends a request and waits for its reply, which may say that it failed. Other replies meanwhile are kept. */
+int tahti_client_ask(tahti_client *client, const char *line, const tahti_sending *sending, tahti_reply *reply);
+
+/* How many requests have no reply yet. */
+int tahti_client_outstanding(tahti_client *client);
+
+/* Lets tahti_client_next return, now or when it is called next; not while the client connects anew. From any thread. */
+void tahti_client_wake(const tahti_client *client);
+
+void tahti_client_close(tahti_client *client);
+
+/* Lines, as bodies of `batch` and of replies to `batch` and `list` hold them. How many bytes were written; -1: no room. */
+int64_t tahti_lines_write(const char *const *lines, uint32_t count, void *to, uint64_t room);
+/* Line `index` of a body, without a zero at its end. 1: there. 0: there are not so many. -1: the body holds no lines. */
+int tahti_line_read(const void *body, uint64_t body_bytes, uint32_t index, const char **line, uint64_t *line_bytes);
+
+typedef struct tahti_manager tahti_manager;
+typedef struct tahti_desk tahti_desk;
+
+/* A request whose deadline has not passed. */
+typedef struct tahti_asked {
+    uint32_t size;          /* of this structure, as the library knows it */
+    uint32_t band;
+    uint64_t id;            /* for tahti_manager_answer */
+    const char *verb;       /* "get", "set", "put", "call", "list", "describe", "batch" or "ping" */
+    const char *object;
+    const char *complement; /* "" if there is none */
+    const void *body;
+    uint64_t body_bytes;
+    uint64_t deadline_ns;   /* CLOCK_MONOTONIC; the server answers TIMEOUT in the manager's stead when it passes */
+    uint64_t pulse;
+    uint32_t flags;         /* TAHTI_DRY_RUN: check everything, change nothing */
+    uint32_t user;          /* who asks: what the kernel says */
+    uint32_t process;
+    uint32_t host;          /* 0: this one */
+} tahti_asked;
+
+/* Answers each request once: now by tahti_answer, or later by tahti_manager_answer. What it is given holds until it returns. */
+typedef void tahti_handler(void *user, const tahti_asked *asked, tahti_desk *desk);
+
+/* Registers as manager `name` for the objects whose names are, or continue, one of `serves` (names with blanks between them),
+ * on the bands of a sum of 1 << BAND. NULL on failure. */
+tahti_manager *tahti_manager_connect(const char *server, const char *name, const char *serves, uint32_t bands);
+
+/* Hands the requests of a band that are there to `handler`, and waits for the first at most `within_ns`: how many, 0 if none came
+ * or somebody woke it. -1: the server is gone; close and connect anew, what was not answered was answered UNKNOWN. */
+int tahti_manager_serve(tahti_manager *manager, uint32_t band, tahti_handler *handler, void *user, int64_t within_ns);
+
+/* Within a handler: answers. `complement` (plain text, the value or why not) and `body` may be NULL. An answer that is too long
+ * becomes one that says so. */
+int tahti_answer(tahti_desk *desk, const tahti_asked *asked, uint32_t code, const char *complement, const void *body,
+                 uint64_t body_bytes);
+
+/* Outside of a handler, on the thread that serves the band: answers what was kept. */
+int tahti_manager_answer(tahti_manager *manager, uint32_t band, uint64_t id, uint32_t code, const char *complement,
+                         const void *body, uint64_t body_bytes);
+
+/* Lets tahti_manager_serve return, now or when it is called next. From any thread. */
+void tahti_manager_wake(const tahti_manager *manager, uint32_t band);
+
+void tahti_manager_close(tahti_manager *manager);
 
 /* ---- functions of sub and aSub records: a plug-in of the IOC
  *

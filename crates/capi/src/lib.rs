@@ -1,12 +1,13 @@
 //! `libtahti`: the C interface of `include/tahti.h`, where each function is documented.
 //!
 //! Forbids everything but translating: a pointer is checked for NULL and for what its structure says of its size, a
-//! text for UTF-8, and the call goes to `rt`. Panics do not cross the border: a release build aborts, and every other one
+//! text for UTF-8, and the call goes to `rt` or `broker`. Panics do not cross the border: a release build aborts, and every other one
 //! is caught by the runtime at `extern "C"`.
 //!
 //! The third and last place of `unsafe`: a C interface takes pointers, and what they point at is the caller's promise.
 #![allow(unsafe_code, reason = "a C interface takes pointers; each block says what the caller promises")]
 
+pub mod messages;
 pub mod quiet;
 pub mod team;
 
@@ -139,7 +140,7 @@ unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
 /// See `tahti.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tahti_api_version() -> u32 {
-    2
+    3
 }
 
 /// See `tahti.h`.

@@ -1,0 +1,89 @@
+"""`libtahti.so`: found by the loader, or named by the environment variable TAHTI_LIBRARY."""
+
+import ctypes
+import os
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_double, c_int, c_int64, c_uint32, c_uint64, c_void_p
+
+
+class Error(Exception):
+    """What the library refused, in its own words."""
+
+
+class Reading(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("type", c_uint32), ("as_double", c_double), ("as_int", c_int64), ("pulse", c_uint64),
+                ("at_ns", c_uint64), ("writes", c_uint64), ("safe", c_uint32), ("alive", c_uint32)]
+
+
+class Turn(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("minor", ctypes.c_uint16), ("mode", ctypes.c_uint16), ("pulse", c_uint64),
+                ("due_ns", c_uint64), ("end_ns", c_uint64)]
+
+
+class Sending(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("flags", c_uint32), ("within_ns", c_int64), ("pulse", c_uint64), ("body", c_char_p),
+                ("body_bytes", c_uint64)]
+
+
+class Reply(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("code", c_uint32), ("id", c_uint64), ("pulse", c_uint64), ("text", c_void_p),
+                ("text_bytes", c_uint64), ("body", c_void_p), ("body_bytes", c_uint64), ("event", c_uint32),
+                ("reserved", c_uint32)]
+
+
+class Asked(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("band", c_uint32), ("id", c_uint64), ("verb", c_char_p), ("object", c_char_p),
+                ("complement", c_char_p), ("body", c_void_p), ("body_bytes", c_uint64), ("deadline_ns", c_uint64),
+                ("pulse", c_uint64), ("flags", c_uint32), ("user", c_uint32), ("process", c_uint32), ("host", c_uint32)]
+
+
+Handler = CFUNCTYPE(None, c_void_p, POINTER(Asked), c_void_p)
+
+# Each function of tahti.h that is called from here: what it returns, what it takes.
+_FUNCTIONS = {
+    "tahti_error": (c_char_p, []),
+    "tahti_import_open": (c_void_p, [c_char_p]),
+    "tahti_import_get": (c_int, [c_void_p, c_char_p, POINTER(Reading)]),
+    "tahti_import_name": (c_int, [c_void_p, c_uint32, c_char_p, c_char_p]),
+    "tahti_import_close": (None, [c_void_p]),
+    "tahti_frame_join": (c_void_p, [c_char_p, c_char_p, c_void_p, c_uint32]),
+    "tahti_frame_yield": (c_int, [c_void_p, POINTER(Turn)]),
+    "tahti_frame_leave": (None, [c_void_p]),
+    "tahti_frame_trigger": (c_int, [c_char_p]),
+    "tahti_barrier_create": (c_void_p, [c_char_p, c_uint32]),
+    "tahti_barrier_open": (c_void_p, [c_char_p]),
+    "tahti_barrier_wait": (c_int, [c_void_p, c_uint64, c_int64]),
+    "tahti_barrier_close": (None, [c_void_p]),
+    "tahti_code": (c_char_p, [c_uint32]),
+    "tahti_client_connect": (c_void_p, [c_char_p, c_char_p, c_uint32]),
+    "tahti_client_send": (c_int64, [c_void_p, c_char_p, POINTER(Sending)]),
+    "tahti_client_next": (c_int, [c_void_p, POINTER(Reply), c_int64]),
+    "tahti_client_wake": (None, [c_void_p]),
+    "tahti_client_close": (None, [c_void_p]),
+    "tahti_lines_write": (c_int64, [POINTER(c_char_p), c_uint32, c_char_p, c_uint64]),
+    "tahti_line_read": (c_int, [c_char_p, c_uint64, c_uint32, POINTER(c_void_p), POINTER(c_uint64)]),
+    "tahti_manager_connect": (c_void_p, [c_char_p, c_char_p, c_char_p, c_uint32]),
+    "tahti_manager_serve": (c_int, [c_void_p, c_uint32, Handler, c_void_p, c_int64]),
+    "tahti_answer": (c_int, [c_void_p, POINTER(Asked), c_uint32, c_char_p, c_char_p, c_uint64]),
+    "tahti_manager_answer": (c_int, [c_void_p, c_uint32, c_uint64, c_uint32, c_char_p, c_char_p, c_uint64]),
+    "tahti_manager_wake": (None, [c_void_p, c_uint32]),
+    "tahti_manager_close": (None, [c_void_p]),
+}
+
+_library = None
+
+
+def lib():
+    """The library, loaded when it is used first."""
+    global _library
+    if _library is None:
+        library = ctypes.CDLL(os.environ.get("TAHTI_LIBRARY", "libtahti.so"))
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        _library = library
+    return _library
+
+
+def failed():
+    """Why the last call of this thread failed."""
+    return Error(lib().tahti_error().decode())

@@ -1,0 +1,376 @@
+"""Messages to equipment, and managers that answer them.
+
+    with tahti.Client("operator") as client:
+        print(client.ask("get/sr_mag_ps_b/current_adc"))
+        futures = [client.send(f"put/sr_mag_ps_{n}/1.5A", within=0.5) for n in range(100)]
+        replies = [future.result() for future in futures]
+
+A future is one of `concurrent.futures`; in a coroutine: `await asyncio.wrap_future(client.send(...))`.
+
+    manager = tahti.Manager("magnets", ["sr_mag"])
+
+    @manager.on("put", "sr_mag_ps_*")
+    def put(asked):
+        if not asked.complement.endswith("A"):
+            raise tahti.Failed("RANGE", f"{asked.complement}, expected a current in A")
+        return asked.complement
+
+    manager.run()
+"""
+
+import collections
+import ctypes
+import fnmatch
+import os
+import threading
+import time
+from concurrent.futures import CancelledError, Future
+
+from . import _library
+from ._library import Error, failed, lib
+
+BAND = 3
+BANDS = 8
+# Longest wait in the library: a wake-up is lost while a client connects anew.
+_LOOK_NS = 100_000_000
+_BODY_BYTES_MAX = 16384
+
+
+class Failed(Error):
+    """A request that failed: `code` as docs/messages.md lists them, and why."""
+
+    def __init__(self, code, text):
+        super().__init__(f"{code}: {text}")
+        self.code, self.text = code, text
+
+
+class Reply(collections.namedtuple("Reply", "code text body pulse")):
+    """How a request ended: the word of its code, the value or why not, a body, and the pulse to which it belongs."""
+
+    __slots__ = ()
+
+    def value(self):
+        """The text of a request that went well, else `Failed`."""
+        if self.code != "OK":
+            raise Failed(self.code, self.text)
+        return self.text
+
+    def lines(self):
+        """The lines of its body, as of `batch` and `list`."""
+        return _lines(self.body)
+
+
+class Asked(collections.namedtuple("Asked", "verb object complement body band pulse dry_run user process host left")):
+    """A request as a manager's handler gets it: who asks is what the kernel says; `left` seconds are left for it."""
+
+    __slots__ = ()
+
+    def lines(self):
+        """The lines of its body, as of `batch`."""
+        return _lines(self.body)
+
+
+class Answer(collections.namedtuple("Answer", "text body code", defaults=(b"", "OK"))):
+    """An answer with a body. Where there is none, a handler returns the text alone."""
+
+    __slots__ = ()
+
+
+def pack(lines):
+    """Lines as the body of `batch` and of its reply holds them."""
+    texts = [line.encode() for line in lines]
+    room = ctypes.create_string_buffer(_BODY_BYTES_MAX)
+    size = lib().tahti_lines_write((ctypes.c_char_p * len(texts))(*texts), len(texts), room, len(room))
+    if size < 0:
+        raise failed()
+    return room.raw[:size]
+
+
+def _lines(body):
+    line, size, lines = ctypes.c_void_p(), ctypes.c_uint64(), []
+    while True:
+        found = lib().tahti_line_read(body, len(body), len(lines), ctypes.byref(line), ctypes.byref(size))
+        if found < 0:
+            raise failed()
+        if found == 0:
+            return lines
+        lines.append(ctypes.string_at(line.value, size.value).decode())
+
+
+def _server(server):
+    return (server or os.environ.get("TAHTI_MESSAGES", "main")).encode()
+
+
+def _codes():
+    """The number of each code by its word."""
+    codes = {}
+    while word := lib().tahti_code(len(codes)):
+        codes[word.decode()] = len(codes)
+    return codes
+
+
+class Client:
+    """A connection to the message server `server` of this host, for any number of threads. It connects anew when the server goes
+    and comes back; what was outstanding then and is no mere reading, nor `idempotent`, is answered UNKNOWN."""
+
+    def __init__(self, name, server=None, band=BAND):
+        self._words = list(_codes())
+        self._handle = lib().tahti_client_connect(_server(server), name.encode(), band)
+        if not self._handle:
+            raise failed()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._outbox = collections.deque()
+        self._outstanding = {}
+        self._watchers = {}
+        # The only thread that uses the handle; all others leave their requests and wake it.
+        self._thread = threading.Thread(target=self._run, name=f"messages of {name}", daemon=True)
+        self._thread.start()
+
+    def send(self, line, within=5.0, body=b"", pulse=0, idempotent=False, dry_run=False):
+        """Sends a request and does not wait: a future of its Reply. It is worth executing for `within` seconds from now on."""
+        return self._leave(line, within, body, pulse, idempotent, dry_run, None)
+
+    def ask(self, line, **how):
+        """Sends a request and waits: the text of its reply. Raises Failed where it failed."""
+        return self.send(line, **how).result().value()
+
+    def batch(self, target, lines, **how):
+        """Sends many requests to objects of the manager of `target` at once: a Reply for each."""
+        reply = self.send(f"batch/{target}", body=pack(lines), **how).result()
+        reply.value()
+        parts = (line.partition("/") for line in reply.lines())
+        return [Reply(code, _unescape(text), b"", reply.pulse) for code, _, text in parts]
+
+    def watch(self, pattern, call, verbs="*", within=5.0):
+        """From now on calls `call` with a line for each message to objects of the pattern, on a thread of the client's own."""
+        verbs = "" if verbs == "*" else f"/{verbs}"
+        return self._leave(f"watch/{pattern}{verbs}", within, b"", 0, False, False, call).result().value()
+
+    def _leave(self, line, within, body, pulse, idempotent, dry_run, call):
+        future = Future()
+        until = time.monotonic() + within
+        with self._lock:
+            if self._closed:
+                raise Error("the client is closed")
+            flags = int(idempotent) + 2 * int(dry_run)
+            self._outbox.append((future, line.encode(), until, bytes(body), pulse, flags, call))
+            lib().tahti_client_wake(self._handle)
+        return future
+
+    def _run(self):
+        reply = _library.Reply(size=ctypes.sizeof(_library.Reply))
+        while not self._closed:
+            self._send()
+            came = lib().tahti_client_next(self._handle, ctypes.byref(reply), _LOOK_NS)
+            # Less than 0: the server is gone. Whatever was outstanding and not to be repeated has been answered before.
+            if came > 0:
+                self._take(reply)
+
+    def _send(self):
+        while self._outbox:
+            future, line, until, body, pulse, flags, call = self._outbox[0]
+            left = int((until - time.monotonic()) * 1e9)
+            if future.cancelled():
+                self._outbox.popleft()
+                continue
+            if left <= 0:
+                self._outbox.popleft()
+                if future.set_running_or_notify_cancel():
+                    future.set_result(Reply("EXPIRED", "the client: not sent before its deadline", b"", pulse))
+                continue
+            how = _library.Sending(ctypes.sizeof(_library.Sending), flags, left, pulse, body, len(body))
+            sent = lib().tahti_client_send(self._handle, line, ctypes.byref(how))
+            if sent == 0:
+                # The queue is full: first replies must be taken.
+                return
+            self._outbox.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            if sent < 0:
+                future.set_exception(failed())
+            else:
+                self._outstanding[sent] = future
+                if call:
+                    self._watchers[sent] = call
+
+    def _take(self, reply):
+        text = ctypes.string_at(reply.text, reply.text_bytes).decode()
+        if reply.event:
+            if reply.id in self._watchers:
+                self._watchers[reply.id](text)
+            return
+        body = ctypes.string_at(reply.body, reply.body_bytes) if reply.body_bytes else b""
+        if reply.code != 0:
+            self._watchers.pop(reply.id, None)
+        future = self._outstanding.pop(reply.id, None)
+        if future:
+            future.set_result(Reply(self._words[reply.code], text, body, reply.pulse))
+
+    def close(self):
+        """Ends the connection. What has no reply yet gets none: its future raises Error."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            lib().tahti_client_wake(self._handle)
+        self._thread.join()
+        left = list(self._outstanding.values()) + [entry[0] for entry in self._outbox]
+        for future in left:
+            if not future.done():
+                future.set_exception(Error("the client was closed before the reply came"))
+        lib().tahti_client_close(self._handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _unescape(text):
+    """What is meant by a complement as it stands on the wire."""
+    first, *rest = text.split("%")
+    return first + "".join(chr(int(part[:2], 16)) + part[2:] for part in rest)
+
+
+class Manager:
+    """An equipment manager for the objects whose names are, or continue, one of `serves`. Each band has a thread of its own; handlers
+    of one band run one after the other. A handler that must wait returns a `concurrent.futures.Future`.
+
+    Python allocates and collects garbage when it likes: what must be in time belongs into `tahti em` or a manager in Rust or C."""
+
+    def __init__(self, name, serves, server=None, bands=range(BANDS)):
+        self._name, self._serves, self._bands = name, list(serves), sorted(set(bands))
+        self._server = _server(server)
+        self._codes = _codes()
+        self._handlers = []
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._handle = None
+        # How often it has connected: what was asked before is not answered after.
+        self._turn = 0
+        self._kept = {band: collections.deque() for band in self._bands}
+        self.on("ping")(lambda asked: name)
+        self.on("list")(lambda asked: Answer("", pack(self._serves)))
+
+    def on(self, verb, objects="*"):
+        """A decorator: the function answers requests with this verb to objects of this pattern. The last one that fits is asked. It returns
+        a text, a number, an Answer, a Future of one of these, or raises Failed."""
+
+        def decorate(function):
+            self._handlers.insert(0, (verb, objects, function))
+            return function
+
+        return decorate
+
+    def start(self):
+        """Registers, and serves on threads of its own until `close`."""
+        self._connect()
+        self._thread = threading.Thread(target=self._run, name=f"manager {self._name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def run(self):
+        """Registers, and serves until `close`, which another thread calls."""
+        self._connect()
+        self._run()
+
+    def close(self):
+        """Ends it. What is not answered by then, the message server answers UNKNOWN."""
+        self._closed.set()
+        self._wake(self._bands)
+        if getattr(self, "_thread", None) is not None:
+            self._thread.join()
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _connect(self):
+        bands = sum(1 << band for band in self._bands)
+        handle = lib().tahti_manager_connect(self._server, self._name.encode(), " ".join(self._serves).encode(), bands)
+        if not handle:
+            raise failed()
+        self._handle = handle
+        self._turn += 1
+
+    def _run(self):
+        while True:
+            threads = [threading.Thread(target=self._band, args=(band,), daemon=True) for band in self._bands]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            with self._lock:
+                lib().tahti_manager_close(self._handle)
+                self._handle = None
+            while not self._handle:
+                if self._closed.wait(0.1):
+                    return
+                try:
+                    self._connect()
+                except Error:
+                    # The server is not back yet.
+                    continue
+
+    def _wake(self, bands):
+        with self._lock:
+            for band in bands:
+                if self._handle:
+                    lib().tahti_manager_wake(self._handle, band)
+
+    def _band(self, band):
+        handler = _library.Handler(lambda _, asked, desk: self._handle_one(asked, desk))
+        handle, turn, kept = self._handle, self._turn, self._kept[band]
+        while not self._closed.is_set():
+            while kept:
+                of, request, outcome = kept.popleft()
+                if of == turn:
+                    lib().tahti_manager_answer(handle, band, request, *self._answer(outcome))
+            if lib().tahti_manager_serve(handle, band, handler, None, _LOOK_NS) < 0:
+                return
+
+    def _handle_one(self, asked, desk):
+        of = asked.contents
+        try:
+            outcome = self._outcome(of)
+        except BaseException as error:  # noqa: B902 - whatever it is, the request is answered
+            outcome = error
+        if isinstance(outcome, Future):
+            band, request, turn = of.band, of.id, self._turn
+            outcome.add_done_callback(lambda future: self._later(turn, band, request, future))
+        else:
+            lib().tahti_answer(desk, asked, *self._answer(outcome))
+
+    def _later(self, turn, band, request, future):
+        try:
+            outcome = future.result()
+        except (Exception, CancelledError) as error:
+            outcome = error
+        self._kept[band].append((turn, request, outcome))
+        self._wake([band])
+
+    def _outcome(self, of):
+        verb, name = of.verb.decode(), of.object.decode()
+        function = next((f for v, o, f in self._handlers if v == verb and fnmatch.fnmatchcase(name, o)), None)
+        if function is None:
+            known = sorted({v for v, o, _ in self._handlers if fnmatch.fnmatchcase(name, o)})
+            raise Failed("NO_VERB", f"{name} knows no {verb}; it knows {', '.join(known)}")
+        body = ctypes.string_at(of.body, of.body_bytes) if of.body_bytes else b""
+        left = of.deadline_ns / 1e9 - time.monotonic()
+        return function(Asked(verb, name, of.complement.decode(), body, of.band, of.pulse, bool(of.flags & 2), of.user,
+                              of.process, of.host, left))
+
+    def _answer(self, outcome):
+        """Code, complement, body and its length, as the library takes them."""
+        if isinstance(outcome, Failed) and outcome.code in self._codes:
+            outcome = Answer(outcome.text, b"", outcome.code)
+        elif isinstance(outcome, BaseException):
+            outcome = Answer(f"{type(outcome).__name__}: {outcome}", b"", "INTERNAL")
+        elif not isinstance(outcome, Answer):
+            outcome = Answer("" if outcome is None else str(outcome))
+        body = bytes(outcome.body)
+        return self._codes.get(outcome.code, self._codes["INTERNAL"]), outcome.text.encode(), body, len(body)

@@ -1,0 +1,267 @@
+//! A client of messages for C.
+
+use super::{band, bytes, only};
+use crate::{answer, fail, fill, handle, text};
+use base::DurNs;
+use broker::{Client, ClientError, Received, Sending, Waker};
+use msg::Flags;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+/// A connection to a message server, as C holds it.
+#[allow(non_camel_case_types, reason = "the name in tahti.h")]
+pub struct tahti_client {
+    open: Mutex<Open>,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// What one thread at a time uses.
+struct Open {
+    client: Client,
+    /// What was handed out last.
+    received: Option<Received>,
+    /// Its text, with the zero that C wants.
+    text: Vec<u8>,
+}
+
+/// See `tahti.h`.
+#[allow(non_camel_case_types, missing_docs, reason = "the names and the documentation of tahti.h")]
+#[repr(C)]
+#[derive(Debug)]
+pub struct tahti_sending {
+    pub size: u32,
+    pub flags: u32,
+    pub within_ns: i64,
+    pub pulse: u64,
+    pub body: *const c_void,
+    pub body_bytes: u64,
+}
+
+/// See `tahti.h`.
+#[allow(non_camel_case_types, missing_docs, reason = "the names and the documentation of tahti.h")]
+#[repr(C)]
+#[derive(Debug)]
+pub struct tahti_reply {
+    pub size: u32,
+    pub code: u32,
+    pub id: u64,
+    pub pulse: u64,
+    pub text: *const c_char,
+    pub text_bytes: u64,
+    pub body: *const c_void,
+    pub body_bytes: u64,
+    pub event: u32,
+    pub reserved: u32,
+}
+
+/// How the caller wants a request to be sent.
+///
+/// # Safety
+/// `sending` is NULL or begins with its size, and its body may be read as long as the result is used.
+unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sending<'a>, String> {
+    if sending.is_null() {
+        return Ok(Sending::default());
+    }
+    // SAFETY: the caller promises that the structure begins with its size.
+    let size = unsafe { sending.cast::<u32>().read() } as usize;
+    if size < size_of::<tahti_sending>() {
+        return Err(format!(
+            "the size of tahti_sending is {size}; expected at least {}: set `size` to sizeof",
+            size_of::<tahti_sending>()
+        ));
+    }
+    // SAFETY: not NULL, and as large as it says.
+    let given = unsafe { &*sending };
+    let known = [(1, Flags::IDEMPOTENT), (2, Flags::DRY_RUN)].into_iter();
+    let flags = known.fold(Flags::NONE, |all, (bit, flag)| if given.flags & bit == 0 { all } else { all.with(flag) });
+    if given.flags > 3 {
+        return Err(format!("flags {}; expected a sum of TAHTI_IDEMPOTENT and TAHTI_DRY_RUN", given.flags));
+    }
+    let limit = if given.within_ns > 0 { DurNs(given.within_ns) } else { Sending::default().limit };
+    // SAFETY: the caller's promise.
+    let body = unsafe { bytes(given.body, given.body_bytes) }?;
+    Ok(Sending { limit, flags, pulse: given.pulse, body, ..Sending::default() })
+}
+
+impl tahti_client {
+    /// After whatever may have connected anew.
+    fn renew(&self, open: &Open) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = open.client.waker();
+    }
+}
+
+impl Open {
+    /// Keeps what came, and tells the caller.
+    ///
+    /// # Safety
+    /// `reply` is NULL or begins with its size.
+    unsafe fn hand_out(&mut self, received: Received, reply: *mut tahti_reply) -> Result<(), String> {
+        let received = self.received.insert(received);
+        self.text.clear();
+        self.text.extend_from_slice(received.text.as_bytes());
+        self.text.push(0);
+        let value = tahti_reply {
+            size: 0,
+            code: received.code as u32,
+            id: received.id,
+            pulse: received.pulse,
+            text: self.text.as_ptr().cast(),
+            text_bytes: received.text.len() as u64,
+            body: received.body.as_ptr().cast(),
+            body_bytes: received.body.len() as u64,
+            event: received.event.into(),
+            reserved: 0,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { fill(reply, &value) }
+    }
+}
+
+/// The client behind a handle.
+///
+/// # Safety
+/// `client` is NULL or a handle.
+unsafe fn shared<'a>(client: *const tahti_client) -> Result<&'a tahti_client, String> {
+    // SAFETY: the caller's promise; it is only ever shared.
+    unsafe { client.as_ref() }.ok_or_else(|| "the handle is NULL; expected one of tahti_client_connect".to_owned())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The texts end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_client_connect(
+    server: *const c_char,
+    name: *const c_char,
+    urgency: u32,
+) -> *mut tahti_client {
+    let connect = || {
+        // SAFETY: the caller's promise.
+        let server = unsafe { text("the server's name", server) }?;
+        // SAFETY: the caller's promise.
+        let name = unsafe { text("the client's name", name) }?;
+        let client = Client::connect(server, name, band(urgency)?).map_err(|error| error.to_string())?;
+        let waker = Mutex::new(client.waker());
+        Ok(tahti_client { open: Mutex::new(Open { client, received: None, text: Vec::new() }), waker })
+    };
+    handle(connect())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `client` is a handle; the text ends with a zero; `how` is NULL or begins with its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_client_send(
+    client: *mut tahti_client,
+    line: *const c_char,
+    how: *const tahti_sending,
+) -> i64 {
+    let send = || {
+        // SAFETY: the caller's promise.
+        let client = unsafe { shared(client) }?;
+        // SAFETY: the caller's promise.
+        let line = unsafe { text("the line", line) }?;
+        // SAFETY: the caller's promise.
+        let how = unsafe { sending(how) }?;
+        let mut open = only(&client.open)?;
+        match open.client.send(line, &how) {
+            Ok(id) => Ok(id as i64),
+            Err(ClientError::Full) => Ok(0),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    send().unwrap_or_else(|why: String| {
+        fail(&why);
+        -1
+    })
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `client` is a handle; `reply` begins with its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_client_next(
+    client: *mut tahti_client,
+    reply: *mut tahti_reply,
+    within_ns: i64,
+) -> c_int {
+    let next = || {
+        // SAFETY: the caller's promise.
+        let client = unsafe { shared(client) }?;
+        let mut open = only(&client.open)?;
+        let came = open.client.next(DurNs(within_ns.max(0)));
+        client.renew(&open);
+        match came.map_err(|error| error.to_string())? {
+            None => Ok(0),
+            // SAFETY: the caller's promise.
+            Some(received) => unsafe { open.hand_out(received, reply) }.map(|()| 1),
+        }
+    };
+    answer(next())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `client` is a handle; the text ends with a zero; `how` is NULL or begins with its size, as does `reply`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_client_ask(
+    client: *mut tahti_client,
+    line: *const c_char,
+    how: *const tahti_sending,
+    reply: *mut tahti_reply,
+) -> c_int {
+    let ask = || {
+        // SAFETY: the caller's promise.
+        let client = unsafe { shared(client) }?;
+        // SAFETY: the caller's promise.
+        let line = unsafe { text("the line", line) }?;
+        // SAFETY: the caller's promise.
+        let how = unsafe { sending(how) }?;
+        let mut open = only(&client.open)?;
+        let received = open.client.ask(line, &how);
+        client.renew(&open);
+        // SAFETY: the caller's promise.
+        unsafe { open.hand_out(received.map_err(|error| error.to_string())?, reply) }.map(|()| 0)
+    };
+    answer(ask())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `client` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_client_outstanding(client: *mut tahti_client) -> c_int {
+    // SAFETY: the caller's promise.
+    let client = unsafe { shared(client) };
+    answer(client.and_then(|client| Ok(only(&client.open)?.client.outstanding() as c_int)))
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `client` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_client_wake(client: *const tahti_client) {
+    // SAFETY: the caller's promise.
+    let Ok(client) = (unsafe { shared(client) }) else { return };
+    if let Some(waker) = client.waker.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        waker.wake();
+    }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `client` is NULL or a handle, which is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_client_close(client: *mut tahti_client) {
+    if !client.is_null() {
+        // SAFETY: made by `handle`, given back once.
+        drop(unsafe { Box::from_raw(client) });
+    }
+}

@@ -1,0 +1,275 @@
+//! An equipment manager for C.
+
+use super::{CODES, band, bytes, only};
+use crate::{answer, fail, handle, text};
+use base::DurNs;
+use broker::{Desk, Manager, ManagerLane, Waker};
+use msg::{Answer, Asked, Band, Code, Flags, OBJECT_BYTES_MAX, TEXT_BYTES_MAX, Ticket};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::Write as _;
+use std::sync::Mutex;
+
+/// Room for a request's words, each with a zero: a verb, an object, a complement.
+const WORDS_BYTES: usize = 16 + OBJECT_BYTES_MAX + 1 + TEXT_BYTES_MAX + 1;
+
+/// A manager, as C holds it.
+#[allow(non_camel_case_types, reason = "the name in tahti.h")]
+pub struct tahti_manager {
+    lanes: [Option<Place>; msg::BANDS],
+}
+
+/// One band of it.
+struct Place {
+    waker: Waker,
+    open: Mutex<Open>,
+}
+
+/// What one thread at a time uses.
+struct Open {
+    lane: ManagerLane,
+    words: Box<[u8; WORDS_BYTES]>,
+}
+
+/// Where a handler puts its answers: a `broker::Desk`, whose lifetime C cannot say.
+#[allow(non_camel_case_types, reason = "the name in tahti.h")]
+#[repr(C)]
+pub struct tahti_desk {
+    _opaque: [u8; 0],
+}
+
+/// See `tahti.h`.
+#[allow(non_camel_case_types, missing_docs, reason = "the names and the documentation of tahti.h")]
+#[repr(C)]
+#[derive(Debug)]
+pub struct tahti_asked {
+    pub size: u32,
+    pub band: u32,
+    pub id: u64,
+    pub verb: *const c_char,
+    pub object: *const c_char,
+    pub complement: *const c_char,
+    pub body: *const c_void,
+    pub body_bytes: u64,
+    pub deadline_ns: u64,
+    pub pulse: u64,
+    pub flags: u32,
+    pub user: u32,
+    pub process: u32,
+    pub host: u32,
+}
+
+/// See `tahti.h`.
+#[allow(non_camel_case_types, reason = "the name in tahti.h")]
+pub type tahti_handler = unsafe extern "C" fn(user: *mut c_void, asked: *const tahti_asked, desk: *mut tahti_desk);
+
+/// Writes a request's words behind each other; where each begins. Does not allocate.
+fn words(room: &mut [u8; WORDS_BYTES], asked: &Asked<'_>) -> Option<[*const c_char; 3]> {
+    let mut rest = &mut room[..];
+    let mut left = [0; 4];
+    left[0] = rest.len();
+    // What is meant by the complement is never longer than its escaped form, which has passed as a text.
+    write!(rest, "{}\0", asked.request.verb).ok()?;
+    left[1] = rest.len();
+    write!(rest, "{}\0", asked.request.object).ok()?;
+    left[2] = rest.len();
+    write!(rest, "{}\0", asked.request.complement).ok()?;
+    let begin = room.as_ptr();
+    Some([0, 1, 2].map(|at| begin.wrapping_add(WORDS_BYTES - left[at]).cast()))
+}
+
+/// One band of a manager.
+///
+/// # Safety
+/// `manager` is NULL or a handle.
+unsafe fn place<'a>(manager: *const tahti_manager, number: u32) -> Result<(&'a Place, Band), String> {
+    // SAFETY: the caller's promise; it is only ever shared.
+    let manager = unsafe { manager.as_ref() }.ok_or("the handle is NULL; expected one of tahti_manager_connect")?;
+    let band = band(number)?;
+    let place = manager.lanes[usize::from(band.number())].as_ref();
+    Ok((place.ok_or_else(|| format!("band {band}; expected one of those that the manager was connected with"))?, band))
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The texts end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_manager_connect(
+    server: *const c_char,
+    name: *const c_char,
+    serves: *const c_char,
+    bands: u32,
+) -> *mut tahti_manager {
+    let connect = || {
+        // SAFETY: the caller's promise.
+        let server = unsafe { text("the server's name", server) }?;
+        // SAFETY: the caller's promise.
+        let name = unsafe { text("the manager's name", name) }?;
+        // SAFETY: the caller's promise.
+        let serves: Vec<&str> = unsafe { text("what it serves", serves) }?.split_whitespace().collect();
+        if serves.is_empty() {
+            return Err("it serves nothing; expected names of objects, with blanks between them".to_owned());
+        }
+        let wanted: Vec<Band> = Band::all().filter(|band| bands & 1 << band.number() != 0).collect();
+        if wanted.is_empty() || bands >> msg::BANDS != 0 {
+            return Err(format!("bands {bands:#x}; expected a sum of 1 << BAND, or TAHTI_ALL_BANDS"));
+        }
+        let mut lanes = [const { None }; msg::BANDS];
+        for lane in Manager::connect(server, name, &serves, &wanted).map_err(|error| error.to_string())? {
+            let (at, waker) = (usize::from(lane.band().number()), lane.waker());
+            lanes[at] = Some(Place { waker, open: Mutex::new(Open { lane, words: Box::new([0; WORDS_BYTES]) }) });
+        }
+        Ok(tahti_manager { lanes })
+    };
+    handle(connect())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `manager` is a handle; `handler` may be called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_manager_serve(
+    manager: *mut tahti_manager,
+    band: u32,
+    handler: Option<tahti_handler>,
+    user: *mut c_void,
+    within_ns: i64,
+) -> c_int {
+    let serve = || {
+        // SAFETY: the caller's promise.
+        let (place, band) = unsafe { place(manager, band) }?;
+        let handler = handler.ok_or("the handler is NULL; expected a function")?;
+        let mut open = only(&place.open)?;
+        let Open { lane, words: room } = &mut *open;
+        let served = lane.serve(DurNs(within_ns.max(0)), |asked, desk| {
+            let Some([verb, object, complement]) = words(room, asked) else {
+                desk.answer(asked.ticket, &Answer::failed(Code::Malformed, "a longer text than can be"));
+                return;
+            };
+            let value = tahti_asked {
+                size: size_of::<tahti_asked>() as u32,
+                band: band.number().into(),
+                id: asked.ticket.id,
+                verb,
+                object,
+                complement,
+                body: asked.body.as_ptr().cast(),
+                body_bytes: asked.body.len() as u64,
+                deadline_ns: asked.deadline.0,
+                pulse: asked.pulse,
+                flags: if asked.flags.has(Flags::DRY_RUN) { 2 } else { 0 },
+                user: asked.subject.uid,
+                process: asked.subject.pid,
+                host: asked.subject.host.into(),
+            };
+            // SAFETY: the caller promises that the handler may be called; all that it gets holds until it returns.
+            unsafe { handler(user, &raw const value, std::ptr::from_mut(desk).cast()) };
+        });
+        served.map(|served| c_int::try_from(served).unwrap_or(c_int::MAX)).map_err(|error| error.to_string())
+    };
+    answer(serve())
+}
+
+/// What is answered, as C says it.
+///
+/// # Safety
+/// `complement` is NULL or ends with a zero; `body_bytes` bytes may be read at `body`; both as long as it is used.
+unsafe fn answered<'a>(
+    code: u32,
+    complement: *const c_char,
+    body: *const c_void,
+    body_bytes: u64,
+) -> Result<Answer<'a>, String> {
+    let code = Code::ALL.get(code as usize).copied();
+    let code = code.ok_or_else(|| format!("no code; expected TAHTI_OK to TAHTI_INTERNAL, below {}", CODES.len()))?;
+    let complement = match complement.is_null() {
+        true => "",
+        // SAFETY: not NULL, and the caller's promise.
+        false => unsafe { CStr::from_ptr(complement) }.to_str().map_err(|_| "the complement is no UTF-8".to_owned())?,
+    };
+    // SAFETY: the caller's promise.
+    Ok(Answer { code, complement, body: unsafe { bytes(body, body_bytes) }? })
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `desk` is what the handler was given, and `asked` as well; `complement` is NULL or ends with a zero; `body_bytes` bytes
+/// may be read at `body`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_answer(
+    desk: *mut tahti_desk,
+    asked: *const tahti_asked,
+    code: u32,
+    complement: *const c_char,
+    body: *const c_void,
+    body_bytes: u64,
+) -> c_int {
+    let put = || {
+        // SAFETY: made from a desk that outlives the handler's call, which is the only one to use it.
+        let desk = unsafe { desk.cast::<Desk<'_>>().as_mut() }.ok_or("the desk is NULL; expected the handler's")?;
+        // SAFETY: the caller's promise.
+        let asked = unsafe { asked.as_ref() }.ok_or("the request is NULL; expected the handler's")?;
+        // SAFETY: the caller's promise.
+        let answer = unsafe { answered(code, complement, body, body_bytes) }?;
+        let ticket = Ticket { id: asked.id, band: band(asked.band)? };
+        if desk.answer(ticket, &answer) {
+            Ok(0)
+        } else {
+            Err("the message server does not take answers any more".into())
+        }
+    };
+    answer(put())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `manager` is a handle; `complement` is NULL or ends with a zero; `body_bytes` bytes may be read at `body`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_manager_answer(
+    manager: *mut tahti_manager,
+    band: u32,
+    id: u64,
+    code: u32,
+    complement: *const c_char,
+    body: *const c_void,
+    body_bytes: u64,
+) -> c_int {
+    let put = || {
+        // SAFETY: the caller's promise.
+        let (place, band) = unsafe { place(manager, band) }?;
+        // SAFETY: the caller's promise.
+        let answer = unsafe { answered(code, complement, body, body_bytes) }?;
+        let mut put = false;
+        only(&place.open)?.lane.desk(|desk| put = desk.answer(Ticket { id, band }, &answer));
+        if put { Ok(0) } else { Err("the message server does not take answers any more".into()) }
+    };
+    answer(put())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `manager` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_manager_wake(manager: *const tahti_manager, band: u32) {
+    // SAFETY: the caller's promise.
+    match unsafe { place(manager, band) } {
+        Ok((place, _)) => place.waker.wake(),
+        Err(why) => fail(&why),
+    }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `manager` is NULL or a handle, which is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_manager_close(manager: *mut tahti_manager) {
+    if !manager.is_null() {
+        // SAFETY: made by `handle`, given back once.
+        drop(unsafe { Box::from_raw(manager) });
+    }
+}
