@@ -42,6 +42,9 @@ impl Backend for Values {
     fn access(&mut self, _: u64, _: Peer<'_>) -> Access {
         Access { read: true, write: true }
     }
+    fn record_name(&self, _: u64) -> &str {
+        "record"
+    }
     fn close(&mut self, _: u64) {}
     fn read(&mut self, handle: u64, _: bool, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
         reading.value = self.values[handle as usize].clone();

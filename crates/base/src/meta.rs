@@ -45,6 +45,8 @@ pub struct Meta {
     pub alarm: AlarmLimits,
     /// Names of the states of an enumeration, by number.
     pub labels: Vec<Str40>,
+    /// What a number beyond all states is called; the number itself where this is empty.
+    pub beyond: Str40,
 }
 
 impl Default for Meta {
@@ -56,6 +58,7 @@ impl Default for Meta {
             control: Range::default(),
             alarm: AlarmLimits::NONE,
             labels: Vec::new(),
+            beyond: Str40::EMPTY,
         }
     }
 }

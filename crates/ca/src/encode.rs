@@ -81,7 +81,7 @@ fn head(dbr: Dbr, reading: &Reading, out: &mut Vec<u8>) -> Result<(), Eca> {
                 Ok(())
             }
             Dbr::CLASS_NAME => Ok(()),
-            _ => Err(Eca::BADTYPE),
+            _ => Err(Eca::GETFAIL),
         };
     };
     if class == Class::Plain {
@@ -208,8 +208,10 @@ fn element(basic: Basic, scalar: Scalar, meta: &Meta, out: &mut Vec<u8>) -> Resu
 pub fn label(meta: &Meta, index: u16) -> Str40 {
     match meta.labels.get(usize::from(index)) {
         Some(label) => *label,
-        None if index < 16 && meta.labels.len() != 2 => Str40::EMPTY,
-        None => Str40::from(if meta.labels.len() == 2 { "Illegal_Value" } else { "Illegal Value" }),
+        None if meta.beyond == Str40::EMPTY => base::text::scalar(Scalar::U16(index), 0),
+        // The records with sixteen states call those without a name nothing, the others have but two.
+        None if index < 2 || (index < 16 && meta.beyond == Str40::from("Illegal Value")) => Str40::EMPTY,
+        None => meta.beyond,
     }
 }
 
@@ -295,7 +297,7 @@ mod tests {
                 display: Range { low: -1.0, high: 10.0 },
                 control: Range { low: 0.0, high: 5.0 },
                 alarm: AlarmLimits { hihi: 9.0, high: 8.0, ..AlarmLimits::NONE },
-                labels: Vec::new(),
+                ..Meta::default()
             },
             ..Reading::default()
         }
@@ -317,7 +319,7 @@ mod tests {
             assert_eq!(out.len(), if dbr == Dbr::CLASS_NAME { 120 } else { dbr.size(3) }, "{}", dbr.name());
         }
         let mut out = Vec::new();
-        assert_eq!(encode(Dbr::PUT_ACKS, 1, &reading(), &mut out), Err(Eca::BADTYPE));
+        assert_eq!(encode(Dbr::PUT_ACKS, 1, &reading(), &mut out), Err(Eca::GETFAIL));
         assert!(out.is_empty());
     }
 
@@ -342,7 +344,7 @@ mod tests {
         let check = |value: Value, basic: Basic, expected: &[u8]| {
             let reading = Reading {
                 value,
-                meta: Meta { precision: 1, labels: labels.clone(), ..Meta::default() },
+                meta: Meta { precision: 1, labels: labels.clone(), beyond: "Illegal_Value".into(), ..Meta::default() },
                 ..Reading::default()
             };
             let mut out = Vec::new();

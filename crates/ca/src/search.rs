@@ -42,10 +42,9 @@ pub fn answer(
                     send(&out);
                     out.clear();
                 }
-                if out.is_empty() {
+                if out.is_empty() && first.count >= 11 {
                     // The sequence number tells the client which of its datagrams is answered.
-                    let (valid, sequence) = if first.count >= 11 { (1, first.p1) } else { (0, 0) };
-                    Header::bare(command::VERSION, valid, MINOR.into(), sequence, 0).write(&mut out);
+                    Header::bare(command::VERSION, 1, MINOR.into(), first.p1, 0).write(&mut out);
                 }
                 Header { command: command::SEARCH, size: 8, kind: tcp_port, count: 0, p1: NONE, p2: header.p2 }
                     .write(&mut out);

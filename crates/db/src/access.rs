@@ -58,14 +58,20 @@ impl Db {
     /// # Errors
     /// When there is no such record or field, or the modifier is not understood.
     pub fn find(&self, name: &str) -> Result<Channel, FindError> {
+        let (mut channel, modifier) = self.find_field(name)?;
+        self.modifiers(&mut channel, modifier)?;
+        Ok(channel)
+    }
+
+    /// Finds the record and the field of a name, and what stands behind them. As C, which answers searches so, this does
+    /// not look at modifiers.
+    ///
+    /// # Errors
+    /// When there is no such record or field.
+    pub fn find_field<'a>(&self, name: &'a str) -> Result<(Channel, &'a str), FindError> {
         let (record, rest) = match name.find('.') {
             Some(dot) => (&name[..dot], &name[dot + 1..]),
-            None => {
-                let modifier = |byte: &u8| matches!(byte, b'{' | b'[' | b'$');
-                let end = name.as_bytes().iter().position(modifier);
-                let end = end.filter(|_| self.names.find(name.as_bytes()).is_none());
-                end.map_or((name, ""), |end| (&name[..end], &name[end..]))
-            }
+            None => (name, ""),
         };
         let no_record = || FindError::NoRecord { name: record.to_owned() };
         let (_, rec) = self.names.find(record.as_bytes()).ok_or_else(no_record)?;
@@ -93,8 +99,7 @@ impl Db {
                 }
             }
         }
-        self.modifiers(&mut channel, modifier)?;
-        Ok(channel)
+        Ok((channel, modifier))
     }
 
     fn modifiers(&self, channel: &mut Channel, modifier: &str) -> Result<(), FindError> {
@@ -138,6 +143,16 @@ impl Db {
         if rest.is_empty() { Ok(()) } else { Err(bad()) }
     }
 
+    /// Whether a field has a value that can be read: what C declares without a type has none.
+    #[must_use]
+    pub fn has_value(&self, channel: &Channel) -> bool {
+        let (rec, field) = (channel.record.0, channel.field);
+        channel.type_name
+            || self.def(rec, field).kind.is_some()
+            || self.is_array(rec, field)
+            || self.is_long_text(rec, field)
+    }
+
     /// What a field is.
     #[must_use]
     pub fn info(&self, channel: &Channel) -> FieldInfo {
@@ -145,7 +160,8 @@ impl Db {
             return FieldInfo {
                 kind: FieldType::String,
                 elements_max: 1,
-                writable: false,
+                // C says so too, and refuses each write.
+                writable: true,
                 level: 1,
                 array: false,
                 text_size: 40,

@@ -47,6 +47,7 @@ impl Db {
             }
             FieldType::Enum => {
                 meta.labels = crate::rec::states(self, rec);
+                meta.beyond = crate::rec::state_text(self, rec, u16::MAX);
                 if self.common[rec as usize].kind() == Kind::Bo {
                     // The one enumeration whose record answers with the range of its type.
                     meta.control = Range { low: 0.0, high: 65_535.0 };

@@ -175,9 +175,13 @@ impl Db {
         let special = self.before(rec, field)?;
         let kind = self.element_type(rec, field);
         let max = self.capacity(rec, field) as usize;
-        let precision = 6;
+        let precision = self.own_precision(rec);
         let mut converted = self.lend_array(kind);
-        if !convert_into(values, max, precision, &mut converted) {
+        // An empty text is zero for a number, and no number for an element.
+        let empty = max > 1
+            && kind != FieldType::String
+            && matches!(values, Array::String(texts) if texts.iter().take(max).any(|text| text.bytes().is_empty()));
+        if empty || !convert_into(values, max, precision, &mut converted) {
             self.recycle_array(converted);
             return self.after(
                 rec,

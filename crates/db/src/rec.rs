@@ -482,6 +482,12 @@ pub(crate) fn states(db: &Db, rec: u32) -> Vec<Str40> {
 /// The number of the state that a text names.
 pub(crate) fn state_number(db: &Db, rec: u32, text: &str) -> Option<u16> {
     let states = states(db, rec);
+    if text.is_empty() {
+        // The first state that has no name.
+        let most = if matches!(db.common[rec as usize].kind(), Kind::Mbbi | Kind::Mbbo) { 16 } else { 2 };
+        let unnamed = states.iter().position(|state| state.bytes().is_empty()).unwrap_or(states.len());
+        return (unnamed < most).then_some(unnamed as u16);
+    }
     let limit = 25;
     let cut = &text.as_bytes()[..text.len().min(limit)];
     if let Some(index) = states.iter().position(|state| state.bytes() == cut) {

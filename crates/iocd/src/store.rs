@@ -278,11 +278,15 @@ fn text(name: &[u8]) -> Option<&str> {
 
 impl Backend for Store {
     fn exists(&mut self, name: &[u8]) -> bool {
-        text(name).is_some_and(|name| self.db.find(name).is_ok())
+        text(name).is_some_and(|name| self.db.find_field(name).is_ok())
     }
 
     fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened> {
         let channel = self.db.find(text(name)?).ok()?;
+        // As C, whose searches answer for fields without a type but whose channels to them fail.
+        if !self.db.has_value(&channel) {
+            return None;
+        }
         let info = self.db.info(&channel);
         let access = self.guard.access(&self.db, &channel, &info, peer);
         let away = self.db.away(channel.record);
@@ -331,6 +335,10 @@ impl Backend for Store {
     fn access(&mut self, handle: u64, peer: Peer<'_>) -> Access {
         let none = Access { read: false, write: false };
         self.channel(handle).map_or(none, |channel| self.guard.access(&self.db, channel, &self.db.info(channel), peer))
+    }
+
+    fn record_name(&self, handle: u64) -> &str {
+        self.channel(handle).map_or("", |channel| self.db.name_of(channel.record))
     }
 
     fn close(&mut self, handle: u64) {

@@ -31,6 +31,9 @@ impl Backend for Values {
         Access { read: true, write: true }
     }
 
+    fn record_name(&self, _: u64) -> &str {
+        "record"
+    }
     fn close(&mut self, _: u64) {}
     fn read(&mut self, handle: u64, _: bool, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
         reading.value = self.0[handle as usize].clone();

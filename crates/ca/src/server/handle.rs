@@ -1,8 +1,9 @@
 //! What a circuit does with each message. The order of checks and the answers are those of EPICS' `rsrv`.
 
-use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, PendingPut, Sub, Wait, queue_bytes};
+use super::answer::{About, access_rights, build, refuse, write_old, write_reply, write_value, written};
+use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, Sub, Wait, queue_bytes};
 use super::{Access, Answer, Backend, CircuitId, Get, Limits, Put, Server, Token, Write};
-use crate::dbr::Dbr;
+use crate::dbr::{Class, Dbr};
 use crate::decode;
 use crate::eca::Eca;
 use crate::encode::{self, Reading};
@@ -258,8 +259,8 @@ impl Server {
                 }
                 Next::Go
             }
-            other => {
-                circuit.send_error(header, Eca::INTERNAL, &format!("Invalid Msg: cmmd={other}"));
+            _ => {
+                circuit.send_error(header, Eca::INTERNAL, "invalid (damaged?) request code from TCP");
                 Next::Close
             }
         }
@@ -322,23 +323,25 @@ impl Server {
         };
         let (opened, cid) = (channel.opened, channel.cid);
         let Some(dbr) = Dbr::from_wire(header.kind) else {
-            circuit.send_error(header, Eca::BADTYPE, "");
+            circuit.send_error(header, Eca::BADTYPE, backend.record_name(opened.handle));
             return Next::Close;
         };
-        let count = header.count.max(1);
-        if is_too_large(dbr, count, opened.count, &self.limits) {
+        if is_too_large(dbr, header.count.max(1), opened.count, &self.limits) {
             circuit.send_error(header, Eca::TOLARGE, "server unable to load read response into protocol buffer");
             return Next::Go;
         }
         if !opened.access.read {
-            circuit.send_error(header, Eca::NORDACCESS, "");
+            circuit.send_error(header, Eca::NORDACCESS, backend.record_name(opened.handle));
             return Next::Go;
         }
         let token = next_token(&mut self.tokens, id);
         let meta = encode::needs_meta(dbr, opened.native);
         match backend.read(opened.handle, meta, &mut self.scratch, Some(token)) {
             Ok(Get::Sent) => circuit.owe(opened.lane, token.0, Owed::Get { header: *header, dbr }),
-            done => write_old(circuit, *header, cid, dbr, done.map(|_| &self.scratch), &mut self.message),
+            done => {
+                let about = About { header: *header, dbr, cid, record: backend.record_name(opened.handle) };
+                write_old(circuit, &about, done.map(|_| &self.scratch), &mut self.message);
+            }
         }
         Next::Go
     }
@@ -351,11 +354,11 @@ impl Server {
         let (opened, busy) = (channel.opened, channel.put.is_some());
         let notify = header.command == command::WRITE_NOTIFY;
         let Some(dbr) = Dbr::from_wire(header.kind) else {
-            refuse(circuit, header, Eca::BADTYPE);
+            refuse(circuit, header, Eca::BADTYPE, backend);
             return Next::Close;
         };
         if !opened.access.write {
-            refuse(circuit, header, Eca::NOWTACCESS);
+            refuse(circuit, header, Eca::NOWTACCESS, backend);
             return Next::Go;
         }
         if notify && busy {
@@ -369,12 +372,14 @@ impl Server {
             Dbr::PUT_ACKT => Ok(Write::AckT(payload[..2] != [0, 0])),
             Dbr::PUT_ACKS => Ok(Write::AckS(u16::from_be_bytes([payload[0], payload[1]]))),
             Dbr::STSACK_STRING | Dbr::CLASS_NAME => Err(Eca::PUTFAIL),
+            // Values with more than a value are only taken where nobody waits for the end.
+            _ if notify && !matches!(dbr.parts(), Some((Class::Plain, _))) => Err(Eca::PUTFAIL),
             _ => decode::value(dbr, header.count, payload).map(Write::Value),
         };
         let write = match write {
             Ok(write) => write,
             Err(status) => {
-                refuse(circuit, header, status);
+                refuse(circuit, header, status, backend);
                 return Next::Go;
             }
         };
@@ -390,7 +395,7 @@ impl Server {
         if put == Put::Sent {
             circuit.owe(opened.lane, token.0, Owed::Put { header: *header });
         } else {
-            written(circuit, header, token, put);
+            written(circuit, header, token, put, backend);
         }
         Next::Go
     }
@@ -407,8 +412,10 @@ impl Server {
                 write_value(header, dbr, reading, circuit.out.vec());
             }
             (Owed::Get { header, dbr }, Answer::Read(reading)) => {
-                let cid = circuit.channels.get(header.p1).map_or(NONE, |channel| channel.cid);
-                write_old(circuit, header, cid, dbr, reading, &mut self.message);
+                let channel = circuit.channels.get(header.p1);
+                let (cid, record) =
+                    channel.map_or((NONE, ""), |channel| (channel.cid, backend.record_name(channel.opened.handle)));
+                write_old(circuit, &About { header, dbr, cid, record }, reading, &mut self.message);
             }
             (Owed::Update { sub: key }, Answer::Read(reading)) => {
                 if let Some(sub) = circuit.subs.get(key) {
@@ -417,7 +424,7 @@ impl Server {
                     circuit.push_update(key, &self.message, &self.limits);
                 }
             }
-            (Owed::Put { header }, Answer::Write(put)) => written(circuit, &header, token, put),
+            (Owed::Put { header }, Answer::Write(put)) => written(circuit, &header, token, put, backend),
             // A backend that answers what was not asked is told to the client as a failure.
             (Owed::Get { header, .. } | Owed::Put { header }, _) => circuit.send_error(&header, Eca::INTERNAL, ""),
             (Owed::Update { .. }, _) => {}
@@ -435,14 +442,14 @@ impl Server {
         let opened = channel.opened;
         let mask = payload.get(12..14).map_or(0, |mask| u16::from_be_bytes([mask[0], mask[1]]));
         let wrong = if mask == 0 || mask > 0xFF {
-            Some("subscription install into record failed")
+            Some(format!("subscription install into record {} failed", backend.record_name(opened.handle)))
         } else if circuit.subs.len() >= self.limits.subscriptions {
-            Some("too many subscriptions on one circuit")
+            Some("too many subscriptions on one circuit".into())
         } else {
             None
         };
         if let Some(text) = wrong {
-            circuit.send_error(header, Eca::ALLOCMEM, text);
+            circuit.send_error(header, Eca::ALLOCMEM, &text);
             return Next::Close;
         }
         if is_too_large(dbr, header.count, opened.count, &self.limits) {
@@ -483,12 +490,12 @@ impl Server {
 
     fn event_cancel(&mut self, id: u32, header: &Header, backend: &mut impl Backend) -> Next {
         let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
-        if circuit.channels.get(header.p1).is_none() {
+        let Some(handle) = circuit.channels.get(header.p1).map(|channel| channel.opened.handle) else {
             return bad_id(circuit, header);
-        }
+        };
         let key = circuit.subs_of(header.p1, Some(header.p2)).next();
         let Some((key, sub)) = key.and_then(|key| Some((key, circuit.remove_sub(key)?))) else {
-            circuit.send_error(header, Eca::BADMONID, "");
+            circuit.send_error(header, Eca::BADMONID, backend.record_name(handle));
             return Next::Close;
         };
         circuit.send(Header::bare(command::EVENT_ADD, sub.dbr.wire(), sub.count, sub.sid, sub.id));
@@ -544,76 +551,6 @@ pub(super) fn update_now(
     circuit.push_update(index, message, limits);
 }
 
-/// Answers a READ: a value in a message of its own kind, or an error.
-fn write_old(
-    circuit: &mut Circuit,
-    header: Header,
-    cid: u32,
-    dbr: Dbr,
-    reading: Result<&Reading, Eca>,
-    message: &mut Vec<u8>,
-) {
-    message.clear();
-    if reading.and_then(|reading| encode::encode(dbr, header.count.max(1), reading, message)).is_err() {
-        circuit.send_error(&header, Eca::GETFAIL, "");
-        return;
-    }
-    if dbr.wire() == 0 && header.count == 1 {
-        // A single text is sent without the rest of its 40 bytes.
-        let text = wire::text_of(message).len();
-        message.truncate((text + 1).min(40));
-    }
-    let size = padded(message.len());
-    message.resize(size, 0);
-    circuit.send(Header { size: size as u32, p1: cid, ..header });
-    circuit.out.vec().extend_from_slice(message);
-}
-
-/// Tells how a write went.
-fn written(circuit: &mut Circuit, header: &Header, token: Token, put: Put) {
-    let notify = header.command == command::WRITE_NOTIFY;
-    if put == Put::Later && notify {
-        circuit.puts.insert(token.0, PendingPut { channel: header.p1, header: *header });
-        return;
-    }
-    if notify && let Some(channel) = circuit.channels.get_mut(header.p1) {
-        channel.put = None;
-    }
-    match put {
-        Put::Failed => refuse(circuit, header, Eca::PUTFAIL),
-        Put::Done if notify => circuit.send(write_reply(header, Eca::NORMAL)),
-        Put::Done | Put::Later | Put::Sent => {}
-    }
-}
-
-/// Writes a whole update, but for its subscription.
-pub(super) fn build(dbr: Dbr, count: u32, reading: Result<&Reading, Eca>, out: &mut Vec<u8>) {
-    let header = Header { command: command::EVENT_ADD, size: 0, kind: dbr.wire(), count, p1: 0, p2: 0 };
-    write_value(header, dbr, reading, out);
-}
-
-/// Appends a message with a value, or with zeros and the reason.
-fn write_value(mut header: Header, dbr: Dbr, reading: Result<&Reading, Eca>, out: &mut Vec<u8>) {
-    // Nearly always the short form; what turns out to need the wide one is moved.
-    let body = out.len() + 16;
-    out.resize(body, 0);
-    header.p1 = match reading.and_then(|reading| encode::encode(dbr, header.count, reading, out)) {
-        Ok(count) => {
-            header.count = count;
-            Eca::NORMAL.0
-        }
-        Err(status) => status.0,
-    };
-    // As in EPICS, no element at all still takes the room of one.
-    let size = padded((out.len() - body).max(dbr.size(header.count.max(1))));
-    out.resize(body + size, 0);
-    header.size = size as u32;
-    if header.is_wide() {
-        out.splice(body..body, [0; 8]);
-    }
-    header.write_over(&mut out[body - 16..]);
-}
-
 /// Whether an answer would break the bound on messages.
 fn is_too_large(dbr: Dbr, asked: u32, native: u32, limits: &Limits) -> bool {
     dbr.size(if asked == 0 { native } else { asked }) > limits.message_bytes
@@ -630,7 +567,11 @@ fn name(circuit: &mut Circuit, header: &Header, payload: &[u8]) -> Next {
     }
     let text = wire::text_of(payload);
     if text.len() >= NAME_BYTES_MAX || text.len() == payload.len() {
-        circuit.send_error(header, Eca::INTERNAL, &format!("bad (very long) {what} name"));
+        circuit.send_error(
+            header,
+            Eca::INTERNAL,
+            if is_host { "bad (very long) host name" } else { "a very long user name was specified" },
+        );
         return Next::Close;
     }
     let text = String::from_utf8_lossy(text).into_owned();
@@ -641,21 +582,4 @@ fn name(circuit: &mut Circuit, header: &Header, payload: &[u8]) -> Next {
 fn bad_id(circuit: &mut Circuit, header: &Header) -> Next {
     circuit.send_error(header, Eca::INTERNAL, &format!("Bad Resource ID={}", header.p1));
     Next::Close
-}
-
-/// Says no to a write in the way that the client expects.
-fn refuse(circuit: &mut Circuit, header: &Header, status: Eca) {
-    if header.command == command::WRITE_NOTIFY {
-        circuit.send(write_reply(header, status));
-    } else {
-        circuit.send_error(header, status, "");
-    }
-}
-
-const fn write_reply(header: &Header, status: Eca) -> Header {
-    Header::bare(command::WRITE_NOTIFY, header.kind, header.count, status.0, header.p2)
-}
-
-fn access_rights(cid: u32, access: Access) -> Header {
-    Header::bare(command::ACCESS_RIGHTS, 0, 0, cid, u32::from(access.read) | u32::from(access.write) << 1)
 }

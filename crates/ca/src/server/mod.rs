@@ -7,6 +7,7 @@
 //! Subscription queues follow EPICS' rule: while a circuit has room each update is queued; short of room
 //! the newest replaces the last queued of its subscription, and both server and circuit count it.
 
+mod answer;
 mod buffer;
 mod circuit;
 mod handle;
@@ -119,6 +120,8 @@ pub trait Backend {
     fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened>;
     /// What a client may do with an open channel, asked again after [`Server::refresh_access`].
     fn access(&mut self, handle: u64, peer: Peer<'_>) -> Access;
+    /// What errors about a channel name: its record.
+    fn record_name(&self, handle: u64) -> &str;
     /// A channel is no longer used.
     fn close(&mut self, handle: u64);
     /// Reads value, alarm, stamp and acknowledgement; `meta` only where asked for. Without a token the answer is given

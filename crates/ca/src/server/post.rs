@@ -1,6 +1,7 @@
 //! Posts into updates.
 
-use super::handle::{build, next_token, update_now};
+use super::answer::build;
+use super::handle::{next_token, update_now};
 use super::{Backend, Post, Server};
 use crate::dbr::Dbr;
 

@@ -42,6 +42,9 @@ impl Backend for Values {
         self.access.unwrap_or(ALL)
     }
 
+    fn record_name(&self, _: u64) -> &str {
+        "record"
+    }
     fn close(&mut self, _: u64) {
         self.open -= 1;
     }
