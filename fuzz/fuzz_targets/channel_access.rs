@@ -60,7 +60,9 @@ impl Backend for Values {
     fn forget(&mut self, token: Token) {
         self.later.retain(|later| *later != token);
     }
-    fn watch(&mut self, _: u64) {}
+    fn watch(&mut self, _: u64) -> bool {
+        true
+    }
     fn unwatch(&mut self, _: u64) {}
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn main() -> Outcome {
     let sources = peers::python_sources(&python, CLIENTS)?;
     let parts = [
         ("db", &["differential", "tables"][..], &[][..]),
-        ("cli", &["ca_wire", "epics", "epics_links", "sessions"], &[]),
+        ("cli", &["ca_wire", "epics", "epics_filters", "epics_links", "sessions"], &[]),
         // These mostly wait: all at once, on however few CPUs.
         ("cli", &["suites"], &["--test-threads=8", "--nocapture"]),
     ];

@@ -144,17 +144,18 @@ impl Db {
         }
     }
 
-    /// Subscribes to a field. The current value is not sent: read it with [`Db::get`]. Filters count it as the first
-    /// event.
+    /// Subscribes to a field. The current value is not sent: read it with [`Db::get`]; but where filters
+    /// [decide](crate::Filters::decide) about events it is the first of these, and sent if they let it pass.
     pub fn subscribe(&mut self, queue: QueueId, channel: &Channel, mask: EventMask, token: u64) -> SubId {
         let rec = channel.record.0;
         let late = channel.long_string || self.is_array(rec, channel.field) || self.is_long_text(rec, channel.field);
         let mut watch = channel.filters.watch();
-        if let Some(watch) = &mut watch {
+        let first = watch.as_mut().and_then(|watch| {
             let value = self.read_scalar(rec, channel.field).unwrap_or(Scalar::I8(0));
-            let first = self.entry(0, rec, value, mask);
-            watch.pass(first, late, &self.states, self.now.wall);
-        }
+            // No event of properties alone, which filters do not look at; wanted whatever the mask.
+            let first = self.entry(0, rec, value, mask & (EventMask::VALUE | EventMask::LOG | EventMask::ALARM));
+            watch.pass(first, late, &self.states, self.now.wall).map(|passed| Entry { mask, ..passed })
+        });
         let sub = Sub {
             channel: channel.clone(),
             mask,
@@ -183,6 +184,9 @@ impl Db {
             let room = queue.capacity.max(queue.subs * ROOM_PER_SUB);
             queue.capacity = room;
             queue.entries.reserve(room.saturating_sub(queue.entries.len()));
+        }
+        if let Some(first) = first {
+            self.events.add_or_replace_newest(number, Entry { sub: number, ..first });
         }
         SubId(number)
     }
@@ -246,7 +250,7 @@ impl Db {
                 None => {
                     let channel = self.events.subs[sub.0 as usize].channel.clone();
                     let plain = self.get_plain(&channel, usize::MAX);
-                    channel.filters.apply(plain, stamp)
+                    Self::filtered(&channel, plain, stamp)
                 }
             };
             take(sub, Event { token, value, alarm, stamp, utag, mask });

@@ -80,6 +80,12 @@ impl Filters {
         self.0.is_none()
     }
 
+    /// Whether some filter decides which events are sent, the current value at the start among them.
+    #[must_use]
+    pub fn decide(&self) -> bool {
+        self.watch().is_some()
+    }
+
     fn steps(&self) -> &[Step] {
         self.0.as_ref().map_or(&[], |chain| &chain.0)
     }

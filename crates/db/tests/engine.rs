@@ -393,15 +393,15 @@ fn filters_decide_about_events_of_their_own_subscription() {
     db.set_state("on", false);
     let values = [1.0, 2.0, 3.0, 10.0, 11.0, 100.0];
     put(&mut db, "a", 0.0);
-    assert_eq!(filtered(&mut db, "a.VAL{dbnd:{abs:3}}", &values), [10.0, 100.0]);
+    assert_eq!(filtered(&mut db, "a.VAL{dbnd:{abs:3}}", &values), [0.0, 10.0, 100.0]);
     put(&mut db, "a", 0.0);
     // The value at the start counts as the first.
-    assert_eq!(filtered(&mut db, "a.VAL{dec:{n:3}}", &values), [3.0, 100.0]);
+    assert_eq!(filtered(&mut db, "a.VAL{dec:{n:3}}", &values), [0.0, 3.0, 100.0]);
     put(&mut db, "a", 100.0);
-    assert_eq!(filtered(&mut db, "a.VAL{dbnd:{rel:10}}", &[105.0, 112.0, 120.0, 130.0]), [112.0, 130.0]);
+    assert_eq!(filtered(&mut db, "a.VAL{dbnd:{rel:10}}", &[105.0, 112.0, 120.0, 130.0]), [100.0, 112.0, 130.0]);
     put(&mut db, "a", 0.0);
     // One after the other: every second of those that move by three.
-    assert_eq!(filtered(&mut db, "a.VAL{dbnd:{abs:3},dec:{n:2}}", &values), [100.0]);
+    assert_eq!(filtered(&mut db, "a.VAL{dbnd:{abs:3},dec:{n:2}}", &values), [0.0, 100.0]);
     let error = db.find("a.VAL{dec:{n:2}}{dec:{n:2}}").unwrap_err().to_string();
     assert!(error.contains("expected nothing more"), "{error}");
 }
@@ -414,7 +414,7 @@ fn a_state_lets_events_through_before_at_and_after_its_changes() {
         ("while", vec![3.0, 4.0]),
         ("last", vec![4.0]),
         ("after", vec![5.0]),
-        ("unless", vec![1.0, 2.0, 5.0, 6.0]),
+        ("unless", vec![0.0, 1.0, 2.0, 5.0, 6.0]),
     ] {
         let mut db = database("record(ao, \"a\") {}");
         db.set_state("on", false);

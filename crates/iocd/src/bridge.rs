@@ -48,7 +48,9 @@ impl Bridges {
                     return None;
                 }
                 self.watched.entry(opened.handle).or_default().push((holder, id));
-                store.watch(opened.handle);
+                if !store.watch(opened.handle) {
+                    return None;
+                }
                 let mut reading = Reading::default();
                 match store.read(opened.handle, false, &mut reading, None) {
                     Ok(Get::Done) => update(store, holder, id, reading.value, reading.alarm, reading.stamp),

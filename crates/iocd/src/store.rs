@@ -413,12 +413,14 @@ impl Backend for Store {
         self.parts.iter_mut().for_each(|part| part.ask(Ask::Forget(token.0)));
     }
 
-    fn watch(&mut self, handle: u64) {
+    fn watch(&mut self, handle: u64) -> bool {
         let queue = self.queue;
-        let Some(entry) = self.entries.get_mut(handle as usize).and_then(Option::as_mut) else { return };
+        let Some(entry) = self.entries.get_mut(handle as usize).and_then(Option::as_mut) else { return true };
         entry.watchers += 1;
+        // Where filters decide, the first subscription has the first event; later ones of the same channel just read.
+        let posted = entry.watchers == 1 && entry.channel.filters.decide();
         if let Some(apart) = &mut entry.apart {
-            let Some(part) = self.parts.get_mut(apart.part).filter(|_| entry.watchers == 1) else { return };
+            let Some(part) = self.parts.get_mut(apart.part).filter(|_| entry.watchers == 1) else { return !posted };
             part.ask(Ask::Watch { channel: apart.channel.clone(), key: apart.key });
             // Its properties, for monitors that send them along.
             apart.asking = true;
@@ -427,6 +429,7 @@ impl Backend for Store {
             let all = EventMask::VALUE | EventMask::LOG | EventMask::ALARM | EventMask::PROPERTY;
             entry.sub = Some(self.db.subscribe(queue, &entry.channel, all, handle));
         }
+        !posted
     }
 
     fn unwatch(&mut self, handle: u64) {

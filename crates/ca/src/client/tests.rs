@@ -45,7 +45,9 @@ impl Backend for Values {
         Put::Done
     }
     fn forget(&mut self, _: Token) {}
-    fn watch(&mut self, _: u64) {}
+    fn watch(&mut self, _: u64) -> bool {
+        true
+    }
     fn unwatch(&mut self, _: u64) {}
 }
 

@@ -478,13 +478,15 @@ impl Server {
             queue,
         });
         circuit.subs_of.insert((header.p1, header.p2, sub));
-        backend.watch(opened.handle);
+        let now = backend.watch(opened.handle) || !opened.access.read;
         let list = self.watchers.entry(opened.watch).or_default();
         let place = list.partition_point(|entry| *entry < (id, sub));
         list.insert(place, (id, sub));
-        let limits = self.limits;
-        let token = next_token(&mut self.tokens, id);
-        update_now(circuit, sub, token, &mut self.scratch, &mut self.message, &limits, backend);
+        if now {
+            let limits = self.limits;
+            let token = next_token(&mut self.tokens, id);
+            update_now(circuit, sub, token, &mut self.scratch, &mut self.message, &limits, backend);
+        }
         Next::Go
     }
 

@@ -134,8 +134,9 @@ pub trait Backend {
     fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> Put;
     /// The end of a write is no longer awaited.
     fn forget(&mut self, token: Token);
-    /// Somebody subscribes: posts are wanted from now on. Called once per subscription.
-    fn watch(&mut self, handle: u64);
+    /// Somebody subscribes: posts are wanted from now on. Called once per subscription. Says whether the current value is
+    /// to be sent now; else it is posted, or held back by filters.
+    fn watch(&mut self, handle: u64) -> bool;
     /// A subscription ended.
     fn unwatch(&mut self, handle: u64);
 }

@@ -74,8 +74,9 @@ impl Backend for Values {
     fn forget(&mut self, token: Token) {
         self.pending.retain(|pending| *pending != token);
     }
-    fn watch(&mut self, _: u64) {
+    fn watch(&mut self, _: u64) -> bool {
         self.watched += 1;
+        true
     }
     fn unwatch(&mut self, _: u64) {
         self.watched -= 1;
