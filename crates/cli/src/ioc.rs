@@ -1,9 +1,12 @@
 //! `tahti ioc`: an EPICS IOC with the command line of `softIoc`.
 
+use base::CpuSet;
 use iocd::config::ServerConfig;
-use iocd::groups::GroupSpec;
+use iocd::groups::{GroupSpec, Home};
 use iocd::shell::{End, Failed, Shell};
+use keep::{RunDir, shield};
 use std::process::ExitCode;
+use sys::root::RootDir;
 
 /// An EPICS IOC: loads databases, scans records, serves them over Channel Access (softIoc's options)
 ///
@@ -76,7 +79,14 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let (config, complaints) = ServerConfig::from_env(|name| std::env::var(name).ok());
     complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
     let mut shell = Shell::new(Some(config), std::env::vars());
-    shell.scan_on(plan.scans.clone(), plan.require_rt);
+    let home = match home(&plan.scans) {
+        Ok(home) => home,
+        Err(error) => {
+            eprintln!("tahti ioc: the shield that stands is not known, scans do not enter it: {error}");
+            None
+        }
+    };
+    shell.scan_on(plan.scans.clone(), home, plan.require_rt);
     let ports = plan.ports.iter().try_for_each(|(name, address, options)| shell.add_port(name, address, options));
     if let Some(path) = &plan.protocols {
         shell.set_protocol_path(path);
@@ -90,6 +100,17 @@ pub(crate) fn run(args: Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The shield that has CPUs of these scans, if one stands.
+fn home(scans: &[GroupSpec]) -> Result<Option<Home>, shield::Error> {
+    let cpus = scans.iter().fold(CpuSet::EMPTY, |cpus, scan| cpus.or(&scan.cpus));
+    if cpus.is_empty() {
+        return Ok(None);
+    }
+    let journal = shield::current(&RootDir::machine(), &RunDir::from_env())?;
+    let journal = journal.filter(|journal| journal.want.cpus.intersects(&cpus));
+    Ok(journal.and_then(|journal| Some(Home { cpus: journal.want.cpus, entry: journal.place.thread_entry()? })))
 }
 
 fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
@@ -148,7 +169,7 @@ fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
         shell.init()?;
     }
     if plan.interactive {
-        shell.run_stdin();
+        shell.run_stdin()?;
         return Ok(());
     }
     if !shell.is_running() {

@@ -214,3 +214,33 @@ fn a_scan_that_is_not_there_ends_the_start_and_is_named() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("\"3 parsec\"") && said.contains("\".1 second\""), "{said}");
 }
+
+#[test]
+fn what_is_required_and_not_obtained_ends_the_ioc_whoever_starts_it() {
+    let folder = std::env::temp_dir().join(format!("tahti-ioc-required-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("t.db"), DATABASE).unwrap();
+    std::fs::write(folder.join("inner.cmd"), "dbLoadRecords t.db\niocInit\n").unwrap();
+    std::fs::write(folder.join("st.cmd"), "< inner.cmd\n").unwrap();
+    // A CPU that this machine does not have; where it ends, the interpreter would wait for ever.
+    let group = ["--require-rt", "--scan", ".1 second=other@1000"];
+    for start in [["-d", "t.db"], ["-s", "st.cmd"]] {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_tahti"))
+            .arg("ioc")
+            .args(group)
+            .args(start)
+            .current_dir(&folder)
+            .env("EPICS_CA_SERVER_PORT", ioc::port::free_port().to_string())
+            .stdin(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        let output = child.wait_with_output().unwrap();
+        drop(input);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{start:?}: {said}");
+        assert!(said.contains("CPU 1000") && said.contains("--require-rt"), "{start:?}: {said}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

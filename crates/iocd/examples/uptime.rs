@@ -66,8 +66,8 @@ impl Equipment for Reading {
 fn main() {
     let mut shell = Shell::new(None, std::env::vars());
     shell.add_support(Arc::new(Uptime));
-    shell.run_stdin();
-    if let Err(error) = shell.shut_down() {
+    let ran = shell.run_stdin();
+    if let Err(error) = ran.and(shell.shut_down()) {
         eprintln!("{}", error.0);
     }
 }

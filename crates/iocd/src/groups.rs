@@ -23,6 +23,15 @@ pub struct GroupSpec {
     pub cpus: CpuSet,
 }
 
+/// A shield: CPUs that only members of its control group get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// Its CPUs.
+    pub cpus: CpuSet,
+    /// The file into which a thread writes itself to become a member.
+    pub entry: String,
+}
+
 impl FromStr for GroupSpec {
     type Err = String;
 
@@ -78,7 +87,8 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Prepares a thread for each part: memory locked, class, CPU; gives the engine its ends.
+    /// Prepares a thread for each part: memory locked, class, CPU; gives the engine its ends. Threads on CPUs of `home`
+    /// go there by themselves, and leave the rest of the process where it is.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -86,6 +96,7 @@ impl Threads {
         engine: &mut Engine,
         parts: Vec<Db>,
         groups: &[GroupSpec],
+        home: Option<&Home>,
         devices: &Devices,
     ) -> Result<Self, String> {
         let waker: Waker = engine.net.waker();
@@ -100,6 +111,7 @@ impl Threads {
             let spec = LoopSpec {
                 class: Some(group.policy),
                 cpu,
+                entry: cpu.and_then(|cpu| home.filter(|home| home.cpus.contains(cpu))).map(|home| home.entry.clone()),
                 ..LoopSpec::new(format!("scan-{number}"), DurNs::from_ms(1))
             };
             rt.add_task(spec, move || owner.run());

@@ -5,6 +5,7 @@ use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, RtLevel, Schedule, Size};
 use ring::{Counter, Cycle, Identity, LoopWriter, Wait, flags};
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::{mono_now, sleep_until};
+use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
 /// Pulses whose lateness is recorded one by one after a long delay; more are only counted.
@@ -23,6 +24,9 @@ pub struct LoopSpec {
     pub class: Option<Policy>,
     /// The CPU that it is bound to; `None` leaves the process's CPUs.
     pub cpu: Option<CpuId>,
+    /// The file of a control group that has that CPU for itself, a shield's: the thread writes itself in where the kernel
+    /// does not let it onto the CPU otherwise.
+    pub entry: Option<String>,
     /// How it waits for its pulses.
     pub wait: Wait,
     /// Its stack.
@@ -33,7 +37,15 @@ impl LoopSpec {
     /// A loop that sleeps between its pulses, in the class and on the CPUs of its process.
     #[must_use]
     pub fn new(name: impl Into<String>, period: DurNs) -> Self {
-        Self { name: name.into(), period, class: None, cpu: None, wait: Wait::Sleep, stack: Size(256 << 10) }
+        Self {
+            name: name.into(),
+            period,
+            class: None,
+            cpu: None,
+            entry: None,
+            wait: Wait::Sleep,
+            stack: Size(256 << 10),
+        }
     }
 }
 
@@ -67,7 +79,11 @@ pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy, flush_denormals: bool)
     report.push(Obtained::of(format!("thread name {}", spec.name), sys::thread::set_name(&spec.name), ""));
     touch_stack();
     if let Some(cpu) = spec.cpu {
-        let bound = set_affinity(0, &CpuSet::single(cpu));
+        let bind = || set_affinity(0, &CpuSet::single(cpu));
+        let bound = bind().or_else(|error| match &spec.entry {
+            Some(entry) => RootDir::machine().write(entry, "0").and_then(|()| bind()),
+            None => Err(error),
+        });
         report.push(Obtained::of(format!("CPU {cpu}"), bound, "see `tahti doctor` for the CPUs of this process"));
     }
     report.push(Obtained::of("timer slack 1ns", sys::thread::no_timer_slack(), ""));

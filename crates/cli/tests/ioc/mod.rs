@@ -1,7 +1,7 @@
 //! `tahti ioc` as a process, and a client that speaks Channel Access by hand.
 
 #[path = "../port/mod.rs"]
-mod port;
+pub(crate) mod port;
 
 use ca::wire::{Header, command, messages, padded};
 use port::free_port;
@@ -27,7 +27,18 @@ pub(crate) struct Ioc {
 
 impl Ioc {
     /// Starts an IOC with files and options; waits until it serves.
+    #[allow(dead_code, reason = "not every test starts it so")]
     pub(crate) fn start(name: &str, files: &[(&str, &str)], options: &[&str]) -> Self {
+        Self::start_with(name, files, options, &[])
+    }
+
+    /// As [`start`](Self::start), with more variables in its environment.
+    pub(crate) fn start_with(
+        name: &str,
+        files: &[(&str, &str)],
+        options: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let folder = std::env::temp_dir().join(format!("tahti-ioc-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         for (file, text) in files {
@@ -44,6 +55,7 @@ impl Ioc {
             .env("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1")
             .env("EPICS_CA_REPEATER_PORT", (port + 1).to_string())
             .env("IOCSH_PS1", "\n")
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -68,8 +68,9 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["c
 pub(crate) const IOC: Table = Table {
     header: "[[ioc]]",
     doc: "An EPICS IOC (see docs/ioc.md). It is a process: every key of `[[process]]` but `command` holds here too, and names are \
-          unique among both. SIGTERM ends it as `exit` does. Scans on shielded CPUs need the IOC there (`cpus = \"shield\"`, the default \
-          then) and a second shielded CPU for its network, for all threads of a process share one cpuset.",
+          unique among both. SIGTERM ends it as `exit` does. Where scans have shielded CPUs the IOC is there too \
+          (`cpus = \"shield\"`, the default then), with a second shielded CPU for its network; or it stays outside (`cpus = \
+          \"housekeeping\"`) and its scans alone go in, which partitions of cgroup v2 do not allow.",
     keys: &OWN,
 };
 

@@ -18,7 +18,7 @@ mod words;
 use crate::config::ServerConfig;
 use crate::devices::Devices;
 use crate::engine::{self, Engine, Mailbox};
-use crate::groups::{self, GroupSpec, Threads};
+use crate::groups::{self, GroupSpec, Home, Threads};
 use crate::health;
 use crate::links::Links;
 use crate::plugins;
@@ -109,7 +109,10 @@ pub struct Shell {
     publishers: Vec<Publisher>,
     devices: Devices,
     groups: Vec<GroupSpec>,
+    home: Option<Home>,
     require_rt: bool,
+    /// What was required was not obtained: nothing goes on.
+    fatal: bool,
     /// The IOC, for what is made before it and asks it later; empty until it runs.
     ioc: Arc<OnceLock<Mailbox>>,
     /// Output of the running command, when it goes to a file.
@@ -138,16 +141,20 @@ impl Shell {
             wanted: Vec::new(),
             publishers: Vec::new(),
             groups: Vec::new(),
+            home: None,
             require_rt: false,
+            fatal: false,
             ioc: Arc::default(),
             output: None,
             failures: 0,
         }
     }
 
-    /// Runs scans on threads of their own; with `require_rt`, not getting what was asked for is fatal.
-    pub fn scan_on(&mut self, groups: Vec<GroupSpec>, require_rt: bool) {
+    /// Runs scans on threads of their own, those on CPUs of `home` as its members; with `require_rt`, not getting what
+    /// was asked for is fatal.
+    pub fn scan_on(&mut self, groups: Vec<GroupSpec>, home: Option<Home>, require_rt: bool) {
         self.groups = groups;
+        self.home = home;
         self.require_rt = require_rt;
     }
 
@@ -335,10 +342,11 @@ impl Shell {
         let mut threads = None;
         if !parts.is_empty() {
             // Armed first: the network's thread then inherits CPUs that are not the scans', and a heap that is kept.
-            let mut armed = Threads::arm(&mut engine, parts, &self.groups, &self.devices)?;
+            let mut armed = Threads::arm(&mut engine, parts, &self.groups, self.home.as_ref(), &self.devices)?;
             armed.missing.iter().for_each(|missing| eprintln!("{missing}"));
             if self.require_rt && !armed.missing.is_empty() {
                 engine.stop();
+                self.fatal = true;
                 return Err("--require-rt: not all that the scan groups ask for was obtained".into());
             }
             armed.start();
@@ -388,6 +396,7 @@ impl Shell {
             match self.run_line(line) {
                 Ok(Some(end)) => return Ok(end),
                 Ok(None) => {}
+                Err(failed) if self.fatal => return Err(failed),
                 Err(Failed(error)) => {
                     self.failures += 1;
                     eprintln!("{path} line {}: {error}", number + 1);
@@ -407,7 +416,10 @@ impl Shell {
 
     /// Reads commands from standard input until there are no more; on a terminal with editing, history
     /// (`IOCSH_HISTSIZE` lines) and completion, unless `IOCSH_HISTEDIT_DISABLE` is set.
-    pub fn run_stdin(&mut self) -> End {
+    ///
+    /// # Errors
+    /// When what was required for real time was not obtained.
+    pub fn run_stdin(&mut self) -> Result<End, Failed> {
         let prompt = self.env.get("IOCSH_PS1").cloned().unwrap_or_else(|| "epics> ".into());
         let mut terminal = self.terminal();
         loop {
@@ -415,16 +427,17 @@ impl Shell {
                 Some(terminal) => match terminal.read(&prompt) {
                     Entered::Line(line) => line,
                     Entered::Nothing => continue,
-                    Entered::End => return End::Input,
+                    Entered::End => return Ok(End::Input),
                 },
                 None => match piped(&prompt) {
                     Some(line) => line,
-                    None => return End::Input,
+                    None => return Ok(End::Input),
                 },
             };
             match self.run_line(line.trim_end_matches(['\n', '\r'])) {
-                Ok(Some(end)) => return end,
+                Ok(Some(end)) => return Ok(end),
                 Ok(None) => {}
+                Err(failed) if self.fatal => return Err(failed),
                 Err(Failed(error)) => {
                     self.failures += 1;
                     eprintln!("{error}");

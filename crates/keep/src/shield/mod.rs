@@ -57,6 +57,16 @@ impl Place {
         }
     }
 
+    /// The file into which a single thread of a process that is elsewhere writes itself. Version 2 takes it only from a
+    /// process in the cgroup above, and where the group is threaded.
+    #[must_use]
+    pub fn thread_entry(&self) -> Option<String> {
+        match self {
+            Self::CgroupV2 { dir } => Some(format!("{dir}/cgroup.threads")),
+            Self::Affinity | Self::CpusetV1 { .. } => self.entry(),
+        }
+    }
+
     /// Brings thread `tid` in. Its mask is still its own affair: bind it to one CPU afterwards.
     ///
     /// # Errors
