@@ -20,13 +20,14 @@ use keep::shield::Place;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use sys::root::RootDir;
 use sys::signal::SignalFd;
 
 /// The IOC's scans on CPUs of their own: scaling, punctuality under load, interruptions
 ///
 /// The 1 kHz scan is FIFO 80 on one CPU; clients are on all others. With --shield that CPU, or the CPUs of --with too,
-/// are shielded. Where the shield is a partition of cgroup v2, all threads of the IOC live in it: name a second CPU for
-/// its network with --with.
+/// are shielded; the IOC stays outside, and its scan goes in. Where the shield is a partition of cgroup v2, all threads of
+/// the IOC live in it: name a second CPU for its network with --with.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// CPU of the 1 kHz scan; the highest if not given
@@ -47,6 +48,9 @@ pub(crate) struct Args {
 
 /// Copies of the benchmark database that are shared out among CPUs.
 const COPIES: usize = 1_000;
+/// The rate at which they are scanned, and for how long.
+const SHARED_OUT: &str = ".1 second";
+const SCALING_PIECE: Duration = Duration::from_secs(2);
 /// Pieces that each condition is measured in, in turn with the other.
 const ROUNDS: u32 = 5;
 /// Clients that connect, read, subscribe and go in a round; and memory given back in the control.
@@ -74,9 +78,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     // From here on an interrupt ends this between two pieces, and the shield is given back on the way out.
     let signals = SignalFd::new(&looprun::END_SIGNALS).map_err(|error| error.to_string())?;
     let shield = if args.shield { Some(Shielded::apply(&args.touched, &own)?) } else { None };
+    let home = shield.as_ref().map(|shield| &shield.place);
     // A shield of one CPU leaves the IOC where it is: its network has to run somewhere else.
-    let place = shield.as_ref().filter(|_| own.count() > 1).map(|shield| &shield.place);
-    let scan = Scan { cpu, others: online.minus(&own), place, menu: Menu::new()?, signals };
+    let place = home.filter(|_| own.count() > 1);
+    let scan = Scan { cpu, others: online.minus(&own), home, place, menu: Menu::new()?, signals };
     let state = if shield.is_some() { "shielded" } else { "open" };
     println!(
         "\n1 kHz scan (FIFO 80) of one copy of the S2.2 database on CPU {cpu}, {state}; clients on {}",
@@ -88,31 +93,54 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     measured
 }
 
-/// How long a pass over all copies takes on one CPU, two, four, …: the slowest of the threads that share it.
+/// How long a pass over all copies takes on one CPU, two, four, …: the slowest of the threads that share it. Beside it,
+/// in turn, what as many processes gain that share nothing: the machine gives no more.
 fn scaling(online: &CpuSet) -> Result<(), String> {
     println!("\n{COPIES} copies of the S2.2 database, reading F, 10 Hz: a pass, median");
-    println!("  {:<6} {:>10} {:>16} {:>8}  wanted", "CPUs", "pass [ms]", "records [1/us]", "gain");
-    let text = kraimer(COPIES, Reading::Forward, ".1 second");
+    println!(
+        "  {:<6} {:>10} {:>16} {:>8} {:>16}  wanted",
+        "CPUs", "pass [ms]", "records [1/us]", "gain", "of processes"
+    );
     let mut alone = None;
     let mut count = 1;
     while count <= online.count() {
         let cpus: CpuSet = online.iter().take(count).collect();
-        let mut passes = Vec::new();
-        for _ in 0..3 {
-            let group = format!(".1 second=other@{cpus}");
-            let mut ioc = Ioc::start(Kind::Tahti, &text, "c0:main", &["--scan".into(), group])?;
-            std::thread::sleep(Duration::from_secs(3));
-            let medians = figures(&ioc.ask("scanppl")?, ".1 second", "duration p50 ")?;
-            passes.push(medians.into_iter().fold(0.0, f64::max));
+        let (mut together, mut apart) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            together.push(slowest_pass(&[cpus])?);
+            if count > 1 {
+                apart.push(slowest_pass(&cpus.iter().map(CpuSet::single).collect::<Vec<_>>())?);
+            }
         }
-        let pass = spread(passes)[0];
-        let gain = *alone.get_or_insert(pass) / pass;
+        let pass = spread(together)[0];
+        let alone = *alone.get_or_insert(pass);
         let records = COPIES as f64 * RECORDS_PER_PASS / pass / 1e3;
-        let wanted = if count == 1 { String::new() } else { format!("{count}") };
-        println!("  {count:<6} {pass:>10.2} {records:>16.2} {gain:>8.2}  {wanted}");
+        let (apart, wanted) = match count {
+            1 => ("-".into(), String::new()),
+            _ => (format!("{:.2}", alone / spread(apart)[0]), format!("{count}")),
+        };
+        let gain = alone / pass;
+        println!("  {count:<6} {pass:>10.2} {records:>16.2} {gain:>8.2} {apart:>16}  {wanted}");
         count *= 2;
     }
     Ok(())
+}
+
+/// The copies shared out among IOCs, each with a scan group on CPUs of its own: the median pass of the slowest thread, in ms.
+fn slowest_pass(processes: &[CpuSet]) -> Result<f64, String> {
+    let text = kraimer(COPIES / processes.len(), Reading::Forward, SHARED_OUT);
+    let start = |cpus: &CpuSet| {
+        let options = ["--scan".into(), format!("{SHARED_OUT}=other@{cpus}"), "--require-rt".into()];
+        Ioc::start(Kind::Tahti, &text, "c0:main", &options)
+    };
+    let mut iocs = processes.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    std::thread::sleep(SCALING_PIECE);
+    let mut slowest: f64 = 0.0;
+    for ioc in &mut iocs {
+        let medians = figures(&ioc.ask("scanppl")?, SHARED_OUT, "duration p50 ")?;
+        slowest = medians.into_iter().fold(slowest, f64::max);
+    }
+    Ok(slowest)
 }
 
 /// The figures in milliseconds that follow `word` in the lines of `scanppl` about a scan, one for each owner.
@@ -134,6 +162,8 @@ struct Scan<'a> {
     cpu: CpuId,
     /// CPUs of the clients.
     others: CpuSet,
+    /// The shield's place, and where the whole IOC is started.
+    home: Option<&'a Place>,
     place: Option<&'a Place>,
     menu: Menu,
     signals: SignalFd,
@@ -253,7 +283,9 @@ impl Scan<'_> {
                 idle(took);
                 Ok(())
             })?);
-            grew[2].push(self.growth(|| self.control())?);
+            if !matches!(self.home, Some(Place::CgroupV2 { .. })) {
+                grew[2].push(self.growth(|| self.control())?);
+            }
         }
         println!(
             "  TLB shootdowns and function calls on CPU {}, least of {ROUNDS} rounds (others on the CPU only add):",
@@ -265,7 +297,10 @@ impl Scan<'_> {
             format!("control: {CONNECTS} munmap in a process with a thread there"),
         ];
         for (name, grew) in names.iter().zip(grew) {
-            println!("    {name:<58} {:>8.0}", grew.iter().copied().fold(f64::INFINITY, f64::min));
+            match grew.into_iter().reduce(f64::min) {
+                Some(least) => println!("    {name:<58} {least:>8.0}"),
+                None => println!("    {name:<58} not possible: a partition of cgroup v2 takes no single thread"),
+            }
         }
         Ok(())
     }
@@ -280,9 +315,12 @@ impl Scan<'_> {
     fn control(&self) -> Result<(), String> {
         let stop = AtomicBool::new(false);
         let cpus = CpuSet::single(self.cpu);
+        let entry = self.home.and_then(Place::thread_entry);
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
-                sys::sched::set_affinity(0, &cpus).map_err(|error| format!("the control's thread: {error}"))?;
+                let entered = entry.map_or(Ok(()), |entry| RootDir::machine().write(&entry, "0"));
+                let bound = entered.and_then(|()| sys::sched::set_affinity(0, &cpus));
+                bound.map_err(|error| format!("the control's thread: {error}"))?;
                 while !stop.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }

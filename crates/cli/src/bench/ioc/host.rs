@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use sys::root::RootDir;
 
@@ -13,6 +14,10 @@ use super::wire::Circuit;
 
 /// More than loading a million records takes in C.
 const WATCHDOG: Duration = Duration::from_secs(240);
+
+/// What an IOC prints as errors, and how much of it is told when it fails.
+const ERRORS: &str = "errors";
+const TOLD_LINES: usize = 5;
 
 /// Whose IOC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +77,9 @@ impl Ioc {
         if place.is_some() {
             command = gated(&command);
         }
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let errors =
+            std::fs::File::create(folder.join(ERRORS)).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(errors).spawn();
         let child = child.map_err(|error| format!("{command:?}: {error}"))?;
         let mut ioc = Self { child, folder, port, took: Duration::ZERO };
         if let Some(place) = place {
@@ -89,11 +96,15 @@ impl Ioc {
             if Circuit::open(self.port).is_ok_and(|mut circuit| circuit.channel(probe).is_ok()) {
                 return Ok(());
             }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("the IOC ended ({status}) before it answered"));
-            }
-            if begin.elapsed() > WATCHDOG {
-                return Err(format!("the IOC does not serve {probe} after {} s", WATCHDOG.as_secs()));
+            let ended = self.child.try_wait().ok().flatten();
+            if ended.is_some() || begin.elapsed() > WATCHDOG {
+                let what = match ended {
+                    Some(status) => format!("the IOC ended ({status}) before it answered"),
+                    None => format!("the IOC does not serve {probe} after {} s", WATCHDOG.as_secs()),
+                };
+                let said = std::fs::read_to_string(self.folder.join(ERRORS)).unwrap_or_default();
+                let lines: Vec<&str> = said.lines().collect();
+                return Err(format!("{what}; it said\n{}", lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n")));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -190,14 +201,20 @@ fn environment(port: u16) -> [(&'static str, String); 7] {
     ]
 }
 
+/// Ports of measured IOCs: below those that the kernel gives to clients, or a client that asks whether an IOC serves yet
+/// may be connected with itself. Each has its repeater's behind it.
+const PORTS: std::ops::Range<u16> = 8_000..12_000;
+
 /// A port that is free for circuits and for datagrams now.
 fn free_port() -> Result<u16, String> {
-    for _ in 0..100 {
-        let socket = UdpSocket::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
-        let port = socket.local_addr().map_err(|error| error.to_string())?.port();
-        if port < u16::MAX && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let slots = u32::from(PORTS.end - PORTS.start) / 2;
+    for _ in 0..slots {
+        let slot = (std::process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))) % slots;
+        let port = PORTS.start + 2 * slot as u16;
+        if UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Ok(port);
         }
     }
-    Err("no free port on 127.0.0.1".into())
+    Err(format!("no free port on 127.0.0.1 from {} to {}", PORTS.start, PORTS.end))
 }
