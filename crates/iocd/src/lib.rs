@@ -28,4 +28,5 @@ pub mod scans;
 mod scanstats;
 pub mod session;
 pub mod shell;
+mod stamps;
 pub mod store;

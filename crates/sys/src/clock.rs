@@ -13,6 +13,30 @@ pub fn mono_now() -> MonoNs {
     to_ns(rustix::time::clock_gettime(ClockId::Monotonic))
 }
 
+/// Reads `CLOCK_REALTIME`: nanoseconds since 1970.
+///
+/// Real-time: neither allocates nor blocks.
+#[must_use]
+pub fn wall_ns() -> u64 {
+    to_ns(rustix::time::clock_gettime(ClockId::Realtime)).0
+}
+
+/// The processor's time stamp counter; nothing where it is not known how to read one. Whether it runs evenly, and alike on
+/// all CPUs, the kernel knows (its clock source is then `tsc`).
+///
+/// Real-time: a single instruction, which may be carried out before those that stand before it are.
+#[must_use]
+#[inline]
+pub fn counter() -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every processor of this architecture has the instruction, and no kernel of ours forbids it.
+        Some(unsafe { core::arch::x86_64::_rdtsc() })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
 /// `CLOCK_MONOTONIC` and `CLOCK_TAI` (nanoseconds since 1970) at the same moment, as near as can be read: the
 /// best of several tries, each between two readings.
 ///

@@ -262,7 +262,7 @@ const COMMANDS: &[Command] = &[
             let value = value.parse().map_err(|_| Failed(format!("var {name}: \"{value}\" is no number")))?;
             shell.vars.insert(known.0, value);
             if known.0 == "stampEachRecord" {
-                let clock: Option<fn() -> base::Stamp> = (value != 0.0).then_some(crate::engine::wall);
+                let clock: Option<fn() -> base::Stamp> = (value != 0.0).then(crate::stamps::clock);
                 shell.with_each(move |db, _| db.stamp_each_record(clock))?;
             }
             return Ok(None);

@@ -24,6 +24,7 @@ use crate::links::Links;
 use crate::plugins;
 use crate::publish::Publisher;
 use crate::scanstats;
+use crate::stamps;
 use db::{Db, Function, Macros, Now};
 use std::collections::BTreeMap;
 use std::fs;
@@ -331,7 +332,7 @@ impl Shell {
         db.register_function("exit", exit::function(self.ioc.clone()));
         let term = exit::Term::hold()?;
         if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {
-            db.stamp_each_record(Some(engine::wall));
+            db.stamp_each_record(Some(stamps::clock()));
         }
         self.restore(&mut db);
         let parts = groups::divide(&mut db, &mut self.groups).map_err(|error| Failed(format!("--scan: {error}")))?;
