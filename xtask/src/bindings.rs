@@ -179,7 +179,7 @@ fn messages(place: &Path) -> Outcome {
     Ok(())
 }
 
-/// The Python package in an environment of its own.
+/// The Python package in an environment of its own, and ZeroMQ's there.
 fn python(place: &Path, prefix: &Path) -> Outcome {
     let venv = place.join("venv");
     run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
@@ -188,5 +188,10 @@ fn python(place: &Path, prefix: &Path) -> Outcome {
     let mut tests = Command::new(venv.join("bin/python"));
     tests.arg("bindings/python/tests.py").arg(place.join("team/meet")).arg(place.join("messages/magnet"));
     tests.arg(root().join("target/debug/tahti"));
-    run(tests.env("TAHTI_LIBRARY", prefix.join("lib/libtahti.so")))
+    run(tests.env("TAHTI_LIBRARY", prefix.join("lib/libtahti.so")))?;
+    let mut install = Command::new(venv.join("bin/pip"));
+    run(install.args(["install", "--quiet", "--disable-pip-version-check", "pyzmq>=26"]))?;
+    let mut tests = Command::new(venv.join("bin/python"));
+    tests.arg("bindings/zmq_tests.py").arg(place.join("messages/magnet"));
+    run(tests.arg(root().join("target/debug/tahti")))
 }

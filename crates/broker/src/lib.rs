@@ -14,7 +14,9 @@ mod greeting;
 mod manager;
 mod memory;
 mod parcel;
+pub mod relay;
 pub mod server;
+pub mod zmq;
 
 pub use client::{Client, ClientError, Received, Sending, Waker};
 pub use greeting::socket_name;

@@ -27,6 +27,7 @@ enum What {
     List(ListArgs),
     Ps(PsArgs),
     Watch(WatchArgs),
+    Zmq(ZmqArgs),
     #[cfg(feature = "fabric")]
     Link(crate::link::Args),
 }
@@ -117,6 +118,20 @@ struct WatchArgs {
     to: To,
 }
 
+/// Serve messages to programs that speak ZeroMQ
+///
+/// A program of its own beside the message server: nothing that comes over the network is ever in the server's process.
+/// Its clients may only read unless a rule of the message server allows more, as those of other hosts.
+#[derive(clap::Args)]
+struct ZmqArgs {
+    /// Where clients connect; whoever reaches this address may read all objects
+    #[arg(long, value_name = "ADDRESS", default_value = "tcp://127.0.0.1:5555", value_parser = broker::zmq::address)]
+    listen: std::net::SocketAddr,
+    /// The message server's name
+    #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
+    server: String,
+}
+
 fn positive(text: &str) -> Result<DurNs, String> {
     let time: DurNs = text.parse().map_err(|error: base::ParseUnitError| error.to_string())?;
     if time > DurNs::ZERO { Ok(time) } else { Err("expected a time above 0".into()) }
@@ -138,6 +153,7 @@ const NO_SERVER: u8 = 2;
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Serve(args) => return serve(args).map_or_else(|why| fail(&why), |()| ExitCode::SUCCESS),
+        What::Zmq(args) => return zmq(&args).map_or_else(|why| fail(&why), |()| ExitCode::SUCCESS),
         #[cfg(feature = "fabric")]
         What::Link(args) => {
             let ended = until_asked().and_then(|stop| crate::link::run(args, &stop));
@@ -193,6 +209,18 @@ fn serve(args: ServeArgs) -> Result<(), String> {
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),
     })?;
     if lacking { Err("a real-time property was not obtained, and --require-rt was given".into()) } else { Ok(()) }
+}
+
+fn zmq(args: &ZmqArgs) -> Result<(), String> {
+    use broker::zmq::Event;
+    let stop = until_asked()?;
+    broker::zmq::serve(&args.server, args.listen, &stop, &mut |event| match event {
+        Event::Ready(at) => eprintln!("tahti msg: ZeroMQ at tcp://{at} for {}", args.server),
+        Event::Joined(who) => eprintln!("tahti msg: {who} has come"),
+        Event::Left(who) => eprintln!("tahti msg: {who} has gone"),
+        Event::CutOff(who, why) => eprintln!("tahti msg: cut off {who}: {why}"),
+        Event::Trouble(what) => eprintln!("tahti msg: {what}"),
+    })
 }
 
 fn connect(to: &To, name: &str) -> Result<Client, ClientError> {

@@ -64,7 +64,7 @@ pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) 
     let session = zenoh::open(zenoh_config(config)?).wait().map_err(|error| format!("zenoh: {error}"))?;
     let (events, news) = channel();
     let (claims, claimed) = channel();
-    let shared = Shared::new(&config.server, &config.host, stop, &events);
+    let shared = Shared::new(&config.server, &config.host, &events);
     let listening: Result<Vec<_>, String> = Band::all().map(|band| far::listen(&session, &shared, band)).collect();
     let _listening = listening.map_err(|error| format!("zenoh: {error}"))?;
     let watching = session.liveliness().declare_subscriber(key::CLAIMS).history(true);

@@ -1,0 +1,232 @@
+//! Messages for ZeroMQ's clients: a ROUTER on TCP, in a process of its own, that asks the message server for them.
+//!
+//! What comes over TCP has no user that the kernel could vouch for: rules see it as of another host, loopback or not.
+
+use crate::relay::{Passed, QUEUE_MAX, Relay};
+use base::{DurNs, MonoNs};
+use msg::zmtp::{GREETING, Incoming, Message, Peer, message};
+use msg::{Code, Line, Request, Subject, TextError, Verb};
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use sys::clock::mono_now;
+
+/// The number of the "host" of all ZeroMQ's clients, above those of links.
+pub const HOST: u16 = u16::MAX;
+/// Their user: nobody, as no kernel says who they are.
+pub const USER: u32 = 65534;
+/// Most clients at once; each has a thread, and one more for each band that it uses.
+const PEERS_MAX: usize = 32;
+/// How long one may take to introduce itself.
+const GREETING_WITHIN: DurNs = DurNs::from_secs(5);
+/// How often threads look whether they are still wanted.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a client may leave its replies unread before it is cut off.
+const WRITE_WITHIN: Duration = Duration::from_secs(2);
+/// How long a request is worth executing that does not say it.
+const WITHIN: DurNs = DurNs::from_secs(5);
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Clients may connect here.
+    Ready(SocketAddr),
+    /// Somebody has connected.
+    Joined(SocketAddr),
+    /// Somebody has gone.
+    Left(SocketAddr),
+    /// Somebody is not heard any more, and why.
+    CutOff(SocketAddr, String),
+    /// Something does not work; it is tried again.
+    Trouble(String),
+}
+
+/// The address in ZeroMQ's form: `tcp://127.0.0.1:5555`; port 0: any that is free.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let address = text.strip_prefix("tcp://").and_then(|rest| rest.parse().ok());
+    address.ok_or_else(|| format!("{text:?}, expected an address such as tcp://127.0.0.1:5555"))
+}
+
+/// Serves clients on `listen` for the message server `server` until `stop` is set.
+///
+/// # Errors
+/// The address cannot be had.
+pub fn serve(
+    server: &str,
+    listen: SocketAddr,
+    stop: &Arc<AtomicBool>,
+    say: &mut dyn FnMut(Event),
+) -> Result<(), String> {
+    let text = |error: std::io::Error| format!("listen at tcp://{listen}: {error}");
+    let listener = TcpListener::bind(listen).map_err(text)?;
+    listener.set_nonblocking(true).map_err(text)?;
+    say(Event::Ready(listener.local_addr().map_err(text)?));
+    let (tell, told) = channel();
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        told.try_iter().for_each(&mut *say);
+        threads.retain(|thread| !thread.is_finished());
+        sys::poll::is_readable(listener.as_fd(), DurNs::from_ms(100));
+        match listener.accept() {
+            Ok((_, from)) if threads.len() >= PEERS_MAX => {
+                say(Event::CutOff(from, format!("{PEERS_MAX} are connected already")));
+            }
+            Ok((stream, from)) => {
+                say(Event::Joined(from));
+                let (server, stop, tell) = (server.to_owned(), stop.clone(), tell.clone());
+                threads.push(std::thread::spawn(move || hear(&server, stream, from, &stop, &tell)));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => {
+                say(Event::Trouble(format!("accept at tcp://{listen}: {error}")));
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+    for thread in threads {
+        // One that panicked has said so on stderr.
+        let _ = thread.join();
+    }
+    Ok(())
+}
+
+/// One client, as long as it is there.
+fn hear(server: &str, stream: TcpStream, from: SocketAddr, stop: &AtomicBool, tell: &Sender<Event>) {
+    let end = Caller::new(server, stream, from).and_then(|mut caller| caller.run(stop));
+    // Who serves listens until all threads have ended.
+    let _ = tell.send(match end {
+        Ok(()) => Event::Left(from),
+        Err(why) => Event::CutOff(from, why),
+    });
+}
+
+/// Where replies go.
+type Out = Arc<Mutex<TcpStream>>;
+
+struct Caller {
+    server: String,
+    from: SocketAddr,
+    stream: TcpStream,
+    out: Out,
+    peer: Peer,
+    bands: HashMap<u8, Relay<Vec<Vec<u8>>>>,
+}
+
+impl Caller {
+    fn new(server: &str, stream: TcpStream, from: SocketAddr) -> Result<Self, String> {
+        let set = || {
+            stream.set_nonblocking(false)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(LOOK))?;
+            stream.set_write_timeout(Some(WRITE_WITHIN))?;
+            stream.try_clone()
+        };
+        let out = Arc::new(Mutex::new(set().map_err(|error| error.to_string())?));
+        Ok(Self { server: server.to_owned(), from, stream, out, peer: Peer::default(), bands: HashMap::new() })
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> Result<(), String> {
+        let began = mono_now();
+        let mut bytes = vec![0; 16 << 10];
+        let mut came = Vec::new();
+        write(&self.out, &GREETING);
+        while !stop.load(Ordering::Relaxed) {
+            let length = match self.stream.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(length) => length,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) =>
+                {
+                    0
+                }
+                // It has gone, or did not take its replies.
+                Err(_) => return Ok(()),
+            };
+            let fed = self.peer.feed(&bytes[..length], &mut came);
+            for incoming in came.drain(..) {
+                match incoming {
+                    Incoming::Send(bytes) => write(&self.out, &bytes),
+                    Incoming::Message(message) => {
+                        Self::request(&self.server, self.from, &self.out, &mut self.bands, message)
+                    }
+                }
+            }
+            fed.map_err(|fault| fault.to_string())?;
+            if !self.peer.is_ready() && mono_now() - began > GREETING_WITHIN {
+                return Err(format!("it has not introduced itself within {GREETING_WITHIN}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn request(
+        server: &str,
+        from: SocketAddr,
+        out: &Out,
+        bands: &mut HashMap<u8, Relay<Vec<Vec<u8>>>>,
+        mut message: Message,
+    ) {
+        let (line, options, body) = match allowed(&message) {
+            Ok((line, options, body)) => (line.to_owned(), options, body.to_vec()),
+            Err((code, why)) => return reply(out, message.envelope().0, code, &why, &[]),
+        };
+        message.frames.truncate(message.envelope().0.len());
+        let subject = Subject { uid: USER, pid: from.port().into(), host: HOST };
+        let until = MonoNs(mono_now().0.saturating_add(options.within.unwrap_or(WITHIN).0.unsigned_abs()));
+        let relay = bands.entry(options.band.number()).or_insert_with(|| {
+            let out = out.clone();
+            let answer = move |envelope: Vec<Vec<u8>>, code: Code, text: &str, body: &[u8]| {
+                reply(&out, &envelope, code, text, body);
+            };
+            Relay::start(server, &format!("zmq:{from}"), options.band, HOST, answer)
+        });
+        let passed =
+            Passed { line, until, flags: options.flags, pulse: options.pulse, body, subject, token: message.frames };
+        if let Err(refused) = relay.pass(passed) {
+            let why = format!("{QUEUE_MAX} requests of this client and band wait already; take replies first");
+            reply(out, &refused.token, Code::Overload, &why, &[]);
+        }
+    }
+}
+
+/// What a message asks for, if it may pass.
+fn allowed(message: &Message) -> Result<(&str, msg::Options, &[u8]), (Code, String)> {
+    let (line, options, body) = message.request().map_err(|why| (Code::Malformed, why))?;
+    match Request::parse(line) {
+        Ok(Request { verb: verb @ (Verb::Lock | Verb::Unlock | Verb::Watch | Verb::Unwatch), .. }) => {
+            Err((Code::NoVerb, format!("{verb} does not reach over ZeroMQ; use a client on the host itself")))
+        }
+        Ok(_) => Ok((line, options, body)),
+        Err(error @ TextError::Verb { .. }) => Err((Code::NoVerb, error.to_string())),
+        Err(error) => Err((Code::Malformed, error.to_string())),
+    }
+}
+
+fn reply(out: &Out, envelope: &[Vec<u8>], code: Code, text: &str, body: &[u8]) {
+    let mut line = Line::new();
+    line.reply(code, text);
+    let frames = envelope.iter().map(Vec::as_slice).chain([line.text().as_bytes()]);
+    match body {
+        [] => write(out, &message(frames)),
+        // The place of options stays empty.
+        body => write(out, &message(frames.chain([&[][..], body]))),
+    }
+}
+
+/// Sends bytes to a client. One that does not take them is not served any more: its reading end notices.
+fn write(out: &Out, bytes: &[u8]) {
+    let mut stream = out.lock().unwrap_or_else(PoisonError::into_inner);
+    if stream.write_all(bytes).is_err() {
+        // Fails only where it is gone already.
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}

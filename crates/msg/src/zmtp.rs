@@ -1,0 +1,462 @@
+//! ZeroMQ's wire (ZMTP 3, rfc.zeromq.org/spec/23): the end of a ROUTER without security, as a state machine.
+//!
+//! What a peer sends is bounded before it is kept: a frame that is too long is counted and thrown away, and its message
+//! says so; what is no ZMTP ends the connection. Allocates at most [`MESSAGE_BYTES_MAX`] for each peer.
+
+use crate::frame::{BODY_BYTES_MAX, TEXT_BYTES_MAX};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem::take;
+
+/// Longest frame that is kept.
+pub const FRAME_BYTES_MAX: usize = BODY_BYTES_MAX;
+/// Most bytes of a message that are kept.
+pub const MESSAGE_BYTES_MAX: usize = BODY_BYTES_MAX + TEXT_BYTES_MAX + 2048;
+/// Most frames of a message.
+pub const FRAMES_MAX: usize = 12;
+/// Longest frame that is thrown away; after a longer one the peer is not heard any more.
+const THROWN_BYTES_MAX: u64 = 16 << 20;
+/// Longest command.
+const COMMAND_BYTES_MAX: usize = 1024;
+const GREETING_BYTES: usize = 64;
+
+/// What a ROUTER says first: signature, version 3.0, no security.
+pub const GREETING: [u8; GREETING_BYTES] = {
+    let mut bytes = [0; GREETING_BYTES];
+    bytes[0] = 0xff;
+    bytes[9] = 0x7f;
+    bytes[10] = 3;
+    let mut at = 0;
+    while at < 4 {
+        bytes[12 + at] = b"NULL"[at];
+        at += 1;
+    }
+    bytes
+};
+
+const MORE: u8 = 1;
+const LONG: u8 = 2;
+const COMMAND: u8 = 4;
+
+/// A message of a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Its frames; one that was too long is empty.
+    pub frames: Vec<Vec<u8>>,
+    /// Bytes of the first frame that was too long, or that of the message when its frames together became too much.
+    pub too_long: Option<u64>,
+}
+
+/// What came of a peer's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// Send it these bytes.
+    Send(Vec<u8>),
+    /// It sent a message.
+    Message(Message),
+}
+
+/// Why a peer is not heard any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Its first bytes are no greeting of ZMTP.
+    Greeting,
+    /// It speaks an older version.
+    Version(u8),
+    /// It wants another security mechanism.
+    Mechanism(String),
+    /// Its socket cannot ask a ROUTER.
+    Socket(String),
+    /// A frame's flags or a command that cannot be.
+    Frame,
+    /// A frame far beyond what is taken, of so many bytes.
+    TooLong(u64),
+    /// A message of too many frames.
+    Frames,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Greeting => f.write_str("its first bytes are no greeting of ZeroMQ's"),
+            Self::Version(found) => write!(f, "it speaks version {found} of ZMTP, expected 3 or later: ZeroMQ 4"),
+            Self::Mechanism(found) => write!(f, "it wants the security mechanism {found:?}, expected NULL"),
+            Self::Socket(found) => write!(f, "its socket is a {found:?}, expected REQ or DEALER"),
+            Self::Frame => f.write_str("a frame or command that cannot be in ZMTP 3.0"),
+            Self::TooLong(found) => write!(f, "a frame of {found} bytes, expected at most {FRAME_BYTES_MAX}"),
+            Self::Frames => write!(f, "a message of more than {FRAMES_MAX} frames"),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Collecting so many bytes in `head`.
+    Greeting,
+    Flags,
+    Length(u8),
+    Payload {
+        flags: u8,
+        left: u64,
+    },
+}
+
+/// One peer.
+#[derive(Debug)]
+pub struct Peer {
+    phase: Phase,
+    head: [u8; GREETING_BYTES],
+    filled: usize,
+    ready: bool,
+    /// The frame or command that is coming.
+    payload: Vec<u8>,
+    thrown: bool,
+    message: Message,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Greeting,
+            head: [0; GREETING_BYTES],
+            filled: 0,
+            ready: false,
+            payload: Vec::new(),
+            thrown: false,
+            message: Message::default(),
+        }
+    }
+}
+
+impl Peer {
+    /// Whether it has introduced itself.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Takes bytes of it in, as they come; what came of them is appended to `out`.
+    ///
+    /// # Errors
+    /// It is not to be heard any more.
+    pub fn feed(&mut self, mut bytes: &[u8], out: &mut Vec<Incoming>) -> Result<(), Fault> {
+        loop {
+            match self.phase {
+                Phase::Greeting => {
+                    let done = self.collect(&mut bytes, GREETING_BYTES);
+                    let seen = &self.head[..self.filled];
+                    // A stranger is recognised by what it says first, and may never say 64 bytes.
+                    if seen.first().is_some_and(|first| *first != 0xff) || seen.get(9).is_some_and(|byte| byte & 1 == 0)
+                    {
+                        return Err(Fault::Greeting);
+                    }
+                    if let Some(version @ 0..3) = seen.get(10) {
+                        return Err(Fault::Version(*version));
+                    }
+                    if !done {
+                        return Ok(());
+                    }
+                    let mechanism = self.head[12..32].split(|byte| *byte == 0).next().unwrap_or_default();
+                    if mechanism != b"NULL" {
+                        return Err(Fault::Mechanism(String::from_utf8_lossy(mechanism).into_owned()));
+                    }
+                    self.next(Phase::Flags);
+                }
+                Phase::Flags => {
+                    let [flags, rest @ ..] = bytes else { return Ok(()) };
+                    bytes = rest;
+                    let command = flags & COMMAND != 0;
+                    if flags & !(MORE | LONG | COMMAND) != 0 || command && flags & MORE != 0 || !command && !self.ready
+                    {
+                        return Err(Fault::Frame);
+                    }
+                    self.next(Phase::Length(*flags));
+                }
+                Phase::Length(flags) => {
+                    let size = if flags & LONG == 0 { 1 } else { 8 };
+                    if !self.collect(&mut bytes, size) {
+                        return Ok(());
+                    }
+                    let left = self.head[..size].iter().fold(0, |length, byte| length << 8 | u64::from(*byte));
+                    self.begin(flags, left)?;
+                }
+                Phase::Payload { flags, ref mut left } => {
+                    let some = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                    let (now, rest) = bytes.split_at(some);
+                    bytes = rest;
+                    *left -= some as u64;
+                    let done = *left == 0;
+                    if !self.thrown {
+                        self.payload.extend_from_slice(now);
+                    }
+                    if !done {
+                        return Ok(());
+                    }
+                    let payload = take(&mut self.payload);
+                    self.next(Phase::Flags);
+                    if flags & COMMAND != 0 {
+                        self.command(&payload, out)?;
+                    } else {
+                        self.message.frames.push(payload);
+                        if flags & MORE == 0 {
+                            out.push(Incoming::Message(take(&mut self.message)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn next(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.filled = 0;
+    }
+
+    /// Fills `head` up to `size`; says whether it is.
+    fn collect(&mut self, bytes: &mut &[u8], size: usize) -> bool {
+        let some = bytes.len().min(size - self.filled);
+        let (now, rest) = bytes.split_at(some);
+        self.head[self.filled..self.filled + some].copy_from_slice(now);
+        self.filled += some;
+        *bytes = rest;
+        self.filled == size
+    }
+
+    /// A frame of `left` bytes begins: nothing is reserved for it, and too much of it is not kept.
+    fn begin(&mut self, flags: u8, left: u64) -> Result<(), Fault> {
+        if flags & COMMAND != 0 {
+            self.thrown = false;
+            if left > COMMAND_BYTES_MAX as u64 {
+                return Err(Fault::TooLong(left));
+            }
+        } else {
+            if left > THROWN_BYTES_MAX {
+                return Err(Fault::TooLong(left));
+            }
+            if self.message.frames.len() >= FRAMES_MAX {
+                return Err(Fault::Frames);
+            }
+            let sum = self.message.frames.iter().map(Vec::len).sum::<usize>() as u64 + left;
+            self.thrown = left > FRAME_BYTES_MAX as u64 || sum > MESSAGE_BYTES_MAX as u64;
+            if self.thrown {
+                self.message.too_long.get_or_insert(if left > FRAME_BYTES_MAX as u64 { left } else { sum });
+            }
+        }
+        self.next(Phase::Payload { flags, left });
+        Ok(())
+    }
+
+    fn command(&mut self, bytes: &[u8], out: &mut Vec<Incoming>) -> Result<(), Fault> {
+        let (size, rest) = bytes.split_first().ok_or(Fault::Frame)?;
+        let (name, data) = rest.split_at_checked(usize::from(*size)).ok_or(Fault::Frame)?;
+        match (name, self.ready) {
+            (b"READY", false) => {
+                let socket = property(data, b"Socket-Type")?.unwrap_or_default();
+                if !matches!(socket, b"REQ" | b"DEALER") {
+                    return Err(Fault::Socket(String::from_utf8_lossy(socket).into_owned()));
+                }
+                self.ready = true;
+                let mut ready = b"\x05READY\x0bSocket-Type\0\0\0\x06ROUTER".to_vec();
+                ready.extend_from_slice(b"\x08Identity\0\0\0\0");
+                out.push(Incoming::Send(command(&ready)));
+            }
+            // ZMTP 3.1: the answer holds what the question held behind its time to live.
+            (b"PING", true) if (2..=18).contains(&data.len()) => {
+                let mut pong = b"\x04PONG".to_vec();
+                pong.extend_from_slice(&data[2..]);
+                out.push(Incoming::Send(command(&pong)));
+            }
+            (b"PONG", true) => {}
+            _ => return Err(Fault::Frame),
+        }
+        Ok(())
+    }
+}
+
+/// A property of a READY command.
+fn property<'a>(mut data: &'a [u8], wanted: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
+    let mut found = None;
+    while let Some((size, rest)) = data.split_first() {
+        let (name, rest) = rest.split_at_checked(usize::from(*size)).ok_or(Fault::Frame)?;
+        let (size, rest) = rest.split_first_chunk::<4>().ok_or(Fault::Frame)?;
+        let size = usize::try_from(u32::from_be_bytes(*size)).map_err(|_| Fault::Frame)?;
+        let (value, rest) = rest.split_at_checked(size).ok_or(Fault::Frame)?;
+        if name.eq_ignore_ascii_case(wanted) {
+            found = Some(value);
+        }
+        data = rest;
+    }
+    Ok(found)
+}
+
+fn command(body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::from([COMMAND, body.len() as u8]);
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// A message as bytes.
+#[must_use]
+pub fn message<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut frames = frames.into_iter().peekable();
+    while let Some(frame) = frames.next() {
+        let more = if frames.peek().is_some() { MORE } else { 0 };
+        match u8::try_from(frame.len()) {
+            Ok(length) => bytes.extend_from_slice(&[more, length]),
+            Err(_) => {
+                bytes.push(more | LONG);
+                bytes.extend_from_slice(&(frame.len() as u64).to_be_bytes());
+            }
+        }
+        bytes.extend_from_slice(frame);
+    }
+    bytes
+}
+
+impl Message {
+    /// The frames up to and with the first empty one, which go back with the reply, and those behind it; none where none
+    /// is empty.
+    #[must_use]
+    pub fn envelope(&self) -> (&[Vec<u8>], &[Vec<u8>]) {
+        let kept = self.frames.iter().position(Vec::is_empty).map_or(0, |at| at + 1);
+        self.frames.split_at(kept)
+    }
+
+    /// What is asked, by the frames behind the envelope: a line, perhaps options, perhaps a body.
+    ///
+    /// # Errors
+    /// Why it is no request.
+    pub fn request(&self) -> Result<(&str, crate::options::Options, &[u8]), String> {
+        if let Some(found) = self.too_long {
+            return Err(alloc::format!("{found} bytes, expected at most {FRAME_BYTES_MAX} in a frame"));
+        }
+        let (envelope, rest) = self.envelope();
+        let (line, rest) = match (envelope, rest) {
+            ([], _) | (_, []) => return Err("expected an empty frame, and behind it verb/object/complement".to_owned()),
+            (_, [line, rest @ ..]) => (line, rest),
+        };
+        if rest.len() > 2 {
+            return Err(alloc::format!("{} frames behind the empty one, expected at most 3", rest.len() + 1));
+        }
+        let line = core::str::from_utf8(line).map_err(|_| "the line is no UTF-8".to_owned())?;
+        let options = rest.first().filter(|options| !options.is_empty());
+        let options = options.map_or(Ok(crate::options::Options::default()), |bytes| crate::options::read(bytes))?;
+        Ok((line, options, rest.get(1).map_or(&[], Vec::as_slice)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a REQ of libzmq 4.3 says first.
+    fn hello() -> Vec<u8> {
+        let mut bytes = GREETING.to_vec();
+        bytes[11] = 1;
+        bytes.extend_from_slice(b"\x04\x26\x05READY\x0bSocket-Type\0\0\0\x03REQ\x08Identity\0\0\0\0");
+        bytes
+    }
+
+    fn said(bytes: &[u8], piece: usize) -> (Vec<Incoming>, Result<(), Fault>) {
+        let (mut peer, mut out) = (Peer::default(), Vec::new());
+        let ended = bytes.chunks(piece).try_for_each(|bytes| peer.feed(bytes, &mut out));
+        (out, ended)
+    }
+
+    #[test]
+    fn a_request_is_read_however_its_bytes_come() {
+        let mut bytes = hello();
+        bytes.extend(message([&b""[..], b"get/sr_mag/current"]));
+        let body = Vec::from([7; 300]);
+        bytes.extend(message([&b"id"[..], b"", b"put/sr_mag/1A", b"\x81\xa4band\x07", &body]));
+        bytes.extend_from_slice(b"\x04\x0a\x04PING\0\x0aabc");
+        let whole = said(&bytes, bytes.len());
+        let [Incoming::Send(ready), Incoming::Message(first), Incoming::Message(second), Incoming::Send(pong)] =
+            &whole.0[..]
+        else {
+            panic!("{whole:?}")
+        };
+        assert!(ready.starts_with(b"\x04\x29\x05READY") && ready.len() == 0x29 + 2, "{ready:?}");
+        assert_eq!(first.request().unwrap().0, "get/sr_mag/current");
+        let (line, options, found) = second.request().unwrap();
+        assert_eq!((line, options.band.number(), found), ("put/sr_mag/1A", 7, &body[..]));
+        assert_eq!(second.envelope().0, [b"id".to_vec(), Vec::new()]);
+        assert_eq!(pong, b"\x04\x08\x04PONGabc");
+        assert!((1..20).all(|piece| said(&bytes, piece) == whole));
+    }
+
+    #[test]
+    fn strangers_are_told_apart_by_their_first_bytes() {
+        let socket = |name: &[u8]| {
+            let mut bytes = GREETING.to_vec();
+            let mut body = b"\x05READY\x0bSocket-Type\0\0\0".to_vec();
+            body.push(name.len() as u8);
+            body.extend_from_slice(name);
+            bytes.extend(command(&body));
+            bytes
+        };
+        let mut plain = hello();
+        plain[12..17].copy_from_slice(b"PLAIN");
+        let mut old = hello();
+        old[10] = 1;
+        for (bytes, fault) in [
+            (b"GET / HTTP/1.1\r\n".to_vec(), Fault::Greeting),
+            (old, Fault::Version(1)),
+            (plain, Fault::Mechanism("PLAIN".into())),
+            (socket(b"SUB"), Fault::Socket("SUB".into())),
+            ([&GREETING[..], &message([&b"too early"[..]])].concat(), Fault::Frame),
+        ] {
+            assert_eq!(said(&bytes, 5).1, Err(fault));
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_thrown_away_and_said() {
+        let mut bytes = hello();
+        let long = Vec::from([1; FRAME_BYTES_MAX + 1]);
+        bytes.extend(message([&b"id"[..], b"", b"put/a/1", b"", &long]));
+        bytes.extend(message([&b""[..], b"get/a"]));
+        let (out, ended) = said(&bytes, 1000);
+        assert_eq!(ended, Ok(()));
+        let Incoming::Message(found) = &out[1] else { panic!("{out:?}") };
+        assert_eq!(found.request().unwrap_err(), "16385 bytes, expected at most 16384 in a frame");
+        assert_eq!(found.envelope().0, [b"id".to_vec(), Vec::new()]);
+        assert!(matches!(&out[2], Incoming::Message(next) if next.request().is_ok()));
+        let mut endless = hello();
+        endless.extend_from_slice(&[LONG, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(said(&endless, 1000).1, Err(Fault::TooLong(0x7fff_ffff_ffff_ffff)));
+        let mut many = hello();
+        many.extend(message([&b"x"[..]; FRAMES_MAX + 1]));
+        assert_eq!(said(&many, 1000).1, Err(Fault::Frames));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_or_are_kept_without_bound(
+            garbage in proptest::collection::vec(any::<u8>(), 0..400),
+            at in 0usize..150,
+            piece in 1usize..50,
+        ) {
+            let mut bytes = hello();
+            bytes.extend(message([&b""[..], b"get/sr_mag/current"]));
+            bytes.truncate(at);
+            bytes.extend(garbage);
+            let (mut peer, mut out) = (Peer::default(), Vec::new());
+            for bytes in bytes.chunks(piece) {
+                if peer.feed(bytes, &mut out).is_err() {
+                    break;
+                }
+                prop_assert!(peer.payload.len() + peer.message.frames.iter().map(Vec::len).sum::<usize>() <= MESSAGE_BYTES_MAX);
+            }
+            for incoming in out {
+                if let Incoming::Message(message) = incoming {
+                    let _ = message.request();
+                }
+            }
+        }
+    }
+}
