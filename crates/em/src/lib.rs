@@ -22,6 +22,7 @@ pub use values::{Shown, values};
 
 use equipment::{Checked, Driver, check};
 use std::path::Path;
+use table::Diagnostics;
 
 /// Reads a manager's file and those that it names; `drivers` beside those of tahti.
 ///
@@ -32,5 +33,38 @@ pub fn read(file: &Path, more: &[&'static Driver]) -> Result<Checked, String> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let main = text(file).map_err(|why| format!("equipment file {}: {why}", file.display()))?;
     let drivers: Vec<&'static Driver> = equipment::DRIVERS.iter().chain(DRIVERS).chain(more.iter().copied()).collect();
-    Ok(check(&file.display().to_string(), &main, &drivers, &mut |name| text(&folder.join(name))))
+    let mut checked = check(&file.display().to_string(), &main, &drivers, &mut |name| text(&folder.join(name)));
+    look_further(&mut checked, folder);
+    Ok(checked)
+}
+
+/// Looks into the files that devices name, which only their drivers understand.
+fn look_further(checked: &mut Checked, folder: &Path) {
+    let Some(tables) = &checked.tables else { return };
+    let mut wrong = Vec::new();
+    for (device, spec) in tables.devices.iter().enumerate() {
+        for (point, why) in devices::check(spec, folder) {
+            let of = |entry: &&equipment::Entry| entry.device == device && Some(entry.point) == point;
+            let row = tables.entries.iter().find(of).map(|entry| &tables.rows[entry.row]);
+            let (place, word) = match (row, point) {
+                (Some(row), Some(point)) => (&row.place, spec.points[point].as_str()),
+                _ => (&spec.place, spec.settings.text("file").unwrap_or_default()),
+            };
+            wrong.push((place.clone(), word.to_owned(), format!("device {:?}: {why}", spec.name)));
+        }
+    }
+    for (place, word, why) in wrong {
+        let Some((name, line)) = place.rsplit_once(':') else { continue };
+        let Some(file) = checked.files.iter_mut().find(|file| file.name == name) else { continue };
+        let line: usize = line.parse().unwrap_or(1);
+        let from = file.text.split_inclusive('\n').take(line - 1).map(str::len).sum::<usize>();
+        // The word itself where it stands as it is; with captures in it, the row.
+        let at = file.text[from..].find(&format!("{word:?}")).map_or(from, |at| from + at);
+        let span = at..file.text.len().min(at + word.len() + 2);
+        let mut found = Diagnostics::new(&file.text);
+        found.error(span, why, "", "");
+        let found = found.finish();
+        file.found.extend(found);
+        checked.tables = None;
+    }
 }

@@ -231,7 +231,8 @@ pub const DRIVERS: &[Driver] = &[
         table: &Table {
             header: "script",
             doc: "A program that is run for each access, as `COMMAND get POINT` or `COMMAND put POINT VALUE`: what it prints is the value, \
-                  an exit status other than 0 a refusal with its standard error as the reason. Points: any word.",
+                  an exit status other than 0 a refusal with its standard error as the reason. One that takes longer than `timeout` is \
+                  ended with all that it has started in its process group. Points: any word.",
             keys: &[
                 NAME,
                 DRIVER,
@@ -243,6 +244,14 @@ pub const DRIVERS: &[Driver] = &[
                     "Program and first arguments; no shell is involved.",
                 ),
                 TIMEOUT,
+                key(
+                    "user",
+                    "65534",
+                    "number",
+                    "the manager's",
+                    "User that it runs as, without further groups. Needs root.",
+                ),
+                key("group", "65534", "number", "as `user`", "Group that it runs as."),
             ],
         },
         point: word,

@@ -4,6 +4,7 @@ mod message;
 mod modbus;
 mod pv;
 mod script;
+mod stream;
 mod variables;
 
 use equipment::{Device, DeviceSpec, Driver, Pace};
@@ -23,7 +24,7 @@ pub const DRIVERS: &[Driver] = &[
         table: &Table {
             header: "modbus",
             doc: "A Modbus TCP device. Points: `TABLE:ADDRESS[:TYPE]`; tables `coil`, `discrete`, `holding`, `input`; addresses from 0, as on \
-                  the wire; types as in docs/ioc.md's Modbus support, `UINT16` without one.",
+                  the wire; types as in docs/devices.md's Modbus support, `UINT16` without one.",
             keys: &[
                 NAME,
                 DRIVER,
@@ -33,6 +34,33 @@ pub const DRIVERS: &[Driver] = &[
             ],
         },
         point: |point| modbus::Point::parse(point).map(|_| ()),
+    },
+    Driver {
+        word: "stream",
+        pace: Pace::MayBlock,
+        table: &Table {
+            header: "stream",
+            doc: "A device with a line protocol, over TCP or a serial line. Points: `PROTOCOL` or `PROTOCOL(ARGUMENT,…)` of a protocol file in \
+                  the manner of StreamDevice (see docs/devices.md): what it takes first is the value that is read, what it sends is the \
+                  value that is written. Timeouts stand in the protocol.",
+            keys: &[
+                NAME,
+                DRIVER,
+                key(
+                    "address",
+                    r#""10.0.0.8:4001""#,
+                    "HOST:PORT, or a serial line such as `/dev/ttyS0`",
+                    "",
+                    "Where it is.",
+                ),
+                key("file", r#""supply.proto""#, "file", "", "Its protocols, sought from the manager's folder."),
+                key("baud", "19200", "50 to 4000000", "`9600`", "Bits per second of a serial line."),
+                key("bits", "7", "5 to 8", "`8`", "Bits of a character."),
+                key("parity", r#""even""#, "`none`, `even` or `odd`", "`none`", "Its parity."),
+                key("stop", "2", "1 or 2", "`1`", "Its stop bits."),
+            ],
+        },
+        point: |point| stream::point(point).map(|_| ()),
     },
     Driver {
         word: "pv",
@@ -65,6 +93,11 @@ pub const DRIVERS: &[Driver] = &[
         },
     },
 ];
+
+/// What is wrong with other files that a device names: each with its point, or without where it is the whole file.
+pub(crate) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<(Option<usize>, String)> {
+    if spec.driver.word == "stream" { stream::check(spec, folder) } else { Vec::new() }
+}
 
 fn any(point: &str) -> Result<(), String> {
     let fits = !point.is_empty() && point.len() <= 127 && point.chars().all(|c| c.is_ascii_graphic());
@@ -99,6 +132,7 @@ pub(crate) fn make(spec: &DeviceSpec, around: &Around<'_>) -> Result<Box<dyn Dev
         "export" => Box::new(variables::Export::new(spec)?),
         "script" => Box::new(script::Script::new(spec, around.folder)),
         "modbus" => Box::new(modbus::Modbus::new(spec)?),
+        "stream" => Box::new(stream::Stream::new(spec, around.folder)?),
         "pv" => Box::new(pv::Pvs::new(spec)?),
         "message" => Box::new(message::Messages::new(spec, around.server)),
         other => return Err(format!("nothing makes devices of driver {other:?}; expected a program that has it")),

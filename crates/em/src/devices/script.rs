@@ -3,10 +3,13 @@
 use base::{DurNs, MonoNs};
 use equipment::{Datum, Device, DeviceFault, DeviceSpec};
 use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use sys::clock::mono_now;
 
+/// SIGKILL.
+const KILL: i32 = 9;
 /// Bytes taken from a program; more are left unread, and it is ended.
 const OUTPUT_BYTES_MAX: u64 = 4096;
 
@@ -16,12 +19,15 @@ pub(super) struct Script {
     folder: PathBuf,
     points: Vec<String>,
     timeout: DurNs,
+    /// User and group that it runs as.
+    identity: Option<(u32, u32)>,
 }
 
 impl Script {
     pub(super) fn new(spec: &DeviceSpec, folder: &Path) -> Self {
         let words = spec.settings.texts("command");
         let program = words.first().map(String::as_str).unwrap_or_default();
+        let number = |key: &str| spec.settings.number(key).map(|number| number.clamp(0.0, f64::from(u32::MAX)) as u32);
         // As a shell does: a name with a slash is a file, sought from the manager's own folder.
         let program = if program.contains('/') { folder.join(program) } else { PathBuf::from(program) };
         Self {
@@ -30,6 +36,7 @@ impl Script {
             folder: folder.to_owned(),
             points: spec.points.clone(),
             timeout: spec.settings.time("timeout").unwrap_or(DurNs::from_secs(1)),
+            identity: number("user").map(|user| (user, number("group").unwrap_or(user))),
         }
     }
 
@@ -38,6 +45,10 @@ impl Script {
         command.args(&self.arguments).args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if !self.folder.as_os_str().is_empty() {
             command.current_dir(&self.folder);
+        }
+        command.process_group(0);
+        if let Some((user, group)) = self.identity {
+            command.uid(user).gid(group);
         }
         let mut child = command.spawn().map_err(|error| {
             DeviceFault::Silent(format!("{} cannot be started: {error}", self.program.display()).into())
@@ -78,8 +89,9 @@ fn wait(child: &mut Child, until: MonoNs) -> Option<bool> {
             Ok(Some(status)) => return Some(status.success()),
             Ok(None) if mono_now() < until => std::thread::sleep(std::time::Duration::from_millis(2)),
             _ => {
-                // It may have ended by itself just now; then there is nothing to kill.
-                let _ = child.kill();
+                // With all that it has started, which may hold its output open. Nobody has waited for it yet, so the number
+                // is still its own; it may have ended by itself just now, then there is nothing to kill.
+                let _ = sys::child::try_kill(-(child.id() as i32), KILL);
                 let _ = child.wait();
                 return None;
             }

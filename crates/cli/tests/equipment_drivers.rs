@@ -1,0 +1,229 @@
+//! What equipment managers reach: programs, Modbus, line protocols, process variables.
+
+#[allow(dead_code, reason = "its circuits are for other tests")]
+mod ioc;
+mod site;
+
+use ioc::Ioc;
+use site::{LONG, Site, tahti};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_device_that_hangs_holds_up_nobody_and_what_it_missed_is_not_executed() {
+    let site = Site::new();
+    let folder = site.folder.0.display().to_string();
+    let script = site.folder.write(
+        "valve.sh",
+        &format!("#!/bin/sh\ncase $1 in get) cat {folder}/state;; put) sleep 1; echo $3 >> {folder}/state;; esac\n"),
+    );
+    assert!(Command::new("chmod").arg("+x").arg(&script).status().unwrap().success());
+    let file = site.folder.write(
+        "valve.toml",
+        "[manager]\nname = \"valves\"\n\
+         [[device]]\nname = \"valve\"\ndriver = \"script\"\ncommand = [\"./valve.sh\"]\ntimeout = \"10s\"\n\
+         [[device]]\nname = \"memory\"\ndriver = \"memory\"\n\
+         [[map]]\nverb = \"put\"\nobject = \"sr_valve\"\ndevice = \"valve\"\npoint = \"position\"\nlimits = [0, 100]\n\
+         [[map]]\nverb = \"get\"\nobject = \"sr_valve\"\ncomplement = \"position\"\ndevice = \"valve\"\npoint = \"position\"\n\
+         [[map]]\nverb = \"get\"\nobject = \"sr_memory\"\ncomplement = \"a\"\ndevice = \"memory\"\npoint = \"a\"\n",
+    );
+    let _manager = site.manager(&file);
+    let slow: Vec<Child> = [("1", "20s"), ("2", "300ms"), ("3", "20s")]
+        .into_iter()
+        .map(|(value, limit)| {
+            let line = format!("put/sr_valve/{value}");
+            let mut command = tahti();
+            command.args(["msg", "send", "--server", &site.server, "--timeout", limit, &line]);
+            let child = command.stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            child
+        })
+        .collect();
+    assert_eq!(site.ask("get/sr_memory/a"), "0", "while the valve moves");
+    let ended: Vec<bool> = slow.into_iter().map(|mut child| child.wait().unwrap().success()).collect();
+    assert_eq!(ended, [true, false, true], "the second had waited longer than it was worth");
+    let state = std::fs::read_to_string(site.folder.0.join("state")).unwrap();
+    assert_eq!(state, "1\n3\n");
+}
+
+/// A Modbus device with one holding register at address 100.
+fn plc() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut register = [0u8; 2];
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 12];
+            while stream.read_exact(&mut request).is_ok() {
+                let (head, function, address) =
+                    (&request[..4], request[7], u16::from_be_bytes([request[8], request[9]]));
+                let answer = match (function, address) {
+                    (3, 100) => vec![0, 5, request[6], 3, 2, register[0], register[1]],
+                    (6, 100) => {
+                        register = [request[10], request[11]];
+                        [&[0, 6], &request[6..12]].concat()
+                    }
+                    _ => vec![0, 3, request[6], function | 0x80, 2],
+                };
+                if stream.write_all(&[head, &answer].concat()).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn a_modbus_device_is_read_written_and_its_refusal_told() {
+    let site = Site::new();
+    let file = site.folder.write(
+        "plc.toml",
+        &format!(
+            "[manager]\nname = \"plc\"\n\
+             [[device]]\nname = \"plc\"\ndriver = \"modbus\"\naddress = \"127.0.0.1:{}\"\n\
+             [[map]]\nverb = \"put\"\nobject = \"sr_pump\"\ndevice = \"plc\"\npoint = \"holding:100\"\nconvert = [{{ scale = 0.1 }}]\n\
+             unit = \"bar\"\nlimits = [0, 100]\n\
+             [[map]]\nverb = \"put\"\nobject = \"sr_pump\"\ncomplement = \"mode={{value}}\"\ndevice = \"plc\"\npoint = \"holding:100\"\n\
+             convert = [{{ bits = \"0-1\" }}, {{ enum = {{ off = 0, slow = 1, fast = 2 }} }}]\n\
+             [[map]]\nverb = \"get\"\nobject = \"sr_pump\"\ncomplement = \"pressure\"\ndevice = \"plc\"\npoint = \"holding:100\"\n\
+             convert = [{{ scale = 0.1 }}]\nunit = \"bar\"\nprecision = 1\n\
+             [[map]]\nverb = \"get\"\nobject = \"sr_pump\"\ncomplement = \"other\"\ndevice = \"plc\"\npoint = \"holding:7\"\n",
+            plc()
+        ),
+    );
+    let _manager = site.manager(&file);
+    assert_eq!(site.ask("put/sr_pump/1200mbar"), "OK");
+    assert_eq!(site.ask("get/sr_pump/pressure"), "1.2bar");
+    assert_eq!(site.ask("put/sr_pump/mode=fast"), "OK");
+    assert_eq!(site.ask("get/sr_pump/pressure"), "1.4bar", "12 with its lowest bits changed to 2 is 14");
+    let refused = site.ask("get/sr_pump/other");
+    assert!(refused.starts_with("tahti: DEVICE: the device answers with exception 2"), "{refused}");
+}
+
+#[test]
+fn a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
+    let site = Site::new();
+    // The child keeps the output open: whoever waits for its end would wait for a quarter of an hour.
+    let script = site.folder.write("slow.sh", "#!/bin/sh\nsleep 900 & echo $! > child; wait\n");
+    assert!(Command::new("chmod").arg("+x").arg(&script).status().unwrap().success());
+    let file = site.folder.write(
+        "slow.toml",
+        "[manager]\nname = \"slow\"\n[[device]]\nname = \"slow\"\ndriver = \"script\"\ncommand = [\"./slow.sh\"]\ntimeout = \"2s\"\n\
+         [[map]]\nverb = \"get\"\nobject = \"sr_slow\"\ncomplement = \"x\"\ndevice = \"slow\"\npoint = \"x\"\n",
+    );
+    let _manager = site.manager(&file);
+    let said = site.ask("get/sr_slow/x");
+    assert!(said.starts_with("tahti: DEVICE: ") && said.ends_with("took longer than 2s"), "{said}");
+    let child = std::fs::read_to_string(site.folder.0.join("child")).unwrap();
+    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+    let begun = Instant::now();
+    while stat().is_ok_and(|stat| !stat.contains(") Z")) {
+        assert!(begun.elapsed() < LONG, "its child lives on");
+    }
+}
+
+/// A power supply that speaks lines: `CURR 1.5`, `CURR?`, `NAME?`; it says nothing to `SILENT`.
+fn supply() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut current = "0".to_owned();
+        for stream in listener.incoming().flatten() {
+            let mut out = stream.try_clone().unwrap();
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                let answer = match line.split_once(' ') {
+                    Some(("CURR", value)) => {
+                        current = value.to_owned();
+                        "OK".to_owned()
+                    }
+                    _ if line == "CURR?" => format!("CURR {current} A"),
+                    _ if line == "NAME?" => "PS 17/b".to_owned(),
+                    _ => continue,
+                };
+                if out.write_all(format!("{answer}\r\n").as_bytes()).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn a_device_with_a_line_protocol_is_read_and_written_by_its_protocol_file() {
+    let site = Site::new();
+    site.folder.write(
+        "supply.proto",
+        "Terminator = CR LF;\nReplyTimeout = 300;\nget { out \"\\$1?\"; in \"\\$1 %f A\"; }\nset { out \"CURR %.3f\"; in \"OK\"; }\n\
+         name { out \"NAME?\"; in \"%[A-Za-z0-9 /]\"; }\nsilent { out \"SILENT\"; in \"%d\"; }\n",
+    );
+    let row = |verb: &str, what: &str, point: &str| {
+        format!("[[map]]\nverb = \"{verb}\"\nobject = \"sr_ps\"\n{what}\ndevice = \"ps\"\npoint = \"{point}\"\n")
+    };
+    let text = format!(
+        "[manager]\nname = \"supplies\"\n[[device]]\nname = \"ps\"\ndriver = \"stream\"\naddress = \"127.0.0.1:{}\"\n\
+         file = \"supply.proto\"\n{}{}{}{}",
+        supply(),
+        row("put", "unit = \"A\"\nlimits = [0, 10]\nconvert = [{ scale = 2 }]", "set"),
+        row("get", "complement = \"current\"\nunit = \"A\"\nconvert = [{ scale = 2 }]", "get(CURR)"),
+        row("get", "complement = \"name\"", "name"),
+        row("get", "complement = \"silent\"", "silent"),
+    );
+    let file = site.folder.write("supplies.toml", &text);
+    let manager = site.manager(&file);
+    assert_eq!(site.ask("put/sr_ps/5000mA"), "OK");
+    assert_eq!(site.ask("get/sr_ps/current"), "5A", "the device has 2.500");
+    assert_eq!(site.ask("get/sr_ps/name"), "PS 17/b");
+    assert_eq!(site.ask("get/sr_ps/silent"), "tahti: DEVICE: no reply in 300ms");
+    drop(manager);
+    // What is wrong with the protocols is told before anything is served.
+    let wrong = site.folder.write("wrong.toml", &text.replace("\"get(CURR)\"", "\"gte(CURR)\""));
+    let (good, said) = site.say(&["em", "serve", &wrong.display().to_string()]);
+    assert!(!good && said.contains("gte") && said.contains("device \"ps\""), "{said}");
+    let (good, said) = site.say(&["em", "check", &wrong.display().to_string()]);
+    assert!(!good && said.contains("gte") && said.contains("wrong.toml:23:9") && said.contains("1 error"), "{said}");
+}
+
+#[test]
+fn process_variables_of_an_ioc_are_read_and_written_and_their_loss_is_told() {
+    let database = r#"
+record(ao, "SET") { field(VAL, "1.5") field(DRVH, "10") field(PREC, "2") }
+record(mbbo, "MODE") { field(ZRST, "standby") field(ONST, "run") }
+record(stringin, "NAME") { field(VAL, "supply b") }
+"#;
+    let ioc = Ioc::start("em-pv", &[("t.db", database)], &["-d", "t.db"]);
+    let site = Site::new();
+    let row = |verb: &str, what: &str, point: &str| {
+        format!("[[map]]\nverb = \"{verb}\"\nobject = \"sr_pv\"\n{what}\ndevice = \"ioc\"\npoint = \"{point}\"\n")
+    };
+    let text = format!(
+        "[manager]\nname = \"gateway\"\n[[device]]\nname = \"ioc\"\ndriver = \"pv\"\ntimeout = \"2s\"\n{}{}{}{}{}{}",
+        row("put", "unit = \"A\"", "SET"),
+        row("get", "complement = \"set\"\nunit = \"A\"", "SET"),
+        row("put", "complement = \"mode={value}\"", "MODE"),
+        row("get", "complement = \"mode\"", "MODE"),
+        row("get", "complement = \"name\"", "NAME"),
+        row("get", "complement = \"other\"", "NO:SUCH"),
+    );
+    let file = site.folder.write("gateway.toml", &text);
+    let port = ioc.port.to_string();
+    let env = [
+        ("EPICS_CA_ADDR_LIST", "127.0.0.1"),
+        ("EPICS_CA_AUTO_ADDR_LIST", "NO"),
+        ("EPICS_CA_SERVER_PORT", port.as_str()),
+    ];
+    let _manager = site.manager_with(&file, &env);
+    assert_eq!(site.ask("get/sr_pv/set"), "1.5A");
+    assert_eq!(site.ask("put/sr_pv/4200mA"), "OK");
+    assert_eq!(site.ask("get/sr_pv/set"), "4.2A");
+    assert_eq!(site.ask("put/sr_pv/mode=run"), "OK");
+    assert_eq!(site.ask("get/sr_pv/mode"), "run");
+    assert_eq!(site.ask("get/sr_pv/name"), "supply b");
+    let said = site.ask("get/sr_pv/other");
+    assert!(said.starts_with("tahti: DEVICE: NO:SUCH is not found: no answer in 2s"), "{said}");
+    drop(ioc);
+    site.until("get/sr_pv/set", |said| said.starts_with("tahti: DEVICE: "));
+}

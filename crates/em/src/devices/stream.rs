@@ -1,0 +1,113 @@
+//! Line protocols over TCP or a serial line, described by protocol files in the manner of StreamDevice.
+
+use base::{Array, MonoNs, Scalar, Value as Base};
+use equipment::{Datum, Device, DeviceFault, DeviceSpec};
+use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value};
+use port::{Address, Line};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a point names: `PROTOCOL` or `PROTOCOL(ARGUMENT,…)`.
+pub(super) fn point(text: &str) -> Result<(String, Vec<String>), String> {
+    let bad = || "PROTOCOL or PROTOCOL(ARGUMENT,…), of the device's protocol file".to_owned();
+    let (name, arguments) = match text.split_once('(') {
+        Some((name, rest)) => (name, rest.strip_suffix(')').ok_or_else(bad)?.split(',').collect()),
+        None => (text, Vec::new()),
+    };
+    let fits = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let arguments = arguments.into_iter().map(|argument| argument.trim().to_owned()).collect();
+    if fits { Ok((name.to_owned(), arguments)) } else { Err(bad()) }
+}
+
+fn file(spec: &DeviceSpec, folder: &Path) -> Result<File, String> {
+    let place = folder.join(spec.settings.text("file").unwrap_or_default());
+    let name = place.display().to_string();
+    let text = std::fs::read_to_string(&place).map_err(|error| format!("protocol file {name}: {error}"))?;
+    File::parse(&text, &name).map_err(|error| error.to_string())
+}
+
+fn protocol(file: &File, text: &str) -> Result<Arc<Protocol>, String> {
+    let (name, arguments) = point(text)?;
+    file.protocol(&name, &arguments).map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// What is wrong with the protocols that a device uses: each with its point, or without where it is the file.
+pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<(Option<usize>, String)> {
+    match file(spec, folder) {
+        Err(why) => vec![(None, why)],
+        Ok(file) => {
+            let wrong = |(at, text): (usize, &String)| protocol(&file, text).err().map(|why| (Some(at), why));
+            spec.points.iter().enumerate().filter_map(wrong).collect()
+        }
+    }
+}
+
+pub(super) struct Stream {
+    line: Line,
+    points: Vec<Arc<Protocol>>,
+}
+
+impl Stream {
+    pub(super) fn new(spec: &DeviceSpec, folder: &Path) -> Result<Self, String> {
+        let settings = &spec.settings;
+        let text = settings.text("address").unwrap_or_default();
+        let mut address: Address = text.parse().map_err(|error| format!("{error}"))?;
+        for key in ["baud", "bits", "stop"] {
+            if let Some(value) = settings.number(key) {
+                address.set(key, &value.to_string()).map_err(|error| error.to_string())?;
+            }
+        }
+        if let Some(parity) = settings.text("parity") {
+            address.set("parity", parity).map_err(|error| error.to_string())?;
+        }
+        let file = file(spec, folder)?;
+        let points = spec.points.iter().map(|text| protocol(&file, text)).collect::<Result<_, _>>()?;
+        Ok(Self { line: Line::new(address), points })
+    }
+
+    fn run(&mut self, point: usize, given: Given) -> Result<Vec<Value>, DeviceFault> {
+        let mut session = Session::new(self.points[point].clone(), given);
+        self.line.run(&mut session);
+        match session.result() {
+            Some(Ok(values)) => Ok(values.to_vec()),
+            Some(Err(trouble @ Trouble::Output)) => Err(DeviceFault::Refused(trouble.to_string().into())),
+            Some(Err(trouble)) => Err(DeviceFault::Silent(trouble.to_string().into())),
+            None => Err(DeviceFault::Silent("the exchange ended without a result".into())),
+        }
+    }
+}
+
+impl Device for Stream {
+    fn read(&mut self, point: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
+        match self.run(point, Given::default())?.into_iter().next() {
+            Some(Value::Float(value)) => Ok(Datum::Number(value)),
+            Some(Value::Int(value) | Value::Enum(value)) => Ok(Datum::Number(value as f64)),
+            Some(Value::Text(text)) => Ok(Datum::Text(String::from_utf8_lossy(&text).into_owned().into())),
+            None => {
+                Err(DeviceFault::Refused("this protocol takes no value; expected a conversion in its \"in\"".into()))
+            }
+        }
+    }
+
+    fn write(&mut self, point: usize, value: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {
+        let value = match value {
+            Datum::Number(number) => Base::Scalar(Scalar::F64(*number)),
+            Datum::Text(text) => Base::Array(Array::U8(text.as_bytes().to_vec())),
+        };
+        self.run(point, Given { value: Some(value), raw: None }).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_name_protocols_and_their_arguments() {
+        assert_eq!(point("get").unwrap(), ("get".to_owned(), vec![]));
+        assert_eq!(point("get(1, B)").unwrap(), ("get".to_owned(), vec!["1".to_owned(), "B".to_owned()]));
+        for wrong in ["", "(1)", "get(1", "get current", "get(1)x"] {
+            assert!(point(wrong).is_err(), "{wrong}");
+        }
+    }
+}
