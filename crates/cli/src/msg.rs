@@ -6,7 +6,7 @@ use base::{CpuId, DurNs, Policy};
 use broker::server::{BandConfig, Config, Event};
 use broker::{Client, ClientError, Received, Sending};
 use clap::Subcommand;
-use msg::{Band, Code, Flags, Verb};
+use msg::{Band, Code, Flags, Reply, Verb, write_lines};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -80,6 +80,9 @@ struct SendArgs {
     /// Send all at once and print replies as they come, each behind its command
     #[arg(long = "async")]
     at_once: bool,
+    /// Send all as one batch to the manager that serves them: all are let through, or none is
+    #[arg(long, conflicts_with = "at_once")]
+    batch: bool,
     /// Let everything be checked and nothing be changed
     #[arg(long)]
     dry_run: bool,
@@ -248,6 +251,27 @@ fn send(args: &SendArgs) -> Result<bool, ClientError> {
     let flags = flag(args.dry_run, Flags::DRY_RUN).with(flag(args.idempotent, Flags::IDEMPOTENT));
     let sending = Sending { limit: args.to.timeout, flags, ..Sending::default() };
     let mut fine = true;
+    if args.batch {
+        let object = args.lines[0].split('/').nth(1).unwrap_or_default();
+        let mut body = Vec::new();
+        write_lines(args.lines.iter().map(String::as_str), &mut body);
+        let received = client.ask(&format!("{}/{object}", Verb::Batch), &Sending { body: &body, ..sending })?;
+        let (true, Some(results)) = (received.code == Code::Ok, received.lines()) else {
+            return Ok(show(None, &received));
+        };
+        for (line, result) in args.lines.iter().zip(results) {
+            match Reply::parse(result) {
+                Ok(Reply { code: Code::Ok, complement }) if complement.is_empty() => println!("{line} OK"),
+                Ok(Reply { code: Code::Ok, complement }) => println!("{line} {complement}"),
+                Ok(Reply { code, complement }) => {
+                    eprintln!("tahti: {line} {code}: {complement}");
+                    fine = false;
+                }
+                Err(error) => return Err(ClientError::Message(format!("{line}: what came is no reply: {error}"))),
+            }
+        }
+        return Ok(fine);
+    }
     if !args.at_once {
         for line in &args.lines {
             match client.ask(line, &sending) {
@@ -281,21 +305,39 @@ fn send(args: &SendArgs) -> Result<bool, ClientError> {
     Ok(fine)
 }
 
+/// Questions to managers that are under way at the same time.
+const LISTS_MAX: usize = 128;
+
 fn list(args: &ListArgs) -> Result<bool, ClientError> {
     let mut client = connect(&args.to, "tahti-msg-list")?;
     let sending = Sending { limit: args.to.timeout, ..Sending::default() };
     let served = client.ask("list/*", &sending)?;
-    let claims = served.words().into_iter().filter_map(|word| Some(word.split_once('=')?.0));
     let mut fine = served.code == Code::Ok;
-    let mut objects = Vec::new();
-    for claim in claims {
-        let received = client.ask(&format!("{}/{claim}", Verb::List), &sending)?;
-        match received.code {
-            Code::Ok => objects.extend(received.words().into_iter().map(str::to_owned)),
-            code => {
-                eprintln!("tahti: {claim}: {code}: {}", received.text);
-                fine = false;
-            }
+    let mut claims = served.words().into_iter().filter_map(|word| word.split_once('='));
+    let (mut asked, mut objects, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    loop {
+        // Many at once: a manager that hangs costs one timeout, however much it serves.
+        while client.outstanding() < LISTS_MAX
+            && let Some((claim, manager)) = claims.next()
+        {
+            asked.push((client.send(&format!("{}/{claim}", Verb::List), &sending)?, claim, manager));
+        }
+        if client.outstanding() == 0 {
+            break;
+        }
+        let Some(received) = client.next(args.to.timeout)? else { continue };
+        let Some((_, claim, manager)) = asked.iter().find(|(id, ..)| *id == received.id) else { continue };
+        if received.code == Code::Ok {
+            objects.extend(received.words().iter().flat_map(|line| line.split(' ')).map(str::to_owned));
+            continue;
+        }
+        // What it claims is known at least.
+        fine = false;
+        objects.push((*claim).to_owned());
+        if !told.contains(manager) {
+            told.push(manager);
+            let (code, why) = (received.code, received.text);
+            eprintln!("tahti: {manager} does not tell its objects, what it claims is shown: {code}: {why}");
         }
     }
     objects.sort();

@@ -1,12 +1,13 @@
 //! Threads of bands: they take requests from the message server, answer what the tables tell, and hand the rest to lanes.
 
-use crate::job::{Done, Job};
+use crate::batch::Batches;
+use crate::job::{Done, Job, Slip};
 use crate::polls::Polls;
 use crate::work::{Id, OUTSTANDING_MAX, Rings};
 use base::{DurNs, MonoNs};
 use broker::{Desk, ManagerLane, Waker};
 use equipment::{Answers, Fault, Lane, Tables};
-use msg::{Asked, Code, Flags, Ticket, Verb};
+use msg::{Asked, Code, Flags, Lines, Request, Verb};
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +49,7 @@ pub(crate) struct Front {
     pub(crate) tables: Arc<Tables>,
     /// The ways to the lanes; `None` to the lane that is this thread's own.
     pub(crate) ways: Vec<Option<Way>>,
+    pub(crate) batches: Batches,
 }
 
 /// The lane that a band's thread runs itself.
@@ -63,17 +65,18 @@ pub(crate) struct Own {
 /// Which of the manager's bands is served by the lane's own thread: the last.
 struct Out<'a, 'd> {
     desk: &'a mut Desk<'d>,
+    batches: &'a mut Batches,
     rings: &'a mut Rings,
     polls: &'a Polls,
 }
 
 impl Answers<Id> for Out<'_, '_> {
     fn answer(&mut self, id: Id, answer: Result<equipment::Answer<'_>, Fault<'_>>) {
-        self.give(id, Done::of(id.ticket, &answer));
+        self.give(id, Done::of(id.slip, &answer));
     }
 
     fn expired(&mut self, id: Id) {
-        self.give(id, Done::expired(id.ticket));
+        self.give(id, Done::expired(id.slip));
     }
 
     fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, now: MonoNs) {
@@ -86,14 +89,9 @@ impl Out<'_, '_> {
         if id.front < self.rings.done.len() {
             self.rings.give(id.front, done);
         } else {
-            answer(self.desk, &done);
+            self.batches.answer(done, self.desk);
         }
     }
-}
-
-fn answer(desk: &mut Desk<'_>, done: &Done) {
-    // Only a server that is gone takes no answer; then nobody waits for it.
-    let _ = desk.answer(done.ticket, &msg::Answer { code: done.code, complement: done.text.as_str(), body: &[] });
 }
 
 /// Serves a band until `stop`.
@@ -109,15 +107,15 @@ pub(crate) fn serve(
         while let Ok(new) = tables.pop() {
             front.tables = new;
         }
-        let Front { requests, tables, ways } = &mut front;
+        let Front { requests, tables, ways, batches } = &mut front;
         requests
             .serve(PAUSE, |asked, desk| {
-                if let Some((lane, job)) = look(tables, asked, desk) {
-                    hand_over(&mut ways[lane], job, desk);
-                }
+                look(tables, asked, batches, desk, &mut |lane, job, batches, desk| {
+                    hand_over(&mut ways[lane], job, batches, desk);
+                });
             })
             .map_err(|error| error.to_string())?;
-        requests.desk(|desk| collect(ways, desk));
+        requests.desk(|desk| collect(ways, batches, desk));
     }
     Ok(())
 }
@@ -134,99 +132,139 @@ pub(crate) fn serve_lane(mut front: Front, mut own: Own, stop: &Arc<AtomicBool>)
             front.tables = new.tables().clone();
             let mut old = std::mem::replace(&mut own.lane, new);
             let Own { lane, rings, polls, .. } = &mut own;
-            front.requests.desk(|desk| lane.take_over(&mut old, mono_now(), &mut Out { desk, rings, polls }));
+            let batches = &mut front.batches;
+            front.requests.desk(|desk| lane.take_over(&mut old, mono_now(), &mut Out { desk, batches, rings, polls }));
             // The ring is as long as the one by which new lanes come.
             let _ = own.over.push(old);
         }
         let now = mono_now();
         let limit = own.lane.due().map_or(PAUSE, |due| (due - now).min(PAUSE)).max(DurNs::ZERO);
-        let (Front { requests, tables, ways }, Own { lane, rings, polls, .. }) = (&mut front, &mut own);
-        let served = requests.serve(limit, |asked, desk| match look(tables, asked, desk) {
-            Some((0, job)) => {
-                let id = Id { front: own_front, ticket: job.ticket };
-                let (object, complement) = (job.object(), job.complement());
-                let mut out = Out { desk, rings, polls };
-                lane.request(id, job.verb, object, complement, Some(job.deadline), mono_now(), &mut out);
-            }
-            Some((other, job)) => hand_over(&mut ways[other], job, desk),
-            None => {}
+        let (Front { requests, tables, ways, batches }, Own { lane, rings, polls, .. }) = (&mut front, &mut own);
+        let served = requests.serve(limit, |asked, desk| {
+            look(tables, asked, batches, desk, &mut |at, job, batches, desk| {
+                if at > 0 {
+                    return hand_over(&mut ways[at], job, batches, desk);
+                }
+                let id = Id { front: own_front, slip: job.slip };
+                let mut out = Out { desk, batches, rings, polls };
+                lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
+            });
         });
         if served.is_err() {
             break;
         }
         requests.desk(|desk| {
             rings.drain(|rings, id, job| {
-                let mut out = Out { desk: &mut *desk, rings, polls };
+                let mut out = Out { desk: &mut *desk, batches: &mut *batches, rings, polls };
                 lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
             });
             let now = mono_now();
             if lane.due().is_some_and(|due| due <= now) {
-                lane.run(now, &mut Out { desk: &mut *desk, rings, polls });
+                lane.run(now, &mut Out { desk: &mut *desk, batches: &mut *batches, rings, polls });
             }
-            collect(ways, desk);
+            collect(ways, batches, desk);
         });
     }
     own.lane
 }
 
-/// Answers what the tables can answer; else says which lane is to run it.
-fn look(tables: &Tables, asked: &Asked<'_>, desk: &mut Desk<'_>) -> Option<(usize, Job)> {
-    let (ticket, request) = (asked.ticket, &asked.request);
-    let object = request.object.text();
-    let mut refuse = |code: Code, why: &str| {
-        let _ = desk.answer(ticket, &msg::Answer::failed(code, why));
-    };
-    if matches!(request.verb, Verb::Describe | Verb::List) {
-        match tables.describe(object) {
-            Some(text) => drop(desk.answer(ticket, &msg::Answer::ok(text))),
-            None => refuse(Code::NoObject, "no such object here"),
+/// Gives a job to the lane of that number.
+type Give<'a> = dyn FnMut(usize, Job, &mut Batches, &mut Desk<'_>) + 'a;
+
+/// Answers what the tables can answer, and gives the rest to lanes: line by line where it is a batch.
+fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, desk: &mut Desk<'_>, give: &mut Give<'_>) {
+    let ticket = asked.ticket;
+    let whole = Slip { ticket, line: None };
+    match asked.request.verb {
+        Verb::List => {
+            let object = asked.request.object.text();
+            batches.list(ticket, tables.named(object), desk);
         }
-        return None;
+        Verb::Describe => {
+            // As long as a message may be.
+            let answer = match tables.describe(asked.request.object.text()) {
+                Some(text) => msg::Answer::ok(text),
+                None => msg::Answer::failed(Code::NoObject, "no such object here"),
+            };
+            let _ = desk.answer(ticket, &answer);
+        }
+        Verb::Batch => {
+            let Ok(lines) = Lines::read(asked.body) else {
+                return batches.answer(Done::said(whole, Code::Malformed, "no body of lines"), desk);
+            };
+            let count = lines.count();
+            if count == 0 {
+                return batches.answer(Done::said(whole, Code::Ok, ""), desk);
+            }
+            if !batches.begin(ticket, count) {
+                let why = "two batches of this band are under way; nothing was executed";
+                return batches.answer(Done::said(whole, Code::Overload, why), desk);
+            }
+            for (at, line) in lines.enumerate() {
+                let slip = Slip { ticket, line: Some(at as u16) };
+                // The message server has looked at each line before.
+                match line.map(Request::parse) {
+                    Ok(Ok(request)) => look_at(tables, slip, &request, asked, batches, desk, give),
+                    _ => batches.answer(Done::said(slip, Code::Malformed, "not understood"), desk),
+                }
+            }
+        }
+        _ => look_at(tables, whole, &asked.request, asked, batches, desk, give),
+    }
+}
+
+/// As [`look`], for a request by itself.
+fn look_at(
+    tables: &Tables,
+    slip: Slip,
+    request: &Request<'_>,
+    asked: &Asked<'_>,
+    batches: &mut Batches,
+    desk: &mut Desk<'_>,
+    give: &mut Give<'_>,
+) {
+    let object = request.object.text();
+    let mut answer = |code: Code, words: &str| batches.answer(Done::said(slip, code, words), desk);
+    if request.verb == Verb::Describe {
+        return match tables.describe(object) {
+            Some(text) => answer(Code::Ok, text),
+            None => answer(Code::NoObject, "no such object here"),
+        };
     }
     // Borrowed unless something is escaped.
     let complement = request.complement.text();
-    let faulty = |fault: Fault<'_>, desk: &mut Desk<'_>| {
-        answer(desk, &Done::of(ticket, &Err(fault)));
-    };
     let entry = match tables.interpret(request.verb, object, &complement) {
         Ok((entry, _)) => entry,
-        Err(fault) => {
-            faulty(fault, desk);
-            return None;
-        }
+        Err(fault) => return batches.answer(Done::of(slip, &Err(fault)), desk),
     };
     if asked.flags.has(Flags::DRY_RUN) {
-        let _ = desk.answer(ticket, &msg::Answer::ok(""));
-        return None;
+        return answer(Code::Ok, "");
     }
-    match Job::new(ticket, request.verb, asked.deadline, object, &complement) {
-        Some(job) => Some((tables.lane(entry), job)),
-        None => {
-            refuse(Code::Range, "object and complement are longer than 512 bytes together");
-            None
-        }
+    match Job::new(slip, request.verb, asked.deadline, object, &complement) {
+        Some(job) => give(tables.lane(entry), job, batches, desk),
+        None => answer(Code::Range, "object and complement are longer than 512 bytes together"),
     }
 }
 
 /// Gives a request to another thread's lane, or refuses it: exactly one of both.
-fn hand_over(way: &mut Option<Way>, job: Job, desk: &mut Desk<'_>) {
-    let ticket: Ticket = job.ticket;
+fn hand_over(way: &mut Option<Way>, job: Job, batches: &mut Batches, desk: &mut Desk<'_>) {
     let Some(way) = way else { return };
+    let slip = job.slip;
     if way.outstanding < OUTSTANDING_MAX && way.jobs.push(job).is_ok() {
         way.outstanding += 1;
         way.call.wake();
         return;
     }
-    let why = "the device has 64 requests of this band before it, or 1024 altogether; nothing was executed";
-    let _ = desk.answer(ticket, &msg::Answer::failed(Code::Overload, why));
+    let why = "the device has 256 requests of this band before it, or 1024 altogether; nothing was executed";
+    batches.answer(Done::said(slip, Code::Overload, why), desk);
 }
 
 /// Answers what lanes have done.
-fn collect(ways: &mut [Option<Way>], desk: &mut Desk<'_>) {
+fn collect(ways: &mut [Option<Way>], batches: &mut Batches, desk: &mut Desk<'_>) {
     for way in ways.iter_mut().flatten() {
         while let Ok(done) = way.done.pop() {
             way.outstanding -= 1;
-            answer(desk, &done);
+            batches.answer(done, desk);
         }
     }
 }

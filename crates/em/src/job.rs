@@ -8,32 +8,54 @@ use std::fmt::{self, Write as _};
 /// Bytes of object and complement together; longer requests are refused.
 pub(crate) const TEXT_BYTES: usize = 512;
 
-/// A text of bounded length; what does not fit is cut at a character.
+/// What stands at the end of a text that was cut.
+const CUT: &str = "…";
+
+/// Which request an answer is for: a whole one, or a line of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slip {
+    pub(crate) ticket: Ticket,
+    pub(crate) line: Option<u16>,
+}
+
+/// A text of bounded length; what does not fit is cut at a character, and an ellipsis says so.
 #[derive(Clone, Copy)]
 pub(crate) struct Text {
-    bytes: [u8; TEXT_BYTES],
+    bytes: [u8; TEXT_BYTES + CUT.len()],
     len: u16,
+    cut: bool,
 }
 
 impl Text {
     pub(crate) const fn new() -> Self {
-        Self { bytes: [0; TEXT_BYTES], len: 0 }
+        Self { bytes: [0; TEXT_BYTES + CUT.len()], len: 0, cut: false }
     }
 
     pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
     }
+
+    fn put(&mut self, text: &str) {
+        let from = usize::from(self.len);
+        self.bytes[from..from + text.len()].copy_from_slice(text.as_bytes());
+        self.len += text.len() as u16;
+    }
 }
 
 impl fmt::Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let from = usize::from(self.len);
-        let mut take = text.len().min(TEXT_BYTES - from);
+        if self.cut {
+            return Ok(());
+        }
+        let mut take = text.len().min(TEXT_BYTES - usize::from(self.len));
         while !text.is_char_boundary(take) {
             take -= 1;
         }
-        self.bytes[from..from + take].copy_from_slice(&text.as_bytes()[..take]);
-        self.len += take as u16;
+        self.put(&text[..take]);
+        if take < text.len() {
+            self.put(CUT);
+            self.cut = true;
+        }
         Ok(())
     }
 }
@@ -41,7 +63,7 @@ impl fmt::Write for Text {
 /// A request for another thread's lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Job {
-    pub(crate) ticket: Ticket,
+    pub(crate) slip: Slip,
     pub(crate) verb: msg::Verb,
     pub(crate) deadline: MonoNs,
     object: u16,
@@ -50,20 +72,14 @@ pub(crate) struct Job {
 
 impl Job {
     /// `None` if the texts are too long.
-    pub(crate) fn new(
-        ticket: Ticket,
-        verb: msg::Verb,
-        deadline: MonoNs,
-        object: &str,
-        complement: &str,
-    ) -> Option<Self> {
+    pub(crate) fn new(slip: Slip, verb: msg::Verb, deadline: MonoNs, object: &str, complement: &str) -> Option<Self> {
         let mut text = Text::new();
         if object.len() + complement.len() > TEXT_BYTES {
             return None;
         }
         // Writing to a `Text` cannot fail.
         let _ = write!(text, "{object}{complement}");
-        Some(Self { ticket, verb, deadline, object: object.len() as u16, text })
+        Some(Self { slip, verb, deadline, object: object.len() as u16, text })
     }
 
     pub(crate) fn object(&self) -> &str {
@@ -78,14 +94,14 @@ impl Job {
 /// An answer for the thread that has the band.
 #[derive(Clone, Copy)]
 pub(crate) struct Done {
-    pub(crate) ticket: Ticket,
+    pub(crate) slip: Slip,
     pub(crate) code: Code,
     pub(crate) text: Text,
 }
 
 impl Done {
     /// What a lane answers, as text. Does not allocate.
-    pub(crate) fn of(ticket: Ticket, answer: &Result<Answer<'_>, Fault<'_>>) -> Self {
+    pub(crate) fn of(slip: Slip, answer: &Result<Answer<'_>, Fault<'_>>) -> Self {
         let mut text = Text::new();
         // Writing to a `Text` cannot fail.
         let (code, _) = match answer {
@@ -94,13 +110,35 @@ impl Done {
             Ok(Answer::Value(value, unit, None)) => (Code::Ok, write!(text, "{value}{unit}")),
             Err(fault) => (fault.code(), write!(text, "{fault}")),
         };
-        Self { ticket, code, text }
+        Self { slip, code, text }
+    }
+
+    /// An answer in words.
+    pub(crate) fn said(slip: Slip, code: Code, words: &str) -> Self {
+        let mut text = Text::new();
+        // Writing to a `Text` cannot fail.
+        let _ = text.write_str(words);
+        Self { slip, code, text }
     }
 
     /// An answer whose deadline passed before the lane came to it.
-    pub(crate) fn expired(ticket: Ticket) -> Self {
+    pub(crate) fn expired(slip: Slip) -> Self {
+        let why = "the deadline had passed before anything was done, or while the value was waited for";
+        Self::said(slip, Code::Expired, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_too_long_is_cut_and_says_so() {
         let mut text = Text::new();
-        let _ = text.write_str("the deadline had passed before anything was done, or while the value was waited for");
-        Self { ticket, code: Code::Expired, text }
+        write!(text, "{}ä and more", "a".repeat(511)).unwrap();
+        assert_eq!(text.as_str(), format!("{}…", "a".repeat(511)));
+        let mut exact = Text::new();
+        write!(exact, "{}", "b".repeat(512)).unwrap();
+        assert_eq!(exact.as_str(), "b".repeat(512));
     }
 }

@@ -8,6 +8,7 @@
 //! Never here: what a request means (that is [`equipment`]'s), and who may ask (the message server's).
 #![forbid(unsafe_code)]
 
+mod batch;
 mod devices;
 mod front;
 mod job;

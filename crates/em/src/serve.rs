@@ -1,5 +1,6 @@
 //! A manager's process: tables read, threads started, the server lost and found again, tables read anew.
 
+use crate::batch::Batches;
 use crate::devices::{Around, Maker, make};
 use crate::front::{self, Call, Front, Own, Way};
 use crate::job::{Done, Job};
@@ -325,7 +326,7 @@ impl Threads {
         let mut tables = Vec::new();
         for (band, requests) in requests.into_iter().enumerate() {
             let ways = fronts.next().ok_or("a band without ways")?;
-            let front = Front { requests, tables: manager.tables.clone(), ways };
+            let front = Front { requests, tables: manager.tables.clone(), ways, batches: Batches::new() };
             let (new, mut new_out) = RingBuffer::new(CHANGES_MAX);
             let stop = stop.clone();
             let run = move || {
@@ -337,7 +338,7 @@ impl Threads {
             tables.push(new);
         }
         let ways = fronts.next().ok_or("a band without ways")?;
-        let front = Front { requests: top, tables: manager.tables.clone(), ways };
+        let front = Front { requests: top, tables: manager.tables.clone(), ways, batches: Batches::new() };
         let own = Own {
             lane: first_lane,
             rings: first_rings,

@@ -1,29 +1,30 @@
 //! Threads of devices that may block.
 
-use crate::job::{Done, Job};
+use crate::job::{Done, Job, Slip};
 use crate::polls::Polls;
 use base::{DurNs, MonoNs};
 use broker::Waker;
 use equipment::{Answer, Answers, Fault, Lane};
-use msg::Ticket;
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use sys::clock::mono_now;
 
-/// Requests from one band that wait for one lane; one more is answered `OVERLOAD`.
-pub(crate) const JOBS_MAX: usize = 64;
+/// Requests from one band that wait for one lane, a whole batch; one more is answered `OVERLOAD`.
+pub(crate) const JOBS_MAX: usize = msg::BATCH_LINES_MAX;
 /// Requests of one band that one lane may have altogether, those that wait for their value included.
 pub(crate) const OUTSTANDING_MAX: usize = 1024;
+/// Requests taken from one band before the next one's turn.
+const TURN: usize = 64;
 /// A thread without anything to do looks about at least so often.
 const PAUSE: DurNs = DurNs::from_ms(200);
 
-/// A request on its way through a lane: its band's place among the manager's bands, and its ticket.
+/// A request on its way through a lane: its band's place among the manager's bands, and its slip.
 #[derive(Clone, Copy)]
 pub(crate) struct Id {
     pub(crate) front: usize,
-    pub(crate) ticket: Ticket,
+    pub(crate) slip: Slip,
 }
 
 /// The rings between a lane and the bands.
@@ -44,14 +45,14 @@ impl Rings {
         waker.wake();
     }
 
-    /// Runs what bands have for the lane, the most urgent band first, at most [`JOBS_MAX`] of each.
+    /// Runs what bands have for the lane, the most urgent band first, at most [`TURN`] of each.
     pub(crate) fn drain(&mut self, mut run: impl FnMut(&mut Self, Id, &Job)) -> bool {
         let mut any = false;
         for front in (0..self.jobs.len()).rev() {
-            for _ in 0..JOBS_MAX {
+            for _ in 0..TURN {
                 let Ok(job) = self.jobs[front].pop() else { break };
                 any = true;
-                run(self, Id { front, ticket: job.ticket }, &job);
+                run(self, Id { front, slip: job.slip }, &job);
             }
         }
         any
@@ -65,11 +66,11 @@ struct Out<'a> {
 
 impl Answers<Id> for Out<'_> {
     fn answer(&mut self, id: Id, answer: Result<Answer<'_>, Fault<'_>>) {
-        self.rings.give(id.front, Done::of(id.ticket, &answer));
+        self.rings.give(id.front, Done::of(id.slip, &answer));
     }
 
     fn expired(&mut self, id: Id) {
-        self.rings.give(id.front, Done::expired(id.ticket));
+        self.rings.give(id.front, Done::expired(id.slip));
     }
 
     fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, _: MonoNs) {

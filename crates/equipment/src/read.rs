@@ -142,6 +142,7 @@ fn empty() -> Tables {
         entries: Vec::new(),
         polls: Vec::new(),
         objects: HashMap::new(),
+        names: Vec::new(),
         agents: Vec::new(),
         device_lanes: Vec::new(),
     }

@@ -202,6 +202,8 @@ pub struct Tables {
     /// What is polled.
     pub polls: Vec<Poll>,
     pub(crate) objects: HashMap<String, Object>,
+    /// The objects' names, sorted.
+    pub(crate) names: Vec<String>,
     /// Of each device that is an agent: what it reads and writes.
     pub(crate) agents: Vec<Option<(usize, usize)>>,
     /// Of each device.
@@ -232,6 +234,8 @@ impl Tables {
             }
             object.description = object.entries.iter().map(|at| self.line(*at)).collect::<Vec<_>>().join("; ");
         }
+        self.names = objects.keys().cloned().collect();
+        self.names.sort_unstable();
         self.objects = objects;
         let agent = |spec: &DeviceSpec| {
             let input = spec.settings.text("input").filter(|_| crate::agent::is_agent(spec.driver))?;
@@ -251,9 +255,20 @@ impl Tables {
     /// All objects, sorted.
     #[must_use]
     pub fn objects(&self) -> Vec<&str> {
-        let mut all: Vec<&str> = self.objects.keys().map(String::as_str).collect();
-        all.sort_unstable();
-        all
+        self.names.iter().map(String::as_str).collect()
+    }
+
+    /// The objects that `name` names: itself and all that continue it, or those that fit where it has `*` or `?`; sorted.
+    ///
+    /// Real-time: does not allocate; looks at each object.
+    pub fn named<'t>(&'t self, name: &'t str) -> impl Iterator<Item = &'t str> + Clone {
+        let wild = name.contains(['*', '?']);
+        let continues =
+            move |object: &str| object.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+        self.names
+            .iter()
+            .map(String::as_str)
+            .filter(move |object| if wild { base::glob(name, object) } else { continues(object) })
     }
 
     /// Whether there is such an object.

@@ -1,0 +1,134 @@
+//! Answers on their way out: singly, or gathered until a batch has them all. And the bodies of replies.
+
+use crate::job::{Done, Slip};
+use broker::Desk;
+use msg::{Answer, BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Escaped, Ticket};
+use std::fmt::{self, Write as _};
+
+/// Batches of a band that may be under way at once.
+const BATCHES_MAX: usize = 2;
+/// What a line of a batch is answered where the reply has no room for more.
+const NO_ROOM: &str = "UNKNOWN/the reply of the batch is full; ask with get";
+
+/// Bytes of a reply's body: a MessagePack array of texts.
+struct Body<'a>(&'a mut Vec<u8>);
+
+impl fmt::Write for Body<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > BODY_BYTES_MAX {
+            return Err(fmt::Error);
+        }
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl<'a> Body<'a> {
+    /// Begins a body of so many texts, at most [`BATCH_LINES_MAX`].
+    fn of(bytes: &'a mut Vec<u8>, lines: usize) -> Self {
+        bytes.clear();
+        bytes.push(0xdc);
+        bytes.extend_from_slice(&(lines as u16).to_be_bytes());
+        Self(bytes)
+    }
+
+    /// Adds a text, which ends `spare` bytes before the body's end at the latest; whether it found room.
+    fn text(&mut self, spare: usize, write: impl FnOnce(&mut Self) -> fmt::Result) -> bool {
+        let from = self.0.len();
+        self.0.extend_from_slice(&[0xda, 0, 0]);
+        let fits = write(self).is_ok() && self.0.len() + spare <= BODY_BYTES_MAX;
+        let length = self.0.len() - from - 3;
+        match fits {
+            true => self.0[from + 1..from + 3].copy_from_slice(&(length as u16).to_be_bytes()),
+            false => self.0.truncate(from),
+        }
+        fits
+    }
+}
+
+/// A batch that is under way.
+struct Batch {
+    ticket: Option<Ticket>,
+    left: usize,
+    lines: Vec<Option<Done>>,
+}
+
+/// The batches of a band, and room for a reply's body: made once, so that nothing is allocated for a request.
+pub(crate) struct Batches {
+    all: [Batch; BATCHES_MAX],
+    body: Vec<u8>,
+}
+
+impl Batches {
+    pub(crate) fn new() -> Self {
+        let batch = || Batch { ticket: None, left: 0, lines: Vec::with_capacity(BATCH_LINES_MAX) };
+        Self { all: std::array::from_fn(|_| batch()), body: Vec::with_capacity(BODY_BYTES_MAX + 3) }
+    }
+
+    /// Makes room for the results of a batch of so many lines; whether there was any.
+    pub(crate) fn begin(&mut self, ticket: Ticket, lines: usize) -> bool {
+        let Some(batch) = self.all.iter_mut().find(|batch| batch.ticket.is_none()) else { return false };
+        batch.lines.clear();
+        batch.lines.resize(lines.min(BATCH_LINES_MAX), None);
+        (batch.ticket, batch.left) = (Some(ticket), batch.lines.len());
+        true
+    }
+
+    /// Answers a request, or keeps what is one line of a batch until all have their results.
+    ///
+    /// Real-time: neither allocates nor locks; a batch costs as much as its lines are long.
+    pub(crate) fn answer(&mut self, done: Done, desk: &mut Desk<'_>) {
+        let Slip { ticket, line } = done.slip;
+        let Some(line) = line else {
+            // Only a server that is gone takes no answer; then nobody waits for it.
+            let _ = desk.answer(ticket, &Answer { code: done.code, complement: done.text.as_str(), body: &[] });
+            return;
+        };
+        let Self { all, body } = self;
+        let Some(batch) = all.iter_mut().find(|batch| batch.ticket == Some(ticket)) else { return };
+        let Some(place) = batch.lines.get_mut(usize::from(line)).filter(|place| place.is_none()) else { return };
+        *place = Some(done);
+        batch.left -= 1;
+        if batch.left > 0 {
+            return;
+        }
+        batch.ticket = None;
+        let count = batch.lines.len();
+        let mut out = Body::of(body, count);
+        for (at, done) in batch.lines.iter().flatten().enumerate() {
+            let spare = (count - at - 1) * (NO_ROOM.len() + 3);
+            let line = |out: &mut Body<'_>| write!(out, "{}/{}", done.code, Escaped(done.text.as_str()));
+            if !out.text(spare, line) {
+                // Room for it was kept.
+                out.text(0, |out| out.write_str(NO_ROOM));
+            }
+        }
+        let _ = desk.answer(ticket, &Answer { code: Code::Ok, complement: "", body });
+    }
+
+    /// Answers `list` with names: one for each line, or where there are more than a reply has lines, several, parted by
+    /// blanks.
+    pub(crate) fn list<'n>(
+        &mut self,
+        ticket: Ticket,
+        names: impl Iterator<Item = &'n str> + Clone,
+        desk: &mut Desk<'_>,
+    ) {
+        let count = names.clone().count();
+        let each = count.div_ceil(BATCH_LINES_MAX).max(1);
+        let mut out = Body::of(&mut self.body, count.div_ceil(each));
+        let mut rest = names;
+        let mut line = |out: &mut Body<'_>| {
+            rest.by_ref().take(each).enumerate().try_for_each(|(at, name)| {
+                let blank = if at == 0 { "" } else { " " };
+                write!(out, "{blank}{name}")
+            })
+        };
+        let fits = (0..count.div_ceil(each)).all(|_| out.text(0, &mut line));
+        let answer = match fits {
+            true => Answer { code: Code::Ok, complement: "", body: &self.body },
+            false => Answer::failed(Code::Range, "more objects than one reply holds; ask for a longer beginning"),
+        };
+        let _ = desk.answer(ticket, &answer);
+    }
+}
