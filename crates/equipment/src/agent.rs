@@ -19,6 +19,8 @@ pub fn is_agent(driver: &Driver) -> bool {
 /// One loop.
 #[derive(Clone, Debug)]
 pub struct Agent {
+    /// Of the table's points: which of [`POINTS`] each is.
+    points: Vec<usize>,
     on: bool,
     setpoint: f64,
     kp: f64,
@@ -40,10 +42,13 @@ pub struct Agent {
 impl Agent {
     /// An agent as its table says.
     #[must_use]
-    pub fn new(driver: &Driver, settings: &Settings) -> Self {
+    pub fn new(driver: &Driver, settings: &Settings, points: &[String]) -> Self {
         let number = |key: &str, default: f64| settings.number(key).unwrap_or(default);
         let copies = driver.word == "copy";
+        let place = |point: &String| POINTS.iter().position(|known| known == point);
         Self {
+            // The check lets no other points through.
+            points: points.iter().map(|point| place(point).unwrap_or(POINTS.len())).collect(),
             on: settings.flag("on").unwrap_or(copies),
             setpoint: number("setpoint", 0.0),
             kp: number("kp", 0.0),
@@ -109,24 +114,25 @@ impl Agent {
 
 impl Device for Agent {
     fn read(&mut self, point: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
-        Ok(Datum::Number(match point {
-            0 => f64::from(u8::from(self.on)),
-            1 => self.setpoint,
-            2 => self.kp,
-            3 => self.ki,
-            4 => self.input,
-            5 => self.output,
-            6 => self.error,
-            7 => self.cycles as f64,
-            8 => self.faults as f64,
-            _ => self.skipped as f64,
+        Ok(Datum::Number(match self.points.get(point) {
+            Some(0) => f64::from(u8::from(self.on)),
+            Some(1) => self.setpoint,
+            Some(2) => self.kp,
+            Some(3) => self.ki,
+            Some(4) => self.input,
+            Some(5) => self.output,
+            Some(6) => self.error,
+            Some(7) => self.cycles as f64,
+            Some(8) => self.faults as f64,
+            Some(9) => self.skipped as f64,
+            _ => return Err(DeviceFault::Refused("an agent has no such point".into())),
         }))
     }
 
     fn write(&mut self, point: usize, value: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {
         let value = value.number().ok_or(DeviceFault::Refused("an agent takes numbers".into()))?;
-        match point {
-            0 => {
+        match self.points.get(point) {
+            Some(0) => {
                 let starts = value != 0.0 && !self.on;
                 self.on = value != 0.0;
                 // What it had summed up before it was stopped belongs to another time: begin at the present output.
@@ -134,9 +140,9 @@ impl Device for Agent {
                     self.integral = self.output;
                 }
             }
-            1 => self.setpoint = value,
-            2 => self.kp = value,
-            3 => self.ki = value,
+            Some(1) => self.setpoint = value,
+            Some(2) => self.kp = value,
+            Some(3) => self.ki = value,
             _ => return Err(DeviceFault::Refused("this point of an agent is read only".into())),
         }
         Ok(())

@@ -190,7 +190,7 @@ pub const DRIVERS: &[Driver] = &[
             header: "feedback",
             doc: "An autonomous loop (an agent): a PI controller that reads one object of this manager and writes another, at its own \
                   pace, and is started, stopped and tuned by messages. Points: `on`, `setpoint`, `kp`, `ki`, `input`, `output`, `error`, \
-                  `cycles`, `faults`. A fault of either object is counted; the output then stays.",
+                  `cycles`, `faults`, `skipped` (cycles that came too late). A fault of either object is counted; the output then stays.",
             keys: &[
                 NAME,
                 DRIVER,

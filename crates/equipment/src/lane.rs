@@ -88,7 +88,7 @@ impl<Id: Copy> Lane<Id> {
             parts.push(if kept || tables.device_lane(index) != number {
                 Part::Elsewhere
             } else if is_agent(spec.driver) {
-                Part::Agent(Box::new(Agent::new(spec.driver, &spec.settings)))
+                Part::Agent(Box::new(Agent::new(spec.driver, &spec.settings, &spec.points)))
             } else if let Some(device) = built_in(spec.driver, &spec.settings, &spec.points) {
                 Part::Device(device)
             } else {

@@ -207,6 +207,41 @@ fn an_agent_is_started_by_a_message_and_brings_the_beam_to_its_set_point() {
 }
 
 #[test]
+fn points_of_an_agent_are_what_the_table_calls_them_in_whatever_order_it_does() {
+    let points = ["faults", "ki", "skipped", "setpoint", "cycles", "kp"];
+    let rows: String = points
+        .iter()
+        .map(|point| {
+            format!(
+                "[[map]]\nverb = \"get\"\nobject = \"sr_orbit\"\ncomplement = \"{point}\"\ndevice = \"fb\"\npoint = \"{point}\"\n\
+                 [[map]]\nverb = \"put\"\nobject = \"sr_orbit\"\ncomplement = \"{point}={{value}}\"\ndevice = \"fb\"\n\
+                 point = \"{point}\"\nlimits = [0, 9]\n"
+            )
+        })
+        .collect();
+    let mut lane = lane(&format!("{FILE}{rows}"));
+    for (line, expected) in [
+        ("get/sr_orbit/ki", "5"),
+        ("put/sr_orbit/ki=7", "OK"),
+        ("put/sr_orbit/setpoint=1", "OK"),
+        ("put/sr_orbit/kp=2", "OK"),
+        ("get/sr_orbit/ki", "7"),
+        ("get/sr_orbit/setpoint", "1"),
+        ("get/sr_orbit/kp", "2"),
+        ("put/sr_orbit/cycles=3", "failed: this point of an agent is read only"),
+        ("put/sr_orbit/on", "OK"),
+    ] {
+        assert_eq!(ask(&mut lane, line, at(0)), expected, "{line}");
+    }
+    // As in a frame: the time is that of the borders, here two for each cycle.
+    for border in 0..100 {
+        lane.run(at(border * 50), &mut Seen::default());
+    }
+    let said = |lane: &mut Lane<u32>, what: &str| ask(lane, &format!("get/sr_orbit/{what}"), at(5000));
+    assert_eq!([said(&mut lane, "cycles"), said(&mut lane, "skipped"), said(&mut lane, "faults")], ["50", "0", "0"]);
+}
+
+#[test]
 fn polls_run_at_their_cycle() {
     let (mut lane, mut seen) = (lane(FILE), Seen::default());
     go_on(&mut lane, at(999), &mut seen);
