@@ -1,7 +1,7 @@
 //! A manager's process: tables read, threads started, the server lost and found again, tables read anew.
 
 use crate::batch::Batches;
-use crate::devices::{Around, Maker, make};
+use crate::devices::{Around, Maker, Sources, make};
 use crate::front::{self, Call, Front, Own, Way};
 use crate::job::{Done, Job};
 use crate::polls::Polls;
@@ -54,7 +54,8 @@ pub fn serve(options: &Options<'_>, say: &mut dyn FnMut(String)) -> Result<(), S
     let tables = Arc::new(tables);
     let signals =
         SignalFd::new(&[libc_signals::TERM, libc_signals::INT, libc_signals::HUP]).map_err(|e| e.to_string())?;
-    let mut manager = Running { options, polls: Polls::open(&tables)?, lanes: Vec::new(), tables };
+    let mut manager =
+        Running { options, polls: Polls::open(&tables)?, sources: Sources::default(), lanes: Vec::new(), tables };
     manager.lanes = manager.build(&manager.tables, None)?;
     let mut announced = false;
     loop {
@@ -108,12 +109,14 @@ struct Running<'o> {
     /// Between two connections; while one lasts, its threads have them.
     lanes: Vec<BoxedLane>,
 }
+    sources: Sources,
 
 impl Running<'_> {
     /// The lanes of tables; what the tables of before have unchanged is left out.
     fn build(&self, tables: &Arc<Tables>, before: Option<&Tables>) -> Result<Vec<BoxedLane>, String> {
         let folder = self.options.file.parent().unwrap_or(Path::new(""));
-        let around = Around { server: &self.options.server, folder, plug_in: &*self.options.plug_in };
+        let plug_in = &*self.options.plug_in;
+        let around = Around { server: &self.options.server, folder, sources: &self.sources, plug_in };
         let mut make = |device: usize| make(&tables.devices[device], &around);
         (0..tables.lanes())
             .map(|number| Lane::new(tables.clone(), number, mono_now(), before, &mut make).map(Box::new))
@@ -125,6 +128,7 @@ impl Running<'_> {
         let until = mono_now() + AGAIN;
         let mut nobody = Nobody(&self.polls);
         while mono_now() < until {
+        self.sources.look_after();
             let mut next = until;
             for lane in &mut self.lanes {
                 let now = mono_now();
@@ -184,6 +188,7 @@ impl Running<'_> {
         threads.end(self, &stop)?;
         Ok(end)
     }
+            self.sources.look_after();
 
     /// Reads the tables anew and hands them to the threads; on any error nothing changes.
     fn reload(&mut self, threads: &mut Threads) -> Result<(), String> {

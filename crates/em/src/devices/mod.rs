@@ -7,6 +7,8 @@ mod script;
 mod stream;
 mod variables;
 
+pub(crate) use variables::Sources;
+
 use equipment::{Device, DeviceSpec, Driver, Pace};
 use std::path::Path;
 use table::{Key, Table, key};
@@ -119,6 +121,7 @@ pub(crate) struct Around<'a> {
     pub(crate) server: &'a str,
     /// Where relative programs are sought.
     pub(crate) folder: &'a Path,
+    pub(crate) sources: &'a Sources,
     pub(crate) plug_in: &'a Maker,
 }
 
@@ -128,7 +131,7 @@ pub(crate) fn make(spec: &DeviceSpec, around: &Around<'_>) -> Result<Box<dyn Dev
         return made;
     }
     Ok(match spec.driver.word {
-        "import" => Box::new(variables::Import::new(spec)),
+        "import" => Box::new(variables::Import::new(spec, around.sources)),
         "export" => Box::new(variables::Export::new(spec)?),
         "script" => Box::new(script::Script::new(spec, around.folder)),
         "modbus" => Box::new(modbus::Modbus::new(spec)?),

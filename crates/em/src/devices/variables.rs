@@ -2,51 +2,62 @@
 
 use base::{DurNs, MonoNs};
 use equipment::{Datum, Device, DeviceFault, DeviceSpec};
-use rt::{Exports, Imports, Number, VariableSpec};
+use rt::{Exports, Number, Source, SourceView, VariableSpec};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sys::clock::mono_now;
 
-/// How often a table that is not there is looked for.
-const AGAIN: DurNs = DurNs::from_secs(1);
+/// All that a manager's devices import, by name: the manager's first thread looks after them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources(Arc<Mutex<Vec<Arc<Source>>>>);
+
+impl Sources {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Source>>> {
+        // Only whole entries are ever in the list.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The source of a name, looked after for the first time.
+    fn get(&self, name: &str) -> Arc<Source> {
+        let mut all = self.lock();
+        if let Some(known) = all.iter().find(|source| source.name() == name) {
+            return known.clone();
+        }
+        let source = Source::new(name);
+        source.look_after(mono_now());
+        all.push(source.clone());
+        source
+    }
+
+    /// Finds processes that came, and notices those that are gone. Asks them: never on a real-time thread.
+    pub(crate) fn look_after(&self) {
+        let all = self.lock().clone();
+        all.iter().for_each(|source| source.look_after(mono_now()));
+    }
+}
 
 /// What another process exports.
 ///
-/// Real-time: reading neither blocks nor allocates while the exporter is there; connecting anew, at most once a second,
-/// makes a few system calls.
+/// Real-time: reading is a look into shared memory; nobody is asked.
 pub(super) struct Import {
-    from: String,
     stale: Option<DurNs>,
-    points: Vec<(String, Option<usize>)>,
-    imports: Option<Imports>,
-    again: MonoNs,
+    points: Vec<SourceView>,
 }
 
 impl Import {
-    pub(super) fn new(spec: &DeviceSpec) -> Self {
-        let points = spec.points.iter().map(|point| (point.clone(), None)).collect();
-        let from = spec.settings.text("from").unwrap_or_default().to_owned();
-        Self { from, stale: spec.settings.time("stale"), points, imports: None, again: MonoNs(0) }
-    }
-
-    fn connect(&mut self, now: MonoNs) {
-        if self.imports.as_ref().is_some_and(Imports::is_alive) || now < self.again {
-            return;
-        }
-        self.again = now + AGAIN;
-        self.imports = Imports::open(&self.from).ok();
-        self.points.iter_mut().for_each(|(_, index)| *index = None);
+    pub(super) fn new(spec: &DeviceSpec, sources: &Sources) -> Self {
+        let source = sources.get(spec.settings.text("from").unwrap_or_default());
+        let points = spec.points.iter().map(|point| SourceView::new(&source, point)).collect();
+        Self { stale: spec.settings.time("stale"), points }
     }
 }
 
 impl Device for Import {
     fn read(&mut self, point: usize, now: MonoNs) -> Result<Datum<'_>, DeviceFault> {
-        self.connect(now);
-        let gone = DeviceFault::Silent("nobody exports these variables at present".into());
-        let Some(imports) = self.imports.as_ref().filter(|imports| imports.is_alive()) else { return Err(gone) };
-        let Ok(segment) = imports.segment() else { return Err(gone) };
-        let (name, index) = &mut self.points[point];
-        if index.is_none() {
-            *index = segment.find(name);
+        let view = &mut self.points[point];
+        let read = view.read();
+        if !view.source().is_alive() {
+            return Err(DeviceFault::Silent("nobody exports these variables at present".into()));
         }
-        let read = index.and_then(|index| segment.get(index));
         let read = read.ok_or(DeviceFault::Silent("the process that exports has no such variable".into()))?;
         if read.writes == 0 || self.stale.is_some_and(|stale| now - read.at > stale) {
             return Err(DeviceFault::Silent("the variable is stale: its process has not written it".into()));

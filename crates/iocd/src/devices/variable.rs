@@ -10,13 +10,9 @@ use super::{DeviceSupport, Equipment, Interrupt, Options, Ports, Served};
 use base::{Alarm, DurNs, Scalar, Severity, Stamp, Status, Value};
 use db::{Attaching, Direct, Fed, Now, Output};
 use ring::{Number, Reading};
-use rt::Imports;
+use rt::{LOOK_AFTER, Source, SourceView};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-/// How often a page is looked after: whether its process lives, whether there is a new one.
-const LOOK_AFTER: DurNs = DurNs::from_ms(500);
 
 /// The device support.
 pub(super) struct Variable;
@@ -43,90 +39,30 @@ impl DeviceSupport for Variable {
             return Err(format!("\"{path}\"; expected PAGE/NAME, such as llrf/cavity:voltage"));
         }
         let page = page_of(page);
-        let view = || View { page: page.clone(), name: name.to_owned(), generation: 0, imports: None, index: None };
+        let view = || View(SourceView::new(&page, name));
         let poll = Poll { view: view(), every, interrupt: None, told: None };
         Ok(Served { direct: Some(Box::new(view())), equipment: Some(Box::new(poll)), interrupts: true })
     }
 }
 
-/// The variables that somebody exports under one name; shared by all records that read them.
-struct Page {
-    name: String,
-    /// Changes with each connection.
-    generation: AtomicU64,
-    alive: AtomicBool,
-    held: Mutex<Held>,
-}
-
-#[derive(Default)]
-struct Held {
-    now: Option<Arc<Imports>>,
-    /// Pages of before stay mapped: unmapping would interrupt every CPU of this process, the real-time ones too.
-    before: Vec<Arc<Imports>>,
-    looked: Option<base::MonoNs>,
-}
-
-/// The page of a name: one for the whole IOC.
-fn page_of(name: &str) -> Arc<Page> {
-    static PAGES: OnceLock<Mutex<HashMap<String, Arc<Page>>>> = OnceLock::new();
+/// What is exported under a name: one for the whole IOC. The thread "devices" looks after it.
+fn page_of(name: &str) -> Arc<Source> {
+    static PAGES: OnceLock<Mutex<HashMap<String, Arc<Source>>>> = OnceLock::new();
     // Only whole entries are ever in the map.
     let mut pages = PAGES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    let new = || {
-        let (generation, alive) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Page { name: name.to_owned(), generation, alive, held: Mutex::default() })
-    };
-    pages.entry(name.to_owned()).or_insert_with(new).clone()
+    pages.entry(name.to_owned()).or_insert_with(|| Source::new(name)).clone()
 }
 
-impl Page {
-    /// Connects where nobody is connected, and notices where the process has died. On the thread "devices".
-    fn look_after(&self, now: Now) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.looked.is_some_and(|looked| now.mono - looked < LOOK_AFTER) {
-            return;
-        }
-        held.looked = Some(now.mono);
-        if held.now.as_ref().is_some_and(|imports| imports.is_alive()) {
-            return;
-        }
-        self.alive.store(false, Ordering::Release);
-        if let Ok(imports) = Imports::open(&self.name) {
-            let before = held.now.replace(Arc::new(imports));
-            held.before.extend(before);
-            self.generation.fetch_add(1, Ordering::Release);
-            self.alive.store(true, Ordering::Release);
-        }
-    }
-}
-
-/// One variable, as one reader sees it.
-struct View {
-    page: Arc<Page>,
-    name: String,
-    generation: u64,
-    imports: Option<Arc<Imports>>,
-    index: Option<usize>,
-}
+/// One variable, as one record sees it.
+struct View(SourceView);
 
 impl View {
-    fn reading(&mut self) -> Option<Reading> {
-        let generation = self.page.generation.load(Ordering::Acquire);
-        // Never waits: while the page is being looked after, the connection of before is read once more.
-        if generation != self.generation
-            && let Ok(held) = self.page.held.try_lock()
-        {
-            self.imports.clone_from(&held.now);
-            (self.generation, self.index) = (generation, None);
-        }
-        let segment = self.imports.as_ref()?.segment().ok()?;
-        if self.index.is_none() {
-            self.index = segment.find(&self.name);
-        }
-        segment.get(self.index?)
+    fn is_alive(&self) -> bool {
+        self.0.source().is_alive()
     }
 
     fn fed(&self, reading: Option<Reading>, now: Now) -> Fed {
-        let alive = self.page.alive.load(Ordering::Acquire);
+        let alive = self.is_alive();
         let Some(reading) = reading else { return Fed::failed(if alive { Status::Read } else { Status::Comm }) };
         if reading.writes == 0 {
             return Fed::failed(if alive { Status::Udf } else { Status::Comm });
@@ -154,7 +90,7 @@ fn earlier(now: Now, at: base::MonoNs) -> Stamp {
 
 impl Direct for View {
     fn read(&mut self, now: Now) -> Fed {
-        let reading = self.reading();
+        let reading = self.0.read();
         self.fed(reading, now)
     }
 
@@ -175,7 +111,7 @@ struct Poll {
 impl Equipment for Poll {
     fn start(&mut self, now: Now, interrupt: Interrupt) {
         self.interrupt = Some(interrupt);
-        self.view.page.look_after(now);
+        self.view.0.source().look_after(now.mono);
     }
 
     fn period(&self) -> Option<DurNs> {
@@ -183,10 +119,10 @@ impl Equipment for Poll {
     }
 
     fn poll(&mut self, now: Now) {
-        self.view.page.look_after(now);
-        let reading = self.view.reading();
+        self.view.0.source().look_after(now.mono);
+        let reading = self.view.0.read();
         let seen = reading.map_or((0, 0, false, false), |reading| {
-            (reading.pulse, reading.writes, self.view.page.alive.load(Ordering::Acquire), reading.safe)
+            (reading.pulse, reading.writes, self.view.is_alive(), reading.safe)
         });
         if self.told == Some(seen) {
             return;
