@@ -169,3 +169,48 @@ fn objects_are_listed_and_batches_have_a_result_for_each_line_also_where_a_manag
     assert!(!good && said.contains("sr_mag_ps_b") && said.contains("li_v\n"), "{said}");
     assert_eq!(said.matches("many does not tell its objects").count(), 1, "{said}");
 }
+
+#[test]
+fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
+    let site = Site::new();
+    let plant = fresh("emframe");
+    let queue = r#"[[0, {"underrunnable":false,"overrunnable":false,"continuable":false,"background":false}]]"#;
+    let frame = format!(
+        r#"{{"spec":{{"name":"fast","base":"timer","minors":["5ms"],"activities":[{{"name":"magnets","budget":"2ms",
+           "queue":{queue},"recovery":"none","tolerate":null}}],"modes":[],"reserve":"0s"}},
+           "cpu":null,"priority":50,"join_within":"60s","followers":[]}}"#
+    );
+    let mut command = tahti();
+    command.args(["frames", "run"]).env("TAHTI_PLANT", &plant).env("TAHTI_FRAME", frame);
+    let frame = site::Running::start(&mut command, "waits for its activities");
+    let named = format!("name = \"magnets\"\nframe = {{ name = \"{plant}/fast\", activity = \"magnets\" }}");
+    let text = MAGNETS.replacen("name = \"magnets\"", &named, 1).replace("period = \"5ms\"", "period = \"10ms\"")
+        + "[[map]]\nverb = \"get\"\nobject = \"sr_orbit\"\ncomplement = \"{what}\"\nfor = { what = [\"cycles\", \"on\"] }\n\
+           device = \"fb\"\npoint = \"{what}\"\n\
+           [[map]]\nverb = \"put\"\nobject = \"sr_orbit\"\ncomplement = \"ki={value}\"\ndevice = \"fb\"\npoint = \"ki\"\nlimits = [0, 100]\n";
+    let manager = site.manager(&site.folder.write("magnets.toml", &text));
+    frame.hears("frame fast runs");
+    let cycles = || site.ask("get/sr_orbit/cycles").parse::<u64>().unwrap();
+
+    // Started, tuned and stopped by messages.
+    assert_eq!(cycles(), 0);
+    assert_eq!(site.ask("put/sr_orbit/ki=10"), "OK");
+    assert_eq!(site.ask("put/sr_orbit/on"), "OK");
+    site.until("get/sr_bpm_1/x", |x| x.trim_end_matches("mm").parse::<f64>().is_ok_and(|x| x.abs() < 0.01));
+    assert!(cycles() > 0);
+    assert_eq!(site.ask("put/sr_orbit/off"), "OK");
+    let stopped = cycles();
+    // The lane lives on, by the frame's turns: it can set a value that takes time to be reached.
+    assert_eq!(site.ask("put/sr_mag_ps_b/on"), "OK");
+    assert_eq!(site.ask("set/sr_mag_ps_b/100A"), "OK");
+    assert_eq!(cycles(), stopped);
+    let shown = site.say(&["frames", "show", &format!("{plant}/fast")]).1;
+    assert!(shown.lines().any(|line| line.starts_with("magnets")), "{shown}");
+
+    // A frame that is gone is no reason to go on without one: the supervisor starts the manager again.
+    drop(frame);
+    manager.hears("of which the lane was activity \"magnets\", has ended");
+    let twice = site.folder.write("twice.toml", &text.replacen("[manager]", "[manager]\nclass = \"fifo:10\"", 1));
+    let said = site.say(&["em", "check", &twice.display().to_string()]).1;
+    assert!(said.contains("`class` and `frame` in one manager") && said.contains("twice.toml:3:9"), "{said}");
+}

@@ -8,6 +8,7 @@ use base::{DurNs, MonoNs};
 use broker::{Desk, ManagerLane, Waker};
 use equipment::{Answers, Fault, Lane, Tables};
 use msg::{Asked, Code, Flags, Lines, Request, Verb};
+use rt::frames::Member;
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,10 +125,25 @@ pub(crate) fn serve(
 ///
 /// Real-time: neither allocates nor locks, but for texts that are neither numbers nor labels.
 ///
-/// Returns the lane when `stop` is set or the message server is gone.
-pub(crate) fn serve_lane(mut front: Front, mut own: Own, stop: &Arc<AtomicBool>) -> Box<Lane<Id>> {
+/// Returns the lane when `stop` is set, or the message server or the frame is gone; `false` if it is the frame.
+///
+/// As a `member` of a frame it does one round in each of its calls, and its time is the border's: loops whose period is
+/// a multiple of the minors' keep step with them exactly.
+pub(crate) fn serve_lane(
+    mut front: Front,
+    mut own: Own,
+    mut member: Option<Member>,
+    stop: &Arc<AtomicBool>,
+) -> (Box<Lane<Id>>, bool) {
     let own_front = own.rings.done.len();
     while !stop.load(Ordering::Acquire) {
+        let turn = match &mut member {
+            Some(member) => match member.next_turn() {
+                Some(turn) => Some(turn.due),
+                None => return (own.lane, false),
+            },
+            None => None,
+        };
         if let Ok(new) = own.changes.pop() {
             front.tables = new.tables().clone();
             let mut old = std::mem::replace(&mut own.lane, new);
@@ -138,7 +154,10 @@ pub(crate) fn serve_lane(mut front: Front, mut own: Own, stop: &Arc<AtomicBool>)
             let _ = own.over.push(old);
         }
         let now = mono_now();
-        let limit = own.lane.due().map_or(PAUSE, |due| (due - now).min(PAUSE)).max(DurNs::ZERO);
+        let limit = match turn {
+            Some(_) => DurNs::ZERO,
+            None => own.lane.due().map_or(PAUSE, |due| (due - now).min(PAUSE)).max(DurNs::ZERO),
+        };
         let (Front { requests, tables, ways, batches }, Own { lane, rings, polls, .. }) = (&mut front, &mut own);
         let served = requests.serve(limit, |asked, desk| {
             look(tables, asked, batches, desk, &mut |at, job, batches, desk| {
@@ -158,14 +177,14 @@ pub(crate) fn serve_lane(mut front: Front, mut own: Own, stop: &Arc<AtomicBool>)
                 let mut out = Out { desk: &mut *desk, batches: &mut *batches, rings, polls };
                 lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
             });
-            let now = mono_now();
+            let now = turn.unwrap_or_else(mono_now);
             if lane.due().is_some_and(|due| due <= now) {
                 lane.run(now, &mut Out { desk: &mut *desk, batches: &mut *batches, rings, polls });
             }
             collect(ways, batches, desk);
         });
     }
-    own.lane
+    (own.lane, true)
 }
 
 /// Gives a job to the lane of that number.

@@ -11,6 +11,7 @@ use base::{CpuSet, DurNs, Policy, RtLevel};
 use broker::{Manager, ManagerLane};
 use equipment::{Driver, Lane, Tables};
 use msg::Band;
+use rt::frames::Member;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use sys::signal::SignalFd;
 /// Names that a manager claims, and their bytes; more are joined to what they begin with.
 const CLAIMS_MAX: usize = 200;
 const CLAIM_BYTES_MAX: usize = 3000;
+/// How long a frame may take to appear.
+const JOIN_WITHIN: DurNs = DurNs::from_secs(10);
 /// How often a server that is gone is looked for.
 const AGAIN: DurNs = DurNs::from_ms(200);
 
@@ -106,10 +109,10 @@ struct Running<'o> {
     options: &'o Options<'o>,
     tables: Arc<Tables>,
     polls: Polls,
+    sources: Sources,
     /// Between two connections; while one lasts, its threads have them.
     lanes: Vec<BoxedLane>,
 }
-    sources: Sources,
 
 impl Running<'_> {
     /// The lanes of tables; what the tables of before have unchanged is left out.
@@ -125,10 +128,10 @@ impl Running<'_> {
 
     /// Runs loops and polls without a server for a moment; whether a signal asked to end.
     fn alone(&mut self, signals: &SignalFd) -> Result<bool, String> {
+        self.sources.look_after();
         let until = mono_now() + AGAIN;
         let mut nobody = Nobody(&self.polls);
         while mono_now() < until {
-        self.sources.look_after();
             let mut next = until;
             for lane in &mut self.lanes {
                 let now = mono_now();
@@ -159,13 +162,17 @@ impl Running<'_> {
         let mut threads = Threads::start(self, requests, &stop)?;
         // The lane's thread has said what it obtained before it serves.
         match threads.obtained.recv() {
-            Ok(line) if line.is_empty() => {}
-            Ok(missing) => {
+            Ok(Ok(line)) if line.is_empty() => {}
+            Ok(Ok(missing)) => {
                 say(missing.clone());
                 if self.options.require_rt {
                     threads.end(self, &stop)?;
                     return Err(format!("--require-rt: {missing}"));
                 }
+            }
+            Ok(Err(why)) => {
+                threads.end(self, &stop)?;
+                return Err(why);
             }
             Err(_) => {}
         }
@@ -181,14 +188,18 @@ impl Running<'_> {
                 None => {}
             }
             while threads.over.pop().is_ok() {}
+            self.sources.look_after();
             if threads.all.iter().any(JoinHandle::is_finished) {
+                if let Ok(Err(why)) = threads.obtained.try_recv() {
+                    threads.end(self, &stop)?;
+                    return Err(why);
+                }
                 break End::Lost;
             }
         };
         threads.end(self, &stop)?;
         Ok(end)
     }
-            self.sources.look_after();
 
     /// Reads the tables anew and hands them to the threads; on any error nothing changes.
     fn reload(&mut self, threads: &mut Threads) -> Result<(), String> {
@@ -215,7 +226,7 @@ impl Running<'_> {
             };
             claimed.iter().any(starts)
         };
-        let what = if (&new.name, new.class, new.cpu) != (&old.name, old.class, old.cpu) {
+        let what = if (&new.name, new.class, new.cpu, &new.frame) != (&old.name, old.class, old.cpu, &old.frame) {
             "[manager]"
         } else if blocking(&new) != blocking(old) {
             "the devices that may block"
@@ -264,8 +275,8 @@ struct Threads {
     over: Consumer<BoxedLane>,
     /// New tables for each band's thread but the real-time one.
     tables: Vec<Producer<Arc<Tables>>>,
-    /// What the real-time lane obtained: empty if everything.
-    obtained: std::sync::mpsc::Receiver<String>,
+    /// What the real-time lane did not obtain: empty if everything; or why it cannot be at all.
+    obtained: std::sync::mpsc::Receiver<Result<String, String>>,
 }
 
 /// Tables and lanes that may be on their way to a thread.
@@ -351,13 +362,29 @@ impl Threads {
             changes: first_changes_out,
             over: over_in,
         };
-        let (class, cpu, stop) = (manager.tables.class, manager.tables.cpu, stop.clone());
+        let (class, cpu, frame) = (manager.tables.class, manager.tables.cpu, manager.tables.frame.clone());
+        let stop = stop.clone();
         let (say, obtained) = std::sync::mpsc::sync_channel(1);
         let run = move || {
-            let missing = prepare(class, cpu);
+            let joined = match &frame {
+                Some((frame, activity)) => join(frame, activity),
+                None => Ok((None, prepare(class, cpu))),
+            };
             // The receiver waits for exactly this.
+            let (member, missing) = match joined {
+                Ok((member, missing)) => (member, Ok(missing)),
+                Err(why) => {
+                    let _ = say.send(Err(why));
+                    return (0, Some(own.lane));
+                }
+            };
             let _ = say.send(missing);
-            (0, Some(front::serve_lane(front, own, &stop)))
+            let (lane, goes_on) = front::serve_lane(front, own, member, &stop);
+            if let (false, Some((frame, activity))) = (goes_on, &frame) {
+                let why = format!("frame {frame:?}, of which the lane was activity {activity:?}, has ended");
+                let _ = say.send(Err(why));
+            }
+            (0, Some(lane))
         };
         all.push(std::thread::Builder::new().name("lane".to_owned()).spawn(run).map_err(failed)?);
         Ok(Self { all, changes, over, tables, obtained })
@@ -377,6 +404,18 @@ impl Threads {
         manager.lanes.iter_mut().for_each(|lane| lane.forget());
         Ok(())
     }
+}
+
+/// Makes the calling thread an activity of a frame, which gives it class and CPU; with it, what could not be had.
+fn join(frame: &str, activity: &str) -> Result<(Option<Member>, String), String> {
+    let joined = Member::join(frame, activity, None, JOIN_WITHIN);
+    let member =
+        joined.map_err(|why| format!("the lane cannot run as activity {activity:?} of frame {frame:?}: {why}"))?;
+    let locked = sys::mem::lock_all();
+    Ok((
+        Some(member),
+        locked.err().map_or(String::new(), |error| format!("the lane did not obtain locked memory: {error}")),
+    ))
 }
 
 /// Makes the calling thread what the tables say; what could not be had, or nothing.

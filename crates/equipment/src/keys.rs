@@ -31,6 +31,14 @@ pub(crate) const MANAGER: Table = Table {
             "Class of the lane that runs rt-safe rows. With a real-time class, its memory is locked.",
         ),
         key("cpu", "3", "number", "the process's CPUs", "The lane's CPU."),
+        key(
+            "frame",
+            r#"{ name = "fast", activity = "magnets" }"#,
+            "table of `name` and `activity`",
+            "the lane keeps its own time",
+            "The lane runs as this activity of a frame (docs/frames.md), which gives it class and CPU: loops and polls run at the \
+             borders of minors, requests are carried out between them. `PLANT/NAME` for another plant's frame.",
+        ),
     ],
 };
 

@@ -137,6 +137,7 @@ fn empty() -> Tables {
         name: String::new(),
         class: Policy::OTHER,
         cpu: None,
+        frame: None,
         devices: Vec::new(),
         rows: Vec::new(),
         entries: Vec::new(),
@@ -202,6 +203,13 @@ impl Reader<'_> {
             self.tables.class = class;
         }
         self.tables.cpu = section.number("cpu", 0, 1023, found).and_then(|(cpu, _)| CpuId::try_from(cpu).ok());
+        self.tables.frame = frame(&section, found);
+        for key in ["class", "cpu"].into_iter().filter(|_| section.value("frame").is_some()) {
+            if let Some(value) = section.value(key) {
+                let message = format!("`{key}` and `frame` in one manager");
+                found.error(value.span(), message, "one of them: the frame gives class and CPU", "");
+            }
+        }
         let mut files = Vec::new();
         for (key, is_map) in [("devices", false), ("map", true)] {
             for (file, span) in section.texts(key, found).unwrap_or_default() {
@@ -439,6 +447,21 @@ fn pair(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Optio
             None
         }
     }
+}
+
+/// Name of a frame, and of an activity.
+fn frame(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<(String, String)> {
+    let value = section.value("frame")?;
+    let texts = |table: &DeTable<'_>| {
+        let text = |key: &str| table.iter().find(|(name, _)| *name.get_ref() == key)?.1.get_ref().as_str();
+        let (name, activity) = (text("name")?.to_owned(), text("activity")?.to_owned());
+        (table.len() == 2 && !name.is_empty() && !activity.is_empty()).then_some((name, activity))
+    };
+    let both = value.get_ref().as_table().and_then(texts);
+    if both.is_none() {
+        section.wrong("frame", value, "a table of two texts, `name` and `activity`", found);
+    }
+    both
 }
 
 /// A name as managers and polls have it.

@@ -193,6 +193,8 @@ pub struct Tables {
     pub class: Policy,
     /// Its CPU.
     pub cpu: Option<CpuId>,
+    /// The frame, and the activity as which the lane runs in it.
+    pub frame: Option<(String, String)>,
     /// The devices.
     pub devices: Vec<DeviceSpec>,
     /// The rows, as they stand in the files.
