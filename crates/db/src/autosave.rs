@@ -1,6 +1,6 @@
 //! Values kept over restarts, in autosave's files: what to save (`.req`), what was saved (`.sav`), and putting it back.
 
-use crate::access::Channel;
+use crate::channel::Channel;
 use crate::engine::Db;
 use crate::error::{FileError, Place};
 use crate::lex::unescape;

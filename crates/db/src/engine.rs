@@ -171,14 +171,14 @@ impl Db {
     }
 
     /// Records whose access security group was written since the last call.
-    pub fn take_regrouped(&mut self) -> Vec<crate::access::RecId> {
-        std::mem::take(&mut self.regrouped).into_iter().map(crate::access::RecId).collect()
+    pub fn take_regrouped(&mut self) -> Vec<crate::channel::RecId> {
+        std::mem::take(&mut self.regrouped).into_iter().map(crate::channel::RecId).collect()
     }
 
     /// A record whose access security group was written, and the group. Does not allocate.
-    pub fn next_regrouped(&mut self) -> Option<(crate::access::RecId, base::Str40)> {
+    pub fn next_regrouped(&mut self) -> Option<(crate::channel::RecId, base::Str40)> {
         let rec = self.regrouped.pop_first()?;
-        Some((crate::access::RecId(rec), base::Str40::new(self.common[rec as usize].rare.asg.bytes())))
+        Some((crate::channel::RecId(rec), base::Str40::new(self.common[rec as usize].rare.asg.bytes())))
     }
 
     /// With a clock each record is stamped by itself, as C's IOC does; without, all records of a pass share its time.

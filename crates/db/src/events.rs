@@ -3,7 +3,7 @@
 //! The rule is EPICS': where a queue runs short of room, or flow is stopped, a subscription that already waits has its
 //! last queued event replaced by the new one, and that is counted. Each subscription always has room for one event.
 
-use crate::access::{Channel, RecId};
+use crate::channel::{Channel, RecId};
 use crate::engine::Db;
 use crate::filter::Watch;
 use base::{Alarm, EventMask, Scalar, Stamp, Value};

@@ -1,6 +1,6 @@
 //! From loaded records to a running database (iocInit), and changes of links while it runs.
 
-use crate::access::{Channel, RecId};
+use crate::channel::{Channel, RecId};
 use crate::dev;
 use crate::engine::{Db, Now};
 use crate::error::PutError;

@@ -46,6 +46,7 @@ mod access;
 mod autosave;
 mod calc;
 mod callback;
+mod channel;
 mod common;
 mod constant;
 mod conv;
@@ -83,9 +84,9 @@ mod substitutions;
 mod support;
 mod through;
 
-pub use access::{Channel, FieldInfo, RecId};
 pub use autosave::{Saved, SavedValue, parse_request, parse_sav, write_sav};
 pub use calc::CalcError;
+pub use channel::{Channel, FieldInfo, RecId};
 pub use dev::Stream;
 pub use engine::{Counters, Db, Notice, Now};
 pub use error::{FileError, FindError, Place, PutError};

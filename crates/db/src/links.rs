@@ -140,7 +140,7 @@ impl Db {
     /// The usual case without detours: VAL of the records that are read most, which is a double.
     #[inline]
     pub(crate) fn double_val(&self, rec: u32, field: u16) -> Option<f64> {
-        if usize::from(field) != crate::access::VAL_FIELD {
+        if usize::from(field) != crate::channel::VAL_FIELD {
             return None;
         }
         let common = &self.common[rec as usize];
@@ -284,7 +284,7 @@ impl Db {
         if !done {
             return Err(self.link_alarm(rec, link));
         }
-        let proc = usize::from(link.field) == crate::access::PROC_FIELD;
+        let proc = usize::from(link.field) == crate::channel::PROC_FIELD;
         let passive = Self::is_pp(link.flags) && self.common[link.target as usize].scan == 0;
         if (proc || passive) && self.process_target(rec, link.target) {
             return Err(self.link_alarm(rec, link));

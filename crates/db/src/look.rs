@@ -1,6 +1,6 @@
 //! What reports ask of a database: links, lock sets, queues.
 
-use crate::access::RecId;
+use crate::channel::RecId;
 use crate::engine::Db;
 use crate::link::{LinkKind, MS_BITS, PP};
 use crate::slot::Slot;

@@ -1,6 +1,6 @@
 //! Units, precision, limits and labels of fields, as each record type gives them.
 
-use crate::access::Channel;
+use crate::channel::Channel;
 use crate::engine::Db;
 use crate::record::Kind;
 use crate::slot::Slot;
@@ -80,7 +80,7 @@ impl Db {
         match brief.kind {
             crate::link::LinkKind::Db if brief.target != rec => {
                 let source = Channel {
-                    record: crate::access::RecId(brief.target),
+                    record: crate::channel::RecId(brief.target),
                     field: brief.field,
                     long_string: false,
                     type_name: false,

@@ -1,6 +1,6 @@
 //! Put with completion: told when everything that a put started has ended.
 
-use crate::access::Channel;
+use crate::channel::Channel;
 use crate::engine::{Db, Now};
 use crate::error::PutError;
 use base::Value;

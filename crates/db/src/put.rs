@@ -1,6 +1,6 @@
 //! Writing fields.
 
-use crate::access::{Channel, DISP_FIELD, PROC_FIELD};
+use crate::channel::{Channel, DISP_FIELD, PROC_FIELD};
 use crate::conv::{self, Number};
 use crate::engine::{Db, Now};
 use crate::error::PutError;
@@ -343,7 +343,7 @@ impl Db {
     }
 
     /// Processes a record as a write to its PROC does.
-    pub fn process(&mut self, record: crate::access::RecId, now: Now) {
+    pub fn process(&mut self, record: crate::channel::RecId, now: Now) {
         self.now = now;
         let common = &mut self.common[record.0 as usize];
         if common.pact != 0 {

@@ -1,7 +1,7 @@
 //! Scan lists: periodic, by event, by interrupt source. What they queue is processed by [`Db::advance`].
 
-use crate::access::RecId;
 use crate::callback::Callbacks;
+use crate::channel::RecId;
 use crate::engine::{Db, Now};
 use base::{Alarm, DurNs, Stamp, Str40, Value};
 use std::collections::{HashMap, VecDeque};

@@ -4,7 +4,7 @@
 //! keeps the names of all records and what does not change about them: it is the directory. Links that lead from one
 //! part to another become links elsewhere, as over Channel Access.
 
-use crate::access::RecId;
+use crate::channel::RecId;
 use crate::engine::Db;
 use crate::link::{self, CA, CP, CPP, LinkText};
 use crate::load::PendingLink;

@@ -5,8 +5,8 @@
 //! out ([`Db::next_request`]) and completes ([`Db::complete`]). The record stays active meanwhile, as with C's
 //! asynchronous device supports. Records with SCAN `I/O Intr` take what their source was [fed](Db::feed).
 
-use crate::access::RecId;
 use crate::callback::Callback;
+use crate::channel::RecId;
 use crate::dev::Device;
 use crate::engine::{Db, Now};
 use crate::notify::Got;

@@ -1,6 +1,6 @@
 //! Links to fields of this database with modifiers: `rec.VAL$`, `rec.VAL[1:3]`, `rec.VAL{"ts":{"num":"sec"}}`.
 
-use crate::access::Channel;
+use crate::channel::Channel;
 use crate::engine::Db;
 use crate::link::LinkKind;
 use crate::links::{Brief, LinkError};
