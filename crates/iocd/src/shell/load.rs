@@ -1,0 +1,165 @@
+//! Loading: databases, templates, definitions, and the files behind them.
+
+use super::{Failed, Place, Shell, Wanted};
+use crate::engine::Engine;
+use crate::{health, scanstats};
+use db::Macros;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Largest script or database file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// Templates that are part of the program.
+const BUILTIN: &[(&str, &str)] = &[
+    ("exit.db", include_str!("../templates/exit.db")),
+    ("iocAdminSoft.db", include_str!("../templates/iocAdminSoft.db")),
+    ("scanStats.db", include_str!("../templates/scanStats.db")),
+    ("save_restoreStatus.db", include_str!("../templates/save_restoreStatus.db")),
+];
+
+impl Shell {
+    /// Loads a database file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is malformed; the error names file, line and column.
+    pub fn load_records(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
+        let text = self.read_file(path)?;
+        self.load_text(text, path, macros)
+    }
+
+    /// Loads every template of a `.substitutions` file.
+    ///
+    /// # Errors
+    /// When it or a template cannot be read or is malformed; what stands before that is loaded.
+    pub fn load_template(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
+        let text = self.read_file(path)?;
+        let mut own = Macros::parse(macros);
+        self.add_environment(&mut own);
+        for one in db::parse_substitutions(&text, path)? {
+            let all = if macros.is_empty() { one.macros } else { format!("{macros},{}", one.macros) };
+            self.load_records(&own.expand(&one.file).0, &all).map_err(|Failed(error)| {
+                Failed(format!("{error}\n    (instance at {path}:{}:{})", one.place.line, one.place.column))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Loads a template that is part of the program, such as `exit.db`.
+    ///
+    /// # Errors
+    /// When there is no such template, or its macros make no names.
+    pub fn load_builtin(&mut self, name: &str, macros: &str) -> Result<(), Failed> {
+        let Some((_, text)) = BUILTIN.iter().find(|(known, _)| *known == name) else {
+            let known = BUILTIN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
+            return Err(Failed(format!("no built-in template \"{name}\", expected one of {known}")));
+        };
+        let given = Macros::parse(macros);
+        let given = |name: &str| given.get(name).unwrap_or_default().to_owned();
+        let wanted = match name {
+            "iocAdminSoft.db" => Some(Wanted::Health(given("IOC"))),
+            "scanStats.db" => {
+                let rate = self.known_rate(&given("SCAN"))?;
+                Some(Wanted::Scan(format!("{}:{}", given("IOC"), given("NAME")), rate))
+            }
+            _ => None,
+        };
+        self.load_text((*text).to_owned(), name, macros)?;
+        self.wanted.extend(wanted);
+        self.publish()
+    }
+
+    /// A periodic choice of menuScan.
+    fn known_rate(&mut self, wanted: &str) -> Result<String, Failed> {
+        let rates: Vec<String> = self.with_db(|db, _| db.scans().into_iter().map(|scan| scan.name).collect())?;
+        if rates.iter().any(|rate| rate == wanted) {
+            return Ok(wanted.to_owned());
+        }
+        let known = rates.join("\", \"");
+        Err(Failed(format!("scanStats.db: found SCAN=\"{wanted}\", expected one of \"{known}\"")))
+    }
+
+    /// Starts the threads of records that show what the IOC knows of itself, once it runs.
+    pub(super) fn publish(&mut self) -> Result<(), Failed> {
+        let Place::Running(mailbox, ..) = &self.place else { return Ok(()) };
+        for wanted in self.wanted.drain(..) {
+            let mailbox = mailbox.clone();
+            self.publishers.push(match wanted {
+                Wanted::Health(prefix) => health::start(mailbox, prefix)?,
+                Wanted::Scan(prefix, rate) => scanstats::start(mailbox, prefix, rate)?,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn load_text(&mut self, text: String, path: &str, macros: &str) -> Result<(), Failed> {
+        let mut macros = Macros::parse(macros);
+        self.add_environment(&mut macros);
+        let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
+        let file = path.to_owned();
+        self.with_db(move |db, now| {
+            let loaded = db.load_records(&text, &file, &macros, &mut |name| included(&folder, name));
+            // A running IOC takes new records up at once.
+            if loaded.is_ok() && db.is_running() {
+                db.init(now);
+            }
+            loaded.map_err(Failed::from)
+        })??;
+        if self.is_running() {
+            self.with_engine(Engine::follow_inputs)?;
+        }
+        self.print_notices()
+    }
+
+    /// Gives the environment's variables to macros that do not have them.
+    pub(super) fn add_environment(&self, macros: &mut Macros) {
+        for (name, value) in &self.env {
+            if macros.get(name).is_none() {
+                macros.set(name, value);
+            }
+        }
+    }
+
+    /// Loads a database definition: its menus and breakpoint tables.
+    ///
+    /// # Errors
+    /// When it cannot be read or is malformed.
+    pub fn load_dbd(&mut self, path: &str) -> Result<(), Failed> {
+        let text = self.read_file(path)?;
+        let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
+        let file = path.to_owned();
+        self.with_db(move |db, _| {
+            db.load_dbd(&text, &file, &mut |name| included(&folder, name)).map_err(Failed::from)
+        })??;
+        self.print_notices()
+    }
+
+    pub(super) fn read_file(&self, path: &str) -> Result<String, Failed> {
+        let found = self.find_file(path);
+        let size = fs::metadata(&found).map_err(|error| Failed(format!("{path}: {error}")))?.len();
+        if size > FILE_BYTES_MAX {
+            return Err(Failed(format!("{path}: {size} bytes, at most {FILE_BYTES_MAX} are read")));
+        }
+        let bytes = fs::read(&found).map_err(|error| Failed(format!("{path}: {error}")))?;
+        Ok(match String::from_utf8(bytes) {
+            Ok(text) => text,
+            // Old files hold Latin 1 (degree signs in EGU): each byte is then a character.
+            Err(error) => error.as_bytes().iter().map(|byte| char::from(*byte)).collect(),
+        })
+    }
+
+    /// A file, looked for in `EPICS_DB_INCLUDE_PATH` when its name has no folder.
+    fn find_file(&self, path: &str) -> PathBuf {
+        let plain = PathBuf::from(path);
+        if plain.exists() || path.contains('/') {
+            return plain;
+        }
+        let folders = self.env.get("EPICS_DB_INCLUDE_PATH").map_or("", String::as_str);
+        folders.split(':').map(|folder| Path::new(folder).join(path)).find(|found| found.exists()).unwrap_or(plain)
+    }
+}
+
+/// The text of a file that another one includes.
+fn included(folder: &Path, name: &str) -> Option<String> {
+    [folder.join(name), PathBuf::from(name)].iter().find_map(|path| fs::read_to_string(path).ok())
+}
