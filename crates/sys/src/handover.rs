@@ -2,7 +2,9 @@
 //! nothing is left behind when its owner dies.
 
 use crate::error::{Doing, Error, Result};
+use base::DurNs;
 use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -10,9 +12,13 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// Descriptors in one message.
 const FDS_MAX: usize = 4;
+/// Longest that who calls somebody waits for it: to be heard, and for each answer. All answers are given at once, so
+/// who does not give one is stopped, or starved.
+const PATIENCE: DurNs = DurNs::from_secs(5);
 
 /// Where others ask for a descriptor.
 #[derive(Debug)]
@@ -117,7 +123,7 @@ pub fn is_trusted(connection: BorrowedFd<'_>) -> bool {
 /// Sends one message, with descriptors. `false` if the other end is gone.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's; `ETIMEDOUT` on a connection that [`connect`] made if the other end takes nothing.
 pub fn send(connection: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool> {
     let doing = || format!("send a message of {} bytes", bytes.len());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -128,14 +134,19 @@ pub fn send(connection: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
     match rustix::net::sendmsg(connection, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
         Ok(_) => Ok(true),
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(false),
-        Err(errno) => Err(errno).doing(doing),
+        Err(errno) => Err(timed_out(errno)).doing(doing),
     }
+}
+
+/// What a socket says whose [`PATIENCE`] is at its end, in clearer words.
+fn timed_out(errno: Errno) -> Errno {
+    if errno == Errno::AGAIN { Errno::TIMEDOUT } else { errno }
 }
 
 /// Receives one message, with descriptors; `None` if the other end is gone. What does not fit is cut.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's; `ETIMEDOUT` on a connection that [`connect`] made if the other end says nothing for 5 s.
 pub fn receive(connection: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -146,7 +157,7 @@ pub fn receive(connection: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<(u
     let length = match received {
         Ok(message) => message.bytes,
         Err(Errno::CONNRESET) => 0,
-        Err(errno) => return Err(errno).doing(|| "receive a message".to_owned()),
+        Err(errno) => return Err(timed_out(errno)).doing(|| "receive an answer".to_owned()),
     };
     let mut fds = Vec::new();
     for message in control.drain() {
@@ -163,13 +174,22 @@ pub fn hang_up(connection: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
 }
 
-/// Calls who has the counter `name` open.
+/// Calls who has the counter `name` open. Blocks for at most 5 s, and so does each answer from there.
 ///
 /// # Errors
-/// `ECONNREFUSED` if nobody has.
+/// `ECONNREFUSED` if nobody has; `ETIMEDOUT` if whoever has takes no calls.
 pub fn connect(name: &str) -> Result<OwnedFd> {
+    connect_within(name, PATIENCE)
+}
+
+fn connect_within(name: &str, patience: DurNs) -> Result<OwnedFd> {
+    let doing = || format!("ask at @{name}");
     let connection = socket(name, SocketFlags::empty())?;
-    rustix::net::connect(&connection, &address(name)?).doing(|| format!("ask at @{name}"))?;
+    for side in [Timeout::Recv, Timeout::Send] {
+        let limit = Duration::from_nanos(patience.0 as u64);
+        rustix::net::sockopt::set_socket_timeout(&connection, side, Some(limit)).doing(doing)?;
+    }
+    rustix::net::connect(&connection, &address(name)?).map_err(timed_out).doing(doing)?;
     Ok(connection)
 }
 
@@ -183,11 +203,17 @@ pub fn is_alive(connection: BorrowedFd<'_>) -> bool {
 /// Asks at `name`: the descriptor, and the connection to its owner.
 ///
 /// # Errors
-/// `ECONNREFUSED` if nobody has the counter open.
+/// `ECONNREFUSED` if nobody has the counter open; `ETIMEDOUT` if its owner does not answer within 5 s: it is stopped.
 pub fn ask(name: &str) -> Result<(OwnedFd, OwnedFd)> {
-    let connection = connect(name)?;
-    let refused = || Error { doing: format!("ask at @{name}"), errno: Errno::CONNREFUSED };
-    let (_, fds) = receive(connection.as_fd(), &mut [0])?.ok_or_else(refused)?;
+    ask_within(name, PATIENCE)
+}
+
+fn ask_within(name: &str, patience: DurNs) -> Result<(OwnedFd, OwnedFd)> {
+    let connection = connect_within(name, patience)?;
+    let doing = || format!("ask at @{name}");
+    let refused = || Error { doing: doing(), errno: Errno::CONNREFUSED };
+    let received = receive(connection.as_fd(), &mut [0]).map_err(|error| Error { doing: doing(), ..error })?;
+    let (_, fds) = received.ok_or_else(refused)?;
     let fd = fds.into_iter().next().ok_or_else(refused)?;
     Ok((fd, connection))
 }
@@ -195,6 +221,21 @@ pub fn ask(name: &str) -> Result<(OwnedFd, OwnedFd)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_asks_somebody_that_is_stopped_is_told_so_instead_of_hanging() {
+        let name = format!("tahti-stopped-{}", std::process::id());
+        let _counter = Counter::open(&name).unwrap();
+        // Nobody accepts: first the answer does not come, and when as many wait as may, not even the call is taken.
+        let calls: Vec<_> = (0..12).map(|_| connect_within(&name, DurNs::from_ms(1))).collect();
+        assert!(calls[0].is_ok());
+        assert_eq!(calls[11].as_ref().unwrap_err().errno, Errno::TIMEDOUT);
+        drop(calls);
+        let name = format!("tahti-silent-{}", std::process::id());
+        let _counter = Counter::open(&name).unwrap();
+        let error = ask_within(&name, DurNs::from_ms(1)).unwrap_err();
+        assert_eq!((error.errno, error.doing), (Errno::TIMEDOUT, format!("ask at @{name}")));
+    }
 
     #[test]
     fn shared_memory_goes_from_hand_to_hand_and_its_owners_end_is_noticed() {
