@@ -4,6 +4,7 @@ use crate::door::Knocker;
 use crate::greeting::{BYTES_MAX, Hello, VERSION, Welcome, socket_name};
 use crate::memory::{self, Half};
 use crate::parcel::{Packing, Parcel, put};
+use crate::spin::Spin;
 use base::{DurNs, MonoNs};
 use msg::{Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Request, Subject};
 use ring::{Damaged, StreamReader, StreamWriter};
@@ -15,10 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sys::clock::mono_now;
 use sys::shm::SharedWords;
 
-/// How often an end that sleeps looks whether the server is still there.
-pub(crate) const ALIVE: DurNs = DurNs::from_ms(50);
-/// Longest that an end spins before it sleeps, where it has more than one CPU.
-const SPIN: DurNs = DurNs::from_us(20);
+/// How often an end that sleeps looks whether the server is still there. In unit tests never: who is woken only by this
+/// has missed a wake-up.
+pub(crate) const ALIVE: DurNs = if cfg!(test) { DurNs::from_secs(3600) } else { DurNs::from_ms(50) };
 
 /// Why there is no connection, or no message was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(crate) struct End {
     pub(crate) up: StreamWriter<Half>,
     pub(crate) down: StreamReader<Half>,
     door: Knocker,
-    spin: DurNs,
+    spin: Spin,
     connection: Arc<OwnedFd>,
     memory: Arc<SharedWords>,
     rung: Arc<AtomicU64>,
@@ -110,7 +110,6 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
     }
     let text = serde_json::to_vec(hello).map_err(|error| ClientError::Message(error.to_string()))?;
     sys::handover::send(connection.as_fd(), &text, &[])?;
-    let spin = if sys::sched::affinity(0).is_ok_and(|cpus| cpus.count() > 1) { SPIN } else { DurNs::ZERO };
     let mut ends = Vec::new();
     loop {
         let mut bytes = [0; BYTES_MAX];
@@ -130,7 +129,7 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
                     up: up.writer(),
                     down: down.reader(),
                     door,
-                    spin,
+                    spin: Spin::new(),
                     connection: connection.clone(),
                     memory,
                     rung: Arc::default(),
@@ -174,30 +173,16 @@ impl End {
     /// # Errors
     /// `Lost` if the server is gone and all that it sent has been read.
     pub(crate) fn wait(&mut self, until: MonoNs, bell: u64) -> Result<(), ClientError> {
-        if self.spin > DurNs::ZERO {
-            let (now, mut turns) = (mono_now(), 0u32);
-            loop {
-                if !self.down.is_empty() || self.bell() != bell {
-                    self.spin = SPIN;
-                    return Ok(());
-                }
-                turns += 1;
-                if turns.is_multiple_of(64) && mono_now() - now > self.spin {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-            // It did not pay: less next time, down to a glance.
-            self.spin = DurNs((self.spin.0 / 2).max(200));
+        let Self { down, spin, .. } = self;
+        let rung = |down: &StreamReader<Half>| down.stream().bell().load(Ordering::Acquire) != bell;
+        if spin.until(|| !down.is_empty() || rung(down)) {
+            return Ok(());
         }
-        self.down.fall_asleep();
+        down.fall_asleep();
         let now = mono_now();
-        if self.down.is_empty() && until > now {
-            sys::futex::wait(self.down.stream().bell(), bell, Some(ALIVE.min(until - now)));
-            // A sleep shorter than a spin may be: spinning would have paid.
-            if self.spin > DurNs::ZERO && mono_now() - now < SPIN {
-                self.spin = SPIN;
-            }
+        if down.is_empty() && until > now {
+            sys::futex::wait(down.stream().bell(), bell, Some(ALIVE.min(until - now)));
+            spin.slept(mono_now() - now);
         }
         self.down.wake_up();
         let lost = self.down.is_empty() && !self.is_alive() && self.down.is_empty();
@@ -566,6 +551,53 @@ mod tests {
             let reply = honest.ask("ping/server", &Sending::default()).unwrap();
             assert_eq!((reply.code, &reply.text), (Code::Ok, &name));
         }
+        stop.store(true, Ordering::Relaxed);
+        server.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn thousands_of_round_trips_need_no_time_out_to_wake_anybody() {
+        const ROUNDS: u64 = 3_000;
+        let (done, watchdog) = channel();
+        std::thread::spawn(move || {
+            let waited = watchdog.recv_timeout(std::time::Duration::from_secs(300));
+            if waited == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("somebody was not woken");
+                std::process::abort();
+            }
+        });
+        let name = format!("bells-{}", std::process::id());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, events) = channel();
+        let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+        let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+        assert!(matches!(events.recv(), Ok(Event::Ready(_))));
+        let mut lanes = crate::Manager::connect(&name, "manager", &["sr"], &[Band::DEFAULT]).unwrap();
+        let (over, waker) = (Arc::new(AtomicBool::new(false)), lanes[0].waker());
+        let ends = over.clone();
+        let manager = std::thread::spawn(move || {
+            let (mut served, hour) = (0, DurNs::from_secs(3600));
+            while !ends.load(Ordering::Acquire) {
+                let taken = lanes[0].serve(hour, |asked, desk| {
+                    desk.answer(asked.ticket, &msg::Answer::ok("1"));
+                });
+                served += taken.unwrap() as u64;
+            }
+            served
+        });
+        let mut client = Client::connect(&name, "client", Band::DEFAULT).unwrap();
+        let sending = Sending { limit: DurNs::from_secs(3600), ..Sending::default() };
+        for round in 0..ROUNDS {
+            // Others between them, so that it also meets who is just falling asleep.
+            for _ in 0..round % 7 * 50 {
+                std::hint::spin_loop();
+            }
+            assert_eq!(client.ask("get/sr/x", &sending).unwrap().code, Code::Ok);
+        }
+        over.store(true, Ordering::Release);
+        waker.wake();
+        assert_eq!(manager.join().unwrap(), ROUNDS);
+        done.send(()).unwrap();
         stop.store(true, Ordering::Relaxed);
         server.join().unwrap().unwrap();
     }

@@ -1,62 +1,60 @@
 //! How a lane of the server sleeps although many clients may wake it, and none of them can keep it from being woken.
 //!
 //! Clients map the page for reading only: `futex(2)` wakes through such a mapping too. So no client can forge the mark
-//! that tells others whether waking is needed. The word that the lane sleeps on never changes; a client that finds the
-//! mark before the lane has fallen asleep knocks again until somebody was woken or the mark is gone.
+//! that tells others whether waking is needed ([`Doorstep`]).
 
 use base::DurNs;
-use ring::Words;
+use ring::{Doorstep, Words};
+use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
 use sys::shm::{ReadWords, SharedWords};
 
-const WORDS: usize = 16;
-const ASLEEP: usize = 0;
-const BELL: usize = 8;
-/// Times that a client knocks at once before it lets others run: the lane may wait for this very CPU.
-const KNOCKS: u32 = 64;
+/// Unheard knocks after which others may run, for the lane may wait for this very CPU, and after which even those of
+/// lower priority may.
+const YIELD_AFTER: u32 = 4;
+const SLEEP_AFTER: u32 = 32;
 const PAUSE: DurNs = DurNs::from_us(20);
-/// Times that a client knocks at all: whoever sets the mark falls asleep within far less, unless the server was stopped
-/// just there. A lane that was missed nevertheless looks by itself when its longest sleep is over.
-const KNOCKS_MAX: u32 = 256 * KNOCKS;
+/// Unheard knocks after which a client goes away: whoever sets the mark falls asleep within far less, unless the server
+/// was stopped just there. A lane that was missed nevertheless looks by itself when its longest sleep is over.
+const GIVE_UP_AFTER: u32 = 288;
 
 /// The lane's side.
 pub(crate) struct Door(SharedWords);
 
 /// A client's side.
-pub(crate) struct Knocker(ReadWords);
+pub(crate) struct Knocker {
+    words: ReadWords,
+    woken: Cell<u64>,
+}
 
 impl Door {
     pub(crate) fn new() -> sys::Result<Self> {
-        SharedWords::create("tahti-door", WORDS).map(Self)
+        SharedWords::create("tahti-door", Doorstep::WORDS).map(Self)
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
     }
 
-    /// Sleeps until somebody knocks, at most for `limit`, unless there is work by now.
-    pub(crate) fn sleep(&self, limit: DurNs, has_work: impl FnOnce() -> bool) {
-        let words = self.0.words();
-        words[ASLEEP].store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if !has_work() {
-            sys::futex::wait(&words[BELL], 0, Some(limit));
-        }
-        words[ASLEEP].store(0, Ordering::Relaxed);
+    /// Sleeps until somebody knocks, at most for `limit`, unless there is work by now. `naps` is the lane's own count.
+    pub(crate) fn sleep(&self, naps: &mut u64, limit: DurNs, has_work: impl FnOnce() -> bool) {
+        let step = step(self.0.words());
+        step.nap(naps, has_work, || {
+            sys::futex::wait(step.bell(), 0, Some(limit));
+        });
     }
 
     /// Wakes the lane, from another thread of the server.
     pub(crate) fn knock(&self) {
-        knock(self.0.words());
+        knock(self.0.words(), &mut 0);
     }
 }
 
 impl Knocker {
     pub(crate) fn new(fd: OwnedFd) -> sys::Result<Self> {
         let words = SharedWords::attach_read_only(fd)?;
-        let enough = words.words().len() >= WORDS;
-        enough.then_some(Self(words)).ok_or_else(|| sys::Error {
+        let enough = words.words().len() >= Doorstep::WORDS;
+        enough.then_some(Self { words, woken: Cell::new(0) }).ok_or_else(|| sys::Error {
             doing: "map the door of a message server".to_owned(),
             errno: rustix::io::Errno::INVAL,
         })
@@ -64,35 +62,39 @@ impl Knocker {
 
     /// Wakes the lane if it sleeps. To be called after what it must not miss was written.
     pub(crate) fn knock(&self) {
-        knock(self.0.words());
+        let mut woken = self.woken.get();
+        knock(self.words.words(), &mut woken);
+        self.woken.set(woken);
     }
 }
 
-fn knock(words: &Words) {
-    fence(Ordering::SeqCst);
-    let mut knocks = 0;
-    while words[ASLEEP].load(Ordering::Relaxed) != 0 && sys::futex::wake(&words[BELL]) == 0 {
-        knocks += 1;
-        if knocks == KNOCKS_MAX {
-            return;
+fn step(words: &Words) -> Doorstep<'_> {
+    Doorstep::attach(words).expect("its length was looked at when it was mapped")
+}
+
+fn knock(words: &Words, woken: &mut u64) {
+    let step = step(words);
+    let wake = || sys::futex::wake(step.bell()) > 0;
+    step.knock(woken, wake, |unheard| {
+        match unheard {
+            ..YIELD_AFTER => std::hint::spin_loop(),
+            YIELD_AFTER..SLEEP_AFTER => std::thread::yield_now(),
+            SLEEP_AFTER.. => sys::clock::sleep_until(sys::clock::mono_now() + PAUSE),
         }
-        if knocks % KNOCKS == 0 {
-            sys::clock::sleep_until(sys::clock::mono_now() + PAUSE);
-        }
-        std::hint::spin_loop();
-    }
+        unheard < GIVE_UP_AFTER
+    });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn who_knocks_at_a_server_that_was_stopped_while_falling_asleep_gives_up() {
         let door = Door::new().unwrap();
-        door.0.words()[ASLEEP].store(1, Ordering::Relaxed);
-        Knocker::new(door.fd().try_clone_to_owned().unwrap()).unwrap().knock();
+        let knocker = Knocker::new(door.fd().try_clone_to_owned().unwrap()).unwrap();
+        step(door.0.words()).nap(&mut 0, || false, || knocker.knock());
     }
 
     #[test]
@@ -101,8 +103,9 @@ mod tests {
         let door = Door::new().unwrap();
         let knocker = Knocker::new(door.fd().try_clone_to_owned().unwrap()).unwrap();
         let (sent, heard) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (sent, heard, mut naps) = (&sent, &heard, 0);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 for round in 1..=ROUNDS {
                     sent.store(round, Ordering::Release);
                     knocker.knock();
@@ -114,7 +117,7 @@ mod tests {
             for round in 1..=ROUNDS {
                 while sent.load(Ordering::Acquire) < round {
                     let began = sys::clock::mono_now();
-                    door.sleep(DurNs::from_secs(20), || sent.load(Ordering::Acquire) >= round);
+                    door.sleep(&mut naps, DurNs::from_secs(20), || sent.load(Ordering::Acquire) >= round);
                     assert!(sys::clock::mono_now() - began < DurNs::from_secs(20), "nobody woke it");
                 }
                 heard.store(round, Ordering::Release);

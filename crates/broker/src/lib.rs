@@ -16,6 +16,7 @@ mod memory;
 mod parcel;
 pub mod relay;
 pub mod server;
+mod spin;
 pub mod zmq;
 
 pub use client::{Client, ClientError, Received, Sending, Waker};

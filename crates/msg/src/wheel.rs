@@ -21,6 +21,8 @@ struct Link {
 /// Deadlines for slots `0..count`.
 pub(crate) struct Wheel {
     first: Vec<u32>,
+    /// A bit for each bucket that is not empty.
+    used: [u64; BUCKETS / 64],
     links: Vec<Link>,
     /// The next tick to look at.
     next: u64,
@@ -34,7 +36,7 @@ fn tick(at: MonoNs) -> u64 {
 impl Wheel {
     pub(crate) fn new(count: usize) -> Self {
         let empty = Link { before: NONE, after: NONE, due: MonoNs(0), bucket: NONE };
-        Self { first: vec![NONE; BUCKETS], links: vec![empty; count], next: 0, held: 0 }
+        Self { first: vec![NONE; BUCKETS], used: [0; BUCKETS / 64], links: vec![empty; count], next: 0, held: 0 }
     }
 
     /// Puts a slot in that is not in.
@@ -47,6 +49,7 @@ impl Wheel {
             self.links[after as usize].before = slot;
         }
         self.first[bucket as usize] = slot;
+        self.used[bucket as usize / 64] |= 1 << (bucket % 64);
         self.held += 1;
     }
 
@@ -54,7 +57,12 @@ impl Wheel {
     pub(crate) fn remove(&mut self, slot: u32) {
         let Link { before, after, bucket, .. } = self.links[slot as usize];
         match before {
-            NONE => self.first[bucket as usize] = after,
+            NONE => {
+                self.first[bucket as usize] = after;
+                if after == NONE {
+                    self.used[bucket as usize / 64] &= !(1 << (bucket % 64));
+                }
+            }
             before => self.links[before as usize].after = after,
         }
         if after != NONE {
@@ -95,8 +103,19 @@ impl Wheel {
         if self.held == 0 {
             return None;
         }
-        let used =
-            (0..BUCKETS as u64).find(|ahead| self.first[((self.next + ahead) % BUCKETS as u64) as usize] != NONE);
+        let from = (self.next % BUCKETS as u64) as usize;
+        let used = (0..=self.used.len()).find_map(|word| {
+            // The first word is looked at from `from` on, and at the end once more up to it.
+            let at = (from / 64 + word) % self.used.len();
+            let low = (1u64 << (from % 64)) - 1;
+            let bits = match word {
+                0 => self.used[at] & !low,
+                last if last == self.used.len() => self.used[at] & low,
+                _ => self.used[at],
+            };
+            let bucket = at * 64 + bits.trailing_zeros() as usize;
+            (bits != 0).then(|| ((bucket + BUCKETS - from) % BUCKETS) as u64)
+        });
         used.map(|ahead| MonoNs((self.next + ahead + 1) * TICK.0 as u64))
     }
 }

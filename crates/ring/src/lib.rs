@@ -22,6 +22,7 @@ extern crate std;
 mod barrier;
 mod condition;
 mod culprits;
+mod doorstep;
 mod event;
 mod frame;
 mod header;
@@ -38,6 +39,7 @@ mod variables;
 pub use barrier::{Barrier, Meeting};
 pub use condition::Condition;
 pub use culprits::{CULPRITS_MAX, Culprit};
+pub use doorstep::Doorstep;
 pub use event::Event;
 pub use frame::{
     ActivityCounter, Baseline, FRAME_EVENTS, FRAME_NAME_BYTES, FrameBorder, FrameCounter, FrameEvent, FramePage,

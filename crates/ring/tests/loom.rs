@@ -7,8 +7,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 use ring::{
-    AtomicU64, Barrier, Condition, FrameBorder, FramePage, FrameShape, Latest, Meeting, Number, Queue, Stream, Trail,
-    VariableSpec, Variables,
+    AtomicU64, Barrier, Condition, Doorstep, FrameBorder, FramePage, FrameShape, Latest, Meeting, Number, Queue,
+    Stream, Trail, VariableSpec, Variables,
 };
 
 fn words(count: usize) -> Arc<Vec<AtomicU64>> {
@@ -103,6 +103,70 @@ fn a_stream_delivers_messages_whole_and_a_sleeper_is_never_forgotten() {
         assert!(told || !sleeps, "it sleeps and nobody will ring");
         let mut out = [0; 2];
         assert_eq!((reader.pop(&mut out), out), (Ok(Some(2)), [1, 10]));
+    });
+}
+
+/// What a futex does for one sleeper: whom it does not find asleep it does not wake.
+#[derive(Default)]
+struct Bed {
+    asleep: loom::sync::Mutex<bool>,
+    woken: loom::sync::Condvar,
+}
+
+impl Bed {
+    fn sleep(&self) {
+        let mut asleep = self.asleep.lock().unwrap();
+        *asleep = true;
+        while *asleep {
+            asleep = self.woken.wait(asleep).unwrap();
+        }
+    }
+
+    fn wake(&self) -> bool {
+        let slept = std::mem::replace(&mut *self.asleep.lock().unwrap(), false);
+        self.woken.notify_one();
+        slept
+    }
+}
+
+#[test]
+fn who_naps_behind_a_doorstep_hears_every_visitor_without_a_timeout() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        // The work of two visitors stands behind the doorstep's words.
+        let words = words(Doorstep::WORDS + 2);
+        let bed = Arc::new(Bed::default());
+        let visitors: Vec<_> = (0..2)
+            .map(|at| {
+                let (words, bed) = (words.clone(), bed.clone());
+                thread::spawn(move || {
+                    let mut woken = 0;
+                    for work in 1..=2 - at {
+                        words[Doorstep::WORDS + at as usize].store(work, Relaxed);
+                        let step = Doorstep::attach(&words).unwrap();
+                        step.knock(
+                            &mut woken,
+                            || bed.wake(),
+                            |_| {
+                                thread::yield_now();
+                                true
+                            },
+                        );
+                    }
+                })
+            })
+            .collect();
+        let (mut naps, step) = (0, Doorstep::attach(&words).unwrap());
+        let done = [2, 1];
+        let all = || (0..2).map(|at| words[Doorstep::WORDS + at].load(Relaxed)).collect::<Vec<_>>();
+        let mut seen = all();
+        // A lost wake-up would leave it asleep for ever, which loom finds.
+        while seen != done {
+            step.nap(&mut naps, || all() != seen, || bed.sleep());
+            seen = all();
+        }
+        visitors.into_iter().for_each(|visitor| visitor.join().unwrap());
     });
 }
 

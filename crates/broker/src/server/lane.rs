@@ -3,6 +3,7 @@
 use crate::door::Door;
 use crate::memory::{Half, Inside};
 use crate::parcel::{Fault, Packing, Parcel, prefix};
+use crate::spin::Spin;
 use base::{DurNs, MonoNs};
 use msg::{Code, Conn, Counters, Done, HEADER_WORDS, Header, Kind, Lane, Line, Reply, Step, Subject, Tables};
 use ring::{StreamReader, StreamWriter};
@@ -15,8 +16,8 @@ use sys::clock::mono_now;
 const TURN: usize = 32;
 /// Words kept free in a client's queue, so that a short reply to each of its outstanding requests always fits.
 const SPARE_WORDS: usize = 1 << 13;
-/// Longest sleep, so that a lane whose mark was missed for whatever reason goes on.
-const SLEEP: DurNs = DurNs::from_ms(100);
+/// Longest sleep, so that a lane whose mark was missed for whatever reason goes on. In unit tests that must not happen.
+const SLEEP: DurNs = if cfg!(test) { DurNs::from_secs(3600) } else { DurNs::from_ms(100) };
 /// Words of a log record before its texts.
 pub(crate) const RECORD_WORDS: usize = 3 + HEADER_WORDS;
 
@@ -82,6 +83,8 @@ pub(crate) struct LaneThread {
     pub(crate) lane: Lane,
     pub(crate) door: Arc<Door>,
     pub(crate) seats: Vec<Option<Box<Seat>>>,
+    /// Seats beyond this many were never taken.
+    pub(crate) used: usize,
     pub(crate) changes: Consumer<Change>,
     pub(crate) returns: Producer<Return>,
     pub(crate) to_desk: StreamWriter<Inside>,
@@ -100,38 +103,47 @@ impl LaneThread {
     /// Real-time: does not allocate; work between two sleeps is bounded by what the queues hold.
     pub(crate) fn run(mut self) {
         let mut parcel = Parcel::new();
+        let (mut spin, mut naps) = (Spin::new(), 0);
         while !self.stop.load(Ordering::Relaxed) {
             let now = mono_now();
-            let mut work = self.change(now);
-            work |= self.desk(&mut parcel);
-            work |= self.clients(&mut parcel);
+            self.change(now);
+            self.desk(&mut parcel);
+            self.clients(&mut parcel);
             self.due(now);
             self.wake();
-            if work {
+            self.seen.publish(self.lane.counters(), self.log.stream().refused());
+            if spin.until(|| self.has_work()) {
                 continue;
             }
-            self.seen.publish(self.lane.counters(), self.log.stream().refused());
-            let limit = self.lane.next_look().map_or(SLEEP, |look| (look - mono_now()).max(DurNs(1)).min(SLEEP));
-            let (seats, changes, from_desk, stop) = (&self.seats, &self.changes, &self.from_desk, &self.stop);
-            self.door.sleep(limit, || {
-                changes.slots() > 0
-                    || !from_desk.is_empty()
-                    || stop.load(Ordering::Relaxed)
-                    || seats.iter().flatten().any(|seat| seat.broken.is_none() && !seat.up.is_empty())
-            });
+            let now = mono_now();
+            let limit = self.lane.next_look().map_or(SLEEP, |look| (look - now).max(DurNs(1)).min(SLEEP));
+            self.door.sleep(&mut naps, limit, || self.has_work());
+            spin.slept(mono_now() - now);
         }
     }
 
-    fn change(&mut self, now: MonoNs) -> bool {
-        let mut any = false;
+    /// Whether there is something to do before the next deadline.
+    fn has_work(&self) -> bool {
+        self.changes.slots() > 0
+            || !self.from_desk.is_empty()
+            || self.stop.load(Ordering::Relaxed)
+            || self.taken().iter().flatten().any(|seat| seat.broken.is_none() && !seat.up.is_empty())
+    }
+
+    /// The seats up to the last one that was ever taken.
+    fn taken(&self) -> &[Option<Box<Seat>>] {
+        &self.seats[..self.used]
+    }
+
+    fn change(&mut self, now: MonoNs) {
         while self.returns.slots() > 1
             && let Ok(change) = self.changes.pop()
         {
-            any = true;
             let back = match change {
                 Change::Tables(tables) => Some(Return::Tables(self.lane.replace(tables))),
                 Change::Join(seat) => match self.seats.get_mut(seat.conn.slot as usize) {
                     Some(place @ None) => {
+                        self.used = self.used.max(seat.conn.slot as usize + 1);
                         *place = Some(seat);
                         None
                     }
@@ -150,7 +162,6 @@ impl LaneThread {
             }
             self.seen.adopted.fetch_add(1, Ordering::Release);
         }
-        any
     }
 
     fn gone(&mut self, now: MonoNs, conn: Conn, name: &str) {
@@ -170,12 +181,10 @@ impl LaneThread {
     }
 
     /// What the desk answers, and events.
-    fn desk(&mut self, parcel: &mut Parcel) -> bool {
+    fn desk(&mut self, parcel: &mut Parcel) {
         let Self { lane, seats, packing, log, from_desk, .. } = self;
-        let mut any = false;
         // Both ends are ours: what is damaged here is our own fault.
         while let Some((conn, _)) = parcel.take_prefixed(from_desk).expect("a queue within the server") {
-            any = true;
             let Ok(frame) = parcel.frame() else { continue };
             let mut out = Out { seats, packing, log, now: mono_now() };
             if frame.header.kind == Kind::Event {
@@ -184,12 +193,10 @@ impl LaneThread {
                 out.give(&done, frame.text, frame.body);
             }
         }
-        any
     }
 
-    fn clients(&mut self, parcel: &mut Parcel) -> bool {
-        let mut any = false;
-        for slot in 0..self.seats.len() {
+    fn clients(&mut self, parcel: &mut Parcel) {
+        for slot in 0..self.used {
             for _ in 0..TURN {
                 let Some(seat) = &mut self.seats[slot] else { break };
                 if seat.broken.is_some() {
@@ -200,7 +207,7 @@ impl LaneThread {
                 match taken.and_then(
                     |taken| if taken { self.message(conn, subject, parcel).map(|()| true) } else { Ok(false) },
                 ) {
-                    Ok(true) => any = true,
+                    Ok(true) => {}
                     Ok(false) => break,
                     Err(fault) => {
                         self.cut_off(slot, fault);
@@ -209,7 +216,6 @@ impl LaneThread {
                 }
             }
         }
-        any
     }
 
     /// Stops hearing somebody; the desk ends the connection.
@@ -269,7 +275,7 @@ impl LaneThread {
 
     /// Wakes those who got something and sleep.
     fn wake(&mut self) {
-        for seat in self.seats.iter_mut().flatten().filter(|seat| seat.put) {
+        for seat in self.seats[..self.used].iter_mut().flatten().filter(|seat| seat.put) {
             seat.put = false;
             if seat.down.stream().is_asleep() {
                 sys::futex::count_up(seat.down.stream().bell(), 1);

@@ -180,6 +180,7 @@ fn lane(
         lane: Lane::new(config.limits, Arc::new(tables.clone())),
         door: door.clone(),
         seats: (0..config.limits.conns).map(|_| None).collect(),
+        used: 0,
         changes: changes_in,
         returns,
         to_desk,
