@@ -4,9 +4,10 @@ use crate::door::Knocker;
 use crate::greeting::{BYTES_MAX, Hello, VERSION, Welcome, socket_name};
 use crate::memory::{self, Half};
 use crate::parcel::{Packing, Parcel, put};
+use crate::pool::{POOL_BYTES_MAX, Pool, Room};
 use crate::spin::Spin;
 use base::{DurNs, MonoNs};
-use msg::{Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Request, Subject};
+use msg::{Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Pooled, Request, Subject};
 use ring::{Damaged, StreamReader, StreamWriter};
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,6 +32,8 @@ pub enum ClientError {
     Message(String),
     /// The queue to the server is full: take replies first.
     Full,
+    /// The pool has no room of that many bytes: drop rooms first, or connect with a larger pool.
+    NoRoom(u64),
     /// The server is gone.
     Lost,
 }
@@ -41,6 +44,10 @@ impl fmt::Display for ClientError {
             Self::System(why) | Self::Message(why) => f.write_str(why),
             Self::Refused(why) => write!(f, "the message server refused: {why}"),
             Self::Full => f.write_str("the queue to the message server is full; take replies first"),
+            Self::NoRoom(bytes) => write!(
+                f,
+                "the pool of this client has no room of {bytes} bytes; drop rooms first, or connect with a larger pool"
+            ),
             Self::Lost => f.write_str("the message server is gone"),
         }
     }
@@ -73,6 +80,8 @@ pub(crate) struct End {
     pub(crate) down: StreamReader<Half>,
     door: Knocker,
     spin: Spin,
+    /// The third descriptor, where one was asked for.
+    pub(crate) pool: Option<OwnedFd>,
     connection: Arc<OwnedFd>,
     memory: Arc<SharedWords>,
     rung: Arc<AtomicU64>,
@@ -116,10 +125,11 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
         let (length, fds) = sys::handover::receive(connection.as_fd(), &mut bytes)?.ok_or(ClientError::Lost)?;
         let welcome = serde_json::from_slice(&bytes[..length])
             .map_err(|error| ClientError::Refused(format!("what the server says is not understood: {error}")))?;
-        match (welcome, fds.try_into() as Result<[OwnedFd; 2], _>) {
-            (Welcome::Refused(why), _) => return Err(ClientError::Refused(why)),
-            (Welcome::Ready, _) => return Ok(ends),
-            (Welcome::Band(number), Ok([memory, door])) if ends.len() < msg::BANDS => {
+        let mut fds = fds.into_iter();
+        match (welcome, fds.next(), fds.next(), fds.next()) {
+            (Welcome::Refused(why), ..) => return Err(ClientError::Refused(why)),
+            (Welcome::Ready, ..) => return Ok(ends),
+            (Welcome::Band(number), Some(memory), Some(door), pool) if ends.len() < msg::BANDS => {
                 let band = Band::new(number).ok_or(ClientError::Lost)?;
                 let memory = Arc::new(SharedWords::attach(memory)?);
                 let [up, down] = memory::attach(&memory).map_err(|error| ClientError::System(error.to_string()))?;
@@ -130,15 +140,23 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
                     down: down.reader(),
                     door,
                     spin: Spin::new(),
+                    pool,
                     connection: connection.clone(),
                     memory,
                     rung: Arc::default(),
                     seen: 0,
                 });
             }
-            (Welcome::Band(_), _) => return Err(ClientError::Lost),
+            (Welcome::Band(_), ..) => return Err(ClientError::Lost),
         }
     }
+}
+
+/// Introduces a client; its end, and its pool if it asked for one.
+fn enter(server: &str, hello: &Hello) -> Result<(End, Option<Pool>), ClientError> {
+    let mut end = greet(server, hello)?.pop().ok_or(ClientError::Lost)?;
+    let pool = end.pool.take().map(Pool::new).transpose()?;
+    Ok((end, pool))
 }
 
 impl End {
@@ -224,6 +242,8 @@ pub struct Received {
     pub text: String,
     /// The body.
     pub body: Vec<u8>,
+    /// The room that went with the request, with the body of the answer where the manager wrote one there.
+    pub room: Option<Arc<Room>>,
     /// The pulse to which it belongs, 0 for none.
     pub pulse: u64,
 }
@@ -247,6 +267,25 @@ struct Outstanding {
     body: Vec<u8>,
     since: MonoNs,
     repeats: bool,
+    room: Option<Room>,
+}
+
+impl Outstanding {
+    /// A reply that the client gives itself. Whoever had the request may still write into its room.
+    fn answered(self, failure: &Failure<'_>) -> Received {
+        if let Some(room) = self.room {
+            room.lose();
+        }
+        Received {
+            id: self.id,
+            event: false,
+            code: failure.code(),
+            text: failure.to_string(),
+            body: Vec::new(),
+            room: None,
+            pulse: self.header.pulse,
+        }
+    }
 }
 
 /// A client of a message server, for one thread. When the server goes and comes back, it connects anew: requests that
@@ -257,6 +296,7 @@ pub struct Client {
     server: String,
     hello: Hello,
     end: Option<End>,
+    pool: Option<Pool>,
     next_id: u64,
     outstanding: VecDeque<Outstanding>,
     /// Replies that the client gave itself.
@@ -271,7 +311,19 @@ impl Client {
     /// # Errors
     /// Nobody serves, or the server refuses.
     pub fn connect(server: &str, name: &str, band: Band) -> Result<Self, ClientError> {
-        Self::for_host(server, name, band, 0)
+        Self::greeting(server, name, band, 0, 0)
+    }
+
+    /// As [`connect`](Self::connect), with a pool of so many bytes, at most 256 MiB, for bodies above 16 KiB: see
+    /// [`room`](Self::room).
+    ///
+    /// # Errors
+    /// As `connect`; the server's pools together are at their limit.
+    pub fn with_pool(server: &str, name: &str, band: Band, bytes: u64) -> Result<Self, ClientError> {
+        if !(1..=POOL_BYTES_MAX).contains(&bytes) {
+            return Err(ClientError::Message(format!("a pool of {bytes} bytes, expected 1 to {POOL_BYTES_MAX}")));
+        }
+        Self::greeting(server, name, band, 0, bytes)
     }
 
     /// As [`connect`](Self::connect), for a link that passes on what processes of another host ask: rules see them as
@@ -280,13 +332,18 @@ impl Client {
     /// # Errors
     /// Nobody serves, or the server refuses.
     pub fn for_host(server: &str, name: &str, band: Band, host: u16) -> Result<Self, ClientError> {
+        Self::greeting(server, name, band, host, 0)
+    }
+
+    fn greeting(server: &str, name: &str, band: Band, host: u16, pool: u64) -> Result<Self, ClientError> {
         let bands = vec![band.number()];
-        let hello = Hello { version: VERSION, name: name.into(), bands, serves: Vec::new(), host };
-        let end = greet(server, &hello)?.pop();
+        let hello = Hello { version: VERSION, name: name.into(), bands, serves: Vec::new(), host, pool };
+        let (end, pool) = enter(server, &hello)?;
         Ok(Self {
             server: server.into(),
             hello,
-            end,
+            end: Some(end),
+            pool,
             next_id: 1,
             outstanding: VecDeque::new(),
             given: VecDeque::new(),
@@ -300,27 +357,52 @@ impl Client {
     /// # Errors
     /// The line is no request, the queue is full, or the server is gone and does not answer.
     pub fn send(&mut self, line: &str, sending: &Sending<'_>) -> Result<u64, ClientError> {
+        self.put(line, sending, None)
+    }
+
+    /// A room in this client's pool for the body of a request and of its answer, of at least so many bytes.
+    ///
+    /// # Errors
+    /// [`NoRoom`](ClientError::NoRoom), also where the client has no pool.
+    pub fn room(&self, bytes: u64) -> Result<Room, ClientError> {
+        self.pool.as_ref().and_then(|pool| pool.room(bytes)).ok_or(ClientError::NoRoom(bytes))
+    }
+
+    /// As [`send`](Self::send) with the body that lies in `room` instead of `sending.body`. The room comes back with the
+    /// reply, in which the manager may have left a body of its own. After `TIMEOUT` and `UNKNOWN` it does not: somebody
+    /// may still write there; a new connection has a new pool.
+    ///
+    /// # Errors
+    /// As `send`.
+    pub fn send_room(&mut self, line: &str, sending: &Sending<'_>, room: Room) -> Result<u64, ClientError> {
+        self.put(line, sending, Some(room))
+    }
+
+    fn put(&mut self, line: &str, sending: &Sending<'_>, room: Option<Room>) -> Result<u64, ClientError> {
         let request = Request::parse(line).map_err(|error| ClientError::Message(error.to_string()))?;
         let end = self.end.as_mut().ok_or(ClientError::Lost)?;
         let (id, since) = (self.next_id, mono_now());
         let header = Header {
-            flags: sending.flags,
+            flags: if room.is_some() { sending.flags.with(Flags::POOLED) } else { sending.flags },
             deadline: Some(since + sending.limit),
             pulse: sending.pulse,
             subject: sending.subject,
             origin_unix_ns: unix_now_ns(),
             ..Header::request(end.band, id)
         };
-        let put = put(&mut end.up, &mut self.packing, header, line, sending.body);
+        let place = room.as_ref().map(|room| room.place().to_bytes());
+        let body = place.as_ref().map_or(sending.body, |place| place);
+        let put = put(&mut end.up, &mut self.packing, header, line, body);
         if !put.map_err(|error| ClientError::Message(error.to_string()))? {
             end.knock();
             return Err(ClientError::Full);
         }
         self.next_id += 1;
-        let repeats = request.verb.is_idempotent() || sending.flags.has(Flags::IDEMPOTENT);
+        // A room goes with its connection.
+        let repeats = room.is_none() && (request.verb.is_idempotent() || sending.flags.has(Flags::IDEMPOTENT));
         let body = if repeats { sending.body.to_vec() } else { Vec::new() };
         let line = if repeats { line.to_owned() } else { String::new() };
-        self.outstanding.push_back(Outstanding { id, header, line, body, since, repeats });
+        self.outstanding.push_back(Outstanding { id, header, line, body, since, repeats, room });
         Ok(id)
     }
 
@@ -384,15 +466,33 @@ impl Client {
         let id = frame.header.id;
         let event = frame.header.kind == Kind::Event;
         let at = self.outstanding.iter().position(|waiting| waiting.id == id);
-        if !event && at.and_then(|at| self.outstanding.remove(at)).is_none() {
+        let waiting = at.filter(|_| !event).and_then(|at| self.outstanding.remove(at));
+        if !event && waiting.is_none() {
             return Ok(None);
         }
-        let (code, text) = match (event, msg::Reply::parse(frame.text)) {
+        let (mut code, mut text) = match (event, msg::Reply::parse(frame.text)) {
             (true, _) => (Code::Ok, frame.text.to_owned()),
             (false, Ok(reply)) => (reply.code, reply.complement.text().into_owned()),
             (false, Err(error)) => (Code::Internal, format!("what came is no reply: {error}")),
         };
-        Ok(Some(Received { id, event, code, text, body: frame.body.to_vec(), pulse: frame.header.pulse }))
+        let mut body = frame.body;
+        let mut room = waiting.and_then(|waiting| waiting.room);
+        if frame.header.flags.has(Flags::POOLED) {
+            // Only how much there is is believed; where it lies is our own knowledge.
+            let bytes = Pooled::from_bytes(std::mem::take(&mut body)).map_or(u64::MAX, |place| place.bytes);
+            if !room.as_mut().is_some_and(|room| room.set_filled(bytes)) {
+                (code, text) = (Code::Internal, "the reply's body lies in a room that the request did not have".into());
+            }
+        } else if let Some(room) = &mut room {
+            room.set_filled(0);
+        }
+        if matches!(code, Code::Timeout | Code::Unknown)
+            && let Some(room) = room.take()
+        {
+            room.lose();
+        }
+        let (body, pulse) = (body.to_vec(), frame.header.pulse);
+        Ok(Some(Received { id, event, code, text, body, room: room.map(Arc::new), pulse }))
     }
 
     /// The server is gone: what may not be repeated is answered.
@@ -406,23 +506,16 @@ impl Client {
         self.outstanding = repeat;
         self.given.extend(over.into_iter().map(|waiting| {
             let failure = Failure::Died { hop: Hop::Server, after: now - waiting.since };
-            Received {
-                id: waiting.id,
-                event: false,
-                code: failure.code(),
-                text: failure.to_string(),
-                body: Vec::new(),
-                pulse: waiting.header.pulse,
-            }
+            waiting.answered(&failure)
         }));
     }
 
     /// Connects anew and repeats what may be.
     fn reconnect(&mut self, until: MonoNs) -> Result<(), ClientError> {
         loop {
-            match greet(&self.server, &self.hello) {
-                Ok(mut ends) => {
-                    self.end = ends.pop();
+            match enter(&self.server, &self.hello) {
+                Ok((end, pool)) => {
+                    (self.end, self.pool) = (Some(end), pool);
                     break;
                 }
                 Err(_) if mono_now() < until => sys::clock::sleep_until(mono_now() + DurNs::from_ms(20)),
@@ -452,11 +545,11 @@ impl Client {
                 Ok(Some(received)) if received.id == id && !received.event => break Ok(received),
                 Ok(Some(other)) => others.push_back(other),
                 Ok(None) => {
-                    self.outstanding.retain(|waiting| waiting.id != id);
                     let failure = Failure::NoAnswer { hop: Hop::Server, after: sending.limit };
-                    let text = failure.to_string();
-                    let code = failure.code();
-                    break Ok(Received { id, event: false, code, text, body: Vec::new(), pulse: sending.pulse });
+                    let at = self.outstanding.iter().position(|waiting| waiting.id == id);
+                    if let Some(waiting) = at.and_then(|at| self.outstanding.remove(at)) {
+                        break Ok(waiting.answered(&failure));
+                    }
                 }
                 Err(error) => break Err(error),
             }
@@ -523,6 +616,7 @@ mod tests {
                 bands: vec![Band::DEFAULT.number()],
                 serves: Vec::new(),
                 host: 0,
+                pool: 0,
             };
             let mut end = greet(&name, &hello).unwrap().pop().unwrap();
             let mut packing = Packing::new();
@@ -598,6 +692,48 @@ mod tests {
         waker.wake();
         assert_eq!(manager.join().unwrap(), ROUNDS);
         done.send(()).unwrap();
+        stop.store(true, Ordering::Relaxed);
+        server.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn who_names_a_place_outside_its_pool_is_cut_off() {
+        let name = format!("outside-{}", std::process::id());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, events) = channel();
+        let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+        let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+        assert!(matches!(events.recv(), Ok(Event::Ready(_))));
+        let good = Pooled { offset: 0, room: 4096, bytes: 4096, pool: 0 };
+        let bad = [
+            (4096, Pooled { offset: 64, ..good }),
+            (4096, Pooled { offset: 8, room: 8, bytes: 8, ..good }),
+            (4096, Pooled { bytes: 4097, ..good }),
+            (4096, Pooled { offset: u64::MAX - 63, ..good }),
+            (0, good),
+        ];
+        for (pool, place) in bad {
+            let hello = Hello {
+                version: VERSION,
+                name: "hostile".into(),
+                bands: vec![Band::DEFAULT.number()],
+                serves: Vec::new(),
+                host: 0,
+                pool,
+            };
+            let mut end = greet(&name, &hello).unwrap().pop().unwrap();
+            let header = Header { flags: Flags::POOLED, ..Header::request(Band::DEFAULT, 1) };
+            put(&mut end.up, &mut Packing::new(), header, "put/sr/x", &place.to_bytes()).unwrap();
+            end.knock();
+            let why = loop {
+                match events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something") {
+                    Event::CutOff(why) => break why,
+                    Event::Joined(_) | Event::Left(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert!(why.ends_with("a body lies outside of its sender's pool"), "{why} {place:?}");
+        }
         stop.store(true, Ordering::Relaxed);
         server.join().unwrap().unwrap();
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Raised whenever a greeting or the shared memory changes its meaning.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Longest greeting in bytes.
 pub(crate) const BYTES_MAX: usize = 4096;
 /// Most objects that a manager claims.
@@ -30,6 +30,9 @@ pub(crate) struct Hello {
     /// The number of the other host for whose processes it speaks; 0: for itself.
     #[serde(default)]
     pub(crate) host: u16,
+    /// Bytes of the pool for large bodies that a client wants; for a manager whether it takes such bodies (not 0).
+    #[serde(default)]
+    pub(crate) pool: u64,
 }
 
 /// What the server answers.
@@ -38,7 +41,8 @@ pub(crate) struct Hello {
 pub(crate) enum Welcome {
     /// Why not; the connection ends.
     Refused(String),
-    /// Memory and door of a band, whose descriptors come with it. As many as there are bands, then `Ready`.
+    /// Memory and door of a band, whose descriptors come with it, and where a pool was asked for the client's pool or the
+    /// socket from which a manager hears of pools. As many as there are bands, then `Ready`.
     Band(u8),
     /// From now on messages are taken.
     Ready,

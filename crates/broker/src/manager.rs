@@ -4,8 +4,9 @@ use crate::client::{ClientError, End, Waker, greet};
 use crate::greeting::{Hello, VERSION};
 use crate::memory::Half;
 use crate::parcel::{Packing, Parcel, put};
+use crate::pool::{Pools, Room};
 use base::DurNs;
-use msg::{Answer, Asked, Band, Code, Failure, Header, Hop, Kind, Line, Request, Ticket};
+use msg::{Answer, Asked, Band, Code, Failure, Flags, Header, Hop, Kind, Line, Pooled, Request, Ticket};
 use ring::StreamWriter;
 use sys::clock::mono_now;
 
@@ -20,12 +21,37 @@ impl Manager {
     /// # Errors
     /// Nobody serves, or the server refuses: another manager has one of the objects, or a rule forbids it.
     pub fn connect(server: &str, name: &str, serves: &[&str], bands: &[Band]) -> Result<Vec<ManagerLane>, ClientError> {
+        Self::greeting(server, name, serves, bands, 0)
+    }
+
+    /// As [`connect`](Self::connect), for a manager that takes bodies above 16 KiB, which lie in [rooms](Desk::room). In
+    /// the name of others such requests are refused.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn with_rooms(
+        server: &str,
+        name: &str,
+        serves: &[&str],
+        bands: &[Band],
+    ) -> Result<Vec<ManagerLane>, ClientError> {
+        Self::greeting(server, name, serves, bands, 1)
+    }
+
+    fn greeting(
+        server: &str,
+        name: &str,
+        serves: &[&str],
+        bands: &[Band],
+        pool: u64,
+    ) -> Result<Vec<ManagerLane>, ClientError> {
         let hello = Hello {
             version: VERSION,
             name: name.into(),
             bands: bands.iter().map(|band| band.number()).collect(),
             serves: serves.iter().map(|&object| object.to_owned()).collect(),
             host: 0,
+            pool,
         };
         let ends = greet(server, &hello)?;
         Ok(ends.into_iter().map(|end| ManagerLane::new(name, end)).collect())
@@ -41,6 +67,7 @@ pub struct ManagerLane {
     parcel: Parcel,
     packing: Packing,
     line: Line,
+    pools: Option<Pools>,
     expired: u64,
 }
 
@@ -50,10 +77,25 @@ pub struct Desk<'a> {
     up: &'a mut StreamWriter<Half>,
     packing: &'a mut Packing,
     line: &'a mut Line,
+    room: Option<Room>,
     put: bool,
 }
 
 impl Desk<'_> {
+    /// Takes the room that came with the request which is being handled, with its body; `None` if none did. It may be
+    /// kept until the request is answered.
+    pub fn room(&mut self) -> Option<Room> {
+        self.room.take()
+    }
+
+    /// As [`answer`](Self::answer) with [`Code::Ok`] and the body that lies in the request's own room.
+    pub fn answer_room(&mut self, ticket: Ticket, complement: &str, room: &Room) -> bool {
+        let header = Header { kind: Kind::Reply, flags: Flags::POOLED, ..Header::request(self.band, ticket.id) };
+        self.line.reply(Code::Ok, complement);
+        self.put = true;
+        put(self.up, self.packing, header, self.line.text(), &room.place().to_bytes()) == Ok(true)
+    }
+
     /// Answers a request. An answer that is too long or finds no room is replaced by one that says so, never dropped;
     /// `false` only if not even that fits because the server does not take answers any more.
     pub fn answer(&mut self, ticket: Ticket, answer: &Answer<'_>) -> bool {
@@ -71,8 +113,16 @@ impl Desk<'_> {
 }
 
 impl ManagerLane {
-    fn new(name: &str, end: End) -> Self {
-        Self { name: name.into(), end, parcel: Parcel::new(), packing: Packing::new(), line: Line::new(), expired: 0 }
+    fn new(name: &str, mut end: End) -> Self {
+        Self {
+            name: name.into(),
+            pools: end.pool.take().map(Pools::new),
+            end,
+            parcel: Parcel::new(),
+            packing: Packing::new(),
+            line: Line::new(),
+            expired: 0,
+        }
     }
 
     /// The band.
@@ -118,7 +168,7 @@ impl ManagerLane {
     /// Answers with nothing asked: for answers that were kept.
     pub fn desk(&mut self, answer: impl FnOnce(&mut Desk<'_>)) {
         let Self { end, packing, line, .. } = self;
-        let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, put: false };
+        let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, room: None, put: false };
         answer(&mut desk);
         if desk.put {
             end.knock();
@@ -126,14 +176,14 @@ impl ManagerLane {
     }
 
     fn take(&mut self, handle: &mut impl FnMut(&Asked<'_>, &mut Desk<'_>)) -> Result<usize, ClientError> {
-        let Self { name, end, parcel, packing, line, expired, .. } = self;
+        let Self { name, end, parcel, packing, line, pools, expired, .. } = self;
         let (mut taken, mut put) = (0, false);
         while parcel.take(&mut end.down)? {
             let frame = parcel.frame().map_err(|_| ClientError::Lost)?;
             let Header { kind: Kind::Request, id, band, deadline, subject, pulse, flags, .. } = frame.header else {
                 continue;
             };
-            let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, put: false };
+            let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, room: None, put: false };
             let ticket = Ticket { id, band };
             let now = mono_now();
             match (Request::parse(frame.text), deadline.unwrap_or(now)) {
@@ -148,8 +198,22 @@ impl ManagerLane {
                     let _ = crate::parcel::put(desk.up, desk.packing, header, desk.line.text(), &[]);
                     desk.put = true;
                 }
+                (Ok(_), _) if flags.has(Flags::POOLED) && pools.is_none() => {
+                    let why = "this manager takes no bodies above 16 KiB; nothing was done";
+                    desk.answer(ticket, &Answer::failed(Code::Malformed, why));
+                }
                 (Ok(request), deadline) => {
-                    handle(&Asked { ticket, subject, deadline, pulse, flags, request, body: frame.body }, &mut desk);
+                    let mut body = frame.body;
+                    if let Some(pools) = pools.as_mut().filter(|_| flags.has(Flags::POOLED)) {
+                        desk.room = Pooled::from_bytes(std::mem::take(&mut body)).and_then(|place| pools.room(place));
+                        if desk.room.is_none() {
+                            let why = "this manager was not told of the client's pool; connect anew";
+                            desk.answer(ticket, &Answer::failed(Code::Internal, why));
+                            put |= desk.put;
+                            continue;
+                        }
+                    }
+                    handle(&Asked { ticket, subject, deadline, pulse, flags, request, body }, &mut desk);
                     taken += 1;
                 }
             }

@@ -109,6 +109,8 @@ pub(crate) enum Fault {
     Damaged,
     Header(HeaderError),
     Frame(FrameError),
+    /// A body outside the sender's pool.
+    Pool,
 }
 
 impl From<Damaged> for Fault {
@@ -132,6 +134,7 @@ impl std::fmt::Display for Fault {
             Self::Damaged => Damaged.fmt(f),
             Self::Header(error) => error.fmt(f),
             Self::Frame(error) => error.fmt(f),
+            Self::Pool => f.write_str("a body lies outside of its sender's pool"),
         }
     }
 }

@@ -297,3 +297,55 @@ fn claims_are_exclusive_and_greetings_are_checked() {
     let nobody = Client::connect("nobody-serves-this", "test", Band::DEFAULT).err().unwrap();
     assert!(nobody.to_string().contains("tahti msg serve"), "{nobody}");
 }
+
+#[test]
+fn a_large_body_goes_both_ways_through_its_clients_pool_and_a_manager_without_rooms_refuses_it() {
+    const BYTES: usize = 1 << 20;
+    let server = server();
+    let mut early = Client::with_pool(&server.name, "early", Band::DEFAULT, 4 << 20).unwrap();
+    let mut lanes = Manager::with_rooms(&server.name, "camera", &["camera"], &[Band::DEFAULT]).unwrap();
+    let _plain = manager(&server.name, "sr");
+    let mut late = Client::with_pool(&server.name, "late", Band::DEFAULT, 2 << 20).unwrap();
+    std::thread::spawn(move || {
+        let mut image = vec![0; BYTES];
+        // Until the server is gone.
+        while lanes[0]
+            .serve(LONG, |asked, desk| {
+                let Some(mut room) = desk.room() else {
+                    desk.answer(asked.ticket, &Answer::ok("no room"));
+                    return;
+                };
+                let length = room.copy_to(&mut image);
+                image[..length].reverse();
+                assert!(room.write(&image[..length]) && asked.body.is_empty());
+                desk.answer_room(asked.ticket, "reversed", &room);
+            })
+            .is_ok()
+        {}
+    });
+    let sending = Sending { limit: LONG, ..Sending::default() };
+    for client in [&mut early, &mut late] {
+        for round in 0..5u8 {
+            let mut room = client.room(BYTES as u64).unwrap();
+            let body: Vec<u8> = (0..BYTES).map(|at| (at / 7) as u8 ^ round).collect();
+            assert!(room.write(&body));
+            let id = client.send_room("put/camera/image", &sending, room).unwrap();
+            let reply = client.next(LONG).unwrap().unwrap();
+            assert_eq!((reply.id, reply.code, &*reply.text), (id, Code::Ok, "reversed"));
+            let mut back = vec![0; BYTES];
+            assert_eq!(reply.room.unwrap().copy_to(&mut back), BYTES);
+            assert!(back.iter().eq(body.iter().rev()));
+        }
+        assert_eq!(ask(client, "get/camera/image"), (Code::Ok, "no room".into()));
+    }
+    let held: Vec<_> = (0..2).map(|_| late.room(BYTES as u64).unwrap()).collect();
+    assert_eq!(late.room(1).unwrap_err(), broker::ClientError::NoRoom(1));
+    drop(held);
+    let room = late.room(1).unwrap();
+    late.send_room("put/sr/image", &sending, room).unwrap();
+    let reply = late.next(LONG).unwrap().unwrap();
+    assert_eq!(
+        (reply.code, &*reply.text),
+        (Code::Malformed, "this manager takes no bodies above 16 KiB; nothing was done")
+    );
+}

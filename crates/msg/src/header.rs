@@ -318,33 +318,49 @@ impl Header {
     }
 }
 
-/// Where a pooled body lies: 16 bytes on the wire, little-endian.
+/// Where a pooled body lies: 32 bytes on the wire, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pooled {
-    /// First byte within the sender's pool.
+    /// First byte within the client's pool, a multiple of 64.
     pub offset: u64,
-    /// Its bytes.
+    /// Bytes from there on that the request has for itself and its answer, a multiple of 8.
+    pub room: u64,
+    /// Bytes of the body.
     pub bytes: u64,
+    /// The number of the client's pool, which the server fills in.
+    pub pool: u64,
 }
 
 impl Pooled {
     /// Bytes on the wire.
-    pub const BYTES: usize = 16;
+    pub const BYTES: usize = 32;
 
     /// As it stands on the wire.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
-        out[..8].copy_from_slice(&self.offset.to_le_bytes());
-        out[8..].copy_from_slice(&self.bytes.to_le_bytes());
+        for (to, value) in out.as_chunks_mut::<8>().0.iter_mut().zip([self.offset, self.room, self.bytes, self.pool]) {
+            *to = value.to_le_bytes();
+        }
         out
     }
 
     /// Reads it; `None` if it has another length.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let ([offset, length], []) = bytes.as_chunks::<8>() else { return None };
-        Some(Self { offset: u64::from_le_bytes(*offset), bytes: u64::from_le_bytes(*length) })
+        let ([offset, room, length, pool], []) = bytes.as_chunks::<8>() else { return None };
+        let [offset, room, bytes, pool] = [offset, room, length, pool].map(|word| u64::from_le_bytes(*word));
+        Some(Self { offset, room, bytes, pool })
+    }
+
+    /// Whether it is a place within a pool of `size` bytes.
+    #[must_use]
+    pub fn is_within(self, size: u64) -> bool {
+        let end = self.offset.checked_add(self.room);
+        self.offset.is_multiple_of(64)
+            && self.room.is_multiple_of(8)
+            && self.bytes <= self.room
+            && end.is_some_and(|end| end <= size)
     }
 }
 

@@ -148,9 +148,25 @@ fn timed_out(errno: Errno) -> Errno {
 /// # Errors
 /// The kernel's; `ETIMEDOUT` on a connection that [`connect`] made if the other end says nothing for 5 s.
 pub fn receive(connection: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>> {
+    receive_with(connection, bytes, RecvFlags::empty())
+}
+
+/// As [`receive`], but does not wait.
+///
+/// # Errors
+/// `ETIMEDOUT` if nothing has been said; the kernel's.
+pub fn receive_now(connection: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>> {
+    receive_with(connection, bytes, RecvFlags::DONTWAIT)
+}
+
+fn receive_with(
+    connection: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    flags: RecvFlags,
+) -> Result<Option<(usize, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let received = rustix::io::retry_on_intr(|| {
         rustix::net::recvmsg(connection, &mut [IoSliceMut::new(bytes)], &mut control, flags)
     });
@@ -166,6 +182,19 @@ pub fn receive(connection: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<(u
         }
     }
     Ok((length > 0).then_some((length, fds)))
+}
+
+/// Two ends of a connection without a name. The first one never waits when it sends: where the other end does not take
+/// what it is sent, `ETIMEDOUT`.
+///
+/// # Errors
+/// The kernel's.
+pub fn pair() -> Result<[OwnedFd; 2]> {
+    let doing = || "make a pair of sockets".to_owned();
+    let flags = SocketFlags::CLOEXEC;
+    let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).doing(doing)?;
+    rustix::io::ioctl_fionbio(&near, true).doing(doing)?;
+    Ok([near, far])
 }
 
 /// Ends a connection for both ends, also where copies of its descriptor are open.

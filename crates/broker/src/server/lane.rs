@@ -5,7 +5,9 @@ use crate::memory::{Half, Inside};
 use crate::parcel::{Fault, Packing, Parcel, prefix};
 use crate::spin::Spin;
 use base::{DurNs, MonoNs};
-use msg::{Code, Conn, Counters, Done, HEADER_WORDS, Header, Kind, Lane, Line, Reply, Step, Subject, Tables};
+use msg::{
+    Code, Conn, Counters, Done, Flags, HEADER_WORDS, Header, Kind, Lane, Line, Pooled, Reply, Step, Subject, Tables,
+};
 use ring::{StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
@@ -26,6 +28,8 @@ pub(crate) struct Seat {
     pub(crate) conn: Conn,
     pub(crate) subject: Subject,
     pub(crate) name: Arc<str>,
+    /// Bytes of its pool, 0 for none.
+    pub(crate) pool: u64,
     pub(crate) up: StreamReader<Half>,
     pub(crate) down: StreamWriter<Half>,
     /// Something was put into `down` since its reader was woken last.
@@ -203,10 +207,8 @@ impl LaneThread {
                     break;
                 }
                 let taken = parcel.take(&mut seat.up).map_err(Fault::from);
-                let (conn, subject) = (seat.conn, seat.subject);
-                match taken.and_then(
-                    |taken| if taken { self.message(conn, subject, parcel).map(|()| true) } else { Ok(false) },
-                ) {
+                let who = (seat.conn, seat.subject, seat.pool);
+                match taken.and_then(|taken| if taken { self.message(who, parcel).map(|()| true) } else { Ok(false) }) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(fault) => {
@@ -228,8 +230,12 @@ impl LaneThread {
         }
     }
 
-    fn message(&mut self, from: Conn, subject: Subject, parcel: &Parcel) -> Result<(), Fault> {
+    fn message(&mut self, (from, subject, pool): (Conn, Subject, u64), parcel: &Parcel) -> Result<(), Fault> {
         let frame = parcel.frame()?;
+        let pooled = match frame.header.kind == Kind::Request && frame.header.flags.has(Flags::POOLED) {
+            true => Some(pool_place(from, pool, frame.body).ok_or(Fault::Pool)?),
+            false => None,
+        };
         let now = mono_now();
         let Self { lane, seats, line, packing, log, to_desk, desk_bell, .. } = self;
         let mut out = Out { seats, packing, log, now };
@@ -249,6 +255,8 @@ impl LaneThread {
                             let passed = to_desk.push_or_refuse(&[&prefix, &header.to_words(), parcel.rest()]);
                             ring_desk(desk_bell);
                             passed
+                        } else if let Some(place) = pooled {
+                            out.put_packed(to, header, frame.text, &place.to_bytes())
                         } else {
                             out.put(to, &header, parcel.rest(), 0)
                         };
@@ -284,6 +292,12 @@ impl LaneThread {
     }
 }
 
+/// Where a request's body lies, with the number of its client's pool; `None` if that is not within the pool.
+fn pool_place(from: Conn, pool: u64, body: &[u8]) -> Option<Pooled> {
+    let place = Pooled::from_bytes(body).filter(|place| place.is_within(pool))?;
+    Some(Pooled { pool: from.number(), ..place })
+}
+
 /// Tells the desk that there is something.
 fn ring_desk(bell: &rustix::fd::OwnedFd) {
     // Full only after 2^64 rings that nobody heard.
@@ -303,6 +317,16 @@ impl Out<'_> {
         let seat = self.seats.get_mut(to.slot as usize).and_then(Option::as_mut);
         let Some(seat) = seat.filter(|seat| seat.conn == to && seat.broken.is_none()) else { return false };
         let put = seat.down.push_leaving_or_refuse(&[&header.to_words(), rest], spare);
+        seat.put |= put;
+        put
+    }
+
+    /// As [`put`](Self::put), with another body than the parcel's.
+    fn put_packed(&mut self, to: Conn, header: Header, text: &str, body: &[u8]) -> bool {
+        let seat = self.seats.get_mut(to.slot as usize).and_then(Option::as_mut);
+        let Some(seat) = seat.filter(|seat| seat.conn == to && seat.broken.is_none()) else { return false };
+        let Ok((head, rest)) = self.packing.pack(header, text, body) else { return false };
+        let put = seat.down.push_or_refuse(&[&head, rest]);
         seat.put |= put;
         put
     }

@@ -11,6 +11,7 @@ use crate::door::Door;
 use crate::greeting::{BYTES_MAX, CLAIMS_MAX, Hello, VERSION, Welcome, socket_name};
 use crate::memory;
 use crate::parcel::{Packing, Parcel};
+use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
 use base::{DurNs, MonoNs};
 use lane::{Change, LaneThread, Return, Seat, Seen};
 use msg::{Band, Conn, Lane, Line, Object, Route, Subject, Tables};
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::mono_now;
 use sys::handover::{Caller, Counter};
+use sys::shm::SharedWords;
 
 /// How often the log is written and counters are looked at.
 const ROUND: DurNs = DurNs::from_ms(50);
@@ -71,6 +73,10 @@ struct Lanes {
 /// Somebody who is connected.
 struct Peer {
     conn: Conn,
+    /// A client's pool.
+    pool: Option<SharedWords>,
+    /// Where the lanes of a manager hear of pools.
+    news: Vec<(Band, OwnedFd)>,
     caller: Caller,
     name: Arc<str>,
     bands: Vec<Band>,
@@ -331,16 +337,37 @@ impl Desk<'_> {
         }
         let connection = caller.connection.try_clone().map_err(|error| error.to_string())?;
         let subject = Subject { uid: caller.uid, pid: caller.pid as u32, host: hello.host };
+        let is_manager = !hello.serves.is_empty();
+        let pool = if is_manager { None } else { self.pool(hello.pool)? };
+        let mut news = Vec::new();
         for band in &hello.bands {
             let memory = memory::create().map_err(text)?;
             let [up, down] = memory::format(&memory).map_err(|error| error.to_string())?;
             let lane = &mut self.lanes[usize::from(band.number())];
             let (up, down) = (up.reader(), down.writer());
-            let seat = Seat { conn, subject, name: name.clone(), up, down, put: false, broken: None };
+            let pool_bytes = pool.as_ref().map_or(0, |pool| pool.words().len() as u64 * 8);
+            let seat = Seat { conn, subject, name: name.clone(), pool: pool_bytes, up, down, put: false, broken: None };
             lane.change(Change::Join(Box::new(seat)));
             let lane = &self.lanes[usize::from(band.number())];
             let welcome = serde_json::to_vec(&Welcome::Band(band.number())).unwrap_or_default();
-            sys::handover::send(connection.as_fd(), &welcome, &[memory.fd(), lane.door.fd()]).map_err(text)?;
+            let mut fds = vec![memory.fd(), lane.door.fd()];
+            fds.extend(pool.as_ref().map(SharedWords::fd));
+            let far = match is_manager && hello.pool > 0 {
+                true => {
+                    let [near, far] = sys::handover::pair().map_err(text)?;
+                    self.tell_pools(&near, *band);
+                    news.push((*band, near));
+                    Some(far)
+                }
+                false => None,
+            };
+            fds.extend(far.as_ref().map(AsFd::as_fd));
+            sys::handover::send(connection.as_fd(), &welcome, &fds).map_err(text)?;
+        }
+        if let Some(pool) = &pool {
+            let lanes = self.peers.iter().flatten().flat_map(|peer| &peer.news);
+            let heard = lanes.filter(|(band, _)| hello.bands.contains(band));
+            heard.for_each(|(_, news)| tell_pool(news, conn, pool));
         }
         if !hello.serves.is_empty() {
             self.tables = tables;
@@ -351,8 +378,33 @@ impl Desk<'_> {
         sys::handover::send(connection.as_fd(), &ready, &[]).map_err(text)?;
         let caller = Caller { connection, pid: caller.pid, uid: caller.uid };
         (self.say)(Event::Joined(format!("{} (user {}, process {})", hello.name, caller.uid, caller.pid)));
-        self.peers[slot] = Some(Peer { conn, caller, name, bands: hello.bands, since: mono_now() });
+        self.peers[slot] = Some(Peer { conn, pool, news, caller, name, bands: hello.bands, since: mono_now() });
         Ok(())
+    }
+
+    /// Memory for a client's pool, if it wants one and the limit allows it.
+    fn pool(&self, bytes: u64) -> Result<Option<SharedWords>, String> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let pools = self.peers.iter().flatten().filter_map(|peer| peer.pool.as_ref());
+        let taken: u64 = pools.map(|pool| pool.words().len() as u64 * 8).sum();
+        if bytes > POOL_BYTES_MAX || taken + bytes > POOLS_BYTES_MAX {
+            return Err(format!(
+                "a pool of {bytes} bytes, expected at most {POOL_BYTES_MAX} each and {POOLS_BYTES_MAX} together, of which {taken} are taken"
+            ));
+        }
+        let words = bytes.next_multiple_of(ALIGNED) / 8;
+        SharedWords::create("tahti-pool", words as usize).map(Some).map_err(|error| error.to_string())
+    }
+
+    /// Tells a manager's new lane of all pools.
+    fn tell_pools(&self, news: &OwnedFd, band: Band) {
+        for peer in self.peers.iter().flatten().filter(|peer| peer.bands.contains(&band)) {
+            if let Some(pool) = &peer.pool {
+                tell_pool(news, peer.conn, pool);
+            }
+        }
     }
 
     /// Forgets somebody who has gone.
@@ -445,6 +497,11 @@ impl Desk<'_> {
     }
 }
 
+/// Hands a pool to a manager's lane. One that does not take the news answers requests with such bodies `INTERNAL`.
+fn tell_pool(news: &OwnedFd, conn: Conn, pool: &SharedWords) {
+    let _ = sys::handover::send(news.as_fd(), &conn.number().to_le_bytes(), &[pool.fd()]);
+}
+
 impl Lanes {
     /// Gives the lane something to change.
     fn change(&mut self, change: Change) {
@@ -470,11 +527,12 @@ struct Checked {
     bands: Vec<Band>,
     serves: Vec<String>,
     host: u16,
+    pool: u64,
 }
 
 impl Checked {
     fn new(hello: Hello) -> Result<Self, String> {
-        let Hello { version, name, bands, serves, host } = hello;
+        let Hello { version, name, bands, serves, host, pool } = hello;
         if version != VERSION {
             return Err(format!("greeting of version {version}, expected {VERSION}; use the same tahti on both ends"));
         }
@@ -499,6 +557,6 @@ impl Checked {
         if host != 0 && !serves.is_empty() {
             return Err("a link speaks for another host or serves its objects, by two connections".to_owned());
         }
-        Ok(Self { name, bands: known, serves, host })
+        Ok(Self { name, bands: known, serves, host, pool })
     }
 }

@@ -1,0 +1,296 @@
+//! Large bodies: shared memory of a client, in which it and its managers write and read in place.
+//!
+//! The client owns the pool and hands out its rooms. A request names a room; the manager copies the request's body out of
+//! it, and writes the body of its answer into it, which the client copies out: one copy each, by the receiver. The
+//! server passes the room's place on after it has looked that it lies within the pool; it never touches the memory.
+
+use msg::Pooled;
+use ring::Words;
+use std::fmt;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use sys::shm::SharedWords;
+
+/// Largest pool of one client, and of all clients of a server together, in bytes.
+pub(crate) const POOL_BYTES_MAX: u64 = 1 << 28;
+pub(crate) const POOLS_BYTES_MAX: u64 = 1 << 30;
+/// Rooms begin at multiples of this: no two share a cache line.
+pub(crate) const ALIGNED: u64 = 64;
+
+/// A client's pool.
+pub(crate) struct Pool {
+    memory: Arc<SharedWords>,
+    taken: Arc<Taken>,
+}
+
+/// Which bytes are taken, in their order.
+#[derive(Default)]
+struct Taken(Mutex<Vec<Range<u64>>>);
+
+impl Taken {
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Range<u64>>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A part of a pool: the client's until it is dropped, a manager's until it has answered.
+pub struct Room {
+    memory: Arc<SharedWords>,
+    at: Pooled,
+    owner: Option<Arc<Taken>>,
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.at.fmt(f)
+    }
+}
+
+impl PartialEq for Room {
+    /// Whether both are the same place of the same pool.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.memory, &other.memory) && self.at == other.at
+    }
+}
+
+impl Eq for Room {}
+
+impl Pool {
+    pub(crate) fn new(fd: OwnedFd) -> sys::Result<Self> {
+        Ok(Self { memory: Arc::new(SharedWords::attach(fd)?), taken: Arc::default() })
+    }
+
+    /// A room of `bytes`: the first place where it fits; `None` if it fits nowhere.
+    pub(crate) fn room(&self, bytes: u64) -> Option<Room> {
+        let size = bytes.max(1).checked_next_multiple_of(ALIGNED)?;
+        let all = self.memory.words().len() as u64 * 8;
+        let offset = self.taken.change(|taken| {
+            let ends = std::iter::once(0).chain(taken.iter().map(|taken| taken.end));
+            let begins = taken.iter().map(|taken| taken.start).chain([all]);
+            let (at, offset) = ends.zip(begins).enumerate().find_map(|(at, (end, begin))| {
+                // A lost room's neighbours may touch it.
+                (begin.checked_sub(end)? >= size).then_some((at, end))
+            })?;
+            taken.insert(at, offset..offset + size);
+            Some(offset)
+        })?;
+        let at = Pooled { offset, room: size, bytes: 0, pool: 0 };
+        Some(Room { memory: self.memory.clone(), at, owner: Some(self.taken.clone()) })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            owner.change(|taken| taken.retain(|range| range.start != self.at.offset));
+        }
+    }
+}
+
+impl Room {
+    /// A manager's view of what a request names, if that lies within the pool.
+    pub(crate) fn lent(memory: &Arc<SharedWords>, at: Pooled) -> Option<Self> {
+        at.is_within(memory.words().len() as u64 * 8).then(|| Self { memory: memory.clone(), at, owner: None })
+    }
+
+    /// Never used again: somebody may still write here.
+    pub(crate) fn lose(mut self) {
+        self.owner = None;
+    }
+
+    pub(crate) fn place(&self) -> Pooled {
+        self.at
+    }
+
+    /// With what the other end says it holds; `false` if that is more than there is room for.
+    pub(crate) fn set_filled(&mut self, bytes: u64) -> bool {
+        let fits = bytes <= self.at.room;
+        if fits {
+            self.at.bytes = bytes;
+        }
+        fits
+    }
+
+    /// How many bytes fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.at.room as usize
+    }
+
+    /// How many bytes of it are a body.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.at.bytes as usize
+    }
+
+    /// Whether it holds no body.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.at.bytes == 0
+    }
+
+    /// Its memory, to read and write in place. The other end may write here at any time.
+    #[must_use]
+    pub fn words(&self) -> &Words {
+        let first = (self.at.offset / 8) as usize;
+        &self.memory.words()[first..first + (self.at.room / 8) as usize]
+    }
+
+    /// Says that the first `bytes` of [`words`](Self::words) are the body: for who has written them there itself.
+    ///
+    /// # Panics
+    /// If they are more than there is room for.
+    pub fn filled(&mut self, bytes: usize) {
+        assert!(self.set_filled(bytes as u64), "{bytes} bytes in a room for {}", self.at.room);
+    }
+
+    /// Copies a body in; `false` if it does not fit.
+    ///
+    /// Real-time: does not allocate; as long as copying takes.
+    #[must_use]
+    pub fn write(&mut self, body: &[u8]) -> bool {
+        if !self.set_filled(body.len() as u64) {
+            return false;
+        }
+        let (whole, rest) = body.as_chunks::<8>();
+        let words = self.words();
+        for (to, from) in words.iter().zip(whole) {
+            to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            words[whole.len()].store(u64::from_le_bytes(last), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Copies the body to the start of `out`; its bytes, at most as many as `out` holds. What is copied is to be
+    /// validated afterwards, in `out`.
+    ///
+    /// Real-time: does not allocate; as long as copying takes.
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let bytes = self.len().min(out.len());
+        let (whole, rest) = out[..bytes].as_chunks_mut::<8>();
+        let words = self.words();
+        for (to, from) in whole.iter_mut().zip(words) {
+            *to = from.load(Ordering::Relaxed).to_le_bytes();
+        }
+        if !rest.is_empty() {
+            let last = words[whole.len()].load(Ordering::Relaxed).to_le_bytes();
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
+        bytes
+    }
+}
+
+/// The pools of clients, as a manager's lane knows them.
+pub(crate) struct Pools {
+    /// Where the server tells of new ones: their number and memory.
+    news: OwnedFd,
+    /// By their clients' slots.
+    known: Vec<Option<(u64, Arc<SharedWords>)>>,
+}
+
+/// Most pools that a lane keeps; the server has no more places for clients.
+const KNOWN_MAX: usize = 1 << 12;
+
+impl Pools {
+    pub(crate) fn new(news: OwnedFd) -> Self {
+        Self { news, known: Vec::new() }
+    }
+
+    /// The room that a request names. A pool that is not known yet is mapped: a few system calls, once for each client.
+    pub(crate) fn room(&mut self, at: Pooled) -> Option<Room> {
+        if self.find(at.pool).is_none() {
+            self.hear();
+        }
+        Room::lent(self.find(at.pool)?, at)
+    }
+
+    fn find(&self, number: u64) -> Option<&Arc<SharedWords>> {
+        let (found, memory) = self.known.get(place(number))?.as_ref()?;
+        (*found == number).then_some(memory)
+    }
+
+    /// Takes what the server has told since.
+    fn hear(&mut self) {
+        let mut number = [0; 8];
+        while let Ok(Some((8, fds))) = sys::handover::receive_now(self.news.as_fd(), &mut number) {
+            let number = u64::from_le_bytes(number);
+            let Some(memory) = fds.into_iter().next().and_then(|fd| SharedWords::attach(fd).ok()) else { continue };
+            let place = place(number);
+            if place >= KNOWN_MAX {
+                continue;
+            }
+            if self.known.len() <= place {
+                self.known.resize(place + 1, None);
+            }
+            self.known[place] = Some((number, Arc::new(memory)));
+        }
+    }
+}
+
+/// A pool's number is its client's: the slot, and in the low half how often that was used.
+fn place(number: u64) -> usize {
+    (number >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(bytes: usize) -> Pool {
+        let memory = SharedWords::create("tahti-test-pool", bytes / 8).unwrap();
+        Pool::new(memory.fd().try_clone_to_owned().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn rooms_come_and_go_and_never_overlap() {
+        let pool = pool(1024);
+        let rooms: Vec<Room> = [1, 64, 65, 512].map(|bytes| pool.room(bytes).unwrap()).into();
+        let places: Vec<_> = rooms.iter().map(|room| (room.at.offset, room.at.room)).collect();
+        assert_eq!(places, [(0, 64), (64, 64), (128, 128), (256, 512)]);
+        assert!(pool.room(257).is_none() && pool.room(u64::MAX).is_none());
+        let mut rooms = rooms.into_iter();
+        let (first, second) = (rooms.next(), rooms.next());
+        drop(second);
+        assert_eq!(pool.room(64).unwrap().at.offset, 64, "what was given back is used again");
+        first.unwrap().lose();
+        assert_eq!(pool.room(1).unwrap().at.offset, 64, "what is lost is not");
+    }
+
+    #[test]
+    fn a_body_of_any_length_is_read_as_it_was_written() {
+        let pool = pool(4096);
+        for length in [0, 1, 7, 8, 9, 1000, 2048] {
+            let body: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let mut room = pool.room(2048).unwrap();
+            assert!(room.write(&body));
+            let theirs = Room::lent(&pool.memory, room.place()).unwrap();
+            let mut out = [0xff; 3000];
+            assert_eq!(theirs.copy_to(&mut out), length);
+            assert_eq!(out[..length], body);
+        }
+        assert!(!pool.room(64).unwrap().write(&[0; 65]));
+    }
+
+    #[test]
+    fn a_place_outside_its_pool_is_no_room() {
+        let pool = pool(1024);
+        let good = Pooled { offset: 64, room: 960, bytes: 960, pool: 1 };
+        assert!(Room::lent(&pool.memory, good).is_some());
+        for bad in [
+            Pooled { offset: 1024, ..good },
+            Pooled { offset: 8, room: 64, ..good },
+            Pooled { room: 961, ..good },
+            Pooled { room: 1 << 63, offset: 1 << 63, ..good },
+            Pooled { offset: u64::MAX - 63, ..good },
+            Pooled { bytes: 961, ..good },
+        ] {
+            assert!(Room::lent(&pool.memory, bad).is_none(), "{bad:?}");
+        }
+    }
+}
