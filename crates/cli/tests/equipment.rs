@@ -2,7 +2,9 @@
 
 mod site;
 
-use site::{LONG, Site, fresh, tahti};
+use broker::{Client, Sending};
+use msg::Band;
+use site::{LONG, Running, Site, fresh, tahti};
 use std::time::Instant;
 
 const MAGNETS: &str = r#"
@@ -182,7 +184,7 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
     );
     let mut command = tahti();
     command.args(["frames", "run"]).env("TAHTI_PLANT", &plant).env("TAHTI_FRAME", frame);
-    let frame = site::Running::start(&mut command, "waits for its activities");
+    let frame = Running::start(&mut command, "waits for its activities");
     let named = format!("name = \"magnets\"\nframe = {{ name = \"{plant}/fast\", activity = \"magnets\" }}");
     let text = MAGNETS.replacen("name = \"magnets\"", &named, 1).replace("period = \"5ms\"", "period = \"10ms\"")
         + "[[map]]\nverb = \"get\"\nobject = \"sr_orbit\"\ncomplement = \"{what}\"\nfor = { what = [\"cycles\", \"on\"] }\n\
@@ -213,4 +215,38 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
     let twice = site.folder.write("twice.toml", &text.replacen("[manager]", "[manager]\nclass = \"fifo:10\"", 1));
     let said = site.say(&["em", "check", &twice.display().to_string()]).1;
     assert!(said.contains("`class` and `frame` in one manager") && said.contains("twice.toml:3:9"), "{said}");
+}
+
+#[test]
+fn locks_and_rules_hold_for_objects_of_managers_and_a_second_manager_of_the_same_is_refused() {
+    let mut site = Site::new();
+    let file = site.folder.write("magnets.toml", MAGNETS);
+    let manager = site.manager(&file);
+    let mut holder = Client::connect(&site.server, "holder", Band::DEFAULT).unwrap();
+    let mut hold = |line: &str| holder.ask(line, &Sending::default()).unwrap().code;
+    assert_eq!(hold("lock/sr_mag"), msg::Code::Ok);
+    let locked = "LOCKED: ";
+    assert!(site.ask("put/sr_mag_ps_b/on").contains(locked));
+    assert_eq!(site.ask("get/sr_mag_ps_b/current_adc"), "0.0A");
+    assert!(site.say(&["msg", "send", "--batch", "put/sr_orbit/on", "put/sr_mag_ps_b/on"]).1.contains(locked));
+    assert_eq!(hold("put/sr_mag_ps_b/on"), msg::Code::Ok);
+    assert_eq!(hold("unlock/sr_mag"), msg::Code::Ok);
+    assert_eq!(site.ask("put/sr_mag_ps_b/100A"), "OK");
+
+    // Who claims what another manager serves is told so, and looks again until it may.
+    let mut second = tahti();
+    second.args(["em", "serve", "--server", &site.server]).arg(&file);
+    let second = Running::start(&mut second, "no message server yet");
+    drop(manager);
+    second.hears("magnets serves 3 objects");
+    assert_eq!(site.ask("get/sr_mag_ps_b/current_adc"), "0.0A", "another process, another device");
+
+    // A rule of the server; the manager finds the new server by itself.
+    site.messages = None;
+    let mut strict = tahti();
+    strict.args(["msg", "serve", "--name", &site.server, "--rule", "deny objects=sr_mag_* verbs=put,set"]);
+    site.messages = Some(Running::start(&mut strict, "serving"));
+    second.hears("magnets serves 3 objects");
+    assert!(site.ask("put/sr_mag_ps_b/on").contains("DENIED: "));
+    assert_eq!(site.ask("put/sr_orbit/on"), "OK");
 }

@@ -5,7 +5,7 @@ mod ioc;
 mod site;
 
 use ioc::Ioc;
-use site::{LONG, Site, tahti};
+use site::{LONG, Site, fresh, tahti};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -226,4 +226,33 @@ record(stringin, "NAME") { field(VAL, "supply b") }
     assert!(said.starts_with("tahti: DEVICE: NO:SUCH is not found: no answer in 2s"), "{said}");
     drop(ioc);
     site.until("get/sr_pv/set", |said| said.starts_with("tahti: DEVICE: "));
+}
+
+#[test]
+fn variables_that_one_manager_exports_are_read_by_another_and_their_loss_and_return_is_seen() {
+    let site = Site::new();
+    let shared = fresh("shared");
+    let table = |name: &str, device: &str, verb: &str, complement: &str| {
+        format!(
+            "[manager]\nname = \"{name}\"\n[[device]]\nname = \"v\"\n{device}\n[[map]]\nverb = \"{verb}\"\nobject = \"sr_{name}\"\n\
+             {complement}\ndevice = \"v\"\npoint = \"voltage\"\nunit = \"MV\"\n"
+        )
+    };
+    let export = table("exporter", &format!("driver = \"export\"\nas = \"{shared}\""), "put", "");
+    let import = table("importer", &format!("driver = \"import\"\nfrom = \"{shared}\""), "get", "complement = \"v\"");
+    let export = site.folder.write("export.toml", &export);
+    let _importer = site.manager(&site.folder.write("import.toml", &import));
+    let gone = "tahti: DEVICE: nobody exports these variables at present";
+    assert_eq!(site.ask("get/sr_importer/v"), gone);
+    let exporter = site.manager(&export);
+    assert_eq!(site.ask("put/sr_exporter/2500kV"), "OK");
+    site.until("get/sr_importer/v", |said| said == "2.5MV");
+    drop(exporter);
+    site.until("get/sr_importer/v", |said| said == gone);
+    let _again = site.manager(&export);
+    site.until("get/sr_importer/v", |said| {
+        said == "tahti: DEVICE: the variable is stale: its process has not written it"
+    });
+    assert_eq!(site.ask("put/sr_exporter/3MV"), "OK");
+    assert_eq!(site.ask("get/sr_importer/v"), "3MV");
 }

@@ -1,6 +1,6 @@
 //! A manager with a driver of its own: `dice` devices, whose point `roll` is another number each time.
 //!
-//! `cargo run -p em --example dice -- dice.toml` serves, as `tahti em serve` does; see docs/how-to/add-an-equipment-driver.md.
+//! `cargo run -p em --example dice -- dice.toml [SERVER]` serves, as `tahti em serve` does; see docs/how-to/add-an-equipment-driver.md.
 
 use base::MonoNs;
 use em::{Options, serve};
@@ -52,8 +52,9 @@ fn make(spec: &DeviceSpec) -> Option<Result<Box<dyn Device + Send>, String>> {
 }
 
 fn main() -> Result<(), String> {
-    let file = std::env::args().nth(1).ok_or("dice FILE")?.into();
-    let options =
-        Options { file, server: "main".to_owned(), drivers: &[&DICE], plug_in: Box::new(make), require_rt: false };
+    let mut words = std::env::args().skip(1);
+    let file = words.next().ok_or("dice FILE [SERVER]")?.into();
+    let server = words.next().unwrap_or("main".to_owned());
+    let options = Options { file, server, drivers: &[&DICE], plug_in: Box::new(make), require_rt: false };
     serve(&options, &mut |line| println!("{line}"))
 }

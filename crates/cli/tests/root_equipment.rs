@@ -1,0 +1,94 @@
+//! An equipment manager in real time: its loops in a frame of the plant, on a CPU and in a class of their own.
+
+mod bench;
+
+use bench::{Bench, finish, kill, last_cpu, text};
+use std::process::{Output, Stdio};
+
+const TABLES: &str = r#"
+[manager]
+name = "feedback"
+frame = { name = "FRAME", activity = "feedback" }
+
+[[device]]
+name = "bpm_1"
+driver = "bpm"
+x = 0.5
+
+[[device]]
+name = "orbit_1"
+driver = "feedback"
+period = "20ms"
+input = "sr_bpm_1/x"
+output = "sr_bpm_1/kick={value}"
+ki = 5
+low = -1
+high = 1
+
+[[map]]
+verb = "get"
+object = "sr_bpm_{n}"
+complement = "x"
+device = "bpm_{n}"
+point = "x"
+
+[[map]]
+verb = "put"
+object = "sr_bpm_{n}"
+complement = "kick={value}"
+device = "bpm_{n}"
+point = "kick"
+limits = [-1, 1]
+
+[[map]]
+verb = "put"
+object = "sr_fb_orbit_{n}"
+device = "orbit_{n}"
+point = "on"
+convert = [{ enum = { off = 0, on = 1 } }]
+
+[[map]]
+verb = "get"
+object = "sr_fb_orbit_{n}"
+complement = "{what}"
+for = { what = ["faults", "cycles"] }
+device = "orbit_{n}"
+point = "{what}"
+"#;
+
+#[test]
+fn a_feedback_runs_in_a_frame_of_its_plant_and_comes_back_when_the_frame_was_lost() {
+    let name = format!("fb{}", std::process::id());
+    let plant = format!(
+        "[messages]\nname = \"{name}\"\n\
+         [[frame]]\nname = \"{name}-frame\"\ncpu = {}\nclass = \"fifo:40\"\nminors = 10\nperiod = \"2ms\"\n\
+         [[frame.activity]]\nname = \"feedback\"\nbudget = \"500us\"\n\
+         [[equipment]]\nname = \"feedback\"\nfile = \"feedback.toml\"\nserver = \"{name}\"\nafter = [\"{name}\"]\n",
+        last_cpu()
+    );
+    let bench = Bench::new("root-equipment", &plant);
+    std::fs::write(bench.dir.join("feedback.toml"), TABLES.replace("FRAME", &format!("{name}-frame"))).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    let send = |line: &str| -> Output {
+        let mut command = bench.tahti(&["msg", "send", "--server", &name, line]);
+        finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    let says = |line: &str, wanted: &dyn Fn(&str) -> bool| bench.until(line, || wanted(text(&send(line)).trim()));
+    says("put/sr_fb_orbit_1/on", &|said| said == "OK");
+    says("get/sr_bpm_1/x", &|said| said.parse::<f64>().is_ok_and(|x| x.abs() < 0.01));
+    assert_eq!(text(&send("get/sr_fb_orbit_1/faults")).trim(), "0");
+
+    // The lane has the class and the CPU that the frame gives to activities.
+    let tasks = format!("/proc/{}/task", bench.pid("feedback"));
+    let lane = std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
+    let lane = lane.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm == "lane\n"));
+    let status: Vec<String> = lane.map(|task| std::fs::read_to_string(task.join("status")).unwrap()).collect();
+    let cpus = |status: &String| status.lines().any(|line| line == format!("Cpus_allowed_list:\t{}", last_cpu()));
+    assert!(status.len() == 1 && status.iter().all(cpus), "{status:?}");
+
+    kill(bench.pid(&format!("{name}-frame")), "KILL");
+    bench.until("the manager runs again", || bench.process("feedback")["restarts"].as_u64() >= Some(1));
+    says("put/sr_fb_orbit_1/on", &|said| said == "OK");
+    says("get/sr_bpm_1/x", &|said| said.parse::<f64>().is_ok_and(|x| x.abs() < 0.01));
+    bench.ok(&["down"]);
+}
