@@ -268,9 +268,22 @@ struct Outstanding {
     since: MonoNs,
     repeats: bool,
     room: Option<Room>,
+    /// It changes something and was sent again: whatever comes of that, it may have happened the first time.
+    perhaps: bool,
 }
 
 impl Outstanding {
+    /// What a reply means to who asked.
+    fn mean(&self, code: Code, text: String) -> (Code, String) {
+        match self.perhaps && code != Code::Ok && !code.may_have_happened() {
+            true => (
+                Code::Unknown,
+                format!("message server: lost after it got the request; sent again then: {code}: {text}"),
+            ),
+            false => (code, text),
+        }
+    }
+
     /// A reply that the client gives itself. Whoever had the request may still write into its room.
     fn answered(self, failure: &Failure<'_>) -> Received {
         if let Some(room) = self.room {
@@ -311,7 +324,7 @@ impl Client {
     /// # Errors
     /// Nobody serves, or the server refuses.
     pub fn connect(server: &str, name: &str, band: Band) -> Result<Self, ClientError> {
-        Self::greeting(server, name, band, 0, 0)
+        Self::greeting(server, name, band, "", 0)
     }
 
     /// As [`connect`](Self::connect), with a pool of so many bytes, at most 256 MiB, for bodies above 16 KiB: see
@@ -323,7 +336,7 @@ impl Client {
         if !(1..=POOL_BYTES_MAX).contains(&bytes) {
             return Err(ClientError::Message(format!("a pool of {bytes} bytes, expected 1 to {POOL_BYTES_MAX}")));
         }
-        Self::greeting(server, name, band, 0, bytes)
+        Self::greeting(server, name, band, "", bytes)
     }
 
     /// As [`connect`](Self::connect), for a link that passes on what processes of another host ask: rules see them as
@@ -331,13 +344,13 @@ impl Client {
     ///
     /// # Errors
     /// Nobody serves, or the server refuses.
-    pub fn for_host(server: &str, name: &str, band: Band, host: u16) -> Result<Self, ClientError> {
+    pub fn for_host(server: &str, name: &str, band: Band, host: &str) -> Result<Self, ClientError> {
         Self::greeting(server, name, band, host, 0)
     }
 
-    fn greeting(server: &str, name: &str, band: Band, host: u16, pool: u64) -> Result<Self, ClientError> {
+    fn greeting(server: &str, name: &str, band: Band, host: &str, pool: u64) -> Result<Self, ClientError> {
         let bands = vec![band.number()];
-        let hello = Hello { version: VERSION, name: name.into(), bands, serves: Vec::new(), host, pool };
+        let hello = Hello { version: VERSION, name: name.into(), bands, serves: Vec::new(), host: host.into(), pool };
         let (end, pool) = enter(server, &hello)?;
         Ok(Self {
             server: server.into(),
@@ -402,7 +415,7 @@ impl Client {
         let repeats = room.is_none() && (request.verb.is_idempotent() || sending.flags.has(Flags::IDEMPOTENT));
         let body = if repeats { sending.body.to_vec() } else { Vec::new() };
         let line = if repeats { line.to_owned() } else { String::new() };
-        self.outstanding.push_back(Outstanding { id, header, line, body, since, repeats, room });
+        self.outstanding.push_back(Outstanding { id, header, line, body, since, repeats, room, perhaps: false });
         Ok(id)
     }
 
@@ -475,6 +488,9 @@ impl Client {
             (false, Ok(reply)) => (reply.code, reply.complement.text().into_owned()),
             (false, Err(error)) => (Code::Internal, format!("what came is no reply: {error}")),
         };
+        if let Some(waiting) = &waiting {
+            (code, text) = waiting.mean(code, text);
+        }
         let mut body = frame.body;
         let mut room = waiting.and_then(|waiting| waiting.room);
         if frame.header.flags.has(Flags::POOLED) {
@@ -523,7 +539,8 @@ impl Client {
             }
         }
         let Some(end) = &mut self.end else { return Err(ClientError::Lost) };
-        for waiting in &self.outstanding {
+        for waiting in &mut self.outstanding {
+            waiting.perhaps = Request::parse(&waiting.line).is_ok_and(|request| request.verb.writes());
             // Less was outstanding than a queue holds; what does not fit nevertheless runs into its deadline.
             let _ = put(&mut end.up, &mut self.packing, waiting.header, &waiting.line, &waiting.body);
         }
@@ -615,7 +632,7 @@ mod tests {
                 name: format!("hostile{round}"),
                 bands: vec![Band::DEFAULT.number()],
                 serves: Vec::new(),
-                host: 0,
+                host: String::new(),
                 pool: 0,
             };
             let mut end = greet(&name, &hello).unwrap().pop().unwrap();
@@ -718,7 +735,7 @@ mod tests {
                 name: "hostile".into(),
                 bands: vec![Band::DEFAULT.number()],
                 serves: Vec::new(),
-                host: 0,
+                host: String::new(),
                 pool,
             };
             let mut end = greet(&name, &hello).unwrap().pop().unwrap();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Raised whenever a greeting or the shared memory changes its meaning.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Longest greeting in bytes.
 pub(crate) const BYTES_MAX: usize = 4096;
 /// Most objects that a manager claims.
@@ -27,12 +27,28 @@ pub(crate) struct Hello {
     /// The objects that it claims: then it is a manager.
     #[serde(default)]
     pub(crate) serves: Vec<String>,
-    /// The number of the other host for whose processes it speaks; 0: for itself.
+    /// The other host for whose processes it speaks; empty: for itself.
     #[serde(default)]
-    pub(crate) host: u16,
+    pub(crate) host: String,
     /// Bytes of the pool for large bodies that a client wants; for a manager whether it takes such bodies (not 0).
     #[serde(default)]
     pub(crate) pool: u64,
+}
+
+impl Hello {
+    /// Reads what a client says. The version comes first: what stands behind it is understood only if that is ours.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Spoken {
+            version: u32,
+        }
+        let text = |error: serde_json::Error| format!("no greeting: {error}");
+        let Spoken { version } = serde_json::from_slice(bytes).map_err(text)?;
+        if version != VERSION {
+            return Err(format!("greeting of version {version}, expected {VERSION}; use the same tahti on both ends"));
+        }
+        serde_json::from_slice(bytes).map_err(text)
+    }
 }
 
 /// What the server answers.
@@ -46,4 +62,17 @@ pub(crate) enum Welcome {
     Band(u8),
     /// From now on messages are taken.
     Ready,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_of_another_version_is_told_so_whatever_else_it_says() {
+        let old = br#"{"version":1,"name":"a","bands":[3],"serves":[],"host":0}"#;
+        let why = Hello::read(old).unwrap_err();
+        assert_eq!(why, format!("greeting of version 1, expected {VERSION}; use the same tahti on both ends"));
+        assert!(Hello::read(b"{}").unwrap_err().starts_with("no greeting: missing field `version`"));
+    }
 }

@@ -50,7 +50,7 @@ impl Manager {
             name: name.into(),
             bands: bands.iter().map(|band| band.number()).collect(),
             serves: serves.iter().map(|&object| object.to_owned()).collect(),
-            host: 0,
+            host: String::new(),
             pool,
         };
         let ends = greet(server, &hello)?;

@@ -44,12 +44,12 @@ pub trait Answering<T>: FnMut(T, Code, &str, &[u8]) + Send + 'static {}
 impl<T, F: FnMut(T, Code, &str, &[u8]) + Send + 'static> Answering<T> for F {}
 
 impl<T: Send + 'static> Relay<T> {
-    /// Begins, whether the message server `server` is there or not. `name` is how it is called there, `host` the number of
+    /// Begins, whether the message server `server` is there or not. `name` is how it is called there, `host` the name of
     /// the host for whose processes it speaks.
-    pub fn start(server: &str, name: &str, band: Band, host: u16, answer: impl Answering<T>) -> Self {
+    pub fn start(server: &str, name: &str, band: Band, host: &str, answer: impl Answering<T>) -> Self {
         let (queue, requests) = sync_channel(QUEUE_MAX);
         let waker = Arc::new(Mutex::new(None));
-        let (server, name) = (server.to_owned(), name.to_owned());
+        let (server, name, host) = (server.to_owned(), name.to_owned(), host.to_owned());
         let passing =
             Passing { server, name, band, host, waker: waker.clone(), requests, pending: HashMap::new(), answer };
         std::thread::spawn(move || passing.run());
@@ -81,7 +81,7 @@ struct Passing<T, A> {
     server: String,
     name: String,
     band: Band,
-    host: u16,
+    host: String,
     waker: Arc<Mutex<Option<Waker>>>,
     requests: Receiver<Passed<T>>,
     pending: HashMap<u64, T>,
@@ -106,7 +106,7 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
                         Ok(())
                     }
                 },
-                None => match Client::for_host(&self.server, &self.name, self.band, self.host) {
+                None => match Client::for_host(&self.server, &self.name, self.band, &self.host) {
                     Ok(connected) => {
                         client = Some(connected);
                         Ok(())

@@ -17,8 +17,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::clock::mono_now;
 
-/// The number of the "host" of all ZeroMQ's clients, above those of links.
-pub const HOST: u16 = u16::MAX;
+/// The name of the "host" of all ZeroMQ's clients, for rules.
+pub const HOST: &str = "zmq";
 /// Their user: nobody, as no kernel says who they are.
 pub const USER: u32 = 65534;
 /// Most clients at once; each has a thread, and one more for each band that it uses.
@@ -180,7 +180,7 @@ impl Caller {
             Err((code, why)) => return reply(out, message.envelope().0, code, &why, &[]),
         };
         message.frames.truncate(message.envelope().0.len());
-        let subject = Subject { uid: USER, pid: from.port().into(), host: HOST };
+        let subject = Subject { uid: USER, pid: from.port().into(), host: 0 };
         let until = MonoNs(mono_now().0.saturating_add(options.within.unwrap_or(WITHIN).0.unsigned_abs()));
         let relay = bands.entry(options.band.number()).or_insert_with(|| {
             let out = out.clone();

@@ -3,7 +3,7 @@
 use base::DurNs;
 use broker::server::{Config, Event, serve};
 use broker::{Client, Manager, Received, Sending};
-use msg::{Access, Answer, Band, Code, Lines, Pattern, Rule, Verb, write_lines};
+use msg::{Access, Answer, Band, Code, Flags, Lines, Pattern, Rule, Verb, write_lines};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -226,7 +226,7 @@ fn rules_are_obeyed_and_writes_and_errors_are_logged() {
     let deny = Rule {
         access: Access::Deny,
         users: None,
-        local: None,
+        hosts: msg::Hosts::All,
         verbs: Some(vec![Verb::Call]),
         objects: Pattern::new("sr_*").unwrap(),
     };
@@ -282,6 +282,26 @@ fn a_client_outlives_its_server_and_repeats_only_what_may_be_repeated() {
     let _manager = manager(&second.name, "sr");
     assert!(client.next(DurNs::from_ms(200)).unwrap().is_none());
     assert_eq!(ask(&mut client, "get/sr/a"), (Code::Ok, "0A".into()));
+}
+
+#[test]
+fn what_was_sent_again_and_refused_then_may_have_happened_the_first_time() {
+    let first = server();
+    let name = first.name.clone();
+    let hung = manager(&name, "sr");
+    let mut client = first.client("test");
+    let sending = Sending { limit: LONG, flags: Flags::IDEMPOTENT, ..Sending::default() };
+    let writes = [(); 2].map(|()| client.send("call/sr/hang", &sending).unwrap());
+    assert_eq!(ask(&mut client, "ping/server").0, Code::Ok);
+    drop(first);
+    hung.join().unwrap();
+    // Nobody serves there any more.
+    let _second = Server::start(Config { name, ..Config::default() });
+    for id in writes {
+        let reply = client.next(LONG).unwrap().unwrap();
+        assert_eq!((reply.id, reply.code), (id, Code::Unknown), "{}", reply.text);
+        assert!(reply.text.contains("sent again then: NO_OBJECT: nobody serves sr"), "{}", reply.text);
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), String> {
         Event::Ready => eprintln!("tahti msg: linking {} as {}", config.server, config.host),
         Event::Serves(host, serves) if serves.is_empty() => eprintln!("tahti msg: host {host} has gone"),
         Event::Serves(host, serves) => eprintln!("tahti msg: host {host} serves {}", serves.join(" ")),
-        Event::Numbered(host, number) => eprintln!("tahti msg: host {host} asks, as host={number} in the log"),
+        Event::Asks(host) => eprintln!("tahti msg: host {host} asks"),
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),
     })
 }

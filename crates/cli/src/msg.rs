@@ -44,7 +44,7 @@ struct ServeArgs {
     /// Run a band's thread in this class, perhaps on a CPU: 7=fifo:80@3; may be repeated
     #[arg(long, value_name = "BAND=CLASS[@CPU]", value_parser = band_config)]
     band: Vec<BandConfig>,
-    /// Who may do what: "deny objects=sr_rf_* verbs=put,call users=1000 hosts=other"; the first that fits decides
+    /// Who may do what: "deny objects=sr_rf_* verbs=put,call users=1000 hosts=other", or hosts=NAME,zmq; the first that fits decides
     #[arg(long, value_name = "RULE")]
     rule: Vec<msg::Rule>,
     /// End if a class, CPU or memory lock is not obtained

@@ -3,7 +3,7 @@
 use base::DurNs;
 use broker::server::{Config, serve};
 use broker::{ClientError, Manager};
-use msg::{Access, Answer, Band, Pattern, Rule, Verb};
+use msg::{Answer, Band};
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Output, Stdio};
@@ -110,15 +110,10 @@ impl Host {
         ip(&format!("-n {inside} link set lo up"));
         ip(&format!("-n {inside} link set eth0 up"));
         let stop = Arc::new(AtomicBool::new(false));
-        // Other hosts may only read, unless a rule says otherwise: here about one object.
-        let rule = Rule {
-            access: Access::Allow,
-            users: None,
-            local: Some(false),
-            verbs: Some(vec![Verb::Put]),
-            objects: Pattern::new("*_open").unwrap(),
-        };
-        let config = Config { name: "main".into(), rules: vec![rule], ..Config::default() };
+        // Other hosts may only read, unless a rule says otherwise: here about one object, and one host.
+        let rules = ["allow hosts=other objects=*_open verbs=put", "allow hosts=c objects=*_shut verbs=put"];
+        let rules = rules.map(|rule| rule.parse().unwrap()).into();
+        let config = Config { name: "main".into(), rules, ..Config::default() };
         let (serving, ended) = (space.clone(), stop.clone());
         let server = std::thread::spawn(move || {
             serving.enter();
@@ -210,7 +205,10 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
 
     // Rules are of the host that is asked.
     let denied = a.ask(&["put/sr_mag_shut/1A"]);
-    assert!(denied.starts_with("tahti: DENIED: "), "{denied}");
+    assert!(denied.starts_with("tahti: DENIED: a rule keeps user 0 process "), "{denied}");
+    assert!(denied.contains(" host a from put sr_mag_shut"), "{denied}");
+    let done = c.ask(&["put/sr_mag_shut/1A"]);
+    assert!(done.starts_with("put/sr_mag_shut/1A for uid 0 of host "), "{done}");
     let done = a.ask(&["put/sr_mag_open/1A"]);
     assert!(done.starts_with("put/sr_mag_open/1A for uid 0 of host 1"), "{done}");
     // A manager that is silent is named by its own host.

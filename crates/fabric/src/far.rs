@@ -20,30 +20,29 @@ pub(crate) struct Shared {
     pub(crate) server: String,
     pub(crate) here: HostName,
     pub(crate) events: Sender<Event>,
-    /// The number of each host, in the order in which they asked first.
-    numbers: Mutex<Vec<HostName>>,
+    /// Hosts that have asked.
+    asking: Mutex<Vec<HostName>>,
 }
 
 impl Shared {
     pub(crate) fn new(server: &str, here: &HostName, events: &Sender<Event>) -> Arc<Self> {
         let (server, here) = (server.to_owned(), here.clone());
-        Arc::new(Self { server, here, events: events.clone(), numbers: Mutex::default() })
+        Arc::new(Self { server, here, events: events.clone(), asking: Mutex::default() })
     }
 
-    /// The host's number; `None` when too many have asked.
-    fn number(&self, host: &HostName) -> Option<u16> {
-        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = numbers.iter().position(|known| known == host) {
-            return Some(at as u16 + 1);
+    /// Whether the host may ask: not when too many have.
+    fn admit(&self, host: &HostName) -> bool {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if asking.contains(host) {
+            return true;
         }
-        if numbers.len() >= HOSTS_MAX {
-            return None;
+        let room = asking.len() < HOSTS_MAX;
+        if room {
+            asking.push(host.clone());
+            // Nobody listens only while the link ends.
+            let _ = self.events.send(Event::Asks(host.clone()));
         }
-        numbers.push(host.clone());
-        let number = numbers.len() as u16;
-        // Nobody listens only while the link ends.
-        let _ = self.events.send(Event::Numbered(host.clone(), number));
-        Some(number)
+        room
     }
 }
 
@@ -108,12 +107,14 @@ fn respond(query: &Query, asked: &Header, code: Code, complement: &str, body: &[
 type Way = Relay<(Query, Header)>;
 
 fn way(shared: &Shared, band: Band, host: &HostName) -> Result<Way, String> {
-    let number = shared.number(host).ok_or_else(|| format!("{HOSTS_MAX} hosts have asked already"))?;
+    if !shared.admit(host) {
+        return Err(format!("{HOSTS_MAX} hosts have asked already"));
+    }
     Ok(Relay::start(
         &shared.server,
         &format!("host:{host}"),
         band,
-        number,
+        host.text(),
         |(query, header): (Query, Header), code, text, body| {
             respond(&query, &header, code, text, body);
         },

@@ -1,11 +1,8 @@
 //! Names of hosts, and of what they tell each other.
 
-use msg::Band;
+use msg::{Band, HOST_BYTES_MAX};
 use std::fmt;
 use std::str::FromStr;
-
-/// Longest name of a host, in bytes.
-pub const HOST_BYTES_MAX: usize = 48;
 
 /// A host's name: letters, digits, `-`, `_` and `.`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,7 +14,11 @@ pub struct HostError(String);
 
 impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "host {:?}, expected 1 to {HOST_BYTES_MAX} letters, digits, '-', '_' and '.'", self.0)
+        write!(
+            f,
+            "host {:?}, expected 1 to {HOST_BYTES_MAX} letters, digits, '-', '_' and '.', and not local, other or zmq",
+            self.0
+        )
     }
 }
 
@@ -27,8 +28,7 @@ impl FromStr for HostName {
     type Err = HostError;
 
     fn from_str(text: &str) -> Result<Self, HostError> {
-        let fits = (1..=HOST_BYTES_MAX).contains(&text.len())
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        let fits = msg::is_host(text) && !matches!(text, "local" | "other" | "zmq");
         if fits { Ok(Self(text.to_owned())) } else { Err(HostError(text.chars().take(HOST_BYTES_MAX).collect())) }
     }
 }

@@ -20,5 +20,5 @@ mod link;
 mod near;
 mod wire;
 
-pub use key::{HOST_BYTES_MAX, HostError, HostName};
+pub use key::{HostError, HostName};
 pub use link::{Config, Event, run};

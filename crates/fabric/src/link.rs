@@ -50,8 +50,8 @@ pub enum Event {
     Ready,
     /// Another host serves these now; none: it has gone.
     Serves(HostName, Vec<String>),
-    /// A host that asks has this number in the message server's log.
-    Numbered(HostName, u16),
+    /// A host has asked for the first time.
+    Asks(HostName),
     /// Something does not work; it is tried again.
     Trouble(String),
 }

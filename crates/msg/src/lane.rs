@@ -266,7 +266,10 @@ impl Lane {
     ) -> Result<Conn, Code> {
         let (verb, object) = (request.verb, request.object.text());
         if self.tables.access(header.subject, verb, object) == Access::Deny {
-            return Err(no(Code::Denied, format_args!("a rule keeps {} from {verb} {object}", header.subject)));
+            return Err(no(
+                Code::Denied,
+                format_args!("a rule keeps {} from {verb} {object}", self.tables.who(header.subject)),
+            ));
         }
         if verb.writes()
             && let Some(lock) = self.tables.lock_against(from, object)

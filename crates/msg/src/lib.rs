@@ -53,6 +53,6 @@ pub use manager::{Answer, Asked, Ticket};
 pub use object::{OBJECT_BYTES_MAX, Object, ObjectError, Pattern};
 pub use options::Options;
 pub use quantity::quantity;
-pub use tables::{Access, Conn, Lock, Route, Rule, RuleError, Tables};
+pub use tables::{Access, Conn, HOST_BYTES_MAX, Hosts, Lock, Route, Rule, RuleError, Tables, is_host};
 pub use text::{Complement, Escaped, Reply, Request, TextError};
 pub use verb::{Verb, VerbError};

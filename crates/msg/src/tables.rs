@@ -18,6 +18,9 @@ pub struct Conn {
     pub turn: u32,
 }
 
+/// Most other hosts that are known by their names.
+const HOSTS_MAX: usize = 256;
+
 impl Conn {
     /// Both in one number.
     #[must_use]
@@ -54,12 +57,35 @@ pub struct Rule {
     pub access: Access,
     /// Users that it is about; `None`: all.
     pub users: Option<Vec<u32>>,
-    /// Whether it is about this host's (`true`), other hosts' (`false`), or all.
-    pub local: Option<bool>,
+    /// Whose processes it is about.
+    pub hosts: Hosts,
     /// Verbs that it is about; `None`: all.
     pub verbs: Option<Vec<Verb>>,
     /// Objects that it is about.
     pub objects: Pattern,
+}
+
+/// Hosts that a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// All.
+    All,
+    /// This one.
+    Local,
+    /// All but this one.
+    Other,
+    /// These others, by the names that links give them; `zmq` are ZeroMQ's clients.
+    Named(Vec<String>),
+}
+
+/// Longest name of a host, in bytes.
+pub const HOST_BYTES_MAX: usize = 48;
+
+/// Whether a text is a host's name: letters, digits, `-`, `_` and `.`.
+#[must_use]
+pub fn is_host(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=HOST_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits)
 }
 
 /// Why a text is no rule.
@@ -82,7 +108,8 @@ impl core::error::Error for RuleError {}
 impl FromStr for Rule {
     type Err = RuleError;
 
-    /// `deny objects=sr_rf_* verbs=put,call users=1000 hosts=other`: all but the first word may be left out.
+    /// `deny objects=sr_rf_* verbs=put,call users=1000 hosts=other`: all but the first word may be left out. Hosts
+    /// are `local`, `other`, or names such as `hosts=control-1,zmq`.
     fn from_str(text: &str) -> Result<Self, RuleError> {
         let error = |found: &str, expected| RuleError { found: found.into(), expected };
         let mut words = text.split_whitespace();
@@ -92,7 +119,7 @@ impl FromStr for Rule {
             other => return Err(error(other, "allow or deny first")),
         };
         let all = Pattern::new("*").map_err(|_| error("*", "a pattern"))?;
-        let mut rule = Self { access, users: None, local: None, verbs: None, objects: all };
+        let mut rule = Self { access, users: None, hosts: Hosts::All, verbs: None, objects: all };
         for word in words {
             match word.split_once('=') {
                 Some(("objects", objects)) => {
@@ -108,9 +135,17 @@ impl FromStr for Rule {
                         users.split(',').map(|user| user.parse().map_err(|_| error(user, "a user's number"))).collect();
                     rule.users = Some(users?);
                 }
-                Some(("hosts", "local")) => rule.local = Some(true),
-                Some(("hosts", "other")) => rule.local = Some(false),
-                _ => return Err(error(word, "objects=, verbs=, users=, hosts=local or hosts=other")),
+                Some(("hosts", "local")) => rule.hosts = Hosts::Local,
+                Some(("hosts", "other")) => rule.hosts = Hosts::Other,
+                Some(("hosts", names)) => {
+                    if let Some(wrong) =
+                        names.split(',').find(|name| !is_host(name) || matches!(*name, "local" | "other"))
+                    {
+                        return Err(error(wrong, "local, other, or names of hosts"));
+                    }
+                    rule.hosts = Hosts::Named(names.split(',').map(String::from).collect());
+                }
+                _ => return Err(error(word, "objects=, verbs=, users= or hosts=")),
             }
         }
         Ok(rule)
@@ -118,9 +153,18 @@ impl FromStr for Rule {
 }
 
 impl Rule {
-    fn fits(&self, subject: Subject, verb: Verb, object: &str) -> bool {
+    /// `host` is the name of the subject's host; `None`: this one.
+    fn fits(&self, subject: Subject, host: Option<&str>, verb: Verb, object: &str) -> bool {
+        let fits = match (&self.hosts, host) {
+            (Hosts::All, _) | (Hosts::Local, None) | (Hosts::Other, Some(_)) => true,
+            (Hosts::Named(names), Some(host)) => names.iter().any(|name| name == host),
+            _ => false,
+        };
+        fits && self.fits_else(subject, verb, object)
+    }
+
+    fn fits_else(&self, subject: Subject, verb: Verb, object: &str) -> bool {
         self.users.as_ref().is_none_or(|users| users.contains(&subject.uid))
-            && self.local.is_none_or(|local| local == (subject.host == 0))
             && self.verbs.as_ref().is_none_or(|verbs| verbs.contains(&verb))
             && self.objects.fits(object)
     }
@@ -144,6 +188,8 @@ pub struct Tables {
     routes: Vec<Route>,
     /// In the order in which they are tried.
     pub rules: Vec<Rule>,
+    /// Names of other hosts: the first is that of `Subject::host` 1.
+    hosts: Vec<String>,
     /// In no order; few.
     pub locks: Vec<Lock>,
     /// For each band whether somebody watches it: then all messages are logged, else writes and errors.
@@ -193,11 +239,41 @@ impl Tables {
         })
     }
 
+    /// The number by which subjects of another host are known, from now on; `None`: too many are known.
+    pub fn number(&mut self, host: &str) -> Option<u16> {
+        let known = self.hosts.iter().position(|known| known == host);
+        if known.is_none() && self.hosts.len() >= HOSTS_MAX {
+            return None;
+        }
+        let at = known.unwrap_or_else(|| {
+            self.hosts.push(host.into());
+            self.hosts.len() - 1
+        });
+        Some(at as u16 + 1)
+    }
+
+    /// The name of a subject's host; `None`: this one.
+    #[must_use]
+    pub fn host(&self, subject: Subject) -> Option<&str> {
+        let at = usize::from(subject.host).checked_sub(1)?;
+        Some(self.hosts.get(at).map_or("?", String::as_str))
+    }
+
+    /// A subject in words, with the name of its host.
+    pub fn who(&self, subject: Subject) -> impl fmt::Display {
+        let host = self.host(subject);
+        fmt::from_fn(move |f| {
+            write!(f, "{}", Subject { host: 0, ..subject })?;
+            host.map_or(Ok(()), |host| write!(f, " host {host}"))
+        })
+    }
+
     /// Whether somebody may do something: the first rule that fits; without one, everybody on this host may, and
     /// other hosts may do what changes nothing.
     #[must_use]
     pub fn access(&self, subject: Subject, verb: Verb, object: &str) -> Access {
-        let rule = self.rules.iter().find(|rule| rule.fits(subject, verb, object));
+        let host = self.host(subject);
+        let rule = self.rules.iter().find(|rule| rule.fits(subject, host, verb, object));
         match rule {
             Some(rule) => rule.access,
             None if subject.host == 0 || !(verb.writes() || matches!(verb, Verb::Lock | Verb::Unlock)) => Access::Allow,
@@ -276,11 +352,17 @@ mod tests {
         assert_eq!(tables.access(near, Verb::Call, "sr_a"), Access::Deny);
         assert_eq!(tables.access(far, Verb::Put, "sr_a"), Access::Allow);
         assert_eq!(tables.access(far, Verb::Put, "li_a"), Access::Deny);
+        tables.rules = ["allow hosts=b,zmq verbs=put", "deny hosts=local"].map(|rule| rule.parse().unwrap()).into();
+        let [a, b, zmq] = ["a", "b", "zmq"].map(|name| Subject { host: tables.number(name).unwrap(), ..near });
+        assert_eq!((a.host, b.host, tables.number("a"), tables.host(b)), (1, 2, Some(1), Some("b")));
+        let access = [a, b, zmq, near].map(|who| tables.access(who, Verb::Put, "sr_a"));
+        assert_eq!(access, [Access::Deny, Access::Allow, Access::Allow, Access::Deny]);
+        assert_eq!(tables.access(Subject { host: 9, ..near }, Verb::Put, "sr_a"), Access::Deny, "never known");
     }
 
     #[test]
     fn a_rule_that_cannot_be_says_which_word() {
-        for (text, found) in [("forbid x", "forbid"), ("deny verbs=open", "open"), ("allow hosts=all", "hosts=all")] {
+        for (text, found) in [("forbid x", "forbid"), ("deny verbs=open", "open"), ("allow hosts=b,c/d", "c/d")] {
             assert_eq!(text.parse::<Rule>().unwrap_err().found, found);
         }
     }

@@ -192,3 +192,29 @@ fn one_client_cannot_take_all_places_of_a_band() {
     world.step(&Step_::Send { client: 1, object: 0, ahead_us: 0, full: false });
     assert_eq!(world.queues[0].len(), 9);
 }
+
+#[test]
+fn what_clocks_of_the_day_say_changes_nothing_and_a_deadline_beyond_all_time_is_held() {
+    // The clock of the day stepped: back to 1970, on beyond its range. Deadlines are of a clock that never steps.
+    for origin_unix_ns in [0, 1, 1_800_000_000_000_000_000, u64::MAX] {
+        let mut world = World::new();
+        let now = world.now;
+        for (id, deadline) in [(1, now + DurNs::from_ms(5)), (2, MonoNs(u64::MAX)), (3, MonoNs(now.0 - 1))] {
+            let header = Header { origin_unix_ns, deadline: Some(deadline), ..Header::request(Band::DEFAULT, id) };
+            let step = world.lane.request(now, CLIENTS[0], &header, "put/sr_rf/1", &[], &mut world.line);
+            match step {
+                Step::Forward { to, header } => {
+                    assert_eq!((to, header.deadline, id < 3), (MANAGERS[1], Some(deadline), true));
+                }
+                Step::Done(done) => {
+                    assert_eq!(done.header.id, 3);
+                    assert_eq!(Reply::parse(world.line.text()).unwrap().code, Code::Expired);
+                }
+            }
+        }
+        let later = now + DurNs::from_secs(3600);
+        let due = world.lane.due(later, &mut world.line).map(|done| done.header.id);
+        assert_eq!(due, Some(1));
+        assert!(world.lane.due(later, &mut world.line).is_none(), "the other one has time left");
+    }
+}

@@ -3,7 +3,6 @@
 use super::lane::RECORD_WORDS;
 use base::{DurNs, MonoNs, Utc};
 use msg::{HEADER_WORDS, Header, Request};
-use std::fmt;
 
 /// What one request was, and how it ended.
 #[derive(Debug)]
@@ -51,19 +50,18 @@ impl Record {
         let writes = Request::parse(&self.asked).map_or(true, |request| request.verb.writes());
         writes || !self.reply.starts_with("OK/")
     }
-}
 
-impl fmt::Display for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// As it is written; `host` is the name of the subject's, if it is another one.
+    pub(super) fn line(&self, host: Option<&str>) -> String {
         let Utc { year, month, day, hour, minute, second } = Utc::of(self.unix_ns / 1_000_000_000);
         let micros = self.unix_ns % 1_000_000_000 / 1_000;
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")?;
-        let subject = self.header.subject;
-        write!(f, " {} uid={} pid={}", self.name, subject.uid, subject.pid)?;
-        if subject.host != 0 {
-            write!(f, " host={}", subject.host)?;
-        }
-        write!(f, " band={}", self.header.band)?;
-        write!(f, " {} -> {} {:.1}us", self.asked, self.reply, self.took.0 as f64 / 1e3)
+        let (subject, band) = (self.header.subject, self.header.band);
+        let host = host.map_or(String::new(), |host| format!(" host={host}"));
+        let (asked, reply, took) = (&self.asked, &self.reply, self.took.0 as f64 / 1e3);
+        format!(
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z {} uid={} pid={}{host} band={band} \
+             {asked} -> {reply} {took:.1}us",
+            self.name, subject.uid, subject.pid
+        )
     }
 }

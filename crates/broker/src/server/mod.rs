@@ -8,7 +8,7 @@ mod log;
 pub use config::{BandConfig, Config};
 
 use crate::door::Door;
-use crate::greeting::{BYTES_MAX, CLAIMS_MAX, Hello, VERSION, Welcome, socket_name};
+use crate::greeting::{BYTES_MAX, CLAIMS_MAX, Hello, Welcome, socket_name};
 use crate::memory;
 use crate::parcel::{Packing, Parcel};
 use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
@@ -308,7 +308,7 @@ impl Desk<'_> {
         let text = |error: sys::Error| error.to_string();
         let received = sys::handover::receive(caller.connection.as_fd(), &mut bytes).map_err(text)?;
         let Some((length, _)) = received else { return Err("it went away".to_owned()) };
-        let hello: Hello = serde_json::from_slice(&bytes[..length]).map_err(|error| format!("no greeting: {error}"))?;
+        let hello = Hello::read(&bytes[..length])?;
         let hello = Checked::new(hello)?;
         if !hello.serves.is_empty() && !caller.is_ours() {
             return Err(format!(
@@ -316,7 +316,7 @@ impl Desk<'_> {
                 caller.uid
             ));
         }
-        if hello.host != 0 && !caller.is_ours() {
+        if !hello.host.is_empty() && !caller.is_ours() {
             return Err(format!(
                 "user {} may not speak for other hosts; only the server's own user and root may",
                 caller.uid
@@ -329,6 +329,10 @@ impl Desk<'_> {
         let conn = Conn { slot: slot as u32, turn: self.turns[slot] };
         let name: Arc<str> = hello.name.as_str().into();
         let mut tables = self.tables.clone();
+        let host = match &*hello.host {
+            "" => 0,
+            host => tables.number(host).ok_or_else(|| format!("host {host}: too many others are known already"))?,
+        };
         for prefix in &hello.serves {
             let route = Route { prefix: prefix.clone(), to: conn, manager: hello.name.clone() };
             tables
@@ -336,7 +340,7 @@ impl Desk<'_> {
                 .map_err(|taken| format!("{prefix} is served by manager {} already", taken.manager))?;
         }
         let connection = caller.connection.try_clone().map_err(|error| error.to_string())?;
-        let subject = Subject { uid: caller.uid, pid: caller.pid as u32, host: hello.host };
+        let subject = Subject { uid: caller.uid, pid: caller.pid as u32, host };
         let is_manager = !hello.serves.is_empty();
         let pool = if is_manager { None } else { self.pool(hello.pool)? };
         let mut news = Vec::new();
@@ -369,7 +373,7 @@ impl Desk<'_> {
             let heard = lanes.filter(|(band, _)| hello.bands.contains(band));
             heard.for_each(|(_, news)| tell_pool(news, conn, pool));
         }
-        if !hello.serves.is_empty() {
+        if tables != self.tables {
             self.tables = tables;
             self.spread();
         }
@@ -480,7 +484,7 @@ impl Desk<'_> {
         for at in 0..self.lanes.len() {
             while let Ok(Some(length)) = self.lanes[at].log.pop(&mut words) {
                 let Some(record) = log::Record::read(&words[..length], now, unix_now) else { continue };
-                let line = record.to_string();
+                let line = record.line(self.tables.host(record.header.subject));
                 if record.is_wanted() {
                     text += &line;
                     text.push('\n');
@@ -526,16 +530,13 @@ struct Checked {
     name: String,
     bands: Vec<Band>,
     serves: Vec<String>,
-    host: u16,
+    host: String,
     pool: u64,
 }
 
 impl Checked {
     fn new(hello: Hello) -> Result<Self, String> {
-        let Hello { version, name, bands, serves, host, pool } = hello;
-        if version != VERSION {
-            return Err(format!("greeting of version {version}, expected {VERSION}; use the same tahti on both ends"));
-        }
+        let Hello { version: _, name, bands, serves, host, pool } = hello;
         if name.is_empty() || name.len() > 64 || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(format!("name {name:?}, expected 1 to 64 printable ASCII characters without blanks"));
         }
@@ -554,7 +555,12 @@ impl Checked {
                 return Err("object server is the message server itself".to_owned());
             }
         }
-        if host != 0 && !serves.is_empty() {
+        if !host.is_empty() && (!msg::is_host(&host) || matches!(&*host, "local" | "other")) {
+            return Err(format!(
+                "host {host:?}, expected 1 to 48 letters, digits, '-', '_' and '.', and not local or other"
+            ));
+        }
+        if !host.is_empty() && !serves.is_empty() {
             return Err("a link speaks for another host or serves its objects, by two connections".to_owned());
         }
         Ok(Self { name, bands: known, serves, host, pool })

@@ -82,9 +82,9 @@ pub(crate) const RULES: Table = Table {
         key(
             "hosts",
             r#""other""#,
-            "`local` or `other`",
+            "`local`, `other`, or names such as `control-1,zmq`",
             "all",
-            "Whether it is about this host's clients or other hosts'.",
+            "Whether it is about this host's clients or other hosts', or about those by these names; `zmq`: ZeroMQ's.",
         ),
     ],
 };
@@ -183,8 +183,13 @@ fn rules(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnosti
             }
         }
         if let Some((hosts, span)) = rule.words("hosts", found) {
-            if !matches!(hosts, "local" | "other") {
-                found.error(span, format!("`hosts` cannot be {:?}", clipped(hosts)), "\"local\" or \"other\"", "");
+            let name = |name: &str| {
+                (1..=48).contains(&name.len())
+                    && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+            };
+            if !hosts.split(',').all(name) {
+                let expected = "\"local\", \"other\", or names of hosts with commas between them";
+                found.error(span, format!("`hosts` cannot be {:?}", clipped(hosts)), expected, "");
             }
             text += &format!(" hosts={hosts}");
         }
