@@ -1,4 +1,4 @@
-//! Everything that a developer or CI runs: `cargo xtask test | test-vm | tidy | bench | fuzz`.
+//! Everything that a developer or CI runs: `cargo xtask test | test-vm | tidy | bench | soak | fuzz`.
 
 mod bench;
 mod bindings;
@@ -6,6 +6,7 @@ mod epics;
 mod fuzz;
 mod peers;
 mod run;
+mod soak;
 mod test;
 mod tidy;
 mod vm;
@@ -20,6 +21,7 @@ const HELP: &str = "usage: cargo xtask <command>
   tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies
   bench [NAME...] [--write]          measures what docs/benchmarks.md names; --write puts the figures there
   bench -- COMMAND                   runs any `tahti bench COMMAND`
+  soak [--for SECONDS]               messages while each party in turn is killed by SIGKILL (600 s)
   fuzz [TARGET...] [--for SECONDS]   coverage-guided fuzzing (60 s each); needs a nightly toolchain
 ";
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         Some("test-vm") => vm::main(args.collect()),
         Some("tidy") => tidy::main(),
         Some("bench") => bench::main(args.collect()),
+        Some("soak") => soak::main(&args.collect::<Vec<_>>()),
         Some("fuzz") => fuzz::main(args.collect()),
         Some("help" | "--help" | "-h") | None => {
             print!("{HELP}");

@@ -125,7 +125,8 @@ fn packages_with_feature(feature: &str) -> Result<Vec<String>, String> {
 }
 
 fn fabric() -> Outcome {
-    run(cargo(["test", "--package", "cli", "--features", "root-tests,fabric", "--test", "fabric"]).arg("--quiet"))
+    let words = ["test", "--package", "cli", "--features", "root-tests,fabric", "--test", "fabric", "--test", "soak"];
+    run(cargo(words).arg("--quiet"))
 }
 
 fn doc() -> Outcome {
