@@ -2,7 +2,7 @@
 
 use base::DurNs;
 use broker::server::{Config, Event, serve};
-use broker::{Client, Manager, Received, Sending};
+use broker::{Client, ClientError, Manager, Received, Sending};
 use msg::{Access, Answer, Band, Code, Flags, Lines, Pattern, Rule, Verb, write_lines};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -168,6 +168,44 @@ fn the_server_answers_for_a_manager_that_hangs_and_for_one_that_dies() {
     manager.join().unwrap();
     server.until(|event| *event == Event::Left("manager-of-sr".into()));
     assert_eq!(ask(&mut client, "get/sr/a").0, Code::NoObject);
+}
+
+#[test]
+fn a_client_that_goes_with_requests_outstanding_leaves_nothing_behind() {
+    let server = server();
+    let _manager = manager(&server.name, "sr");
+    let sending = Sending { limit: LONG, ..Sending::default() };
+    let mut gone = server.client("gone");
+    for _ in 0..10 {
+        gone.send("call/sr/hang", &sending).unwrap();
+    }
+    assert_eq!(ask(&mut gone, "get/sr/a").0, Code::Ok, "the manager has all of them");
+    drop(gone);
+    server.until(|event| *event == Event::Left("gone".into()));
+    // Whoever comes next has its place, and gets nothing that was meant for it.
+    let mut next = server.client("next");
+    assert_eq!(ask(&mut next, "put/sr/1A"), (Code::Ok, "1A".into()));
+    assert!(ask(&mut next, "describe/server").1.contains("orphaned=10 "));
+    assert_eq!(next.next(DurNs::ZERO), Ok(None));
+}
+
+#[test]
+fn what_is_too_large_is_refused_where_it_is_sent_and_an_answer_that_is_too_large_says_so() {
+    let server = server();
+    let mut lanes = Manager::connect(&server.name, "large", &["sr"], &[Band::DEFAULT]).unwrap();
+    let answering = std::thread::spawn(move || {
+        lanes[0].serve(LONG, |asked, desk| {
+            assert!(desk.answer(asked.ticket, &Answer { code: Code::Ok, complement: "", body: &[0; 16_385] }));
+        })
+    });
+    let mut client = server.client("test");
+    let large = Sending { limit: LONG, body: &[0; 16_385], ..Sending::default() };
+    for (line, sending) in [("put/sr/1", &large), (&*format!("put/sr/{}", "1".repeat(2048)), &Sending::default())] {
+        assert!(matches!(client.send(line, sending), Err(ClientError::Message(_))), "{line:.20}");
+    }
+    let (code, why) = ask(&mut client, "get/sr/a");
+    assert_eq!((code, &*why), (Code::Unknown, "the reply with a body of 16385 bytes found no room; ask with get"));
+    answering.join().unwrap().unwrap();
 }
 
 #[test]
@@ -359,7 +397,7 @@ fn a_large_body_goes_both_ways_through_its_clients_pool_and_a_manager_without_ro
         assert_eq!(ask(client, "get/camera/image"), (Code::Ok, "no room".into()));
     }
     let held: Vec<_> = (0..2).map(|_| late.room(BYTES as u64).unwrap()).collect();
-    assert_eq!(late.room(1).unwrap_err(), broker::ClientError::NoRoom(1));
+    assert_eq!(late.room(1).unwrap_err(), ClientError::NoRoom(1));
     drop(held);
     let room = late.room(1).unwrap();
     late.send_room("put/sr/image", &sending, room).unwrap();
