@@ -44,6 +44,17 @@ pub enum TimeBase {
     /// A descriptor that somebody hands to the running frame: an `eventfd`, a `timerfd`, VFIO's interrupt. The first minor
     /// begins with its first tick.
     Eventfd,
+    /// Each pulse of a source of time: `/dev/pps0`.
+    Pps(String),
+    /// Each edge of a GPIO line.
+    Gpio {
+        /// `/dev/gpiochip0`.
+        chip: String,
+        /// Number of the line.
+        line: u32,
+        /// Its falling edges, not its rising ones.
+        falling: bool,
+    },
     /// Each minor frame of another frame scheduler of the plant: a synchronised group.
     Frame(String),
 }
@@ -262,9 +273,11 @@ impl fmt::Display for Recovery {
 impl FromStr for TimeBase {
     type Err = String;
 
-    /// Reads `timer`, `software`, `counter:50us`, `udp:7000`, `device:/dev/uio0`, `eventfd`, `frame:NAME`.
+    /// Reads `timer`, `software`, `counter:50us`, `udp:7000`, `device:/dev/uio0`, `eventfd`, `pps:/dev/pps0`,
+    /// `gpio:/dev/gpiochip0:17`, `gpio:/dev/gpiochip0:17:falling`, `frame:NAME`.
     fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected timer, software, counter:TIME, udp:PORT, device:PATH, eventfd or frame:NAME";
+        const EXPECTED: &str = "expected timer, software, counter:TIME, udp:PORT, device:PATH, eventfd, pps:PATH, \
+                                gpio:PATH:LINE or frame:NAME";
         match text.trim().split_once(':') {
             None if text.trim() == "timer" => Ok(Self::Timer),
             None if text.trim() == "software" => Ok(Self::Software),
@@ -278,6 +291,10 @@ impl FromStr for TimeBase {
                 _ => Err("expected a port from 1 to 65535 after udp:".to_owned()),
             },
             Some(("device", path)) if path.starts_with('/') => Ok(Self::Device(path.to_owned())),
+            Some(("pps", path)) if path.starts_with('/') => Ok(Self::Pps(path.to_owned())),
+            Some(("gpio", rest)) => gpio(rest).ok_or_else(|| {
+                "expected gpio:/dev/gpiochipN:LINE, with :falling if its falling edges count".to_owned()
+            }),
             Some(("frame", name)) if !name.is_empty() => Ok(Self::Frame(name.to_owned())),
             _ => Err(EXPECTED.to_owned()),
         }
@@ -293,9 +310,21 @@ impl fmt::Display for TimeBase {
             Self::Udp(port) => write!(f, "udp:{port}"),
             Self::Device(path) => write!(f, "device:{path}"),
             Self::Eventfd => f.write_str("eventfd"),
+            Self::Pps(path) => write!(f, "pps:{path}"),
+            Self::Gpio { chip, line, falling } => {
+                write!(f, "gpio:{chip}:{line}{}", if *falling { ":falling" } else { "" })
+            }
             Self::Frame(name) => write!(f, "frame:{name}"),
         }
     }
+}
+
+/// What stands behind `gpio:`.
+fn gpio(text: &str) -> Option<TimeBase> {
+    let (text, falling) = text.strip_suffix(":falling").map_or((text, false), |rest| (rest, true));
+    let (chip, line) = text.rsplit_once(':')?;
+    chip.starts_with('/').then_some(())?;
+    Some(TimeBase::Gpio { chip: chip.to_owned(), line: line.parse().ok()?, falling })
 }
 
 /// The minors that a text means: `all`, or numbers and ranges such as `0,5` or `0-3`.
@@ -335,7 +364,9 @@ mod tests {
         for text in ["none", "inject", "stretch:100us", "steal:1ms", "skip", "safe-value", "demote", "restart"] {
             assert_eq!(text.parse::<Recovery>().unwrap().to_string(), text);
         }
-        for text in ["timer", "software", "counter:50us", "udp:7000", "device:/dev/uio0", "eventfd", "frame:fast"] {
+        let bases = ["timer", "software", "counter:50us", "udp:7000", "device:/dev/uio0", "eventfd", "frame:fast"];
+        let edges = ["pps:/dev/pps0", "gpio:/dev/gpiochip0:17", "gpio:/dev/gpiochip1:3:falling"];
+        for text in bases.into_iter().chain(edges) {
             assert_eq!(text.parse::<TimeBase>().unwrap().to_string(), text);
         }
     }
@@ -347,7 +378,9 @@ mod tests {
         for text in ["", "stretch", "steal:0s", "inject:1ms", "skip "] {
             assert_eq!(text.parse::<Recovery>().is_ok(), text == "skip ", "{text:?}");
         }
-        for text in ["udp:0", "counter:1us", "device:uio0", "frame:", "clock"] {
+        let edges =
+            ["pps:pps0", "gpio:/dev/gpiochip0", "gpio:/dev/gpiochip0:x", "gpio:chip:1", "gpio:/dev/gpiochip0:1:up"];
+        for text in ["udp:0", "counter:1us", "device:uio0", "frame:", "clock"].into_iter().chain(edges) {
             assert!(text.parse::<TimeBase>().is_err(), "{text}");
         }
     }

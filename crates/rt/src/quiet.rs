@@ -79,6 +79,8 @@ pub struct Quiet {
     cpu: CpuId,
     root: RootDir,
     obtained: Vec<Obtained>,
+    /// The clock source, if the kernel is known to distrust its clock.
+    distrusted: Option<String>,
 }
 
 /// What a quiet section lost.
@@ -97,6 +99,8 @@ pub struct QuietReport {
     pub usage: ThreadUsage,
     /// Ticks of 10 ms that the hypervisor took; `None` if it does not tell.
     pub steal_ticks: Option<u64>,
+    /// What was said to be obtained before the section, and did not hold in it.
+    pub broken: Vec<Obtained>,
 }
 
 impl QuietReport {
@@ -125,8 +129,10 @@ impl Quiet {
         })?;
         // Both once in advance: to know that they can be read, and so that nothing is touched for the first time later.
         Counts::of(&root, cpu).map_err(|error| error.to_string())?;
-        let obtained = judge(&Remains::of(&root, cpu), cpu);
-        Ok(Self { cpu, root, obtained })
+        let remains = Remains::of(&root, cpu);
+        let obtained = judge(&remains, cpu);
+        let distrusted = (remains.clock_trusted == Some(false)).then_some(remains.clock_source);
+        Ok(Self { cpu, root, obtained, distrusted })
     }
 
     /// The thread's CPU.
@@ -174,7 +180,11 @@ impl Quiet {
             cpu: DurNs(now.cpu.0 - used.cpu.0),
         };
         let steal_ticks = after.steal_ticks.zip(before.steal_ticks).map(|(is, was)| is.saturating_sub(was));
-        Ok(QuietReport { cpu: self.cpu, lasted, gaps: None, interrupts: after.since(&before), usage, steal_ticks })
+        let interrupts = after.since(&before);
+        let claimed = self.obtained.iter().any(|item| item.what == NO_TICK && item.missing.is_none());
+        let clock = self.distrusted.as_deref();
+        let broken = claimed.then(|| went_on(&interrupts, lasted, clock)).flatten().into_iter().collect();
+        Ok(QuietReport { cpu: self.cpu, lasted, gaps: None, interrupts, usage, steal_ticks, broken })
     }
 }
 
@@ -186,14 +196,29 @@ pub fn quiet(duration: DurNs, threshold: DurNs) -> Result<QuietReport, String> {
     Quiet::prepare()?.measure(duration, threshold)
 }
 
+/// What makes a CPU quiet before all.
+const NO_TICK: &str = "the tick stops while one task runs";
+
+/// The tick, if it went on: a kernel ticks a hundred times a second or more, and one that stopped looks in now and then.
+/// `clock` is the clock source if the kernel is known to distrust its clock: for some of its reasons it ticks on then.
+fn went_on(interrupts: &[(String, u64)], lasted: DurNs, clock: Option<&str>) -> Option<Obtained> {
+    const LEAST: DurNs = DurNs::from_ms(20);
+    let ticks = interrupts.iter().find(|(what, _)| what.contains("Local timer")).map_or(0, |(_, count)| *count);
+    (ticks > 1 && ticks.saturating_mul(LEAST.0 as u64) > lasted.0 as u64).then(|| {
+        let clock = clock.map_or(String::new(), |source| format!("; the kernel does not trust its clock, now {source}"));
+        let remedy = "one runnable task on the CPU, no limits of processor time, and a clock that the kernel trusts (see its log)";
+        Obtained::no(NO_TICK, format!("{ticks} local timer interrupts in {lasted}{clock}"), remedy)
+    })
+}
+
 /// What remains on a CPU, as obtained or not.
 fn judge(remains: &Remains, cpu: CpuId) -> Vec<Obtained> {
     const BOOT: &str = "boot with nohz_full= for this CPU";
     let mut obtained = Vec::new();
     obtained.push(match remains.nohz_full {
-        Some(cpus) if cpus.contains(cpu) => Obtained::yes("the tick stops while one task runs"),
-        Some(_) => Obtained::no("the tick stops while one task runs", format!("CPU {cpu} is not in nohz_full="), BOOT),
-        None => Obtained::no("the tick stops while one task runs", "this kernel has no NO_HZ_FULL", "use one that has"),
+        Some(cpus) if cpus.contains(cpu) => Obtained::yes(NO_TICK),
+        Some(_) => Obtained::no(NO_TICK, format!("CPU {cpu} is not in nohz_full="), BOOT),
+        None => Obtained::no(NO_TICK, "this kernel has no NO_HZ_FULL", "use one that has"),
     });
     obtained.push(match remains.rcu_elsewhere.contains(cpu) {
         true => Obtained::yes("RCU callbacks run elsewhere"),
@@ -272,6 +297,17 @@ mod tests {
         let busy = Remains { timers: Some(vec!["watchdog_timer_fn".into()]), ..quiet };
         assert!(missing(&busy, 2).iter().any(|text| text.contains("watchdog_timer_fn")));
         assert!(missing(&busy, 3).iter().any(|text| text.contains("CPU 3 is not in nohz_full=")));
+    }
+
+    #[test]
+    fn a_tick_that_went_on_is_told_from_one_that_looked_in() {
+        let ticks = |count| [("Local timer interrupts".to_owned(), count), ("Rescheduling interrupts".to_owned(), 900)];
+        let said = |clock| went_on(&ticks(80), DurNs::from_ms(800), clock).unwrap().to_string();
+        assert!(said(None).contains("(80 local timer interrupts in 800ms)"), "{}", said(None));
+        assert!(said(Some("hpet")).contains("in 800ms; the kernel does not trust its clock, now hpet)"));
+        assert_eq!(went_on(&ticks(3), DurNs::from_ms(800), None), None);
+        assert_eq!(went_on(&ticks(1), DurNs::from_ms(5), None), None, "one says nothing of a rate");
+        assert_eq!(went_on(&[], DurNs::from_secs(9), None), None);
     }
 
     #[test]

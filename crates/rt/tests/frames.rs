@@ -1,81 +1,21 @@
 //! Frames with real threads, without any privilege: the order within minors, who may join, and what ends.
 
+mod served;
+
 use base::{DurNs, Priority};
 use frame::{Activity, Config, Spec, TimeBase};
 use ring::{ActivityCounter, FrameCounter, Presence};
-use rt::frames::{JoinError, Member, Report, Runner, Watcher, hand_trigger, trigger, what_word};
+use rt::frames::{Member, Report, Runner, Watcher, hand_trigger, trigger, what_word};
 use rt::{Exports, Imports, Number, VariableSpec};
+use served::{PATIENCE, Served, begins_a_minor_with_each_tick, drive, serve};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::thread::{JoinHandle, scope};
+use std::thread::scope;
 
 #[global_allocator]
 static ALLOCATOR: rt::Counting = rt::Counting;
-
-const PATIENCE: DurNs = DurNs::from_secs(20);
-
-/// A frame of this process, served by a thread until it is dropped.
-struct Served {
-    name: String,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Vec<Report>>>,
-}
-
-impl Served {
-    fn new(what: &str, base: TimeBase, minors: usize, names: &[&str], join_within: DurNs) -> Self {
-        Self::of(what, base, &vec![DurNs::from_ms(2); minors], names, join_within, &[])
-    }
-
-    fn of(
-        what: &str,
-        base: TimeBase,
-        minors: &[DurNs],
-        names: &[&str],
-        join_within: DurNs,
-        followers: &[&str],
-    ) -> Self {
-        let name = format!("test{}/{what}", std::process::id());
-        let activity = |name: &&str| Activity::new(name, Some(DurNs::from_us(100)), 0..minors.len() as u16);
-        let activities = names.iter().map(activity).collect();
-        let spec = Spec { base, ..Spec::new(&name, minors.to_vec(), activities) };
-        let followers = followers.iter().map(|name| (*name).to_owned()).collect();
-        let config = Config { spec, cpu: None, priority: Priority(50), join_within, followers };
-        let stop = Arc::new(AtomicBool::new(false));
-        let (tell, ready) = channel();
-        let thread = std::thread::spawn({
-            let stop = stop.clone();
-            move || serve(Runner::new(config).unwrap(), &stop, &tell)
-        });
-        ready.recv().unwrap();
-        Self { name, stop, thread: Some(thread) }
-    }
-
-    fn join(&self, activity: &str) -> Result<Member, JoinError> {
-        Member::join(&self.name, activity, None, PATIENCE)
-    }
-
-    fn end(&mut self) -> Vec<Report> {
-        self.stop.store(true, Ordering::Release);
-        self.thread.take().map(|thread| thread.join().unwrap()).unwrap_or_default()
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-fn serve(mut runner: Runner, stop: &AtomicBool, ready: &Sender<()>) -> Vec<Report> {
-    ready.send(()).unwrap();
-    let mut reports = vec![];
-    while !stop.load(Ordering::Acquire) && !runner.is_over() {
-        runner.turn(|report| reports.push(report));
-    }
-    reports
-}
 
 #[test]
 fn activities_run_in_order_and_know_their_pulse() {
@@ -231,7 +171,7 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
     let triggering = &AtomicBool::new(true);
     let name = &name;
     scope(|scope| {
-        let server = scope.spawn(|| serve(Runner::new(config).unwrap(), &stop, &tell));
+        let server = scope.spawn(|| serve(Runner::new(config).unwrap(), &stop, &tell, &Mutex::default()));
         ready.recv().unwrap();
         let exported = format!("safe-{}", std::process::id());
         let exports = Exports::open(&exported, 1).unwrap();
@@ -265,84 +205,32 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
     });
 }
 
-/// Ticks a base until the frame has made `calls` calls of its first activity; one tick for each call that has ended.
-fn drive(served: &Served, calls: u64, mut tick: impl FnMut()) {
-    let watcher = Watcher::open(&served.name).unwrap();
-    for made in watcher.page().activity_counter(0, ActivityCounter::Calls)..calls {
-        while watcher.page().activity_counter(0, ActivityCounter::Calls) < made {
-            std::thread::yield_now();
-        }
-        tick();
-    }
-}
-
-/// A frame on a base with one activity, ticked for six calls; their pulses.
-fn pulses_of(what: &str, base: TimeBase, mut tick: impl FnMut(&Served)) -> Vec<u64> {
-    let served = Served::new(what, base, 3, &["control"], PATIENCE);
-    scope(|scope| {
-        let (ready, is_ready) = channel();
-        let member = scope.spawn({
-            let served = &served;
-            move || {
-                let mut member = served.join("control").unwrap();
-                ready.send(()).unwrap();
-                (0..6).map(|_| member.next_turn().unwrap()).map(|turn| (turn.pulse, turn.minor)).collect::<Vec<_>>()
-            }
-        });
-        is_ready.recv().unwrap();
-        let watcher = Watcher::open(&served.name).unwrap();
-        while watcher.page().state() != ring::FrameState::Running {
-            std::thread::yield_now();
-        }
-        drive(&served, 6, || tick(&served));
-        let turns = member.join().unwrap();
-        let minors: Vec<u16> = turns.iter().map(|turn| turn.1).collect();
-        assert_eq!(minors, [0, 1, 2, 0, 1, 2], "{what}: its first tick begins the first minor");
-        turns.into_iter().map(|turn| turn.0).collect()
-    })
-}
-
 #[test]
 fn each_external_time_base_begins_one_minor_for_each_tick() {
-    let follows = |what: &str, pulses: Vec<u64>| {
-        assert!(pulses.windows(2).all(|pair| pair[1] == pair[0] + 1), "{what}: {pulses:?}");
-    };
-    follows(
-        "counter",
-        pulses_of("counter", TimeBase::Counter(DurNs::from_us(100)), |served| {
-            // A counter is counted up without a wake-up.
-            let watcher = Watcher::open(&served.name).unwrap();
-            watcher.page().trigger_word().fetch_add(1, Ordering::AcqRel);
-        }),
-    );
+    begins_a_minor_with_each_tick("counter", TimeBase::Counter(DurNs::from_us(100)), |served| {
+        // A counter is counted up without a wake-up.
+        let watcher = Watcher::open(&served.name).unwrap();
+        watcher.page().trigger_word().fetch_add(1, Ordering::AcqRel);
+    });
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    follows(
-        "udp",
-        pulses_of("udp", TimeBase::Udp(free), |_| {
-            socket.send_to(b"tick", ("127.0.0.1", free)).unwrap();
-        }),
-    );
+    begins_a_minor_with_each_tick("udp", TimeBase::Udp(free), |_| {
+        socket.send_to(b"tick", ("127.0.0.1", free)).unwrap();
+    });
     let event = std::fs::File::from(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap());
     let mut handed = false;
-    follows(
-        "eventfd",
-        pulses_of("eventfd", TimeBase::Eventfd, |served| {
-            if !std::mem::replace(&mut handed, true) {
-                hand_trigger(&served.name, event.as_fd()).unwrap();
-            }
-            rustix::io::write(&event, &1u64.to_ne_bytes()).unwrap();
-        }),
-    );
+    begins_a_minor_with_each_tick("eventfd", TimeBase::Eventfd, |served| {
+        if !std::mem::replace(&mut handed, true) {
+            hand_trigger(&served.name, event.as_fd()).unwrap();
+        }
+        rustix::io::write(&event, &1u64.to_ne_bytes()).unwrap();
+    });
     let fifo = std::env::temp_dir().join(format!("tahti-fifo-{}", std::process::id()));
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let mut writer = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
-    follows(
-        "device",
-        pulses_of("device", TimeBase::Device(fifo.display().to_string()), |_| {
-            std::io::Write::write_all(&mut writer, b"!").unwrap();
-        }),
-    );
+    begins_a_minor_with_each_tick("device", TimeBase::Device(fifo.display().to_string()), |_| {
+        std::io::Write::write_all(&mut writer, b"!").unwrap();
+    });
     std::fs::remove_file(&fifo).unwrap();
 }
 

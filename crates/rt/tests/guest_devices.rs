@@ -1,5 +1,7 @@
 //! Devices of the emulator, driven from user space: `edu` (`docs/specs/edu.rst` of QEMU) and the doorbell of `ivshmem`.
 
+mod served;
+
 use base::{CpuSet, DurNs};
 use host::plan::{Placed, Want};
 use keep::{RunDir, shield};
@@ -138,6 +140,31 @@ mod edu {
             assert_eq!(await_interrupt(&message, Wait::Sleep, LIMIT), Ok(Some(1)));
             acknowledge.write(1);
         });
+    }
+}
+
+mod frame_on_it {
+    use super::*;
+    use frame::TimeBase;
+    use std::os::fd::AsFd as _;
+
+    #[test]
+    fn each_message_interrupt_begins_a_minor() {
+        let bound = Bound::to("vfio-pci", "1234", "11e8");
+        let device = Vfio::open(&bound.address).unwrap();
+        let message = device.message(Signal::Msi, 0).unwrap();
+        device.master_bus().unwrap();
+        let registers = device.bar(0).unwrap();
+        let (raise, acknowledge) = (registers.register::<u32>(0x60).unwrap(), registers.register::<u32>(0x64).unwrap());
+        let mut handed = false;
+        served::begins_a_minor_with_each_tick("vfio", TimeBase::Eventfd, |served| {
+            if !std::mem::replace(&mut handed, true) {
+                rt::frames::hand_trigger(&served.name, message.as_fd()).unwrap();
+            }
+            acknowledge.write(1);
+            raise.write(1);
+        });
+        acknowledge.write(1);
     }
 }
 

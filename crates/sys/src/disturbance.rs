@@ -52,6 +52,11 @@ impl Counts {
 pub struct Remains {
     /// CPUs whose tick stops while one task runs (`nohz_full=`); `None` on a kernel that cannot.
     pub nohz_full: Option<CpuSet>,
+    /// Whether the kernel trusts its clock: where it ceases to, ticks go on in spite of `nohz_full=`. `None` if it does not
+    /// tell (it tells root, in debugfs).
+    pub clock_trusted: Option<bool>,
+    /// The clock source, such as `tsc`.
+    pub clock_source: String,
     /// CPUs whose RCU callbacks run elsewhere, as far as the command line says.
     pub rcu_elsewhere: CpuSet,
     /// High-resolution timers that are armed there; `None` if the kernel does not tell (it tells root).
@@ -73,13 +78,26 @@ impl Remains {
         let listed = boot.cpus("rcu_nocbs", last).flatten().unwrap_or(CpuSet::EMPTY);
         let timers = root.read("/proc/timer_list").ok();
         let throttle = root.read("/proc/sys/kernel/sched_rt_runtime_us").ok();
+        let source = root.read("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default();
         Self {
+            clock_trusted: root.read("/sys/kernel/debug/sched/debug").ok().and_then(|text| clock_trusted(&text)),
+            clock_source: source.trim().to_owned(),
             rcu_elsewhere: listed.or(&nohz_full.unwrap_or(CpuSet::EMPTY)),
             nohz_full,
             timers: timers.map(|text| timer_list::armed(&text, cpu).into_iter().map(str::to_owned).collect()),
             interrupts: interrupts_on(root, cpu),
             throttled_after_us: throttle.and_then(|text| text.trim().parse().ok()),
         }
+    }
+}
+
+/// What the scheduler's debug file says of the clock.
+fn clock_trusted(text: &str) -> Option<bool> {
+    let value = text.lines().find_map(|line| line.strip_prefix("sched_clock_stable()"))?;
+    match value.trim_start_matches([' ', ':']).trim() {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ => None,
     }
 }
 
@@ -100,6 +118,12 @@ fn interrupts_on(root: &RootDir, cpu: CpuId) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_scheduler_says_whether_it_trusts_its_clock() {
+        let says = |value: &str| clock_trusted(&format!("ktime  : 12.5\nsched_clock_stable()   : {value}\n\nsysctl\n"));
+        assert_eq!((says("1"), says("0"), says("x"), clock_trusted("")), (Some(true), Some(false), None, None));
+    }
 
     #[test]
     fn what_came_between_two_looks_is_named_with_its_count() {

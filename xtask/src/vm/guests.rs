@@ -48,7 +48,7 @@ pub(crate) enum Init {
 pub(crate) enum Hardware {
     /// Disk, network card, watchdog.
     Plain,
-    /// These, QEMU's teaching device `edu`, and a doorbell to another machine (`ivshmem`), behind an IOMMU.
+    /// These, a parallel port, QEMU's teaching device `edu`, and a doorbell to another machine (`ivshmem`), behind an IOMMU.
     Devices,
 }
 
@@ -150,11 +150,11 @@ pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         // 6.12 forgets for good what the boot isolated once a remote partition is dissolved: the model is held
         // against a kernel that has not lived through the shield's tests. A tick stops only while the kernel trusts its
-        // clock, which on a busy host it may cease to do after minutes: so quiet sections are tried here as well.
+        // clock, which on a busy host it would cease to do after minutes.
         name: "isolcpus-model",
         what: "as isolcpus, freshly booted: quiet sections, and beside the model of the kernel",
         kernel: Kernel::Rt6_12,
-        boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1",
+        boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1 tsc=reliable",
         cpus: SMT,
         nodes: &[],
         thread: Thread::Single,
@@ -225,7 +225,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         thread: Thread::Single,
         hardware: Hardware::Devices,
         init: Init::CgroupV2,
-        tests: &[tests("rt", "guest_devices", "")],
+        tests: &[tests("rt", "guest_devices", ""), tests("rt", "guest_edges", ""), tests("capi", "guest_device", "")],
     },
     Guest {
         name: "hog",

@@ -57,6 +57,10 @@ const MODULES: &[&str] = &[
     "uio_pci_generic",
     "vfio_iommu_type1",
     "vfio-pci",
+    "parport_pc",
+    "pps_parport",
+    "uhid",
+    "hid-cp2112",
 ];
 
 const INIT: &str = include_str!("init.sh");

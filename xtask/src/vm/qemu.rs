@@ -152,7 +152,9 @@ impl Doorbell {
     fn words(&self) -> Vec<String> {
         let chardev = format!("socket,path={},id=ivshmem", self.socket.display());
         let device = "ivshmem-doorbell,vectors=1,chardev=ivshmem";
-        ["-device", "edu", "-chardev", &chardev, "-device", device].map(str::to_owned).into()
+        let printer = ["-chardev", "null,id=printer", "-device", "isa-parallel,chardev=printer"];
+        let words = ["-device", "edu", "-chardev", &chardev, "-device", device];
+        words.into_iter().chain(printer).map(str::to_owned).collect()
     }
 }
 

@@ -53,6 +53,7 @@ fn show(report: &QuietReport) {
     }
     println!("counted meanwhile on this CPU:");
     report.interrupts.iter().for_each(|(what, count)| println!("{count:>8}  {what}"));
+    report.broken.iter().for_each(|item| println!("  {item}"));
     let usage = &report.usage;
     println!("{:>8}  times that the thread was put aside", usage.involuntary);
     println!("{:>8}  page faults", usage.minor_faults + usage.major_faults);

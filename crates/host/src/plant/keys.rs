@@ -346,7 +346,7 @@ pub const FRAME: Table = Table {
         key(
             "base",
             r#""timer""#,
-            "`timer`, `software`, `counter:TIME`, `udp:PORT`, `device:PATH`, `eventfd` or `frame:NAME`",
+            "`timer`, `software`, `counter:TIME`, `udp:PORT`, `device:PATH`, `eventfd`, `pps:PATH`, `gpio:PATH:LINE` or `frame:NAME`",
             "`timer`",
             "What begins a minor.",
         ),

@@ -145,10 +145,14 @@ impl Dispatcher {
         let page = shared.page();
         let Some((mut border, mut woke)) = self.first(&page) else { return };
         self.welcome(&page);
-        let mut turn = self.begin(&page, &border, woke);
         let mut accounts = Accounts::now();
+        let (mut turn, mut first) = self.begin(&page, &border, woke);
         loop {
+            // Last of all: what the kernel needs for it is no work of the dispatcher's.
             page.dispatch().record(mono_now() - woke);
+            if let Some(first) = first.take() {
+                self.wake_first(&page, first);
+            }
             if let Some(until) = self.rhythm.rest(border.due, self.machine.plan().length(border.minor.into())) {
                 sleep_until(until);
             }
@@ -162,13 +166,12 @@ impl Dispatcher {
                 Waited::Over => return accounts.settle(&page),
             };
             woke = now;
-            let mut due = now;
+            let due = self.trigger.stamped().map_or(now, |at| at.min(now));
             if self.external {
-                self.listen(&page, &border, now, ticks);
+                self.listen(&page, &border, due, ticks);
             }
             if let Some(place) = self.trigger.place() {
                 ticks = self.machine.follow(place.pulse, place.minor);
-                due = place.begun.min(now);
             }
             let stood = page.turn();
             self.miss(&page);
@@ -192,7 +195,7 @@ impl Dispatcher {
                 let slack = page.at(stood).is_none().then(|| border.end - page.last_yield());
                 self.close(&page, stood);
                 self.welcome(&page);
-                turn = self.begin(&page, &next, woke);
+                (turn, first) = self.begin(&page, &next, woke);
                 if let Some(slack) = slack {
                     page.slack(border.minor.into()).record(slack);
                 }
@@ -222,11 +225,9 @@ impl Dispatcher {
         loop {
             match self.trigger.wait(border.due, self.patience, &self.shared.stop) {
                 Waited::Ticks(_, now) if self.external => {
-                    self.rhythm.tick(now, 1, DurNs::ZERO);
-                    let (pulse, minor, due) = match self.trigger.place() {
-                        Some(place) => (place.pulse, place.minor, place.begun.min(now)),
-                        None => (border.pulse, 0, now),
-                    };
+                    let due = self.trigger.stamped().map_or(now, |at| at.min(now));
+                    self.rhythm.tick(due, 1, DurNs::ZERO);
+                    let (pulse, minor) = self.trigger.place().map_or((border.pulse, 0), |at| (at.pulse, at.minor));
                     self.machine.begin_with(pulse, minor, due);
                     border = self.machine.first();
                     return Some((border, now));
@@ -265,8 +266,8 @@ impl Dispatcher {
         }
     }
 
-    /// Begins a minor: its queue, its first activity, and whoever waits for borders.
-    fn begin(&mut self, page: &FramePage<'_>, border: &Border, woke: MonoNs) -> Turn {
+    /// Begins a minor: its queue, and whoever waits for borders. Its first activity is released, and is to be woken.
+    fn begin(&mut self, page: &FramePage<'_>, border: &Border, woke: MonoNs) -> (Turn, Option<u16>) {
         let (machine, known, front) = (&self.machine, &self.known, &mut self.front);
         *front = 0;
         let queue = machine.queue().filter(|entry| known[usize::from(entry.activity)].present).map(|entry| {
@@ -274,16 +275,20 @@ impl Dispatcher {
             entry.activity
         });
         let turn = page.begin(&shown(border, woke), queue);
-        if let Some(first) = page.release_first(turn) {
-            self.shared.unpark(page, first.into());
-            match self.shared.ordered {
-                true => futex::wake_both(page.call_word(first.into()), page.care_word()),
-                false => _ = futex::wake(page.call_word(first.into())),
-            }
-        }
         self.wake_followers(page);
         page.late().record(woke - border.due);
-        turn
+        (turn, page.release_first(turn))
+    }
+
+    /// Wakes the first activity of a minor, and the caretaker below it. One that was demoted keeps its place.
+    fn wake_first(&self, page: &FramePage<'_>, first: u16) {
+        if !self.is_behind(first) {
+            self.shared.unpark(page, first.into());
+        }
+        match self.shared.ordered {
+            true => futex::wake_both(page.call_word(first.into()), page.care_word()),
+            false => _ = futex::wake(page.call_word(first.into())),
+        }
     }
 
     fn wake_followers(&self, page: &FramePage<'_>) {

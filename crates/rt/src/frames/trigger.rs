@@ -11,6 +11,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use sys::clock::{mono_now, sleep_until};
+use sys::gpio::Line;
+use sys::pps::Pps;
 use sys::shm::SharedWords;
 
 /// How long a wait goes on without looking whether the frame is to end.
@@ -22,6 +24,8 @@ pub(crate) enum Trigger {
     Word { words: Arc<SharedWords>, seen: u64, poll: Option<DurNs> },
     Udp(UdpSocket),
     Device { file: File, seen: Option<u32> },
+    Pps { source: Pps, seen: u32, at: Option<MonoNs> },
+    Gpio { line: Line, seen: u32, at: Option<MonoNs> },
     Handed { door: Arc<Door>, file: Option<File> },
     Frame { words: SharedWords, connection: OwnedFd, sequence: Option<u64> },
 }
@@ -89,6 +93,15 @@ impl Trigger {
                 let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
                 Self::Device { file: file.map_err(|error| format!("{path} cannot be opened: {error}"))?, seen: None }
             }
+            TimeBase::Pps(path) => {
+                let source = Pps::open(path).map_err(|error| error.to_string())?;
+                let last = source.fetch(DurNs::ZERO).map_err(|errno| format!("{path}: {errno}"))?;
+                Self::Pps { source, seen: last.map_or(0, |pulse| pulse.sequence), at: None }
+            }
+            TimeBase::Gpio { chip, line, falling } => {
+                let line = Line::open(chip, *line, *falling).map_err(|error| error.to_string())?;
+                Self::Gpio { line, seen: 0, at: None }
+            }
             TimeBase::Eventfd => Self::Handed { door: door.clone(), file: None },
             TimeBase::Frame(name) => {
                 let (words, connection) = follow(name)?;
@@ -116,6 +129,14 @@ impl Trigger {
         Some(Place { pulse: border.pulse, minor: border.minor, begun: border.begun })
     }
 
+    /// When the last tick came, where the kernel has stamped it.
+    pub(crate) fn stamped(&self) -> Option<MonoNs> {
+        match self {
+            Self::Pps { at, .. } | Self::Gpio { at, .. } => *at,
+            _ => self.place().map(|place| place.begun),
+        }
+    }
+
     /// Waits for the end of the minor: until `end` for a timer, else for the next trigger, at most for `limit`.
     ///
     /// Real-time: blocks; does not allocate.
@@ -139,6 +160,8 @@ impl Trigger {
                 }
                 Self::Udp(socket) => datagrams(socket),
                 Self::Device { file, seen } => reads(file, seen),
+                Self::Pps { source, seen, at } => pulses(source, seen, at),
+                Self::Gpio { line, seen, at } => edges(line, seen, at),
                 Self::Handed { door, file } => {
                     if let Some(fresh) = door.take() {
                         *file = Some(fresh);
@@ -219,6 +242,28 @@ fn minors(page: &FramePage<'_>, sequence: &mut Option<u64>) -> Option<u64> {
     }
     *sequence = Some(now);
     Some(now.wrapping_sub(before))
+}
+
+/// How many pulses have come; sleeps until one does, at most for a moment.
+fn pulses(source: &Pps, seen: &mut u32, at: &mut Option<MonoNs>) -> Option<u64> {
+    // One that comes between these two looks is found at the next; its stamp tells when it was.
+    let mut last = source.fetch(DurNs::ZERO).ok()?;
+    if last.is_none_or(|pulse| pulse.sequence == *seen) {
+        last = source.fetch(LOOK).ok()?;
+    }
+    let Some(pulse) = last else { return Some(0) };
+    *at = Some(pulse.at);
+    Some(pulse.sequence.wrapping_sub(std::mem::replace(seen, pulse.sequence)).into())
+}
+
+/// How many edges have come; sleeps until one does, at most for a moment.
+fn edges(line: &Line, seen: &mut u32, at: &mut Option<MonoNs>) -> Option<u64> {
+    if !sys::poll::is_readable(line.as_fd(), LOOK) {
+        return Some(0);
+    }
+    let Some(edge) = line.look().ok()? else { return Some(0) };
+    *at = Some(edge.at);
+    Some(edge.sequence.wrapping_sub(std::mem::replace(seen, edge.sequence)).into())
 }
 
 /// How many datagrams have come.
