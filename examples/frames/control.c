@@ -23,13 +23,17 @@ int main(int argc, char **argv) {
     }
     tahti_turn turn = { .size = sizeof turn };
     uint64_t calls = 0;
-    while (tahti_frame_yield(frame, &turn) == 1) {
+    int said;
+    while ((said = tahti_frame_yield(frame, &turn)) == 1) {
         /* 80 us of work; every 700th call takes far too long. */
         uint64_t end = now_ns() + (++calls % 700 == 0 ? 2500000u : 80000u);
         while (now_ns() < end) { }
         tahti_set_double(exports, drive, 0.001 * (double)(calls % 1000), turn.pulse);
     }
-    printf("%s: the frame has ended after %llu calls\n", activity, (unsigned long long)calls);
+    if (said < 0)
+        fprintf(stderr, "%s: %s\n", activity, tahti_error());
+    else
+        printf("%s: the frame has ended after %llu calls\n", activity, (unsigned long long)calls);
     tahti_frame_leave(frame);
-    return 0;
+    return said < 0; /* so that the plant starts it anew */
 }

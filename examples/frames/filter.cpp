@@ -15,11 +15,16 @@ int main() {
     tahti_turn turn{};
     turn.size = sizeof turn;
     unsigned long calls = 0;
-    while (tahti_frame_yield(frame.get(), &turn) == 1) {
+    int said;
+    while ((said = tahti_frame_yield(frame.get(), &turn)) == 1) {
         for (int round = 0; round < 20; ++round)
             for (std::size_t i = 1; i < state.size(); ++i)
                 state[i] = 0.9 * state[i] + 0.1 * state[i - 1] + static_cast<double>(turn.minor);
         ++calls;
+    }
+    if (said < 0) {
+        std::fprintf(stderr, "filter: %s\n", tahti_error());
+        return 1; // so that the plant starts it anew
     }
     std::printf("filter: the frame has ended after %lu calls\n", calls);
 }

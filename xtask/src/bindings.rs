@@ -17,7 +17,7 @@ pub(crate) fn main() -> Outcome {
     let _ = fs::remove_dir_all(&place);
     let prefix = place.join("prefix");
     run(Command::new("bindings/c/install.sh").arg(&prefix).env("PROFILE", "dev"))?;
-    for example in ["team", "frames", "messages"] {
+    for example in ["team", "frames", "loop", "messages"] {
         let build = place.join(example);
         let found = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
         let source = root().join("examples").join(example);
@@ -27,6 +27,7 @@ pub(crate) fn main() -> Outcome {
     by_pkg_config(&place, &prefix)?;
     run(&mut cargo(["build", "--quiet", "--package", "cli"]))?;
     team(&place)?;
+    run(&mut Command::new(place.join("loop/loop")))?;
     frame(&place)?;
     messages(&place)?;
     python(&place, &prefix)
@@ -58,6 +59,14 @@ fn by_pkg_config(place: &Path, prefix: &Path) -> Outcome {
         c.args(["-std=c99"]).args(strict).arg("-o").arg(place.join(program));
         run(c.arg(format!("examples/messages/{source}")).args(&flags).arg("-lm"))?;
     }
+    let mut c = Command::new("cc");
+    run(c
+        .args(["-std=c99"])
+        .args(strict)
+        .arg("-o")
+        .arg(place.join("loop-c99"))
+        .arg("examples/loop/loop.c")
+        .args(&flags))?;
     let mut cpp = Command::new("c++");
     cpp.args(["-std=c++17", "-pthread"]).args(strict).arg("-o").arg(place.join("sum"));
     run(cpp.arg("examples/team/sum.cpp").args(&flags))

@@ -72,14 +72,16 @@ class Variables:
 
 
 def join(frame, activity, within=10.0):
-    """Joins a frame with the calling thread; yields a Turn for each call, and ends with the frame."""
+    """Joins a frame with the calling thread; yields a Turn for each call, and ends with the frame. Error if its process dies."""
     handle = _lib().tahti_frame_join(frame.encode(), activity.encode(), None, int(within * 1000))
     if not handle:
         raise _failed()
     try:
         turn = _Turn(size=ctypes.sizeof(_Turn))
-        while _lib().tahti_frame_yield(handle, ctypes.byref(turn)) == 1:
+        while (said := _lib().tahti_frame_yield(handle, ctypes.byref(turn))) == 1:
             yield Turn(turn.minor, turn.mode, turn.pulse, turn.due_ns, turn.end_ns)
+        if said < 0:
+            raise _failed()
     finally:
         _lib().tahti_frame_leave(handle)
 

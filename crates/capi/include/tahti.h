@@ -1,9 +1,10 @@
-/* tahti: join a frame scheduler, export and read variables, share memory, mutexes, conditions and barriers; send messages to
- * equipment and serve them; write functions of an IOC's records (at the end).
+/* tahti: join a frame scheduler, run periodic loops, export and read variables, share memory, mutexes, conditions and
+ * barriers, drive devices; send messages to equipment and serve them; write functions of an IOC's records (at the end).
  *
  * Every function begins with tahti_. Those that return int return 0, or -1 with the reason in tahti_error() of the
  * calling thread. Structures begin with their own size, so that a newer library can tell what an older program knows:
- * set `size` to sizeof before the call. Handles belong to the thread that uses them, unless said otherwise.
+ * set `size` to sizeof before the call. What an older program does not know is left out. Handles belong to the thread that
+ * uses them, unless said otherwise.
  *
  * Real-time: tahti_frame_yield, tahti_set_*, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and _broadcast,
  * and tahti_barrier_wait do not allocate; the first two and a free mutex do not block. Nor do tahti_manager_serve and the
@@ -46,7 +47,8 @@ typedef struct tahti_turn {
 tahti_frame *tahti_frame_join(const char *frame, const char *activity, tahti_exports *exports, uint32_t within_ms);
 
 /* Ends the call that the thread is in and waits for the next. The first one waits only.
- * 1: it is this thread's turn. 0: the frame has ended. -1: a wrong argument. */
+ * 1: it is this thread's turn. 0: the frame has ended. -1: a wrong argument, or the frame's process has died (a program that a
+ * plant started should fail then: it is started anew, and so is the frame). */
 int tahti_frame_yield(tahti_frame *frame, tahti_turn *turn);
 
 /* Leaves the frame. */
@@ -307,6 +309,100 @@ int tahti_manager_answer(tahti_manager *manager, uint32_t band, uint64_t id, uin
 void tahti_manager_wake(const tahti_manager *manager, uint32_t band);
 
 void tahti_manager_close(tahti_manager *manager);
+/* ---- periodic loops (since version 3) */
+
+typedef struct tahti_loops tahti_loops;
+
+typedef struct tahti_loop_spec {
+    uint32_t size;      /* sizeof(tahti_loop_spec), set by the caller */
+    int32_t priority;   /* SCHED_FIFO at 1 to 99; 0: the class of the thread that starts the loops */
+    int32_t cpu;        /* bound to this CPU; -1: those of the process */
+    uint32_t reserved;
+    const char *name;   /* of its thread; the kernel keeps 15 bytes */
+    uint64_t period_ns; /* 10,000 or more; pulses are whole periods since the start of TAI */
+    uint64_t spin_ns;   /* how long before each pulse it wakes up to spin; 0: it sleeps only; UINT64_MAX: it spins only */
+} tahti_loop_spec;
+
+typedef struct tahti_pulse {
+    uint32_t size;      /* of this structure, as the library knows it */
+    uint32_t reserved;
+    uint64_t number;    /* number of the pulse */
+    uint64_t due_ns;    /* when it was due, CLOCK_MONOTONIC */
+    uint64_t woke_ns;   /* when the loop was there */
+    uint64_t skipped;   /* pulses that had passed and were given up just before it; the phase stays */
+} tahti_pulse;
+
+/* A loop's body: called once for each pulse, on the loop's own thread. It must not allocate, lock or log. 0: go on. 1: the
+ * loop has done its work. -1: go on, but what was put out in this cycle is not to be trusted. */
+typedef int tahti_body(void *user, const tahti_pulse *pulse);
+
+/* Loops of this process: _new, _add for each, _start once. NULL on failure. */
+tahti_loops *tahti_loops_new(void);
+
+/* Adds a loop: its index, or -1. The first one is the process's heartbeat, where `tahti up` or `tahti run` watches one. */
+int tahti_loops_add(tahti_loops *loops, const tahti_loop_spec *spec, tahti_body *body, void *user);
+
+/* Locks the process's memory, prepares the threads (stacks brought in, name, CPU, timer slack, denormals, class last), and
+ * lets them begin some 20 ms later. The number of things that could not be had, or -1: nothing runs. The calling thread
+ * becomes time sharing and leaves the loops' CPUs if it can. */
+int tahti_loops_start(tahti_loops *loops);
+
+/* What could not be had, with the remedy, by its number from 0 on; NULL behind the last. Valid until _close. */
+const char *tahti_loops_missing(const tahti_loops *loops, uint32_t index);
+
+/* 1 once all loops have ended by themselves. */
+int tahti_loops_over(const tahti_loops *loops);
+
+typedef struct tahti_loop_report {
+    uint32_t size;              /* sizeof(tahti_loop_report), set by the caller */
+    uint32_t reserved;
+    uint64_t cycles;            /* cycles that ran */
+    uint64_t skipped;           /* pulses that were given up */
+    uint64_t late_median_ns;    /* how late it woke; UINT64_MAX: beyond what is counted one by one */
+    uint64_t late_p99_ns;
+    uint64_t late_max_ns;       /* exact */
+    uint64_t page_faults;       /* of its thread, since it began */
+    uint64_t switches;          /* times that its CPU was taken from it */
+} tahti_loop_report;
+
+/* Reads what loop `index` has accounted for, without disturbing it; also after _stop. */
+int tahti_loops_report(tahti_loops *loops, uint32_t index, tahti_loop_report *report);
+
+/* Ends the loops at their next pulse and waits for them. */
+void tahti_loops_stop(tahti_loops *loops);
+
+/* Stops them and gives the handle back. */
+void tahti_loops_close(tahti_loops *loops);
+
+/* ---- devices from user space (since version 3), bound to uio_pci_generic or another UIO driver, or to vfio-pci */
+
+typedef struct tahti_device tahti_device;
+
+#define TAHTI_MSI 1
+#define TAHTI_MSIX 2
+
+/* Opens a UIO device by its node ("uio0") or its PCI address ("0000:00:04.0"). NULL on failure. */
+tahti_device *tahti_uio_open(const char *device);
+
+/* Opens a PCI device behind an IOMMU, and switches message `message` of a kind on. NULL on failure. */
+tahti_device *tahti_vfio_open(const char *address, uint32_t kind, uint32_t message);
+
+/* Maps the registers of BAR `bar`; how large into `bytes` (may be NULL). Reach them by volatile accesses of their width. The
+ * mapping stays until _close. NULL on failure. */
+volatile void *tahti_device_registers(tahti_device *device, uint32_t bar, uint64_t *bytes);
+
+/* Lets a UIO device interrupt again, once it is quiet. Nothing to do with VFIO. */
+int tahti_device_enable(tahti_device *device);
+
+/* Waits for an interrupt: spins for `spin_ns`, then sleeps; less than 0 ns: without limit. 1: one has come, or several.
+ * 0: none in time. -1: the device is gone. Real-time: does not allocate. */
+int tahti_device_wait(tahti_device *device, uint64_t spin_ns, int64_t within_ns);
+
+/* Its descriptor, readable when it has interrupted; for poll(), and for tahti_frame_trigger_fd(). It stays the library's. */
+int tahti_device_fd(tahti_device *device);
+
+/* Unmaps the registers and closes it. */
+void tahti_device_close(tahti_device *device);
 
 /* ---- functions of sub and aSub records: a plug-in of the IOC
  *

@@ -7,6 +7,8 @@
 //! The third and last place of `unsafe`: a C interface takes pointers, and what they point at is the caller's promise.
 #![allow(unsafe_code, reason = "a C interface takes pointers; each block says what the caller promises")]
 
+pub mod device;
+pub mod loops;
 pub mod messages;
 pub mod quiet;
 pub mod team;
@@ -112,7 +114,8 @@ pub struct tahti_reading {
     pub alive: u32,
 }
 
-/// Writes what the library knows into the caller's structure; `size` is how much of it the caller knows.
+/// Writes what the library knows into the caller's structure, as far as the caller knows it, which its `size` tells: a
+/// program that was built with an older header has a shorter one.
 ///
 /// # Safety
 /// `to` is NULL or begins with a `u32` that says how many bytes behind it may be written.
@@ -122,15 +125,12 @@ unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
     }
     // SAFETY: the caller promises that the structure begins with its size.
     let size = unsafe { to.cast::<u32>().read() } as usize;
-    if size < size_of::<T>() {
-        return Err(format!(
-            "the structure's size is {size}; expected at least {}: set `size` to sizeof",
-            size_of::<T>()
-        ));
-    }
     let behind_size = size_of::<u32>();
-    let (from, bytes) = (std::ptr::from_ref(value).cast::<u8>(), size_of::<T>() - behind_size);
-    // SAFETY: both have at least size_of::<T>() bytes, of which the first four stay as they are; they do not overlap.
+    if size <= behind_size {
+        return Err(format!("the structure's size is {size}; expected {}: set `size` to sizeof", size_of::<T>()));
+    }
+    let (from, bytes) = (std::ptr::from_ref(value).cast::<u8>(), size.min(size_of::<T>()) - behind_size);
+    // SAFETY: both have at least that many bytes, of which the first four stay as they are; they do not overlap.
     unsafe {
         std::ptr::copy_nonoverlapping(from.wrapping_add(behind_size), to.cast::<u8>().wrapping_add(behind_size), bytes)
     };
@@ -182,7 +182,9 @@ pub unsafe extern "C" fn tahti_frame_yield(frame: *mut tahti_frame, turn: *mut t
     let next = || {
         // SAFETY: the caller's promise.
         let frame = unsafe { open(frame) }?;
-        let Some(now) = frame.0.next_turn() else { return Ok(0) };
+        let Some(now) = frame.0.next_turn() else {
+            return if frame.0.frame_died() { Err("the frame's process has died".to_owned()) } else { Ok(0) };
+        };
         let (pulse, due_ns, end_ns) = (now.pulse, now.due.0, now.end.0);
         let value = tahti_turn { size: 0, minor: now.minor, mode: now.mode, pulse, due_ns, end_ns };
         // SAFETY: the caller's promise.

@@ -55,7 +55,8 @@ pub unsafe extern "C" fn tahti_quiet(duration_ns: u64, threshold_ns: u64, report
             page_faults: found.usage.minor_faults + found.usage.major_faults,
             unexplained: found.unexplained().unwrap_or_default(),
             steal_ticks: found.steal_ticks.map_or(-1, |ticks| ticks as i64),
-            missing: section.obtained().iter().filter(|item| item.missing.is_some()).count() as u32,
+            missing: (section.obtained().iter().filter(|item| item.missing.is_some()).count() + found.broken.len())
+                as u32,
             reserved: 0,
         };
         // SAFETY: the caller's promise.

@@ -18,6 +18,8 @@ fn who_misbehaves_on_its_own_cpu_costs_the_others_nothing() {
     separate::blocks(2);
     separate::dies_inside(3);
     separate::is_stopped(1);
+    separate::dies_with_a_mutex(2);
+    separate::is_debugged(3);
 }
 
 #[test]

@@ -25,6 +25,16 @@ fn who_dies_inside_its_call_costs_the_others_nothing() {
 }
 
 #[test]
+fn who_dies_with_a_mutex_leaves_it_to_the_next_one_who_is_told() {
+    separate::dies_with_a_mutex(cpu());
+}
+
+#[test]
+fn who_is_held_by_a_debugger_costs_the_others_nothing() {
+    separate::is_debugged(cpu());
+}
+
+#[test]
 fn who_is_stopped_comes_back_when_it_is_let_go() {
     separate::is_stopped(cpu());
 }

@@ -1,5 +1,8 @@
 //! A frame and its activities as separate processes: what happens when each of them dies, stands still or comes twice.
 
+mod bench;
+
+use bench::{Bench, alive, kill};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -82,18 +85,17 @@ fn activity(plant: &str, name: &str) -> Running {
 }
 
 /// What `tahti frames show` says of an activity: its calls.
-fn calls(plant: &str, name: &str) -> u64 {
-    let out =
-        Command::new(env!("CARGO_BIN_EXE_tahti")).args(["frames", "show", &format!("{plant}/fast")]).output().unwrap();
+fn calls(frame: &str, name: &str) -> u64 {
+    let out = Command::new(env!("CARGO_BIN_EXE_tahti")).args(["frames", "show", frame]).output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     let line = text.lines().rfind(|line| line.starts_with(name) && !line.contains("takes")).unwrap_or_default();
     line.split_whitespace().nth(2).and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// Waits until an activity has made more calls.
-fn goes_on(plant: &str, name: &str) {
-    let (before, until) = (calls(plant, name), Instant::now() + PATIENCE);
-    while calls(plant, name) < before + 3 {
+fn goes_on(frame: &str, name: &str) {
+    let (before, until) = (calls(frame, name), Instant::now() + PATIENCE);
+    while calls(frame, name) < before + 3 {
         assert!(Instant::now() < until, "{name} makes no calls any more");
     }
 }
@@ -101,11 +103,12 @@ fn goes_on(plant: &str, name: &str) {
 #[test]
 fn an_activity_that_is_killed_costs_the_others_nothing_and_may_come_again() {
     let plant = format!("kill{}", std::process::id());
+    let fast = format!("{plant}/fast");
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "none")));
     frame.says("waits for its activities");
     let (_steady, troubled) = (activity(&plant, "steady"), activity(&plant, "troubled"));
     frame.says("frame fast runs");
-    goes_on(&plant, "troubled");
+    goes_on(&fast, "troubled");
     let mut twice = Command::new(env!("CARGO_BIN_EXE_tahti"));
     let twice =
         twice.args(["demo", "activity", &format!("{plant}/fast"), "troubled", "--exports", "twice"]).output().unwrap();
@@ -113,32 +116,34 @@ fn an_activity_that_is_killed_costs_the_others_nothing_and_may_come_again() {
     assert!(!twice.status.success() && refusal.contains("has joined as it already"), "{refusal}");
     troubled.signal(9);
     frame.says("troubled is gone");
-    goes_on(&plant, "steady");
+    goes_on(&fast, "steady");
     drop(troubled);
     let _again = activity(&plant, "troubled");
     frame.says("troubled joined");
-    goes_on(&plant, "troubled");
+    goes_on(&fast, "troubled");
 }
 
 #[test]
 fn a_debugger_that_stops_an_activity_is_named_as_the_cause() {
     let plant = format!("stop{}", std::process::id());
+    let fast = format!("{plant}/fast");
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "none")));
     frame.says("waits for its activities");
     let (_steady, troubled) = (activity(&plant, "steady"), activity(&plant, "troubled"));
     frame.says("frame fast runs");
-    goes_on(&plant, "troubled");
+    goes_on(&fast, "troubled");
     troubled.signal(19);
     let line = frame.says("stopped (debugger or signal)");
     assert!(line.contains("troubled"), "{line}");
-    goes_on(&plant, "steady");
+    goes_on(&fast, "steady");
     troubled.signal(18);
-    goes_on(&plant, "troubled");
+    goes_on(&fast, "troubled");
 }
 
 #[test]
 fn restart_kills_an_activity_that_does_not_behave() {
     let plant = format!("again{}", std::process::id());
+    let fast = format!("{plant}/fast");
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "restart")));
     frame.says("waits for its activities");
     let (_steady, mut troubled) = (activity(&plant, "steady"), activity(&plant, "troubled"));
@@ -149,26 +154,88 @@ fn restart_kills_an_activity_that_does_not_behave() {
     assert!(line.contains("troubled"), "{line}");
     frame.says("troubled is gone");
     assert!(!troubled.child.wait().unwrap().success());
-    goes_on(&plant, "steady");
+    goes_on(&fast, "steady");
 }
 
 #[test]
 fn activities_end_when_their_frame_is_killed_and_nothing_is_left_of_it() {
     let plant = format!("dead{}", std::process::id());
+    let fast = format!("{plant}/fast");
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "none")));
     frame.says("waits for its activities");
     let (mut steady, mut troubled) = (activity(&plant, "steady"), activity(&plant, "troubled"));
     frame.says("frame fast runs");
-    goes_on(&plant, "troubled");
+    goes_on(&fast, "troubled");
     frame.signal(9);
     for activity in [&mut steady, &mut troubled] {
-        activity.says("ends with its frame");
-        assert!(activity.child.wait().unwrap().success());
+        assert!(!activity.child.wait().unwrap().success(), "it fails, so that a plant starts it anew with its frame");
     }
     frame.child.wait().unwrap();
-    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
-    assert!(!sockets.contains(&format!("tahti-frame-{plant}-fast")), "its socket is still there");
+    assert!(!sockets().contains(&format!("tahti-frame-{plant}-fast")), "its socket is still there");
     // The name is free again.
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "none")));
     frame.says("waits for its activities");
+}
+
+/// A plant with a frame and two activities; what the frame is called on this machine, where each test has its own.
+fn plant(name: &str) -> (Bench, String) {
+    let frame = format!("{name}{}", std::process::id());
+    let activity = |name: &str| {
+        format!(
+            "[[process]]\nname = \"{name}\"\nrestart = {{ backoff = \"0s\" }}\n\
+             command = \"tahti demo activity {frame} {name} --work 10us --exports {frame}-{name}\"\n\
+             [[frame.activity]]\nname = \"{name}\"\nbudget = \"100us\"\n"
+        )
+    };
+    let text = format!(
+        "[[frame]]\nname = \"{frame}\"\nminors = 2\nperiod = \"5ms\"\njoin_within = \"60s\"\n{}{}",
+        activity("steady"),
+        activity("troubled")
+    );
+    let bench = Bench::new(name, &text);
+    bench.ok(&["up", ".", "--detach"]);
+    (bench, frame)
+}
+
+/// Waits until both activities go on.
+fn both_go_on(frame: &str) {
+    ["steady", "troubled"].into_iter().for_each(|name| goes_on(&format!("p/{frame}"), name));
+}
+
+#[test]
+fn frames_go_on_without_their_supervisor_and_under_the_next_one() {
+    let (bench, frame) = plant("nosup");
+    both_go_on(&frame);
+    let before = bench.process(&frame)["pid"].clone();
+    let supervisor = bench.supervisor();
+    kill(supervisor, "KILL");
+    bench.until("killed", || !alive(supervisor));
+    both_go_on(&frame);
+    bench.ok(&["up", ".", "--detach"]);
+    assert_eq!(bench.process(&frame)["pid"], before, "the frame was adopted, not started anew");
+    both_go_on(&frame);
+    bench.ok(&["down"]);
+    assert!(!sockets().contains(&frame), "its socket is still there");
+}
+
+#[test]
+fn whoever_is_killed_in_a_plant_with_a_frame_comes_back_and_the_frame_runs_with_all() {
+    let (bench, frame) = plant("each");
+    both_go_on(&frame);
+    for process in [frame.as_str(), "troubled"] {
+        for which in ["pid", "keeper"] {
+            let id = |bench: &Bench| bench.process(process)[which].as_i64();
+            let killed = id(&bench).unwrap();
+            kill(killed as i32, "KILL");
+            let what = format!("the {which} of {process} is another one");
+            bench.until(&what, || id(&bench).is_some_and(|now| now != killed));
+            both_go_on(&frame);
+        }
+    }
+    bench.ok(&["down"]);
+    assert!(!sockets().contains(&frame), "its socket is still there");
+}
+
+fn sockets() -> String {
+    std::fs::read_to_string("/proc/net/unix").unwrap()
 }

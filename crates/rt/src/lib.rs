@@ -49,7 +49,7 @@ pub use obtained::Obtained;
 pub use page::{PageError, SharedPage};
 pub use preempt::{Switch, parse_switch};
 pub use quiet::{GAPS_KEPT, Gap, Gaps, Quiet, QuietReport, quiet};
-pub use ring::Wait;
+pub use ring::{Counter, Wait};
 pub use ring::{LOOP_FD, Number, VariableSpec};
 pub use share::{ask, offer};
 pub use source::{LOOK_AFTER, Source, SourceView};

@@ -63,6 +63,12 @@ impl Region {
         Ok(Self { mapping: Arc::new(Mapping { base, bytes }) })
     }
 
+    /// Where it is, for code that reaches registers by itself (volatile accesses of their width); as long as a clone lives.
+    #[must_use]
+    pub fn address(&self) -> *mut u8 {
+        self.mapping.base.as_ptr()
+    }
+
     /// How large it is.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -1,5 +1,6 @@
-/* An activity of the tests: activity FRAME NAME EVERY HOW. In each EVERYth call it misbehaves (0: never):
- * spin, sleep (ten seconds each), exit. */
+/* An activity of the tests: activity FRAME NAME EVERY HOW [MUTEX]. In each EVERYth call it misbehaves (0: never):
+ * spin, sleep (ten seconds each), exit, or nothing of these. With MUTEX it holds this mutex in each call, also when it misbehaves, and counts
+ * how often somebody died with it, as variable "inherited" under its own name and the mutex'. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,16 @@ int main(int argc, char **argv) {
     if (argc < 5)
         return 2;
     unsigned long every = strtoul(argv[3], NULL, 10), calls = 0;
+    tahti_mutex *mutex = argc > 5 ? tahti_mutex_open(argv[5]) : NULL;
+    char name[200];
+    snprintf(name, sizeof name, "%s-%s", argc > 5 ? argv[5] : "", argv[2]);
+    tahti_exports *exports = mutex ? tahti_export_open(name, 1) : NULL;
+    int inherited = exports ? tahti_export_int(exports, "inherited", "", NULL) : 0;
+    int64_t died = 0;
+    if (argc > 5 && !exports) {
+        fprintf(stderr, "%s: %s\n", argv[2], tahti_error());
+        return 1;
+    }
     tahti_frame *frame = tahti_frame_join(argv[1], argv[2], NULL, 20000);
     if (!frame) {
         fprintf(stderr, "%s: %s\n", argv[2], tahti_error());
@@ -24,15 +35,26 @@ int main(int argc, char **argv) {
     }
     tahti_turn turn = { .size = sizeof turn };
     while (tahti_frame_yield(frame, &turn) == 1) {
-        if (every == 0 || ++calls % every != 0)
+        if (mutex) {
+            int held = tahti_mutex_lock(mutex);
+            if (held < 0)
+                return 4;
+            died += held;
+            tahti_set_int(exports, inherited, died, turn.pulse);
+        }
+        if (every == 0 || ++calls % every != 0) {
+            if (mutex)
+                tahti_mutex_unlock(mutex);
             continue;
+        }
         uint64_t end = now_ns() + 10000000000u;
         if (strcmp(argv[4], "exit") == 0)
             _exit(3);
         if (strcmp(argv[4], "sleep") == 0)
             sleep(10);
-        else
-            while (now_ns() < end) { }
+        while (strcmp(argv[4], "spin") == 0 && now_ns() < end) { }
+        if (mutex)
+            tahti_mutex_unlock(mutex);
     }
     tahti_frame_leave(frame);
     return 0;

@@ -1,11 +1,14 @@
 //! Frames with priorities on CPUs of their own, and activities in C, each a process of its own that joins by name.
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use base::{CpuId, DurNs, Priority};
 use frame::{Activity, Config, Spec, TimeBase};
 use ring::{ActivityCounter, FrameCounter, FramePage, FrameState};
 use rt::frames::{Cause, Report, Runner, Watcher, what_word};
+use rt::{Imports, Lock, Number};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -45,10 +48,15 @@ fn library() -> PathBuf {
 
 /// The activity in C, compiled.
 pub(crate) fn activity() -> PathBuf {
+    compiled("activity")
+}
+
+/// A program of this folder, compiled.
+pub(crate) fn compiled(what: &str) -> PathBuf {
     let (here, library) = (PathBuf::from(env!("CARGO_MANIFEST_DIR")), library().display().to_string());
-    let program = std::env::temp_dir().join(format!("tahti-activity-{}", std::process::id()));
+    let program = std::env::temp_dir().join(format!("tahti-{what}-{}", std::process::id()));
     let status = Command::new("cc")
-        .arg(here.join("tests/separate/activity.c"))
+        .arg(here.join(format!("tests/separate/{what}.c")))
         .args(["-Wall", "-Wextra", "-Werror", "-I"])
         .arg(here.join("include"))
         .args(["-o".as_ref(), program.as_os_str()])
@@ -99,8 +107,13 @@ impl Frame {
 
     /// Starts a process that joins.
     pub(crate) fn join(&mut self, program: &Path, name: &str, every: u32, how: &str) -> u32 {
+        self.join_with(program, name, every, how, &[])
+    }
+
+    fn join_with(&mut self, program: &Path, name: &str, every: u32, how: &str, more: &[&str]) -> u32 {
         let every = every.to_string();
-        let child = Command::new(program).args([&self.name, name, every.as_str(), how]).spawn().unwrap();
+        let mut command = Command::new(program);
+        let child = command.args([&self.name, name, every.as_str(), how]).args(more).spawn().unwrap();
         let pid = child.id();
         self.processes.push(child);
         pid
@@ -123,12 +136,12 @@ impl Frame {
         });
     }
 
-    /// The causes of an activity's overruns so far.
+    /// The causes of an activity's overruns and underruns so far.
     fn causes(&self, activity: u16) -> Vec<Cause> {
         self.look(|page| {
             let (mut cursor, mut causes) = (page.events(), vec![]);
             while let Some(event) = page.next_event(&mut cursor) {
-                if event.activity == activity && what_word(event.what) == "overrun" {
+                if event.activity == activity && ["overrun", "underrun"].contains(&what_word(event.what)) {
                     causes.push(Cause::of(event.cause));
                 }
             }
@@ -204,9 +217,48 @@ pub(crate) fn dies_inside(cpu: CpuId) {
     assert!(reports.contains(&Report::Gone("troubled".to_owned(), false)), "{reports:?}");
 }
 
+/// One that dies with a mutex that all of its frame take in each of their calls: the next one is told, once, and all go on.
+pub(crate) fn dies_with_a_mutex(cpu: CpuId) {
+    let program = activity();
+    let name = format!("held-{}", std::process::id());
+    let mutex = Lock::create(0).unwrap();
+    rt::offer(&name, mutex.fd()).unwrap();
+    let mut frame = Frame::new("mutex", cpu, TimeBase::Timer, &["first", "troubled", "last"], &[]);
+    frame.join_with(&program, "first", 0, "spin", &[&name]);
+    frame.join_with(&program, "troubled", 30, "exit", &[&name]);
+    frame.join_with(&program, "last", 0, "spin", &[&name]);
+    until("its end is noticed", || frame.look(|page| page.activity_counter(1, ActivityCounter::Absences)) > 3);
+    frame.go_on(&[0, 2]);
+    let told = |who: &str| match Imports::open(&format!("{name}-{who}")).unwrap().get("inherited").unwrap().value {
+        Number::Int(times) => times,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told("first") + told("last"), 1, "the next one is told, and nobody else");
+    frame.end();
+    std::fs::remove_file(program).unwrap();
+}
+
+/// One that a debugger attaches to stands still, and is named so; the others keep their frames. Detached, it comes back.
+pub(crate) fn is_debugged(cpu: CpuId) {
+    let (frame, pid) = troubled(cpu, "debugged");
+    let program = compiled("debugger");
+    let mut command = Command::new(&program);
+    let mut debugger = command.arg(pid.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(debugger.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "attached\n");
+    until("it is called stopped", || frame.causes(1).contains(&Cause::Stopped));
+    frame.go_on(&[0, 2]);
+    drop(debugger.stdin.take());
+    assert!(debugger.wait().unwrap().success());
+    frame.go_on(&[0, 1, 2]);
+    frame.end();
+    std::fs::remove_file(program).unwrap();
+}
+
 /// One that is stopped inside or outside its call is named so; let go, it comes back.
 pub(crate) fn is_stopped(cpu: CpuId) {
-    let (frame, pid) = troubled(cpu, "none");
+    let (frame, pid) = troubled(cpu, "stopped");
     sys::child::kill(pid as i32, 19).unwrap();
     let faults = || {
         frame.look(|page| {

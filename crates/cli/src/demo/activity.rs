@@ -50,6 +50,9 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         }
         exports.set(calls, Number::Int(count as i64), turn.pulse, mono_now());
     }
+    if member.frame_died() {
+        return Err(format!("{} made {count} calls; then the process of its frame died", args.name));
+    }
     println!("{} ends with its frame after {count} calls", args.name);
     Ok(())
 }

@@ -1,9 +1,15 @@
 //! The process behind a frame: `tahti up` starts it with the frame in its environment.
 
 use super::show;
+use base::{DurNs, MonoNs};
 use host::plant::FRAME;
 use rt::frames::{Report, Runner};
+use sys::clock::mono_now;
 use sys::signal::SignalFd;
+
+/// A plant that stops tells its frame and the activities' processes at the same moment. Who is gone is told after this, so
+/// that an end which belongs to the plant's is not told as a fault.
+const SAME_MOMENT: DurNs = DurNs::from_ms(200);
 
 pub(super) fn run() -> Result<(), String> {
     let text = std::env::var(FRAME)
@@ -15,17 +21,22 @@ pub(super) fn run() -> Result<(), String> {
     println!("frame {name} waits for its activities");
     let mut cursor = runner.page().events();
     let mut over = None;
+    let mut gone: Vec<(MonoNs, String)> = Vec::new();
     while !runner.is_over() {
         runner.turn(|report| match report {
             Report::Running { missing } if missing.is_empty() => println!("frame {name} runs"),
             Report::Running { missing } => println!("frame {name} runs, without {}", missing.join(", ")),
             Report::Joined(activity, process) => println!("{activity} joined: process {process}"),
             Report::Gone(activity, true) => println!("{activity} left"),
-            Report::Gone(activity, false) => println!("{activity} is gone: its process ended or was killed"),
+            Report::Gone(activity, false) => gone.push((mono_now(), activity)),
             Report::Refused(why) => println!("refused: {why}"),
             Report::Missing(missing) => println!("{missing}"),
             Report::Over(why) => over = Some(why),
         });
+        let now = mono_now();
+        for (_, activity) in gone.extract_if(.., |(at, _)| now - *at >= SAME_MOMENT) {
+            println!("{activity} is gone: its process ended or was killed");
+        }
         let page = runner.page();
         let lost = cursor.lost();
         let mut room = ring::FRAME_EVENTS;
@@ -40,6 +51,7 @@ pub(super) fn run() -> Result<(), String> {
             break;
         }
     }
+    gone.iter().for_each(|(_, activity)| println!("{activity} ended with the frame"));
     show::summary(&runner.page()).iter().for_each(|line| println!("{line}"));
     match over {
         Some(why) => Err(format!("frame {name} ends: {why}")),

@@ -150,6 +150,13 @@ impl Member {
         }
     }
 
+    /// Whether the frame's process has died rather than ended its frame: who was started by the plant should fail then, to be
+    /// started anew when the frame is. Told once [`next_turn`](Self::next_turn) has ended.
+    #[must_use]
+    pub fn frame_died(&self) -> bool {
+        self.gone.load(Ordering::Acquire) && self.page().is_none_or(|page| page.state() != FrameState::Ended)
+    }
+
     /// The frame's page, for those who watch.
     #[must_use]
     pub fn page(&self) -> Option<FramePage<'_>> {

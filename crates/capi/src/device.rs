@@ -1,0 +1,172 @@
+//! Devices from user space for C.
+
+use crate::{answer, handle, open, text};
+use base::DurNs;
+use rt::Wait;
+use rt::device::{Message, Region, Signal, Uio, Vfio, await_interrupt};
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+/// A device, as C holds it.
+#[allow(non_camel_case_types, reason = "the name in tahti.h")]
+#[derive(Debug)]
+pub struct tahti_device {
+    held: Held,
+    /// Stay mapped as long as the handle lives.
+    regions: Vec<(u32, Region)>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Uio(Uio),
+    Vfio(Vfio, Message),
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `device` ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_uio_open(device: *const c_char) -> *mut tahti_device {
+    let open = || {
+        // SAFETY: the caller's promise.
+        let device = unsafe { text("the device", device) }?;
+        let node = match device.contains(':') {
+            true => Uio::node_of(device).map_err(|error| error.to_string())?,
+            false => device.to_owned(),
+        };
+        let uio = Uio::open(&node).map_err(|error| error.to_string())?;
+        Ok(tahti_device { held: Held::Uio(uio), regions: vec![] })
+    };
+    handle(open())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `address` ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_vfio_open(address: *const c_char, kind: u32, message: u32) -> *mut tahti_device {
+    let open = || {
+        // SAFETY: the caller's promise.
+        let address = unsafe { text("the address", address) }?;
+        let signal = match kind {
+            1 => Signal::Msi,
+            2 => Signal::MsiX,
+            other => return Err(format!("the kind of message is {other}; expected TAHTI_MSI or TAHTI_MSIX")),
+        };
+        let opened = || {
+            let device = Vfio::open(address)?;
+            let message = device.message(signal, message)?;
+            device.master_bus()?;
+            Ok::<_, sys::Error>(Held::Vfio(device, message))
+        };
+        let held = opened().map_err(|error| error.to_string())?;
+        Ok(tahti_device { held, regions: vec![] })
+    };
+    handle(open())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `device` is a handle; `bytes` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_device_registers(device: *mut tahti_device, bar: u32, bytes: *mut u64) -> *mut c_void {
+    let map = || {
+        // SAFETY: the caller's promise.
+        let device = unsafe { open(device) }?;
+        let region = match device.regions.iter().find(|(of, _)| *of == bar) {
+            Some((_, region)) => region.clone(),
+            None => {
+                let mapped = match &device.held {
+                    Held::Uio(uio) => uio.bar(bar as usize),
+                    Held::Vfio(vfio, _) => vfio.bar(bar),
+                };
+                let region = mapped.map_err(|error| error.to_string())?;
+                device.regions.push((bar, region.clone()));
+                region
+            }
+        };
+        // SAFETY: NULL, or the caller's promise.
+        if let Some(bytes) = unsafe { bytes.as_mut() } {
+            *bytes = region.bytes() as u64;
+        }
+        Ok(region.address().cast())
+    };
+    map().unwrap_or_else(|why: String| {
+        crate::fail(&why);
+        std::ptr::null_mut()
+    })
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `device` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_device_enable(device: *mut tahti_device) -> c_int {
+    let enable = || {
+        // SAFETY: the caller's promise.
+        match &unsafe { open(device) }?.held {
+            Held::Uio(uio) => {
+                uio.enable().map(|()| 0).map_err(|errno| format!("its interrupt cannot be enabled: {errno}"))
+            }
+            Held::Vfio(..) => Ok(0),
+        }
+    };
+    answer(enable())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `device` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_device_wait(device: *mut tahti_device, spin_ns: u64, within_ns: i64) -> c_int {
+    let wait = || {
+        // SAFETY: the caller's promise.
+        let held = &unsafe { open(device) }?.held;
+        let how = match spin_ns {
+            0 => Wait::Sleep,
+            u64::MAX => Wait::Spin,
+            spin => Wait::Both { spin: DurNs(i64::try_from(spin).unwrap_or(i64::MAX)) },
+        };
+        // A hundred years.
+        let limit = if within_ns < 0 { DurNs::from_secs(100 * 365 * 86_400) } else { DurNs(within_ns) };
+        let came = match held {
+            Held::Uio(uio) => await_interrupt(uio, how, limit),
+            Held::Vfio(_, message) => await_interrupt(message, how, limit),
+        };
+        came.map(|came| c_int::from(came.is_some())).map_err(|errno| format!("the device is gone: {errno}"))
+    };
+    answer(wait())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `device` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_device_fd(device: *mut tahti_device) -> c_int {
+    let fd = || {
+        // SAFETY: the caller's promise.
+        Ok(match &unsafe { open(device) }?.held {
+            Held::Uio(uio) => uio.as_fd().as_raw_fd(),
+            Held::Vfio(_, message) => message.as_fd().as_raw_fd(),
+        })
+    };
+    answer(fd())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `device` is NULL or a handle, which is not used afterwards; nor are its registers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_device_close(device: *mut tahti_device) {
+    if !device.is_null() {
+        // SAFETY: made by `handle`, given back once.
+        drop(unsafe { Box::from_raw(device) });
+    }
+}
