@@ -174,7 +174,7 @@ fn objects_are_listed_and_batches_have_a_result_for_each_line_also_where_a_manag
 
 #[test]
 fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
-    let site = Site::new();
+    let mut site = Site::new();
     let plant = fresh("emframe");
     let queue = r#"[[0, {"underrunnable":false,"overrunnable":false,"continuable":false,"background":false}]]"#;
     let frame = format!(
@@ -192,22 +192,40 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
            [[map]]\nverb = \"put\"\nobject = \"sr_orbit\"\ncomplement = \"ki={value}\"\ndevice = \"fb\"\npoint = \"ki\"\nlimits = [0, 100]\n";
     let manager = site.manager(&site.folder.write("magnets.toml", &text));
     frame.hears("frame fast runs");
-    let cycles = || site.ask("get/sr_orbit/cycles").parse::<u64>().unwrap();
+    let cycles = |site: &Site| site.ask("get/sr_orbit/cycles").parse::<u64>().unwrap();
 
     // Started, tuned and stopped by messages.
-    assert_eq!(cycles(), 0);
+    assert_eq!(cycles(&site), 0);
     assert_eq!(site.ask("put/sr_orbit/ki=10"), "OK");
     assert_eq!(site.ask("put/sr_orbit/on"), "OK");
     site.until("get/sr_bpm_1/x", |x| x.trim_end_matches("mm").parse::<f64>().is_ok_and(|x| x.abs() < 0.01));
-    assert!(cycles() > 0);
+    assert!(cycles(&site) > 0);
     assert_eq!(site.ask("put/sr_orbit/off"), "OK");
-    let stopped = cycles();
+    let stopped = cycles(&site);
     // The lane lives on, by the frame's turns: it can set a value that takes time to be reached.
     assert_eq!(site.ask("put/sr_mag_ps_b/on"), "OK");
     assert_eq!(site.ask("set/sr_mag_ps_b/100A"), "OK");
-    assert_eq!(cycles(), stopped);
+    assert_eq!(cycles(&site), stopped);
     let shown = site.say(&["frames", "show", &format!("{plant}/fast")]).1;
     assert!(shown.lines().any(|line| line.starts_with("magnets")), "{shown}");
+
+    // The message server goes: the lane stays in the frame, its loop runs on there.
+    assert_eq!(site.ask("put/sr_orbit/on"), "OK");
+    let calls = |site: &Site| {
+        let shown = site.say(&["frames", "show", &format!("{plant}/fast")]).1;
+        let line =
+            shown.lines().rfind(|line| line.starts_with("magnets") && !line.contains("takes")).unwrap_or_default();
+        line.split_whitespace().nth(2).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+    };
+    drop(site.messages.take());
+    manager.hears("is gone; looking for it");
+    let (before, begun) = (calls(&site), Instant::now());
+    while calls(&site) < before + 20 {
+        assert!(begun.elapsed() < LONG, "the lane has left its frame");
+    }
+    site.serve();
+    manager.hears("magnets serves");
+    assert!(cycles(&site) > stopped);
 
     // A frame that is gone is no reason to go on without one: the supervisor starts the manager again.
     drop(frame);

@@ -53,14 +53,35 @@ pub(crate) struct Front {
     pub(crate) batches: Batches,
 }
 
-/// The lane that a band's thread runs itself.
+/// A connection to the message server, as the lane's thread has it: the last band.
+pub(crate) struct Connection {
+    pub(crate) front: Front,
+    pub(crate) rings: Rings,
+    /// Set when it is to be given back.
+    pub(crate) hang_up: Arc<AtomicBool>,
+}
+
+/// What the lane's thread has.
 pub(crate) struct Own {
     pub(crate) lane: Box<Lane<Id>>,
-    pub(crate) rings: Rings,
     pub(crate) polls: Polls,
     pub(crate) changes: Consumer<Box<Lane<Id>>>,
     /// Lanes that are over, for somebody else to free.
     pub(crate) over: Producer<Box<Lane<Id>>>,
+    pub(crate) connections: Consumer<Box<Connection>>,
+    /// Connections that are over, for somebody else to free.
+    pub(crate) back: Producer<Box<Connection>>,
+}
+
+/// Answers to nobody: there is no server.
+pub(crate) struct Nobody<'a>(pub(crate) &'a Polls);
+
+impl Answers<Id> for Nobody<'_> {
+    fn answer(&mut self, _: Id, _: Result<equipment::Answer<'_>, Fault<'_>>) {}
+    fn expired(&mut self, _: Id) {}
+    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, now: MonoNs) {
+        self.0.set(poll, entry, value, now);
+    }
 }
 
 /// Which of the manager's bands is served by the lane's own thread: the last.
@@ -121,35 +142,42 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// As [`serve`] for the thread that also runs a lane: rt-safe devices, loops, polls.
+/// Runs the real-time lane, its rt-safe devices, loops and polls, and serves the last band as long as there is a
+/// connection.
 ///
 /// Real-time: neither allocates nor locks, but for texts that are neither numbers nor labels.
 ///
-/// Returns the lane when `stop` is set, or the message server or the frame is gone; `false` if it is the frame.
-///
 /// As a `member` of a frame it does one round in each of its calls, and its time is the border's: loops whose period is
 /// a multiple of the minors' keep step with them exactly.
-pub(crate) fn serve_lane(
-    mut front: Front,
-    mut own: Own,
-    mut member: Option<Member>,
-    stop: &Arc<AtomicBool>,
-) -> (Box<Lane<Id>>, bool) {
-    let own_front = own.rings.done.len();
+///
+/// Returns when `stop` is set, or with `false` when the frame is over.
+pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<AtomicBool>) -> bool {
+    let mut connection: Option<Box<Connection>> = None;
     while !stop.load(Ordering::Acquire) {
         let turn = match &mut member {
             Some(member) => match member.next_turn() {
                 Some(turn) => Some(turn.due),
-                None => return (own.lane, false),
+                None => return false,
             },
             None => None,
         };
+        if connection.is_none() {
+            connection = own.connections.pop().ok();
+        }
         if let Ok(new) = own.changes.pop() {
-            front.tables = new.tables().clone();
             let mut old = std::mem::replace(&mut own.lane, new);
-            let Own { lane, rings, polls, .. } = &mut own;
-            let batches = &mut front.batches;
-            front.requests.desk(|desk| lane.take_over(&mut old, mono_now(), &mut Out { desk, batches, rings, polls }));
+            let Own { lane, polls, .. } = &mut own;
+            match &mut connection {
+                Some(present) => {
+                    let Connection { front, rings, .. } = &mut **present;
+                    front.tables = lane.tables().clone();
+                    let Front { requests, batches, .. } = front;
+                    requests.desk(|desk| {
+                        lane.take_over(&mut old, mono_now(), &mut Out { desk, batches, rings, polls });
+                    });
+                }
+                None => lane.take_over(&mut old, mono_now(), &mut Nobody(polls)),
+            }
             // The ring is as long as the one by which new lanes come.
             let _ = own.over.push(old);
         }
@@ -158,33 +186,59 @@ pub(crate) fn serve_lane(
             Some(_) => DurNs::ZERO,
             None => own.lane.due().map_or(PAUSE, |due| (due - now).min(PAUSE)).max(DurNs::ZERO),
         };
-        let (Front { requests, tables, ways, batches }, Own { lane, rings, polls, .. }) = (&mut front, &mut own);
-        let served = requests.serve(limit, |asked, desk| {
-            look(tables, asked, batches, desk, &mut |at, job, batches, desk| {
-                if at > 0 {
-                    return hand_over(&mut ways[at], job, batches, desk);
+        let lost = match &mut connection {
+            Some(present) => !round(present, &mut own, turn, limit),
+            None => {
+                if turn.is_none() && limit > DurNs::ZERO {
+                    std::thread::park_timeout(std::time::Duration::from_nanos(limit.0 as u64));
                 }
-                let id = Id { front: own_front, slip: job.slip };
-                let mut out = Out { desk, batches, rings, polls };
-                lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
-            });
-        });
-        if served.is_err() {
-            break;
-        }
-        requests.desk(|desk| {
-            rings.drain(|rings, id, job| {
-                let mut out = Out { desk: &mut *desk, batches: &mut *batches, rings, polls };
-                lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
-            });
-            let now = turn.unwrap_or_else(mono_now);
-            if lane.due().is_some_and(|due| due <= now) {
-                lane.run(now, &mut Out { desk: &mut *desk, batches: &mut *batches, rings, polls });
+                let now = turn.unwrap_or_else(mono_now);
+                if own.lane.due().is_some_and(|due| due <= now) {
+                    own.lane.run(now, &mut Nobody(&own.polls));
+                }
+                false
             }
-            collect(ways, batches, desk);
-        });
+        };
+        if lost && let Some(over) = connection.take() {
+            // The message server has answered for the sets that wait. There is room: one connection at a time.
+            own.lane.forget();
+            let _ = own.back.push(over);
+        }
     }
-    (own.lane, true)
+    true
+}
+
+/// One round with a connection: what was asked, what bands have for the lane, what is due. `false` when the connection is
+/// over.
+fn round(connection: &mut Connection, own: &mut Own, turn: Option<MonoNs>, limit: DurNs) -> bool {
+    let Connection { front: Front { requests, tables, ways, batches }, rings, hang_up } = connection;
+    let Own { lane, polls, .. } = own;
+    if hang_up.load(Ordering::Acquire) {
+        return false;
+    }
+    let own_front = rings.done.len();
+    let served = requests.serve(limit, |asked, desk| {
+        look(tables, asked, batches, desk, &mut |at, job, batches, desk| {
+            if at > 0 {
+                return hand_over(&mut ways[at], job, batches, desk);
+            }
+            let id = Id { front: own_front, slip: job.slip };
+            let mut out = Out { desk, batches, rings, polls };
+            lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
+        });
+    });
+    requests.desk(|desk| {
+        rings.drain(|rings, id, job| {
+            let mut out = Out { desk: &mut *desk, batches: &mut *batches, rings, polls };
+            lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
+        });
+        let now = turn.unwrap_or_else(mono_now);
+        if lane.due().is_some_and(|due| due <= now) {
+            lane.run(now, &mut Out { desk: &mut *desk, batches: &mut *batches, rings, polls });
+        }
+        collect(ways, batches, desk);
+    });
+    served.is_ok()
 }
 
 /// Gives a job to the lane of that number.

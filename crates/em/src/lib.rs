@@ -12,6 +12,7 @@ mod batch;
 mod devices;
 mod front;
 mod job;
+mod lane;
 mod polls;
 mod serve;
 mod values;

@@ -2,16 +2,16 @@
 
 use crate::batch::Batches;
 use crate::devices::{Around, Maker, Sources, make};
-use crate::front::{self, Call, Front, Own, Way};
+use crate::front::{self, Call, Connection, Front, Nobody, Way};
 use crate::job::{Done, Job};
+use crate::lane::{CHANGES_MAX, LaneThread};
 use crate::polls::Polls;
 use crate::read;
 use crate::work::{self, Id, JOBS_MAX, OUTSTANDING_MAX, Rings};
-use base::{CpuSet, DurNs, Policy, RtLevel};
-use broker::{Manager, ManagerLane};
+use base::DurNs;
+use broker::{Manager, ManagerLane, Waker};
 use equipment::{Driver, Lane, Tables};
 use msg::Band;
-use rt::frames::Member;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,8 +23,6 @@ use sys::signal::SignalFd;
 /// Names that a manager claims, and their bytes; more are joined to what they begin with.
 const CLAIMS_MAX: usize = 200;
 const CLAIM_BYTES_MAX: usize = 3000;
-/// How long a frame may take to appear.
-const JOIN_WITHIN: DurNs = DurNs::from_secs(10);
 /// How often a server that is gone is looked for.
 const AGAIN: DurNs = DurNs::from_ms(200);
 
@@ -57,39 +55,28 @@ pub fn serve(options: &Options<'_>, say: &mut dyn FnMut(String)) -> Result<(), S
     let tables = Arc::new(tables);
     let signals =
         SignalFd::new(&[libc_signals::TERM, libc_signals::INT, libc_signals::HUP]).map_err(|e| e.to_string())?;
-    let mut manager =
-        Running { options, polls: Polls::open(&tables)?, sources: Sources::default(), lanes: Vec::new(), tables };
-    manager.lanes = manager.build(&manager.tables, None)?;
-    let mut announced = false;
-    loop {
-        let claims = claims(&manager.tables);
-        let names: Vec<&str> = claims.iter().map(String::as_str).collect();
-        let bands: Vec<Band> = Band::all().collect();
-        match Manager::connect(&options.server, &manager.tables.name, &names, &bands) {
-            Ok(requests) => {
-                announced = false;
-                let objects = manager.tables.objects().len();
-                match manager.session(
-                    requests,
-                    &signals,
-                    say,
-                    &format!("{} serves {objects} objects", manager.tables.name),
-                )? {
-                    End::Asked => return Ok(()),
-                    End::Lost => say(format!("message server {:?} is gone; looking for it", options.server)),
-                }
-            }
-            Err(error) => {
-                if !announced {
-                    announced = true;
-                    say(format!("no message server yet: {error}"));
-                }
-                if manager.alone(&signals)? {
-                    return Ok(());
-                }
-            }
+    let mut manager = Running {
+        options,
+        polls: Polls::open(&tables)?,
+        sources: Sources::default(),
+        lanes: Vec::new(),
+        hup: false,
+        tables,
+    };
+    let mut lanes = manager.build(&manager.tables, None)?;
+    manager.lanes = lanes.split_off(1);
+    let first = lanes.pop().ok_or("there is no lane")?;
+    let (mut lane, missing) = LaneThread::start(first, manager.polls.clone())?;
+    if !missing.is_empty() {
+        say(missing.clone());
+        if options.require_rt {
+            lane.end()?;
+            return Err(format!("--require-rt: {missing}"));
         }
     }
+    let ended = manager.run(&mut lane, &signals, say);
+    let joined = lane.end();
+    ended.and(joined)
 }
 
 /// The numbers of `signal(7)`.
@@ -110,11 +97,43 @@ struct Running<'o> {
     tables: Arc<Tables>,
     polls: Polls,
     sources: Sources,
-    /// Between two connections; while one lasts, its threads have them.
+    /// Those of devices that may block. Between two connections; while one lasts, its threads have them.
     lanes: Vec<BoxedLane>,
+    /// Whether the tables are to be read anew when there is a server again.
+    hup: bool,
 }
 
 impl Running<'_> {
+    /// Until a signal asks to end.
+    fn run(&mut self, lane: &mut LaneThread, signals: &SignalFd, say: &mut dyn FnMut(String)) -> Result<(), String> {
+        let server = &self.options.server;
+        let mut announced = false;
+        loop {
+            let claims = claims(&self.tables);
+            let names: Vec<&str> = claims.iter().map(String::as_str).collect();
+            let bands: Vec<Band> = Band::all().collect();
+            match Manager::connect(server, &self.tables.name, &names, &bands) {
+                Ok(requests) => {
+                    announced = false;
+                    match self.session(lane, requests, signals, say)? {
+                        End::Asked => return Ok(()),
+                        End::Lost => say(format!("message server {server:?} is gone; looking for it")),
+                    }
+                }
+                Err(error) => {
+                    if !announced {
+                        announced = true;
+                        say(format!("no message server yet: {error}"));
+                    }
+                    lane.look_after()?;
+                    if self.alone(signals)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
     /// The lanes of tables; what the tables of before have unchanged is left out.
     fn build(&self, tables: &Arc<Tables>, before: Option<&Tables>) -> Result<Vec<BoxedLane>, String> {
         let folder = self.options.file.parent().unwrap_or(Path::new(""));
@@ -126,7 +145,7 @@ impl Running<'_> {
             .collect()
     }
 
-    /// Runs loops and polls without a server for a moment; whether a signal asked to end.
+    /// Runs polls of devices that may block without a server for a moment; whether a signal asked to end.
     fn alone(&mut self, signals: &SignalFd) -> Result<bool, String> {
         self.sources.look_after();
         let until = mono_now() + AGAIN;
@@ -141,10 +160,10 @@ impl Running<'_> {
                 next = lane.due().map_or(next, |due| next.min(due));
             }
             sys::poll::is_readable(std::os::fd::AsFd::as_fd(signals), next - mono_now());
-            if let Some(arrived) = signals.read().map_err(|error| error.to_string())?
-                && arrived.signal != libc_signals::HUP
-            {
-                return Ok(true);
+            match signals.read().map_err(|error| error.to_string())? {
+                Some(arrived) if arrived.signal == libc_signals::HUP => self.hup = true,
+                Some(_) => return Ok(true),
+                None => {}
             }
         }
         Ok(false)
@@ -153,56 +172,44 @@ impl Running<'_> {
     /// One connection to the server, with its threads.
     fn session(
         &mut self,
+        lane: &mut LaneThread,
         requests: Vec<ManagerLane>,
         signals: &SignalFd,
         say: &mut dyn FnMut(String),
-        ready: &str,
     ) -> Result<End, String> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut threads = Threads::start(self, requests, &stop)?;
-        // The lane's thread has said what it obtained before it serves.
-        match threads.obtained.recv() {
-            Ok(Ok(line)) if line.is_empty() => {}
-            Ok(Ok(missing)) => {
-                say(missing.clone());
-                if self.options.require_rt {
-                    threads.end(self, &stop)?;
-                    return Err(format!("--require-rt: {missing}"));
-                }
-            }
-            Ok(Err(why)) => {
-                threads.end(self, &stop)?;
-                return Err(why);
-            }
-            Err(_) => {}
-        }
-        say(ready.to_owned());
+        let mut threads = Threads::start(self, lane, requests, &stop)?;
+        say(format!("{} serves {} objects", self.tables.name, self.tables.objects().len()));
         let end = loop {
-            sys::poll::is_readable(std::os::fd::AsFd::as_fd(signals), AGAIN);
-            match signals.read().map_err(|error| error.to_string())? {
-                Some(arrived) if arrived.signal == libc_signals::HUP => match self.reload(&mut threads) {
-                    Ok(()) => say(format!("tables read anew: {} objects", self.tables.objects().len())),
-                    Err(why) => say(format!("tables not taken over, the old ones stay: {why}")),
-                },
-                Some(_) => break End::Asked,
-                None => {}
+            if !self.hup {
+                sys::poll::is_readable(std::os::fd::AsFd::as_fd(signals), AGAIN);
             }
-            while threads.over.pop().is_ok() {}
+            match signals.read() {
+                Ok(Some(arrived)) if arrived.signal == libc_signals::HUP => self.hup = true,
+                Ok(Some(_)) => break Ok(End::Asked),
+                Ok(None) => {}
+                Err(error) => break Err(error.to_string()),
+            }
+            if std::mem::take(&mut self.hup) {
+                say(match self.reload(lane, &mut threads) {
+                    Ok(()) => format!("tables read anew: {} objects", self.tables.objects().len()),
+                    Err(why) => format!("tables not taken over, the old ones stay: {why}"),
+                });
+            }
             self.sources.look_after();
+            if let Err(why) = lane.look_after() {
+                break Err(why);
+            }
             if threads.all.iter().any(JoinHandle::is_finished) {
-                if let Ok(Err(why)) = threads.obtained.try_recv() {
-                    threads.end(self, &stop)?;
-                    return Err(why);
-                }
-                break End::Lost;
+                break Ok(End::Lost);
             }
         };
-        threads.end(self, &stop)?;
-        Ok(end)
+        threads.end(self, lane, &stop)?;
+        end
     }
 
     /// Reads the tables anew and hands them to the threads; on any error nothing changes.
-    fn reload(&mut self, threads: &mut Threads) -> Result<(), String> {
+    fn reload(&mut self, lane: &mut LaneThread, threads: &mut Threads) -> Result<(), String> {
         let checked = read(&self.options.file, self.options.drivers)?;
         let Some(tables) = checked.tables.clone() else { return Err(checked.render()) };
         let (new, old) = (Arc::new(tables), &self.tables);
@@ -240,7 +247,8 @@ impl Running<'_> {
         if !what.is_empty() {
             return Err(format!("{what} changed; restart the manager to take that over"));
         }
-        for (lane, changes) in self.build(&new, Some(old))?.into_iter().zip(&mut threads.changes) {
+        let lanes = self.build(&new, Some(old))?;
+        for (lane, changes) in lanes.into_iter().zip([&mut lane.changes].into_iter().chain(&mut threads.changes)) {
             changes.push(lane).map_err(|_| "the change of before is not over yet; try again".to_owned())?;
         }
         for tables in &mut threads.tables {
@@ -252,44 +260,29 @@ impl Running<'_> {
     }
 }
 
-/// Answers to nobody: there is no server.
-struct Nobody<'a>(&'a Polls);
-
-impl equipment::Answers<Id> for Nobody<'_> {
-    fn answer(&mut self, _: Id, _: Result<equipment::Answer<'_>, equipment::Fault<'_>>) {}
-    fn expired(&mut self, _: Id) {}
-    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, now: base::MonoNs) {
-        self.0.set(poll, entry, value, now);
-    }
-}
-
 /// A band's ends of the rings to a lane.
 type Ends = (Producer<Job>, Consumer<Done>);
 
 /// The threads of one connection.
 struct Threads {
     all: Vec<JoinHandle<Ended>>,
-    /// New lanes for each lane's thread, the real-time one first.
+    /// New lanes for each thread of a device that may block.
     changes: Vec<Producer<BoxedLane>>,
-    /// Lanes of the real-time thread that are over.
-    over: Consumer<BoxedLane>,
     /// New tables for each band's thread but the real-time one.
     tables: Vec<Producer<Arc<Tables>>>,
-    /// What the real-time lane did not obtain: empty if everything; or why it cannot be at all.
-    obtained: std::sync::mpsc::Receiver<Result<String, String>>,
+    /// Wakes the lane's thread where it waits for the server.
+    top_waker: Waker,
 }
-
-/// Tables and lanes that may be on their way to a thread.
-const CHANGES_MAX: usize = 4;
 
 impl Threads {
     fn start(
         manager: &mut Running<'_>,
+        lane: &mut LaneThread,
         mut requests: Vec<ManagerLane>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("a thread cannot be started: {error}");
-        let (bands, lanes) = (requests.len(), manager.lanes.len());
+        let (bands, lanes) = (requests.len(), 1 + manager.lanes.len());
         let top = requests.pop().ok_or("the message server gave no band")?;
         let top_waker = top.waker();
         // Every pair of a band and a lane has two rings; the top band and the real-time lane are one thread.
@@ -313,12 +306,9 @@ impl Threads {
         let mut all = Vec::new();
         let mut changes = Vec::new();
         let mut calls = Vec::new();
-        let mut lanes = std::mem::take(&mut manager.lanes).into_iter();
+        let lanes = std::mem::take(&mut manager.lanes).into_iter();
         let mut rings = rings.into_iter();
-        let (first_lane, first_rings) = lanes.next().zip(rings.next()).ok_or("there is no lane")?;
-        let (first_changes, first_changes_out) = RingBuffer::new(CHANGES_MAX);
-        let (over_in, over) = RingBuffer::new(CHANGES_MAX);
-        changes.push(first_changes);
+        let first_rings = rings.next().ok_or("there is no lane")?;
         for (number, (lane, rings)) in lanes.zip(rings).enumerate() {
             let (change, changes_out) = RingBuffer::new(CHANGES_MAX);
             let (polls, stop) = (manager.polls.clone(), stop.clone());
@@ -355,44 +345,15 @@ impl Threads {
         }
         let ways = fronts.next().ok_or("a band without ways")?;
         let front = Front { requests: top, tables: manager.tables.clone(), ways, batches: Batches::new() };
-        let own = Own {
-            lane: first_lane,
-            rings: first_rings,
-            polls: manager.polls.clone(),
-            changes: first_changes_out,
-            over: over_in,
-        };
-        let (class, cpu, frame) = (manager.tables.class, manager.tables.cpu, manager.tables.frame.clone());
-        let stop = stop.clone();
-        let (say, obtained) = std::sync::mpsc::sync_channel(1);
-        let run = move || {
-            let joined = match &frame {
-                Some((frame, activity)) => join(frame, activity),
-                None => Ok((None, prepare(class, cpu))),
-            };
-            // The receiver waits for exactly this.
-            let (member, missing) = match joined {
-                Ok((member, missing)) => (member, Ok(missing)),
-                Err(why) => {
-                    let _ = say.send(Err(why));
-                    return (0, Some(own.lane));
-                }
-            };
-            let _ = say.send(missing);
-            let (lane, goes_on) = front::serve_lane(front, own, member, &stop);
-            if let (false, Some((frame, activity))) = (goes_on, &frame) {
-                let why = format!("frame {frame:?}, of which the lane was activity {activity:?}, has ended");
-                let _ = say.send(Err(why));
-            }
-            (0, Some(lane))
-        };
-        all.push(std::thread::Builder::new().name("lane".to_owned()).spawn(run).map_err(failed)?);
-        Ok(Self { all, changes, over, tables, obtained })
+        lane.serve(Box::new(Connection { front, rings: first_rings, hang_up: stop.clone() }));
+        Ok(Self { all, changes, tables, top_waker })
     }
 
     /// Ends the threads; the lanes go back to the manager, without the sets that waited.
-    fn end(self, manager: &mut Running<'_>, stop: &Arc<AtomicBool>) -> Result<(), String> {
+    fn end(self, manager: &mut Running<'_>, lane: &mut LaneThread, stop: &Arc<AtomicBool>) -> Result<(), String> {
         stop.store(true, Ordering::Release);
+        self.top_waker.wake();
+        lane.take_back();
         let mut lanes: Vec<(usize, BoxedLane)> = Vec::new();
         for thread in self.all {
             thread.thread().unpark();
@@ -403,41 +364,6 @@ impl Threads {
         manager.lanes = lanes.into_iter().map(|(_, lane)| lane).collect();
         manager.lanes.iter_mut().for_each(|lane| lane.forget());
         Ok(())
-    }
-}
-
-/// Makes the calling thread an activity of a frame, which gives it class and CPU; with it, what could not be had.
-fn join(frame: &str, activity: &str) -> Result<(Option<Member>, String), String> {
-    let joined = Member::join(frame, activity, None, JOIN_WITHIN);
-    let member =
-        joined.map_err(|why| format!("the lane cannot run as activity {activity:?} of frame {frame:?}: {why}"))?;
-    let locked = sys::mem::lock_all();
-    Ok((
-        Some(member),
-        locked.err().map_or(String::new(), |error| format!("the lane did not obtain locked memory: {error}")),
-    ))
-}
-
-/// Makes the calling thread what the tables say; what could not be had, or nothing.
-fn prepare(class: Policy, cpu: Option<base::CpuId>) -> String {
-    let mut missing = Vec::new();
-    if let Some(cpu) = cpu
-        && let Err(error) = sys::sched::set_affinity(0, &CpuSet::single(cpu))
-    {
-        missing.push(format!("CPU {cpu}: {error}"));
-    }
-    if class.level() != RtLevel::None {
-        if let Err(error) = sys::mem::lock_all() {
-            missing.push(format!("locked memory: {error}"));
-        }
-        let wanted = sys::sched::Scheduling { policy: class, reset_on_fork: true };
-        if let Err(error) = sys::sched::set_scheduling(0, wanted) {
-            missing.push(format!("class {class}: {error}; run as root, or raise RLIMIT_RTPRIO (see `tahti doctor`)"));
-        }
-    }
-    match missing.is_empty() {
-        true => String::new(),
-        false => format!("the lane did not obtain {}", missing.join("; ")),
     }
 }
 
