@@ -13,14 +13,16 @@ use crate::bench::Touched;
 use crate::bench::fingerprint::Fingerprint;
 use crate::bench::shielded::Shielded;
 use crate::looprun;
-use base::{CpuId, CpuSet, DurNs};
+use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use ca::wire::command;
 use host::proc::interrupts::Interrupts;
 use keep::shield::Place;
 use std::path::PathBuf;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::root::RootDir;
+use sys::sched::Scheduling;
 use sys::signal::SignalFd;
 
 /// The IOC's scans on CPUs of their own: scaling, punctuality under load, interruptions
@@ -57,6 +59,9 @@ const ROUNDS: u32 = 5;
 const CONNECTS: u32 = 1_000;
 /// Channels that the load writes and reads.
 const CHANNELS: usize = 100;
+/// The control's thread runs and rests so long, in turn.
+const CONTROL_RUNS: Duration = Duration::from_millis(2);
+const CONTROL_RESTS: Duration = Duration::from_micros(200);
 /// Beyond what the C library ever keeps for itself instead of giving it back.
 const CONTROL_BYTES: usize = 64 << 20;
 
@@ -93,54 +98,91 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     measured
 }
 
-/// How long a pass over all copies takes on one CPU, two, four, …: the slowest of the threads that share it. Beside it,
-/// in turn, what as many processes gain that share nothing: the machine gives no more.
+/// How long a pass over all copies takes on one CPU, two, four, …: the slowest of the threads that share it; and the
+/// processor time of a record, which other programs on the CPUs do not add to. Beside both, in turn, those of as many
+/// processes, which share nothing: the machine gives no more.
 fn scaling(online: &CpuSet) -> Result<(), String> {
-    println!("\n{COPIES} copies of the S2.2 database, reading F, 10 Hz: a pass, median");
+    println!("\n{COPIES} copies of the S2.2 database, reading F, 10 Hz: medians");
     println!(
-        "  {:<6} {:>10} {:>16} {:>8} {:>16}  wanted",
-        "CPUs", "pass [ms]", "records [1/us]", "gain", "of processes"
+        "  {:<22} {:>10} {:>16} {:>8} {:>16}  wanted",
+        "CPUs", "pass [ms]", "records [1/us]", "gain", "CPU/record [ns]"
     );
     let mut alone = None;
     let mut count = 1;
     while count <= online.count() {
         let cpus: CpuSet = online.iter().take(count).collect();
-        let (mut together, mut apart) = (Vec::new(), Vec::new());
+        let each: Vec<CpuSet> = cpus.iter().map(CpuSet::single).collect();
+        let mut found = [Passes::default(), Passes::default()];
         for _ in 0..ROUNDS {
-            together.push(slowest_pass(&[cpus])?);
+            found[0].measure(&[cpus])?;
             if count > 1 {
-                apart.push(slowest_pass(&cpus.iter().map(CpuSet::single).collect::<Vec<_>>())?);
+                found[1].measure(&each)?;
             }
         }
-        let pass = spread(together)[0];
-        let alone = *alone.get_or_insert(pass);
-        let records = COPIES as f64 * RECORDS_PER_PASS / pass / 1e3;
-        let (apart, wanted) = match count {
-            1 => ("-".into(), String::new()),
-            _ => (format!("{:.2}", alone / spread(apart)[0]), format!("{count}")),
-        };
-        let gain = alone / pass;
-        println!("  {count:<6} {pass:>10.2} {records:>16.2} {gain:>8.2} {apart:>16}  {wanted}");
+        let wanted = if count > 1 { format!("{count}") } else { String::new() };
+        let rows = [(format!("{count}"), wanted), (format!("{count}, a process each"), String::new())];
+        for ((name, wanted), passes) in rows.into_iter().zip(found).filter(|(_, passes)| !passes.ms.is_empty()) {
+            let (pass, cpu) = (spread(passes.ms)[0], spread(passes.cpu_ns)[0]);
+            let gain = *alone.get_or_insert(pass) / pass;
+            let records = COPIES as f64 * RECORDS_PER_PASS / pass / 1e3;
+            let line = format!("  {name:<22} {pass:>10.2} {records:>16.2} {gain:>8.2} {cpu:>16.0}  {wanted}");
+            println!("{}", line.trim_end());
+        }
         count *= 2;
     }
     Ok(())
 }
 
-/// The copies shared out among IOCs, each with a scan group on CPUs of its own: the median pass of the slowest thread, in ms.
-fn slowest_pass(processes: &[CpuSet]) -> Result<f64, String> {
-    let text = kraimer(COPIES / processes.len(), Reading::Forward, SHARED_OUT);
-    let start = |cpus: &CpuSet| {
-        let options = ["--scan".into(), format!("{SHARED_OUT}=other@{cpus}"), "--require-rt".into()];
-        Ioc::start(Kind::Tahti, &text, "c0:main", &options)
-    };
-    let mut iocs = processes.iter().map(start).collect::<Result<Vec<_>, _>>()?;
-    std::thread::sleep(SCALING_PIECE);
-    let mut slowest: f64 = 0.0;
-    for ioc in &mut iocs {
-        let medians = figures(&ioc.ask("scanppl")?, SHARED_OUT, "duration p50 ")?;
-        slowest = medians.into_iter().fold(slowest, f64::max);
+/// What was measured of passes over all copies.
+#[derive(Default)]
+struct Passes {
+    /// The median of the slowest thread.
+    ms: Vec<f64>,
+    /// Processor time of all IOCs for a record.
+    cpu_ns: Vec<f64>,
+}
+
+impl Passes {
+    /// Shares the copies out among IOCs, each with a scan group on CPUs of its own, and lets them scan for a while.
+    fn measure(&mut self, processes: &[CpuSet]) -> Result<(), String> {
+        let text = kraimer(COPIES / processes.len(), Reading::Forward, SHARED_OUT);
+        let start = |cpus: &CpuSet| {
+            let options = ["--scan".into(), format!("{SHARED_OUT}=other@{cpus}"), "--require-rt".into()];
+            Ioc::start(Kind::Tahti, &text, "c0:main", &options)
+        };
+        let mut iocs = processes.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+        let before = work(&mut iocs)?;
+        std::thread::sleep(SCALING_PIECE);
+        let after = work(&mut iocs)?;
+        self.ms.push(after.ms);
+        self.cpu_ns.push((after.cpu_ns - before.cpu_ns) / (after.records - before.records));
+        Ok(())
     }
-    Ok(slowest)
+}
+
+/// What IOCs have done so far.
+#[derive(Default)]
+struct Work {
+    /// The median pass of the slowest thread.
+    ms: f64,
+    cpu_ns: f64,
+    records: f64,
+}
+
+fn work(iocs: &mut [Ioc]) -> Result<Work, String> {
+    let mut all = Work::default();
+    for ioc in iocs {
+        let text = ioc.ask("scanppl")?;
+        all.cpu_ns += ioc.cpu()?.0 as f64;
+        // A scan that has not run yet has no durations.
+        let medians = figures(&text, SHARED_OUT, "duration p50 ").unwrap_or_default();
+        all.ms = medians.into_iter().fold(all.ms, f64::max);
+        let processed = text
+            .lines()
+            .filter_map(|line| line.split_once(" records processed")?.0.rsplit(' ').next()?.parse::<f64>().ok());
+        all.records += processed.sum::<f64>();
+    }
+    Ok(all)
 }
 
 /// The figures in milliseconds that follow `word` in the lines of `scanppl` about a scan, one for each owner.
@@ -311,23 +353,34 @@ impl Scan<'_> {
         Ok((interruptions(self.cpu)? - before) as f64)
     }
 
-    /// This process runs a thread on the scan's CPU, and gives memory back from another CPU.
+    /// This process runs a thread on the scan's CPU, and gives memory back from another CPU. The thread has a real-time
+    /// class, or others on the CPU would keep it from running and thus from being interrupted; it sleeps in between.
     fn control(&self) -> Result<(), String> {
         let stop = AtomicBool::new(false);
         let cpus = CpuSet::single(self.cpu);
         let entry = self.home.and_then(Place::thread_entry);
+        let there_is = Barrier::new(2);
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
                 let entered = entry.map_or(Ok(()), |entry| RootDir::machine().write(&entry, "0"));
-                let bound = entered.and_then(|()| sys::sched::set_affinity(0, &cpus));
-                bound.map_err(|error| format!("the control's thread: {error}"))?;
+                let class = Scheduling { policy: Policy::Fifo(Priority(1)), reset_on_fork: true };
+                let ready = entered
+                    .and_then(|()| sys::sched::set_affinity(0, &cpus))
+                    .and_then(|()| sys::sched::set_scheduling(0, class));
+                there_is.wait();
+                ready.map_err(|error| format!("the control's thread: {error}"))?;
                 while !stop.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
+                    let begin = Instant::now();
+                    while begin.elapsed() < CONTROL_RUNS && !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                    std::thread::sleep(CONTROL_RESTS);
                 }
                 Ok(())
             });
             let here = scope.spawn(|| {
                 let moved = self.move_away();
+                there_is.wait();
                 for _ in 0..CONNECTS {
                     let mut memory: Vec<u8> = Vec::with_capacity(CONTROL_BYTES);
                     memory.push(1);
