@@ -1,7 +1,7 @@
 //! `cargo xtask test epics`: databases, servers and tools beside C EPICS from the Python package registry.
 
 use crate::peers;
-use crate::run::{Outcome, cargo, run};
+use crate::run::{Outcome, cargo, run, run_apart};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,20 +28,47 @@ pub(crate) fn main() -> Outcome {
     let definitions = packages()?.join("epicscorelibs/dbd");
     let python = peers::python("epics-clients", &[CLIENTS, RUNNERS].concat())?;
     let sources = peers::python_sources(&python, CLIENTS)?;
-    let parts = [
-        ("db", &["differential", "tables"][..], &[][..]),
-        ("cli", &["ca_wire", "epics", "epics_filters", "epics_links", "sessions"], &[]),
-        // These mostly wait: all at once, on however few CPUs.
-        ("cli", &["suites"], &["--test-threads=8", "--nocapture"]),
-    ];
-    for (package, tests, options) in parts {
-        let mut command = cargo(["test", "--quiet", "--package", package, "--features", "peer-tests"]);
-        command.args(tests.iter().flat_map(|test| ["--test", test])).arg("--").args(options);
+    let test = |part: &Part, words: &[&str]| {
+        let mut command = cargo(["test", "--quiet", "--package", part.package, "--features", "peer-tests"]);
+        command.args(part.tests.iter().flat_map(|test| ["--test", test])).args(words);
         command.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions);
-        run(command.env("TAHTI_PYTHON", &python).env("TAHTI_SOURCES", &sources))?;
+        command.env("TAHTI_PYTHON", &python).env("TAHTI_SOURCES", &sources);
+        command
+    };
+    for part in PARTS {
+        run(&mut test(part, &["--no-run"]))?;
     }
-    Ok(())
+    let done: Vec<Outcome> = std::thread::scope(|scope| {
+        let start = |part: &'static Part| {
+            let words: &[&str] = if part.waits { &["--", "--test-threads=8", "--nocapture"] } else { &[] };
+            let mut command = test(part, words);
+            scope.spawn(move || run_apart(&mut command))
+        };
+        let started: Vec<_> = PARTS.iter().map(start).collect();
+        started.into_iter().map(|part| part.join().unwrap_or_else(|_| Err("a part panicked".into()))).collect()
+    });
+    done.into_iter().collect()
 }
+
+/// Tests that run one after another.
+struct Part {
+    package: &'static str,
+    tests: &'static [&'static str],
+    /// Whether its tests mostly wait: all of them at once then, on however few CPUs.
+    waits: bool,
+}
+
+/// What runs at the same time.
+const PARTS: &[Part] = &[
+    Part { package: "db", tests: &["differential", "tables"], waits: false },
+    Part {
+        package: "cli",
+        tests: &["ca_wire", "ca_network", "epics", "epics_filters", "epics_links", "sessions"],
+        waits: false,
+    },
+    Part { package: "cli", tests: &["suites"], waits: true },
+    Part { package: "cli", tests: &["c_tools"], waits: true },
+];
 
 /// The folder with C EPICS: `usr/bin/softIoc` and its tools.
 pub(crate) fn programs() -> Result<PathBuf, String> {

@@ -29,6 +29,16 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     }
 }
 
+/// As [`run`], beside others: what it prints comes in one piece when it has ended.
+pub(crate) fn run_apart(command: &mut Command) -> Outcome {
+    let shown = shown(command);
+    let done = command.current_dir(root()).output();
+    let done = done.map_err(|error| format!("`{shown}` could not be started: {error}"))?;
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    println!("$ {shown}\n{out}{err}");
+    if done.status.success() { Ok(()) } else { Err(format!("`{shown}` ended with {}", done.status)) }
+}
+
 /// `cargo` with these words.
 pub(crate) fn cargo<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

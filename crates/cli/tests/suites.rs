@@ -5,13 +5,13 @@
 
 mod peer;
 
-use peer::{epics, free_port};
+use peer::{Running, epics, free_port};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a hung test run is given before it is ended.
@@ -127,16 +127,6 @@ impl Side {
 impl Drop for Side {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// A program that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -91,6 +91,13 @@ impl Ioc {
         }
     }
 
+    /// Sends the program a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let child = self.child.as_ref().unwrap();
+        let status = Command::new("kill").arg(format!("-{name}")).arg(child.id().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+
     /// What a tool prints, errors last; times and places replaced.
     pub(crate) fn run(&self, ours: bool, tool: &str, args: &[&str]) -> String {
         let output = program(ours, tool, self.port).args(args).output().unwrap();
@@ -144,6 +151,16 @@ impl Drop for Ioc {
             let _ = child.wait();
         }
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A program that ends with the test.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -1,0 +1,118 @@
+//! C's own test programs beside C's IOC and ours: `acctst`, `catime`, `caEventRate`, `caConnTest`.
+
+mod peer;
+
+use peer::{Ioc, Running, epics, program};
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// What a program that hangs is given before it is ended: `acctst` subscribes and unsubscribes five million times.
+const PATIENCE: Duration = Duration::from_secs(1500);
+
+const DATABASE: &str = r#"
+record(ai, "$(P)ai") { field(PREC, "3") field(HOPR, "1000") field(LOPR, "-1000") field(PINI, "YES") }
+record(calc, "$(P)tick") { field(SCAN, ".1 second") field(CALC, "VAL+1") }
+record(ao, "$(P)ct000000") {}
+record(ao, "$(P)ct000001") {}
+record(ao, "$(P)ct000002") {}
+"#;
+
+/// Runs a program of C's with an IOC until it ends or has said `enough`; what it said. `seen` is shown that from time to
+/// time, with the IOC.
+fn said(ours: bool, name: &str, args: &[&str], enough: &str, mut seen: impl FnMut(&str, &mut Ioc)) -> String {
+    let mut ioc = Ioc::start(ours, DATABASE);
+    let likeness = program(false, name, ioc.port);
+    // It writes to no terminal here, and is to write each line when it has it.
+    let mut command = Command::new("stdbuf");
+    command.arg("-oL").arg(epics().join("usr/bin").join(name)).args(args);
+    command.envs(likeness.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut running = Running(command.spawn().unwrap());
+    let mut stdout = running.0.stdout.take().unwrap();
+    let (sender, parts) = channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(len @ 1..) = stdout.read(&mut buffer) {
+            if sender.send(buffer[..len].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    let patience = Instant::now() + PATIENCE;
+    let mut text = String::new();
+    while let Ok(part) = parts.recv_timeout(patience.saturating_duration_since(Instant::now())) {
+        text.push_str(&String::from_utf8_lossy(&part));
+        seen(&text, &mut ioc);
+        if text.contains(enough) {
+            break;
+        }
+    }
+    assert!(Instant::now() < patience, "{name} hangs; it said {text}");
+    text
+}
+
+/// What a program says to C's server and to ours.
+fn both<T: Send>(run: impl Fn(bool) -> T + Sync) -> [T; 2] {
+    std::thread::scope(|scope| {
+        let threads = [false, true].map(|ours| {
+            let run = &run;
+            scope.spawn(move || run(ours))
+        });
+        threads.map(|thread| thread.join().unwrap())
+    })
+}
+
+/// Lines without their figures, as many as wanted; how often each name was searched depends on the network.
+fn lines(text: &str, most: usize) -> Vec<String> {
+    let words = |line: &str| {
+        let words = line.split_whitespace().filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().filter(|line| !line.starts_with("Search tries")).take(most).map(words).collect()
+}
+
+#[test]
+fn acctst_passes_with_our_ioc_as_with_cs() {
+    let ends = both(|ours| {
+        let mut up = true;
+        let text = said(ours, "acctst", &["X:ai", "1", "100", "1"], "Test Complete", |text, ioc| {
+            if std::mem::take(&mut up) {
+                up = !text.contains("force test channel to disconnect");
+                if !up {
+                    ioc.crash();
+                    ioc.up();
+                }
+            }
+        });
+        text.lines().last().unwrap_or_default().to_owned()
+    });
+    assert_eq!(ends, ["Test Complete", "Test Complete"], "C left, tahti right");
+}
+
+#[test]
+fn catime_gets_through_all_its_tests() {
+    let [theirs, ours] = both(|ours| lines(&said(ours, "catime", &["X:ct", "3", "1"], "\0", |_, _| {}), 100));
+    assert_eq!(theirs, ours, "C left, tahti right");
+    assert_eq!(ours.iter().filter(|line| line.starts_with("### async put test")).count(), 4, "{ours:?}");
+    assert!(ours.iter().any(|line| line == "Free Channel Test"), "{ours:?}");
+}
+
+#[test]
+fn ca_event_rate_sees_events() {
+    let [theirs, ours] =
+        both(|ours| said(ours, "caEventRate", &["X:tick", "3"], "std dev 0\nCA Event Rate", |_, _| {}));
+    assert_eq!(lines(&theirs, 4), lines(&ours, 4), "C left, tahti right");
+    let rates = ours.lines().filter_map(|line| line.strip_prefix("CA Event Rate (Hz): current ")?.split(' ').next());
+    let rates: Vec<f64> = rates.map(|rate| rate.parse().unwrap()).collect();
+    assert!(rates.iter().any(|rate| *rate > 0.0), "{rates:?}");
+}
+
+#[test]
+fn ca_conn_test_connects_again_and_again() {
+    let [theirs, ours] =
+        both(|ours| said(ours, "caConnTest", &["X:ai", "100", "10"], "all channels are disconnected\n", |_, _| {}));
+    assert_eq!(lines(&theirs, 7), lines(&ours, 7), "C left, tahti right");
+    assert!(ours.contains("all channels connected after"), "{ours}");
+}

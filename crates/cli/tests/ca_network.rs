@@ -1,0 +1,220 @@
+//! How clients and servers find, lose and find each other again: what EPICS' variables say of it, name servers, beacons and
+//! repeaters. Every case runs with C's programs and with ours on either side, on loopback.
+
+mod peer;
+
+use peer::{Ioc, Running, free_port, program};
+use std::io::{BufRead, BufReader};
+use std::net::{TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const DATABASE: &str = r#"
+record(ao, "$(P)ao") { field(VAL, "1.5") field(PINI, "YES") }
+record(waveform, "$(P)wave") { field(FTVL, "DOUBLE") field(NELM, "20000") }
+"#;
+
+/// What an event is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Client and server: C's or ours.
+const PAIRS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+/// Runs a story for each pair at once; all are to end as C's with C's.
+fn for_each_pair<T: Send + PartialEq + std::fmt::Debug>(story: impl Fn(bool, bool) -> T + Sync) -> T {
+    let mut ends = std::thread::scope(|scope| {
+        let story = &story;
+        let threads = PAIRS.map(|(client, server)| scope.spawn(move || story(client, server)));
+        threads.map(|thread| thread.join().unwrap()).into_iter()
+    });
+    let first = ends.next().unwrap();
+    for ((client, server), end) in PAIRS[1..].iter().zip(ends) {
+        assert_eq!(first, end, "C with C left; client ours: {client}, server ours: {server}");
+    }
+    first
+}
+
+/// Runs a tool with more variables.
+fn run(mut command: Command, variables: &[(&str, &str)], args: &[&str], port: u16) -> String {
+    let output = command.envs(variables.iter().copied()).args(args).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    peer::normal(&String::from_utf8_lossy(&text), port)
+}
+
+/// The lines of a program as they come.
+fn follow(mut command: Command) -> (Running, Receiver<String>) {
+    let mut running = Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let stdout = running.0.stdout.take().unwrap();
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+    });
+    (running, lines)
+}
+
+/// Waits for a line that is wanted; what comes before it is passed over.
+fn wait_for(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool) -> String {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) if wanted(&line) => return line,
+            Ok(_) => {}
+            Err(error) => panic!("the line that was waited for has not come: {error}"),
+        }
+    }
+}
+
+/// The same program, each line written when it is there.
+fn by_lines(likeness: &Command) -> Command {
+    let mut command = Command::new("stdbuf");
+    command.arg("-oL").arg(likeness.get_program()).args(likeness.get_args());
+    command.envs(likeness.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn name_servers_are_asked_over_a_circuit() {
+    let said = for_each_pair(|client, server| {
+        let ioc = Ioc::start(server, DATABASE);
+        let (list, nowhere) = (format!("127.0.0.1:{}", ioc.port), format!("127.0.0.1:{}", free_port()));
+        let ask = |servers: &str, name: &str| {
+            let variables = [("EPICS_CA_NAME_SERVERS", servers), ("EPICS_CA_ADDR_LIST", "")];
+            let said = run(program(client, "caget", ioc.port), &variables, &["-w", "5", name], ioc.port);
+            // C tells of each server that is not there.
+            said.lines().filter(|line| !line.starts_with("CAC")).collect::<Vec<_>>().join("\n")
+        };
+        // Two servers of which one is not there; a name that nobody has.
+        [ask(&list, "X:ao"), ask(&format!("{nowhere} {list}"), "X:ao"), ask(&list, "nobody")]
+    });
+    assert_eq!(said[0].split_whitespace().last(), Some("1.5"), "{said:?}");
+}
+
+#[test]
+fn a_server_obeys_its_variables() {
+    type Case = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
+    let cases: [Case; 4] = [
+        ("clients that are to be ignored", &[("EPICS_CAS_IGNORE_ADDR_LIST", "127.0.0.1")], &["-w", "1", "X:ao"]),
+        ("another address that is to be ignored", &[("EPICS_CAS_IGNORE_ADDR_LIST", "10.9.8.7")], &["X:ao"]),
+        (
+            "messages that may not be long",
+            &[("EPICS_CA_AUTO_ARRAY_BYTES", "NO"), ("EPICS_CA_MAX_ARRAY_BYTES", "20000")],
+            &["-#", "2000", "X:wave"],
+        ),
+        (
+            "messages that are too long",
+            &[("EPICS_CA_AUTO_ARRAY_BYTES", "NO"), ("EPICS_CA_MAX_ARRAY_BYTES", "20000")],
+            &["-w", "1", "-#", "20000", "X:wave"],
+        ),
+    ];
+    for (what, variables, args) in cases {
+        let [theirs, ours] = [false, true].map(|server| {
+            let port = free_port();
+            let mut likeness = program(server, "softIoc", port);
+            let file = std::env::temp_dir().join(format!("tahti-network-{}-{port}.db", std::process::id()));
+            std::fs::write(&file, DATABASE).unwrap();
+            likeness.arg("-D").arg(peer::epics().join("dbd/softIoc.dbd")).args(["-m", "P=X:", "-d"]).arg(&file);
+            // The port by the server's own variable, the other one misleading.
+            likeness.env("EPICS_CAS_SERVER_PORT", port.to_string()).env("EPICS_CA_SERVER_PORT", (port + 2).to_string());
+            likeness.envs(variables.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let _ioc = Running(likeness.spawn().unwrap());
+            let until = Instant::now() + PATIENCE;
+            while TcpStream::connect(("127.0.0.1", port)).is_err() {
+                assert!(Instant::now() < until, "{what}: the server does not start");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let said = run(program(false, "caget", port), &[], args, port);
+            std::fs::remove_file(&file).unwrap();
+            said
+        });
+        assert_eq!(theirs, ours, "{what}: C left, tahti right");
+    }
+}
+
+/// When beacons come at a port that a server was told, and what they say of it.
+fn beacons(server: bool, wanted: usize) -> Vec<(Instant, u16, u32)> {
+    let heard = UdpSocket::bind("127.0.0.1:0").unwrap();
+    heard.set_read_timeout(Some(PATIENCE)).unwrap();
+    let port = heard.local_addr().unwrap().port().to_string();
+    let variables = [("EPICS_CAS_BEACON_PORT", &*port), ("EPICS_CAS_BEACON_PERIOD", "0.3")];
+    let ioc = Ioc::start_with(server, DATABASE, &variables);
+    let mut seen = Vec::new();
+    while seen.len() < wanted {
+        let mut buffer = [0; 64];
+        let len = heard.recv(&mut buffer).expect("beacons come");
+        assert_eq!(len, 16);
+        let word = |at: usize| u16::from_be_bytes([buffer[at], buffer[at + 1]]);
+        assert_eq!((word(0), word(2), word(4)), (13, 0, 13), "a beacon of 4.13 without payload");
+        let tcp = word(6);
+        assert_eq!(tcp, ioc.port);
+        seen.push((Instant::now(), tcp, u32::from_be_bytes([buffer[8], buffer[9], buffer[10], buffer[11]])));
+    }
+    seen
+}
+
+#[test]
+fn beacons_go_where_they_are_told_and_slow_down_to_their_period() {
+    for server in [false, true] {
+        let seen = beacons(server, 9);
+        let counts: Vec<u32> = seen.iter().map(|(_, _, count)| *count).collect();
+        // C begins with two of number 0.
+        assert!(
+            counts.windows(2).all(|two| two[1] - two[0] <= 1) && counts[8] >= 7,
+            "the next number each: {counts:?}"
+        );
+        // The first gaps are short, the last are as long as the period, and a beacon may be heard late.
+        let last = seen[8].0 - seen[6].0;
+        assert!(last > Duration::from_millis(450), "server ours: {server}, two periods in {last:?}");
+    }
+}
+
+/// Starts a repeater and waits until it has its port.
+fn repeater(ours: bool, port: u16) -> Running {
+    let name = if ours { "carepeater" } else { "caRepeater" };
+    let mut command = program(ours, name, port);
+    let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let until = Instant::now() + PATIENCE;
+    while UdpSocket::bind(("0.0.0.0", port + 1)).is_ok() {
+        assert!(Instant::now() < until, "the repeater does not take port {}", port + 1);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running
+}
+
+#[test]
+fn casw_hears_of_new_servers_through_either_repeater() {
+    for_each_pair(|ours_repeats, ours_serves| {
+        // The repeater's port is the one above the server's in all that `program` starts.
+        let port = free_port();
+        let _repeater = repeater(ours_repeats, port);
+        let (_casw, lines) = follow(by_lines(&program(false, "casw", port)));
+        // casw tells of beacons that come from a server which it has not known.
+        std::thread::sleep(Duration::from_millis(500));
+        let ioc = Ioc::start_with(ours_serves, DATABASE, &[("EPICS_CA_REPEATER_PORT", &*(port + 1).to_string())]);
+        wait_for(&lines, |line| line.contains(&format!(":{}", ioc.port)));
+    });
+}
+
+#[test]
+fn a_monitor_goes_on_after_its_server_was_away_and_after_it_was_silent() {
+    let said = for_each_pair(|client, server| {
+        let mut ioc = Ioc::start(server, DATABASE);
+        let _repeater = repeater(client, ioc.port);
+        let mut likeness = program(client, "camonitor", ioc.port);
+        likeness.args(["-tn", "X:ao"]).env("EPICS_CA_CONN_TMO", "1");
+        let (_monitor, lines) = follow(by_lines(&likeness));
+        let mut seen = vec![wait_for(&lines, |line| line.contains("1.5"))];
+        ioc.crash();
+        let lost = |line: &str| line.contains("disconnected");
+        wait_for(&lines, lost);
+        ioc.up();
+        seen.push(wait_for(&lines, |line| line.contains("1.5")));
+        // A server that is stopped says nothing more; six seconds later it is as good as gone.
+        ioc.signal("STOP");
+        wait_for(&lines, lost);
+        ioc.signal("CONT");
+        seen.push(wait_for(&lines, |line| line.contains("1.5")));
+        seen
+    });
+    assert_eq!(said.len(), 3);
+}
