@@ -275,11 +275,15 @@ fn rules_are_obeyed_and_writes_and_errors_are_logged() {
     assert_eq!(ask(&mut client, "call/sr_a/reset").0, Code::Denied);
     assert_eq!(ask(&mut client, "put/sr_a/7A").0, Code::Ok);
     assert_eq!(ask(&mut client, "get/sr_a/x").0, Code::Ok);
+    let mut batch = Vec::new();
+    write_lines(["put/sr_a/8A", "get/sr_b/x"].into_iter(), &mut batch);
+    client.ask("batch/sr", &Sending { limit: LONG, body: &batch, ..Sending::default() }).unwrap();
     drop(client);
     drop(server);
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::remove_file(&log).unwrap();
-    assert_eq!(text.lines().count(), 2, "{text}");
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(text.contains(" batch/sr: put/sr_a/8A get/sr_b/x\n") && text.contains(" batch/sr -> "), "{text}");
     assert!(text.contains(" call/sr_a/reset -> DENIED/") && text.contains(" put/sr_a/7A -> OK/7A "), "{text}");
     assert!(
         text.lines()

@@ -22,6 +22,10 @@ const SPARE_WORDS: usize = 1 << 13;
 const SLEEP: DurNs = if cfg!(test) { DurNs::from_secs(3600) } else { DurNs::from_ms(100) };
 /// Words of a log record before its texts.
 pub(crate) const RECORD_WORDS: usize = 3 + HEADER_WORDS;
+/// Of a log record: what follows is who asked, and a batch with its body as it came.
+pub(crate) const BATCH_RECORD: u64 = 1 << 63;
+/// Words after which the desk is told that there is something to log: a quarter of what the queue holds.
+const LOGGED_WORDS: usize = super::LOG_WORDS / 4;
 
 /// Somebody who has queues on this band.
 pub(crate) struct Seat {
@@ -94,6 +98,8 @@ pub(crate) struct LaneThread {
     pub(crate) to_desk: StreamWriter<Inside>,
     pub(crate) from_desk: StreamReader<Inside>,
     pub(crate) log: StreamWriter<Inside>,
+    /// Words logged since the desk was told.
+    pub(crate) logged: usize,
     pub(crate) desk_bell: Arc<rustix::fd::OwnedFd>,
     pub(crate) seen: Arc<Seen>,
     pub(crate) stop: Arc<AtomicBool>,
@@ -115,6 +121,10 @@ impl LaneThread {
             self.clients(&mut parcel);
             self.due(now);
             self.wake();
+            if self.logged > LOGGED_WORDS {
+                self.logged = 0;
+                ring_desk(&self.desk_bell);
+            }
             self.seen.publish(self.lane.counters(), self.log.stream().refused());
             if spin.until(|| self.has_work()) {
                 continue;
@@ -169,28 +179,28 @@ impl LaneThread {
     }
 
     fn gone(&mut self, now: MonoNs, conn: Conn, name: &str) {
-        let Self { lane, seats, line, packing, log, .. } = self;
+        let Self { lane, seats, line, packing, log, logged, .. } = self;
         while let Some(done) = lane.gone(now, conn, name, line) {
-            let mut out = Out { seats, packing, log, now };
+            let mut out = Out { seats, packing, log, logged, now };
             out.give(&done, line.text(), &[]);
         }
     }
 
     fn due(&mut self, now: MonoNs) {
-        let Self { lane, seats, line, packing, log, .. } = self;
+        let Self { lane, seats, line, packing, log, logged, .. } = self;
         while let Some(done) = lane.due(now, line) {
-            let mut out = Out { seats, packing, log, now };
+            let mut out = Out { seats, packing, log, logged, now };
             out.give(&done, line.text(), &[]);
         }
     }
 
     /// What the desk answers, and events.
     fn desk(&mut self, parcel: &mut Parcel) {
-        let Self { lane, seats, packing, log, from_desk, .. } = self;
+        let Self { lane, seats, packing, log, logged, from_desk, .. } = self;
         // Both ends are ours: what is damaged here is our own fault.
         while let Some((conn, _)) = parcel.take_prefixed(from_desk).expect("a queue within the server") {
             let Ok(frame) = parcel.frame() else { continue };
-            let mut out = Out { seats, packing, log, now: mono_now() };
+            let mut out = Out { seats, packing, log, logged, now: mono_now() };
             if frame.header.kind == Kind::Event {
                 out.put(conn, &frame.header, parcel.rest(), SPARE_WORDS);
             } else if let Some(done) = lane.reply(Conn::SERVER, &frame.header, frame.text) {
@@ -237,8 +247,8 @@ impl LaneThread {
             false => None,
         };
         let now = mono_now();
-        let Self { lane, seats, line, packing, log, to_desk, desk_bell, .. } = self;
-        let mut out = Out { seats, packing, log, now };
+        let Self { lane, seats, line, packing, log, logged, to_desk, desk_bell, .. } = self;
+        let mut out = Out { seats, packing, log, logged, now };
         match frame.header.kind {
             Kind::Request => {
                 // A link to another host was told there who asks; of all others the kernel says it.
@@ -260,7 +270,9 @@ impl LaneThread {
                         } else {
                             out.put(to, &header, parcel.rest(), 0)
                         };
-                        if !passed && let Some(done) = lane.refused(header.id, line) {
+                        if passed && frame.text.starts_with("batch/") {
+                            out.log_batch(from, &header, parcel.rest());
+                        } else if !passed && let Some(done) = lane.refused(header.id, line) {
                             out.give(&done, line.text(), &[]);
                         }
                     }
@@ -309,6 +321,7 @@ struct Out<'a> {
     seats: &'a mut [Option<Box<Seat>>],
     packing: &'a mut Packing,
     log: &'a mut StreamWriter<Inside>,
+    logged: &'a mut usize,
     now: MonoNs,
 }
 
@@ -360,14 +373,32 @@ impl Out<'_> {
         if !done.log {
             return;
         }
-        let name = self.seats.get(done.to.slot as usize).and_then(Option::as_ref).filter(|seat| seat.conn == done.to);
-        let name: &str = name.map_or("", |seat| &seat.name);
+        let name = name(self.seats, done.to);
         let lengths = done.asked.len() as u64 | (text.len() as u64) << 16 | (name.len() as u64) << 32;
         let head = [done.since.0, self.now.0, lengths];
         let record = Texts::new([done.asked, text, name]);
-        // Full: the newest record is refused and counted.
-        self.log.push_or_refuse(&[&head, &done.header.to_words(), record.words()]);
+        self.record(&[&head, &done.header.to_words(), record.words()]);
     }
+
+    /// Logs what a batch asks for, as it came; how it ended is logged with its reply.
+    fn log_batch(&mut self, from: Conn, header: &Header, rest: &[u64]) {
+        let name = name(self.seats, from);
+        let head = [self.now.0, self.now.0, BATCH_RECORD | (name.len() as u64) << 32];
+        let name = Texts::new([name, "", ""]);
+        self.record(&[&head, &header.to_words(), name.words(), rest]);
+    }
+
+    /// Full: the newest record is refused and counted.
+    fn record(&mut self, parts: &[&[u64]]) {
+        self.log.push_or_refuse(parts);
+        *self.logged += parts.iter().map(|part| part.len()).sum::<usize>();
+    }
+}
+
+/// What somebody calls itself.
+fn name(seats: &[Option<Box<Seat>>], conn: Conn) -> &str {
+    let seat = seats.get(conn.slot as usize).and_then(Option::as_ref).filter(|seat| seat.conn == conn);
+    seat.map_or("", |seat| &seat.name)
 }
 
 /// Some texts, one behind the other, as words.

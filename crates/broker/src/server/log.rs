@@ -1,8 +1,11 @@
 //! The message log: a line for every write and every error, and for all that is watched.
 
-use super::lane::RECORD_WORDS;
+use super::lane::{BATCH_RECORD, RECORD_WORDS};
 use base::{DurNs, MonoNs, Utc};
-use msg::{HEADER_WORDS, Header, Request};
+use msg::{BODY_BYTES_MAX, HEADER_WORDS, Header, Lines, Request, TEXT_BYTES_MAX};
+
+/// Most words of a record behind its head: a name and a batch, or the texts of a request and its reply.
+pub(super) const TEXTS_WORDS: usize = (TEXT_BYTES_MAX + BODY_BYTES_MAX) / 8 + 128;
 
 /// What one request was, and how it ended.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub(super) struct Record {
     pub(super) reply: String,
     /// What the client calls itself.
     pub(super) name: String,
+    /// What a batch asks for; then it was only passed on by now.
+    pub(super) parts: Option<String>,
     pub(super) unix_ns: u64,
 }
 
@@ -26,6 +31,29 @@ impl Record {
         let [since, until, lengths] = *head.first_chunk()?;
         let header: &[u64; HEADER_WORDS] = head[3..].first_chunk()?;
         let bytes: &[u8] = bytemuck::cast_slice(texts);
+        let header = Header::from_words(header).ok()?;
+        let unix_ns = unix_now_ns.saturating_sub(now.0.saturating_sub(since));
+        if lengths & BATCH_RECORD != 0 {
+            let (name, rest) = texts.split_at_checked(((lengths >> 32 & 0xffff) as usize).div_ceil(8))?;
+            let name: &[u8] = bytemuck::cast_slice(name);
+            let rest: &[u8] = bytemuck::cast_slice(rest);
+            let (asked, body) = rest.split_at_checked(header.text_bytes.into())?;
+            let body = body.get(..header.body_bytes as usize)?;
+            let mut parts = String::with_capacity(body.len());
+            for line in Lines::read(body).ok()? {
+                parts.push(' ');
+                parts += line.ok()?;
+            }
+            return Some(Self {
+                header,
+                took: DurNs::ZERO,
+                asked: String::from_utf8_lossy(asked).into_owned(),
+                reply: String::new(),
+                name: String::from_utf8_lossy(name).trim_end_matches('\0').to_owned(),
+                parts: Some(parts),
+                unix_ns,
+            });
+        }
         let mut at = 0;
         let mut text = |length: u64| {
             let end = (at + (length & 0xffff) as usize).min(bytes.len());
@@ -37,14 +65,13 @@ impl Record {
             asked: text(lengths),
             reply: text(lengths >> 16),
             name: text(lengths >> 32),
-            header: Header::from_words(header).ok()?,
+            parts: None,
+            header,
             took: MonoNs(until) - MonoNs(since),
-            unix_ns: unix_now_ns.saturating_sub(now.0.saturating_sub(since)),
+            unix_ns,
         })
     }
-}
 
-impl Record {
     /// Whether it belongs into the log: what only reads and works is there for those who watch.
     pub(super) fn is_wanted(&self) -> bool {
         let writes = Request::parse(&self.asked).map_or(true, |request| request.verb.writes());
@@ -55,12 +82,14 @@ impl Record {
     pub(super) fn line(&self, host: Option<&str>) -> String {
         let Utc { year, month, day, hour, minute, second } = Utc::of(self.unix_ns / 1_000_000_000);
         let micros = self.unix_ns % 1_000_000_000 / 1_000;
-        let (subject, band) = (self.header.subject, self.header.band);
+        let (subject, band, asked) = (self.header.subject, self.header.band, &self.asked);
         let host = host.map_or(String::new(), |host| format!(" host={host}"));
-        let (asked, reply, took) = (&self.asked, &self.reply, self.took.0 as f64 / 1e3);
+        let what = match &self.parts {
+            Some(parts) => format!("{asked}:{parts}"),
+            None => format!("{asked} -> {} {:.1}us", self.reply, self.took.0 as f64 / 1e3),
+        };
         format!(
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z {} uid={} pid={}{host} band={band} \
-             {asked} -> {reply} {took:.1}us",
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z {} uid={} pid={}{host} band={band} {what}",
             self.name, subject.uid, subject.pid
         )
     }

@@ -37,8 +37,9 @@ const SETTLE: DurNs = DurNs::from_secs(1);
 /// How long somebody may take to introduce itself, and how many may be at that.
 const GREETING: DurNs = DurNs::from_secs(2);
 const GREETINGS_MAX: usize = 64;
-/// Room of a lane's log and of its queues to and from the desk, in words: 512 KiB each.
-const LOG_WORDS: usize = 1 << 16;
+/// Room of a lane's log in words, 2 MiB, and of its queues to and from the desk, 512 KiB each.
+const LOG_WORDS: usize = 1 << 18;
+const DESK_WORDS: usize = 1 << 16;
 
 type Inside = memory::Inside;
 
@@ -172,15 +173,16 @@ fn lane(
     bell: &Arc<OwnedFd>,
     stop: &Arc<AtomicBool>,
 ) -> sys::Result<(LaneThread, Lanes)> {
-    let both = || {
-        let words = memory::inside(LOG_WORDS);
+    let both = |room| {
+        let words = memory::inside(room);
         let first = Stream::format(words.clone()).expect("long enough");
         let second = Stream::attach(words).expect("just made");
         (first.writer(), second.reader())
     };
     let (changes, changes_in) = RingBuffer::new(CHANGES);
     let (returns, returns_in) = RingBuffer::new(CHANGES);
-    let ((to_desk, to_desk_in), (from_desk, from_desk_in), (log, log_in)) = (both(), both(), both());
+    let ((to_desk, to_desk_in), (from_desk, from_desk_in), (log, log_in)) =
+        (both(DESK_WORDS), both(DESK_WORDS), both(LOG_WORDS));
     let (door, seen) = (Arc::new(Door::new()?), Arc::new(Seen::default()));
     let thread = LaneThread {
         lane: Lane::new(config.limits, Arc::new(tables.clone())),
@@ -192,6 +194,7 @@ fn lane(
         to_desk,
         from_desk: from_desk_in,
         log,
+        logged: 0,
         desk_bell: bell.clone(),
         seen: seen.clone(),
         stop: stop.clone(),
@@ -478,7 +481,7 @@ impl Desk<'_> {
 
     /// Writes what the lanes logged, and tells those who watch.
     fn write_log(&mut self) {
-        let mut words = vec![0; lane::RECORD_WORDS + 1024];
+        let mut words = vec![0; lane::RECORD_WORDS + log::TEXTS_WORDS];
         let (now, unix_now) = (mono_now(), crate::client::unix_now_ns());
         let mut text = String::new();
         for at in 0..self.lanes.len() {
@@ -489,7 +492,10 @@ impl Desk<'_> {
                     text += &line;
                     text.push('\n');
                 }
-                self.tell_watchers(&record, &line);
+                // Who watches is told of the batch when it has ended.
+                if record.parts.is_none() {
+                    self.tell_watchers(&record, &line);
+                }
             }
         }
         if let Some(file) = self.log.as_mut().filter(|_| !text.is_empty())

@@ -1,0 +1,143 @@
+//! The other processes of the measurement.
+
+use base::{DurNs, Policy};
+use broker::{Client, ClientError, Desk, Manager, ManagerLane, Sending};
+use msg::{Answer, Asked, Band, Code, Lines, Verb, write_lines};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use sys::clock::mono_now;
+use sys::sched::{Scheduling, set_scheduling};
+use sys::shm::SharedWords;
+
+/// The most urgent band, and that of bulk.
+pub(super) const TOP: u8 = 7;
+pub(super) const BULK: u8 = 0;
+/// What a bulk client sends at once, and how much it has outstanding.
+const BULK_BYTES: u64 = 64 << 10;
+const BULK_WINDOW: usize = 2;
+/// Largest body that the manager copies.
+pub(super) const BODY_BYTES: usize = 1 << 20;
+/// How long the other processes may take to begin.
+pub(super) const BEGIN: DurNs = DurNs::from_secs(20);
+
+/// A process of the measurement.
+#[derive(clap::Args)]
+pub(crate) struct PartArgs {
+    /// `manager`, `bulk` or `futex`
+    role: String,
+    /// The server's name, or the descriptor of shared memory
+    what: String,
+    /// The class of a manager's most urgent band
+    #[arg(long)]
+    top: Option<Policy>,
+}
+
+/// Ends with its owner.
+pub(super) struct Part(pub(super) Child);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(super) fn part(words: &[&str]) -> Result<Part, String> {
+    let binary = std::env::current_exe().map_err(|error| format!("where this binary lies: {error}"))?;
+    let child = Command::new(binary).args(words).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+    child.map(Part).map_err(|error| format!("tahti {}: {error}", words.join(" ")))
+}
+
+/// Until it works, as long as the other processes may take.
+pub(super) fn retry<T>(mut attempt: impl FnMut() -> Result<T, ClientError>) -> Result<T, String> {
+    let until = mono_now() + BEGIN;
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) if mono_now() > until => return Err(error.to_string()),
+            Err(_) => sys::clock::sleep_until(mono_now() + DurNs::from_ms(10)),
+        }
+    }
+}
+
+/// Gives the calling thread a class.
+pub(super) fn become_class(policy: Policy) -> Result<(), String> {
+    set_scheduling(0, Scheduling { policy, reset_on_fork: false }).map_err(|error| error.to_string())
+}
+
+/// The hidden processes.
+pub(crate) fn run_part(args: &PartArgs) -> Result<(), String> {
+    match args.role.as_str() {
+        "manager" => manager(&args.what, args.top),
+        "bulk" => bulk(&args.what),
+        _ => echo(&args.what),
+    }
+}
+
+fn manager(server: &str, top: Option<Policy>) -> Result<(), String> {
+    let bands = [TOP, Band::DEFAULT.number(), BULK].map(|band| Band::new(band).unwrap_or_default());
+    let lanes = Manager::with_rooms(server, "bench", &["bench"], &bands).map_err(|error| error.to_string())?;
+    let threads: Vec<_> = lanes.into_iter().map(|lane| std::thread::spawn(move || serve(lane, top))).collect();
+    threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a thread of the manager".into())))
+}
+
+fn serve(mut lane: ManagerLane, top: Option<Policy>) -> Result<(), String> {
+    if let Some(top) = top.filter(|_| lane.band().number() == TOP) {
+        become_class(top)?;
+    }
+    let (mut copy, mut body) = (vec![0; BODY_BYTES], Vec::new());
+    loop {
+        let served = lane.serve(DurNs::from_secs(1), |asked, desk| answer(asked, desk, &mut copy, &mut body));
+        served.map_err(|error| error.to_string())?;
+    }
+}
+
+fn answer(asked: &Asked<'_>, desk: &mut Desk<'_>, copy: &mut [u8], body: &mut Vec<u8>) {
+    if let Some(room) = desk.room() {
+        // The one copy, by who receives it.
+        std::hint::black_box(room.copy_to(copy));
+    }
+    body.clear();
+    if asked.request.verb == Verb::Batch {
+        let lines = Lines::read(asked.body).map_or(0, Iterator::count);
+        write_lines((0..lines).map(|_| "OK/1A"), body);
+    }
+    desk.answer(asked.ticket, &Answer { code: Code::Ok, complement: "1794000000.123456789", body });
+}
+
+/// A client that sends large bodies as fast as they are taken.
+fn bulk(server: &str) -> Result<(), String> {
+    let text = |error: ClientError| error.to_string();
+    let band = Band::new(BULK).unwrap_or_default();
+    let name = format!("bulk-{}", std::process::id());
+    let mut client = Client::with_pool(server, &name, band, 2 * BULK_BYTES * BULK_WINDOW as u64).map_err(text)?;
+    let sending = Sending::default();
+    loop {
+        while client.outstanding() < BULK_WINDOW
+            && let Ok(mut room) = client.room(BULK_BYTES)
+        {
+            room.filled(BULK_BYTES as usize);
+            client.send_room("put/bench_image/now", &sending, room).map_err(text)?;
+        }
+        client.next(BEGIN).map_err(text)?;
+    }
+}
+
+/// The other side of the futex round trips: word 0 is rung by the asker, word 8 by this one.
+fn echo(memory: &str) -> Result<(), String> {
+    let fd: i32 = memory.parse().map_err(|_| "no descriptor".to_owned())?;
+    let memory = SharedWords::inherited(fd).map_err(|error| error.to_string())?;
+    let words = memory.words();
+    let mut seen = 0;
+    loop {
+        while words[0].load(Ordering::Acquire) == seen {
+            sys::futex::wait(&words[0], seen, Some(DurNs::from_secs(1)));
+            if rustix::process::getppid().is_none_or(rustix::process::Pid::is_init) {
+                return Ok(());
+            }
+        }
+        seen = words[0].load(Ordering::Acquire);
+        sys::futex::count_up(&words[8], 1);
+    }
+}
