@@ -3,7 +3,7 @@
 use base::{DurNs, Policy};
 use broker::{Client, ClientError, Desk, Manager, ManagerLane, Sending};
 use msg::{Answer, Asked, Band, Code, Lines, Verb, write_lines};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
 use sys::clock::mono_now;
 use sys::sched::{Scheduling, set_scheduling};
@@ -39,8 +39,21 @@ impl Drop for Part {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = reap(&mut self.0);
     }
+}
+
+/// Waits for the end of a process, at time-sharing priority: the kernel spins until those have gone who look at the
+/// process in /proc, and for ever where the caller's class keeps them from this CPU.
+pub(super) fn reap(child: &mut Child) -> std::io::Result<ExitStatus> {
+    let before = sys::sched::scheduling(0);
+    // Without a class there is nothing to give back.
+    let sharing = become_class(Policy::Other { nice: 0 });
+    let ended = child.wait();
+    if let (Ok(before), Ok(())) = (before, sharing) {
+        become_class(before.policy).map_err(std::io::Error::other)?;
+    }
+    ended
 }
 
 pub(super) fn part(words: &[&str]) -> Result<Part, String> {

@@ -1,0 +1,127 @@
+//! Much at once: bulk beside the most urgent band, large bodies, pairs a second.
+
+use super::parts::{BEGIN, BODY_BYTES, TOP, part};
+use super::zmq::Zmq;
+use super::{BULK_CLIENTS, SLICES, Stage, Times, ask, timed};
+use base::DurNs;
+use broker::{Client, ClientError, Received, Room, Sending};
+use msg::{Code, write_lines};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use sys::clock::mono_now;
+
+/// Requests outstanding at once where pairs a second are counted, and batches.
+const WINDOW: usize = 128;
+const BATCHES: usize = 4;
+/// Commands of a batch.
+const BATCH: usize = 256;
+/// Large bodies outstanding at once, and how many are sent.
+const BODIES: usize = 4;
+const BODIES_SENT: usize = 2_000;
+
+fn text(error: ClientError) -> String {
+    error.to_string()
+}
+
+/// Round trips on the most urgent band and through libzmq, with bulk clients beside if `loaded`.
+pub(super) fn urgent(stage: &Stage, rounds: usize, loaded: bool, peer: Option<&Zmq>) -> Result<Value, String> {
+    let clients = if loaded { BULK_CLIENTS } else { 0 };
+    let mut client = stage.client(TOP)?;
+    let mut table = ["message, band 7", "libzmq ROUTER, ipc"].map(Times::new);
+    let rounds = rounds.div_ceil(SLICES);
+    for _ in 0..SLICES {
+        let words = ["bench", "rtt-part", "bulk", &stage.name];
+        let bulk: Result<Vec<_>, String> = (0..clients).map(|_| part(&words)).collect();
+        let bulk = bulk?;
+        sys::clock::sleep_until(mono_now() + DurNs::from_ms(500));
+        timed(&mut table[0], rounds, || ask(&mut client))?;
+        drop(bulk);
+        if let Some(peer) = peer {
+            peer.rounds(rounds, clients, &mut table[1].ns)?;
+        }
+    }
+    let shown = if peer.is_some() { 2 } else { 1 };
+    Ok(json!({ "table": table[..shown].iter_mut().map(Times::json).collect::<Vec<_>>() }))
+}
+
+/// Large bodies, copied once by the manager.
+pub(super) fn bodies(stage: &Stage) -> Result<Value, String> {
+    let mut client = stage.client(super::BULK)?;
+    let mut rooms = Vec::new();
+    for _ in 0..BODIES {
+        let mut room = client.room(BODY_BYTES as u64).map_err(text)?;
+        room.words().iter().for_each(|word| word.store(1, std::sync::atomic::Ordering::Relaxed));
+        room.filled(BODY_BYTES);
+        rooms.push(room);
+    }
+    let sending = Sending { limit: BEGIN, ..Sending::default() };
+    let (began, mut got) = (mono_now(), 0);
+    while got < BODIES_SENT {
+        while let Some(mut room) = rooms.pop() {
+            room.filled(BODY_BYTES);
+            client.send_room("put/bench_image/now", &sending, room).map_err(text)?;
+        }
+        rooms.extend(reply(&mut client)?.room.and_then(Arc::<Room>::into_inner));
+        got += 1;
+    }
+    let wall = (mono_now() - began).0 as f64 / 1e9;
+    Ok(json!({ "bytes": BODY_BYTES, "outstanding": BODIES, "bytes_per_s": got as f64 * BODY_BYTES as f64 / wall }))
+}
+
+fn reply(client: &mut Client) -> Result<Received, String> {
+    match client.next(BEGIN).map_err(text)? {
+        Some(reply) if reply.code == Code::Ok => Ok(reply),
+        Some(reply) => Err(format!("{}: {}", reply.code, reply.text)),
+        None => Err("no reply within 20s".into()),
+    }
+}
+
+/// Pairs with many outstanding, and commands in batches; how long the server's process computed for one.
+pub(super) fn throughput(stage: &Stage, pairs: usize) -> Result<Value, String> {
+    if pairs == 0 {
+        return Ok(Value::Null);
+    }
+    // Writes: checked against rules and locks, and logged.
+    let singly = flood(stage, pairs, WINDOW, "put/bench_value/1A", &[])?;
+    let mut body = Vec::new();
+    write_lines((0..BATCH).map(|_| "put/bench_value/1A"), &mut body);
+    let mut batched = flood(stage, pairs.div_ceil(BATCH) * 8, BATCHES, "batch/bench", &body)?;
+    for key in ["pairs", "pairs_per_s", "pairs_per_server_cpu_s"] {
+        batched[key] = (batched[key].as_f64().unwrap_or_default() * BATCH as f64).into();
+    }
+    Ok(json!({ "singly": singly, "batched": batched }))
+}
+
+fn flood(stage: &Stage, messages: usize, window: usize, line: &str, body: &[u8]) -> Result<Value, String> {
+    let mut client = stage.client(msg::Band::DEFAULT.number())?;
+    let sending = Sending { limit: DurNs::from_secs(60), body, ..Sending::default() };
+    let server = stage.server.0.id() as i32;
+    let cpu = || sys::clock::process_cpu(server).map_err(|error| error.to_string());
+    let lost = |client: &mut Client| -> Result<u64, String> {
+        let told = client.ask("describe/server", &Sending::default()).map_err(text)?.text;
+        let count = told.split(' ').find_map(|word| word.strip_prefix("unlogged="));
+        count.and_then(|count| count.parse().ok()).ok_or_else(|| format!("no unlogged= in {told:?}"))
+    };
+    let lost_before = lost(&mut client)?;
+    let (began, cpu_before, mut sent, mut got) = (mono_now(), cpu()?, 0, 0);
+    while got < messages {
+        while sent < messages && client.outstanding() < window {
+            client.send(line, &sending).map_err(text)?;
+            sent += 1;
+        }
+        reply(&mut client)?;
+        got += 1;
+        while client.outstanding() > window / 2 {
+            reply(&mut client)?;
+            got += 1;
+        }
+    }
+    let (wall, used) = ((mono_now() - began).0 as f64 / 1e9, (cpu()?.0 - cpu_before.0) as f64 / 1e9);
+    Ok(json!({
+        "pairs": got,
+        "outstanding": window,
+        "pairs_per_s": got as f64 / wall,
+        "pairs_per_server_cpu_s": got as f64 / used,
+        "unlogged": lost(&mut client)? - lost_before,
+    }))
+}
