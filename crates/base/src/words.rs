@@ -1,46 +1,61 @@
 //! Words as people type them: what a mistyped one meant, and which ones a pattern means.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 /// Longest word for which a correction is looked for.
 const WORD_CHARS_MAX: usize = 64;
 
 /// The candidate that a mistyped word most probably meant: at most a third of its letters wrong.
 ///
-/// Allocates; bounded by the length of the words.
+/// Real-time: does not allocate; at most 64 × 64 comparisons for each candidate. Longer words are not looked at.
 #[must_use]
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    let length = word.chars().count();
-    if length > WORD_CHARS_MAX {
-        return None;
-    }
-    let limit = length.max(3) / 3;
-    let near = candidates.into_iter().filter(|candidate| candidate.chars().count() <= WORD_CHARS_MAX);
-    let scored = near.map(|candidate| (distance(word, candidate), candidate));
+    let word = Letters::of(word)?;
+    let limit = word.as_slice().len().max(3) / 3;
+    let scored = candidates
+        .into_iter()
+        .filter_map(|candidate| Some((distance(word.as_slice(), Letters::of(candidate)?.as_slice()), candidate)));
     scored.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance).map(|(_, found)| found)
 }
 
-/// Letters to insert, delete, replace or swap with their neighbour to get from one word to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.chars().flat_map(char::to_lowercase).collect();
-    let to: Vec<char> = to.chars().flat_map(char::to_lowercase).collect();
-    let mut rows = vec![vec![0usize; to.len() + 1]; from.len() + 1];
-    for i in 0..=from.len() {
-        for j in 0..=to.len() {
-            rows[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let differs = usize::from(from[i - 1] != to[j - 1]);
-                let mut best = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + differs);
-                if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
-                    best = best.min(rows[i - 2][j - 2] + 1);
-                }
-                best
-            };
+/// A word's letters, small ones throughout.
+struct Letters {
+    letters: [char; WORD_CHARS_MAX],
+    len: usize,
+}
+
+impl Letters {
+    /// `None` where there are too many.
+    fn of(word: &str) -> Option<Self> {
+        let mut found = Self { letters: ['\0'; WORD_CHARS_MAX], len: 0 };
+        for letter in word.chars().flat_map(char::to_lowercase) {
+            *found.letters.get_mut(found.len)? = letter;
+            found.len += 1;
         }
+        Some(found)
     }
-    rows[from.len()][to.len()]
+
+    fn as_slice(&self) -> &[char] {
+        &self.letters[..self.len]
+    }
+}
+
+/// Letters to insert, delete, replace or swap with their neighbour to get from one word to the other.
+fn distance(from: &[char], to: &[char]) -> usize {
+    // Of the table of distances between beginnings: the row being made, and the two before it.
+    let mut before_last = [0; WORD_CHARS_MAX + 1];
+    let mut last: [usize; WORD_CHARS_MAX + 1] = core::array::from_fn(|at| at);
+    for i in 1..=from.len() {
+        let mut row = [i; WORD_CHARS_MAX + 1];
+        for j in 1..=to.len() {
+            let differs = usize::from(from[i - 1] != to[j - 1]);
+            row[j] = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + differs);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                row[j] = row[j].min(before_last[j - 2] + 1);
+            }
+        }
+        before_last = last;
+        last = row;
+    }
+    last[to.len()]
 }
 
 /// Whether `text` fits `pattern`: `*` stands for any text, `?` for one character.

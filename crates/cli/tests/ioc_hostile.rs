@@ -215,7 +215,7 @@ fn no_message_of_any_kind_brings_the_server_down() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for round in 0..400 {
         let mut circuit = Circuit::connect(ioc.port);
-        let name = ["X:ao", "X:text", "X:small", "X:fast.DESC$", "X:small{\"arr\":{\"s\":1}}"][round % 5];
+        let name = ["X:ao", "X:text", "X:small", "X:fast.DESC$", "X:small.{\"arr\":{\"s\":1}}"][round % 5];
         let sid = circuit.create(name);
         let mut bytes = Vec::new();
         for _ in 0..30 {

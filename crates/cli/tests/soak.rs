@@ -53,10 +53,11 @@ fn manage(server: &str, object: &str, file: &Path) {
             if matches!(asked.request.verb, Verb::Call | Verb::Put) {
                 executed.write_all(format!("{id}\n").as_bytes()).unwrap();
             }
-            // Now and then one is never answered, now and then twice.
-            if !count.is_multiple_of(97) {
-                desk.answer(asked.ticket, &Answer::ok(&id));
+            // Now and then one is never answered, now and then another twice.
+            if count.is_multiple_of(97) {
+                return;
             }
+            desk.answer(asked.ticket, &Answer::ok(&id));
             if count.is_multiple_of(101) {
                 desk.answer(asked.ticket, &Answer::ok("once more"));
             }

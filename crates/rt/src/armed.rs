@@ -120,6 +120,7 @@ impl Rt<Building> {
             Ok(_) => Obtained::yes("idle CPUs stay awake"),
             Err(error) => Obtained::no("idle CPUs stay awake", error, remedy),
         });
+        let pulses = wanted.iter().any(|(_, body)| matches!(body, Body::Loop(..)));
         let inherited = sys::sched::scheduling(0).map_or(Policy::OTHER, |scheduling| scheduling.policy);
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -136,14 +137,15 @@ impl Rt<Building> {
         }
         step_aside(&threads);
         let aligned_to_tai = sys::clock::discipline().is_ok_and(|discipline| discipline.timex.tai > 0);
-        obtained.push(match aligned_to_tai {
+        // Of consequence only for loops: tasks keep their own time.
+        obtained.extend(pulses.then(|| match aligned_to_tai {
             true => Obtained::yes("pulses counted in TAI"),
             false => Obtained::no(
                 "pulses counted in TAI",
                 "the kernel has no TAI offset; they are counted in UTC",
                 "let chrony or ptp4l set it where several machines share pulses",
             ),
-        });
+        }));
         Ok(Rt { state: Armed { obtained, threads, stop, aligned_to_tai, _idle: idle.ok() } })
     }
 }

@@ -12,6 +12,7 @@ use ring::{StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sys::alloc::Counting;
 use sys::clock::mono_now;
 
 /// Messages taken from one client before the next one's turn.
@@ -66,16 +67,17 @@ pub(crate) struct Seen {
     counters: [AtomicU64; COUNTERS],
 }
 
-const COUNTERS: usize = 7;
-/// Names of the counters, as `describe/server` tells them.
+const COUNTERS: usize = 8;
+/// Names of the counters, as `describe/server` tells them: the last counts calls of the allocator, where the program
+/// counts them.
 pub(crate) const COUNTER_NAMES: [&str; COUNTERS] =
-    ["requests", "forwarded", "replied", "answered", "strays", "orphaned", "unlogged"];
+    ["requests", "forwarded", "replied", "answered", "strays", "orphaned", "unlogged", "allocations"];
 
 impl Seen {
-    fn publish(&self, counters: &Counters, unlogged: u64) {
+    fn publish(&self, counters: &Counters, unlogged: u64, allocations: u64) {
         let answered = counters.answered.iter().sum();
         let Counters { requests, forwarded, replied, strays, orphaned, .. } = *counters;
-        let values = [requests, forwarded, replied, answered, strays, orphaned, unlogged];
+        let values = [requests, forwarded, replied, answered, strays, orphaned, unlogged, allocations];
         for (to, value) in self.counters.iter().zip(values) {
             to.store(value, Ordering::Relaxed);
         }
@@ -114,6 +116,7 @@ impl LaneThread {
     pub(crate) fn run(mut self) {
         let mut parcel = Parcel::new();
         let (mut spin, mut naps) = (Spin::new(), 0);
+        let before = Counting::calls();
         while !self.stop.load(Ordering::Relaxed) {
             let now = mono_now();
             self.change(now);
@@ -125,7 +128,7 @@ impl LaneThread {
                 self.logged = 0;
                 ring_desk(&self.desk_bell);
             }
-            self.seen.publish(self.lane.counters(), self.log.stream().refused());
+            self.seen.publish(self.lane.counters(), self.log.stream().refused(), Counting::calls() - before);
             if spin.until(|| self.has_work()) {
                 continue;
             }
