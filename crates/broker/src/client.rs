@@ -616,6 +616,33 @@ mod tests {
     }
 
     #[test]
+    fn who_dies_between_greeting_and_welcome_leaves_its_place_to_others() {
+        let name = format!("fleeting-{}", std::process::id());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, events) = channel();
+        let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+        let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+        events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says that it is ready");
+        let hello = Hello {
+            version: VERSION,
+            name: "fleeting".into(),
+            bands: Band::all().map(Band::number).collect(),
+            serves: Vec::new(),
+            host: String::new(),
+            pool: 0,
+        };
+        for _ in 0..40 {
+            let connection = sys::handover::connect(&socket_name(&name)).unwrap();
+            sys::handover::send(connection.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
+            drop(connection);
+            let mut client = Client::connect(&name, "staying", Band::DEFAULT).unwrap();
+            assert_eq!(client.ask("ping/server", &Sending::default()).unwrap().code, Code::Ok);
+        }
+        stop.store(true, Ordering::Relaxed);
+        server.join().unwrap().unwrap();
+    }
+
+    #[test]
     fn who_scribbles_over_its_queues_is_cut_off_and_nobody_else_notices() {
         let name = format!("hostile-{}", std::process::id());
         let stop = Arc::new(AtomicBool::new(false));

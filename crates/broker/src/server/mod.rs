@@ -346,31 +346,8 @@ impl Desk<'_> {
         let subject = Subject { uid: caller.uid, pid: caller.pid as u32, host };
         let is_manager = !hello.serves.is_empty();
         let pool = if is_manager { None } else { self.pool(hello.pool)? };
-        let mut news = Vec::new();
-        for band in &hello.bands {
-            let memory = memory::create().map_err(text)?;
-            let [up, down] = memory::format(&memory).map_err(|error| error.to_string())?;
-            let lane = &mut self.lanes[usize::from(band.number())];
-            let (up, down) = (up.reader(), down.writer());
-            let pool_bytes = pool.as_ref().map_or(0, |pool| pool.words().len() as u64 * 8);
-            let seat = Seat { conn, subject, name: name.clone(), pool: pool_bytes, up, down, put: false, broken: None };
-            lane.change(Change::Join(Box::new(seat)));
-            let lane = &self.lanes[usize::from(band.number())];
-            let welcome = serde_json::to_vec(&Welcome::Band(band.number())).unwrap_or_default();
-            let mut fds = vec![memory.fd(), lane.door.fd()];
-            fds.extend(pool.as_ref().map(SharedWords::fd));
-            let far = match is_manager && hello.pool > 0 {
-                true => {
-                    let [near, far] = sys::handover::pair().map_err(text)?;
-                    self.tell_pools(&near, *band);
-                    news.push((*band, near));
-                    Some(far)
-                }
-                false => None,
-            };
-            fds.extend(far.as_ref().map(AsFd::as_fd));
-            sys::handover::send(connection.as_fd(), &welcome, &fds).map_err(text)?;
-        }
+        let seated = self.seat(conn, &hello, subject, &connection, pool.as_ref());
+        let news = seated.inspect_err(|_| self.unseat(conn, &name, &hello.bands))?;
         if let Some(pool) = &pool {
             let lanes = self.peers.iter().flatten().flat_map(|peer| &peer.news);
             let heard = lanes.filter(|(band, _)| hello.bands.contains(band));
@@ -382,11 +359,58 @@ impl Desk<'_> {
         }
         self.settle();
         let ready = serde_json::to_vec(&Welcome::Ready).unwrap_or_default();
-        sys::handover::send(connection.as_fd(), &ready, &[]).map_err(text)?;
+        // Whoever has gone meanwhile is found gone in the next round.
+        let _ = sys::handover::send(connection.as_fd(), &ready, &[]);
         let caller = Caller { connection, pid: caller.pid, uid: caller.uid };
         (self.say)(Event::Joined(format!("{} (user {}, process {})", hello.name, caller.uid, caller.pid)));
         self.peers[slot] = Some(Peer { conn, pool, news, caller, name, bands: hello.bands, since: mono_now() });
         Ok(())
+    }
+
+    /// Gives somebody a place on each of its bands, and what it needs to use it; what tells a manager of pools.
+    fn seat(
+        &mut self,
+        conn: Conn,
+        hello: &Checked,
+        subject: Subject,
+        connection: &OwnedFd,
+        pool: Option<&SharedWords>,
+    ) -> Result<Vec<(Band, OwnedFd)>, String> {
+        let text = |error: sys::Error| error.to_string();
+        let name: Arc<str> = hello.name.as_str().into();
+        let mut news = Vec::new();
+        for band in &hello.bands {
+            let memory = memory::create().map_err(text)?;
+            let [up, down] = memory::format(&memory).map_err(|error| error.to_string())?;
+            let lane = &mut self.lanes[usize::from(band.number())];
+            let (up, down) = (up.reader(), down.writer());
+            let pool_bytes = pool.map_or(0, |pool| pool.words().len() as u64 * 8);
+            let seat = Seat { conn, subject, name: name.clone(), pool: pool_bytes, up, down, put: false, broken: None };
+            lane.change(Change::Join(Box::new(seat)));
+            let lane = &self.lanes[usize::from(band.number())];
+            let welcome = serde_json::to_vec(&Welcome::Band(band.number())).unwrap_or_default();
+            let mut fds = vec![memory.fd(), lane.door.fd()];
+            fds.extend(pool.map(SharedWords::fd));
+            let far = match !hello.serves.is_empty() && hello.pool > 0 {
+                true => {
+                    let [near, far] = sys::handover::pair().map_err(text)?;
+                    self.tell_pools(&near, *band);
+                    news.push((*band, near));
+                    Some(far)
+                }
+                false => None,
+            };
+            fds.extend(far.as_ref().map(AsFd::as_fd));
+            sys::handover::send(connection.as_fd(), &welcome, &fds).map_err(text)?;
+        }
+        Ok(news)
+    }
+
+    /// Takes somebody's places back.
+    fn unseat(&mut self, conn: Conn, name: &Arc<str>, bands: &[Band]) {
+        for lane in self.lanes.iter_mut().filter(|lane| bands.contains(&lane.band)) {
+            lane.change(Change::Gone(conn, name.clone()));
+        }
     }
 
     /// Memory for a client's pool, if it wants one and the limit allows it.
@@ -418,9 +442,7 @@ impl Desk<'_> {
     fn leave(&mut self, slot: usize) {
         let Some(peer) = self.peers[slot].take() else { return };
         // Before the routes go, so that the lanes still know the name.
-        for lane in self.lanes.iter_mut().filter(|lane| peer.bands.contains(&lane.band)) {
-            lane.change(Change::Gone(peer.conn, peer.name.clone()));
-        }
+        self.unseat(peer.conn, &peer.name, &peer.bands);
         let before = self.tables.clone();
         self.tables.forget(peer.conn);
         self.watchers.retain(|watcher| watcher.conn != peer.conn);
