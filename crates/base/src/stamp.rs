@@ -33,6 +33,13 @@ impl Stamp {
         (self.secs as u64 + EPICS_EPOCH_UNIX_SECS, self.nanos)
     }
 
+    /// Microseconds within the second, rounded as EPICS prints them: never up to the next second.
+    #[must_use]
+    pub const fn rounded_micros(self) -> u32 {
+        let rounded = (self.nanos + 500) / 1_000;
+        if rounded < 1_000_000 { rounded } else { 999_999 }
+    }
+
     /// Nanoseconds since the epoch.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
@@ -117,6 +124,12 @@ mod tests {
         ] {
             assert_eq!(Stamp::from_unix(unix, 0).to_string(), printed);
         }
+    }
+
+    #[test]
+    fn microseconds_are_rounded_but_not_into_the_next_second() {
+        let micros = |nanos| Stamp { secs: 1, nanos }.rounded_micros();
+        assert_eq!([499, 500, 999_999_499, 999_999_500].map(micros), [0, 1, 999_999, 999_999]);
     }
 
     #[test]

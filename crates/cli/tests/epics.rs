@@ -5,7 +5,7 @@
 
 mod peer;
 
-use peer::{Ioc, normal, program, same};
+use peer::{Ioc, Monitor, normal, program, same};
 use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
@@ -130,6 +130,103 @@ fn our_tools_print_what_epics_tools_print() {
         ioc.run(false, "caput", args);
         same(&format!("caput {args:?}"), &ioc.run(false, "caput", args), &ioc.run(true, "caput", args));
     }
+}
+
+const WATCHED: &str = r#"
+record(ao, "$(P)ao") { field(PREC, "2") field(HIGH, "20") field(HSV, "MINOR") field(ADEL, "5") }
+record(bo, "$(P)bo") { field(ZNAM, "off") field(ONAM, "on") field(OSV, "MAJOR") }
+record(longout, "$(P)long") { }
+record(waveform, "$(P)wave") { field(FTVL, "DOUBLE") field(NELM, "5") field(PREC, "3") }
+record(waveform, "$(P)chars") { field(FTVL, "CHAR") field(NELM, "20") }
+record(stringout, "$(P)text") { }
+"#;
+
+/// Options of camonitor, and what is watched with them.
+const MONITORED: &[(&[&str], &str)] = &[
+    (&[], "X:ao"),
+    (&[], "X:text"),
+    (&[], "X:bo"),
+    (&["-n"], "X:bo"),
+    (&["-s"], "X:bo"),
+    (&["-s"], "X:ao"),
+    (&["-e3"], "X:ao"),
+    (&["-f1"], "X:wave"),
+    (&["-g3"], "X:ao"),
+    (&["-lx"], "X:ao"),
+    (&["-lo"], "X:ao"),
+    (&["-lb"], "X:ao"),
+    (&["-0x"], "X:long"),
+    (&["-0o"], "X:long"),
+    (&["-0b"], "X:long"),
+    (&["-F,"], "X:wave"),
+    (&["-#2"], "X:wave"),
+    (&["-S"], "X:chars"),
+    (&[], "X:chars"),
+    (&["-m", "v"], "X:ao"),
+    (&["-m", "a"], "X:ao"),
+    (&["-m", "l"], "X:ao"),
+    (&["-m", "p"], "X:ao"),
+    (&["-m", "vap"], "X:ao"),
+    (&["-p", "50"], "X:ao"),
+    (&["-tn"], "X:ao"),
+    (&["-ts"], "X:ao"),
+    (&["-tc"], "X:ao"),
+    (&["-tsc"], "X:ao"),
+    (&["-tr"], "X:ao"),
+    (&["-ti"], "X:ao"),
+    (&["-tI"], "X:ao"),
+    (&["-tsri"], "X:ao"),
+    (&["-w", "0.2"], "X:nobody"),
+];
+
+#[test]
+fn our_monitor_prints_with_each_option_what_epics_prints() {
+    let ioc = Ioc::start(false, WATCHED);
+    let put =
+        |args: &[&str]| ioc.run(false, "caput", &["-c"].into_iter().chain(args.iter().copied()).collect::<Vec<_>>());
+    // Undefined values are another test's.
+    let first =
+        [&["X:ao", "1"][..], &["X:bo", "off"], &["X:long", "5"], &["-a", "X:wave", "2", "1", "2"], &["X:text", "a"]];
+    first.iter().for_each(|args| drop(put(args)));
+    put(&["-S", "X:chars", "first"]);
+    let both = |(options, pv): &(&[&str], &str)| {
+        let args: Vec<&str> = options.iter().copied().chain([*pv]).collect();
+        [false, true].map(|ours| Monitor::start(&ioc, ours, &args))
+    };
+    let monitors: Vec<Monitor> = MONITORED.iter().flat_map(both).collect();
+    let mut lines = Monitor::settled(&monitors);
+    for value in ["2.5", "21", "30", "4", "-1.25"] {
+        put(&["X:ao", value]);
+    }
+    put(&["X:ao.HIGH", "10"]);
+    for (switch, long, text) in [("on", "7", "one two"), ("off", "-1", ""), ("on", "1000", "end")] {
+        put(&["X:bo", switch]);
+        put(&["X:long", long]);
+        put(&["X:text", text]);
+        put(&["-S", "X:chars", text]);
+    }
+    put(&["-a", "X:wave", "5", "1.5", "2", "3", "4", "5.25"]);
+    put(&["-a", "X:wave", "1", "9"]);
+    Monitor::more(&monitors, &mut lines);
+    // The tools' own times, and those since them, differ.
+    let word = |word: &str| match word.trim_matches(['(', ')']) {
+        own if own.len() < word.len() && own.contains('.') => "OWN".to_owned(),
+        since if since.contains('.') && since.starts_with(['+', '-']) && since.len() > 6 => "SINCE".to_owned(),
+        _ => word.to_owned(),
+    };
+    let shown = |lines: &[String]| -> String {
+        let lines = lines.iter().map(|line| line.replace("(2", "( 2"));
+        let lines = lines.map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" "));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let mut different = String::new();
+    for ((options, pv), both) in MONITORED.iter().zip(lines.chunks(2)) {
+        let (theirs, ours) = (shown(&both[0]), shown(&both[1]));
+        if theirs != ours {
+            different += &format!("camonitor {options:?} {pv}\nEPICS:\n{theirs}\ntahti:\n{ours}\n");
+        }
+    }
+    assert!(different.is_empty(), "{different}");
 }
 
 #[test]

@@ -4,12 +4,8 @@
 
 mod peer;
 
-use peer::{Ioc, normal, program};
+use peer::{Ioc, Monitor, normal};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
 
 const DATABASE: &str = r#"
 record(ao, "$(P)ao") { field(PREC, "2") field(HIGH, "20") field(HSV, "MINOR") }
@@ -73,45 +69,6 @@ const CHANNELS: &[&str] = &[
     "X:wave.[1:2:3:4]",
 ];
 
-/// A program that ends with the test, and its lines.
-struct Monitor(Child, Receiver<String>);
-
-impl Monitor {
-    fn start(ioc: &Ioc) -> Self {
-        let channels: Vec<&str> = CHANNELS.iter().copied().chain(["X:end"]).collect();
-        let mut child = program(false, "camonitor", ioc.port).args(channels).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (send, receive) = channel();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if send.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self(child, receive)
-    }
-
-    /// Lines until none comes for a while.
-    fn settled(&self) -> Vec<String> {
-        let mut lines = vec![self.1.recv_timeout(Duration::from_secs(30)).expect("camonitor prints nothing")];
-        loop {
-            match self.1.recv_timeout(Duration::from_secs(3)) {
-                Ok(line) => lines.push(line),
-                Err(RecvTimeoutError::Timeout) => return lines,
-                Err(RecvTimeoutError::Disconnected) => panic!("camonitor ended"),
-            }
-        }
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// What each channel showed, in order.
 fn watched(ours: bool) -> BTreeMap<String, Vec<String>> {
     let mut ioc = Ioc::start(ours, DATABASE);
@@ -121,8 +78,9 @@ fn watched(ours: bool) -> BTreeMap<String, Vec<String>> {
         ioc.run(false, "caput", &args);
     };
     put(&ioc, &["-a", "X:wave", "5", "10", "11", "12", "13", "14"]);
-    let monitor = Monitor::start(&ioc);
-    let mut lines = monitor.settled();
+    let channels: Vec<&str> = CHANNELS.iter().copied().chain(["X:end"]).collect();
+    let monitor = [Monitor::start(&ioc, false, &channels)];
+    let mut lines = Monitor::settled(&monitor);
     for value in ["1", "2", "2.4", "5", "6", "6.5", "20", "21", "30", "-1", "-1", "0.5"] {
         put(&ioc, &["X:ao", value]);
     }
@@ -148,9 +106,9 @@ fn watched(ours: bool) -> BTreeMap<String, Vec<String>> {
         }
     }
     put(&ioc, &["X:end", "1"]);
-    lines.extend(monitor.settled());
+    Monitor::more(&monitor, &mut lines);
     let mut channels: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for line in lines {
+    for line in lines.concat() {
         let line = normal(&line, ioc.port);
         let name = line.split_whitespace().next().unwrap_or_default().to_owned();
         channels.entry(name).or_default().push(line.split_whitespace().collect::<Vec<_>>().join(" "));

@@ -158,7 +158,8 @@ pub(super) fn stamp(stamp: Stamp) -> String {
         return "<undefined>".into();
     }
     let offset = sys::clock::local_offset_secs(stamp.to_unix().0 as i64);
-    let local = Stamp { secs: i64::from(stamp.secs).saturating_add(offset).clamp(0, u32::MAX.into()) as u32, ..stamp };
+    let secs = i64::from(stamp.secs).saturating_add(offset).clamp(0, u32::MAX.into()) as u32;
+    let local = Stamp { secs, nanos: stamp.rounded_micros() * 1_000 };
     let mut text = local.to_string();
     text.truncate(text.len() - 3);
     text

@@ -7,9 +7,10 @@
 mod port;
 
 pub(crate) use port::free_port;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 pub(crate) fn epics() -> PathBuf {
@@ -158,6 +159,55 @@ impl Drop for Ioc {
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A `camonitor` that ends with the test, and its lines.
+pub(crate) struct Monitor(Child, Receiver<String>);
+
+impl Monitor {
+    pub(crate) fn start(ioc: &Ioc, ours: bool, args: &[&str]) -> Self {
+        let mut child = program(ours, "camonitor", ioc.port).args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (send, receive) = channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(child, receive)
+    }
+
+    /// The lines of several until none has come from any for a while; each prints one at least.
+    pub(crate) fn settled(all: &[Self]) -> Vec<Vec<String>> {
+        let first = |monitor: &Self| monitor.1.recv_timeout(Duration::from_secs(60)).expect("camonitor prints nothing");
+        let mut lines: Vec<Vec<String>> = all.iter().map(|monitor| vec![first(monitor)]).collect();
+        Self::more(all, &mut lines);
+        lines
+    }
+
+    /// Adds lines until none has come from any for a while.
+    pub(crate) fn more(all: &[Self], lines: &mut [Vec<String>]) {
+        let mut last = Instant::now();
+        while last.elapsed() < Duration::from_secs(3) {
+            for (monitor, lines) in all.iter().zip(&mut *lines) {
+                let before = lines.len();
+                lines.extend(monitor.1.try_iter());
+                if lines.len() > before {
+                    last = Instant::now();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Monitor {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
