@@ -158,8 +158,16 @@ fn compare(suite: &Suite, start: impl Fn(&Side) -> Vec<Running> + Sync) {
             })
             .map(|thread| thread.join().unwrap())
     });
-    let [(_c, (theirs, c_said)), (_ours, (mut ours, mut said))] = both;
+    let [(_c, (mut theirs, mut c_said)), (_ours, (mut ours, mut said))] = both;
     println!("{}: {} tests pass beside C, {} beside tahti at once", suite.name, theirs.len(), ours.len());
+    for _ in 1..TRIES {
+        // Beside C, too, a busy machine makes some fail.
+        if theirs.len() < suite.at_least {
+            let (passed, again) = sides[0].suite(suite);
+            theirs.extend(passed);
+            c_said = again;
+        }
+    }
     assert!(theirs.len() >= suite.at_least, "{}: only {} tests pass beside C:\n{c_said}", suite.name, theirs.len());
     for _ in 1..TRIES {
         let missing: Vec<String> = theirs.difference(&ours).cloned().collect();
