@@ -104,7 +104,8 @@ fn a_server_obeys_its_variables() {
         (
             "messages that are too long",
             &[("EPICS_CA_AUTO_ARRAY_BYTES", "NO"), ("EPICS_CA_MAX_ARRAY_BYTES", "20000")],
-            &["-w", "1", "-#", "20000", "X:wave"],
+            // Waited for to the end: time enough to connect on a busy machine, which is another thing to say.
+            &["-w", "10", "-#", "20000", "X:wave"],
         ),
     ];
     for (what, variables, args) in cases {

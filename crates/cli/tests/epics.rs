@@ -103,7 +103,7 @@ fn our_tools_print_what_epics_tools_print() {
     }
     for args in [
         &["-w", "0.2", "nobody"][..],
-        &["-w", "0.2", "nobody", "X:ai"],
+        &["-w", "5", "nobody", "X:ai"],
         &[],
         &["-q"],
         &["-w"],

@@ -34,6 +34,8 @@ pub(crate) fn program(ours: bool, name: &str, port: u16) -> Command {
         ("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1"),
         ("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO"),
         ("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1"),
+        // The tools' own second is too short on a busy machine.
+        ("EPICS_CLI_TIMEOUT", "30"),
     ] {
         command.env(variable, value);
     }
