@@ -1,7 +1,7 @@
 //! `cargo xtask test epics`: databases, servers and tools beside C EPICS from the Python package registry.
 
 use crate::peers;
-use crate::run::{Outcome, cargo, run, run_apart};
+use crate::run::{Outcome, all, cargo, run, run_apart};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,7 +29,8 @@ pub(crate) fn main() -> Outcome {
     let python = peers::python("epics-clients", &[CLIENTS, RUNNERS].concat())?;
     let sources = peers::python_sources(&python, CLIENTS)?;
     let test = |part: &Part, words: &[&str]| {
-        let mut command = cargo(["test", "--quiet", "--package", part.package, "--features", "peer-tests"]);
+        let mut command =
+            cargo(["test", "--no-fail-fast", "--quiet", "--package", part.package, "--features", "peer-tests"]);
         command.args(part.tests.iter().flat_map(|test| ["--test", test])).args(words);
         command.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions);
         command.env("TAHTI_PYTHON", &python).env("TAHTI_SOURCES", &sources);
@@ -47,7 +48,7 @@ pub(crate) fn main() -> Outcome {
         let started: Vec<_> = PARTS.iter().map(start).collect();
         started.into_iter().map(|part| part.join().unwrap_or_else(|_| Err("a part panicked".into()))).collect()
     });
-    done.into_iter().collect()
+    all(done)
 }
 
 /// Tests that run one after another.

@@ -7,6 +7,12 @@ use std::process::Command;
 /// The outcome of a step: nothing, or what to tell the person who ran it.
 pub(crate) type Outcome = Result<(), String>;
 
+/// All that went wrong in several steps, of which each was done.
+pub(crate) fn all(steps: impl IntoIterator<Item = Outcome>) -> Outcome {
+    let wrong: Vec<String> = steps.into_iter().filter_map(Result::err).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
 /// The workspace's root directory.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()

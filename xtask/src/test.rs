@@ -3,7 +3,7 @@
 use crate::bindings;
 use crate::epics;
 use crate::fuzz;
-use crate::run::{Outcome, cargo, metadata, run};
+use crate::run::{Outcome, all, cargo, metadata, run};
 use crate::{peers, tidy, vm};
 use std::process::Command;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 /// One stage of the test command.
 struct Stage {
     name: &'static str,
-    /// What it shows, for the list and for what did not run.
+    /// What it shows.
     what: &'static str,
     /// Whether it changes the machine (and restores it), for which it must be root.
     needs_root: bool,
@@ -64,7 +64,7 @@ fn clippy() -> Outcome {
 }
 
 fn unit() -> Outcome {
-    run(&mut cargo(["test", "--workspace", "--quiet"]))
+    run(&mut cargo(["test", "--workspace", "--no-fail-fast", "--quiet"]))
 }
 
 /// In a target folder of its own: the flag would rebuild everything else each time.
@@ -103,11 +103,12 @@ fn root_tests() -> Outcome {
     if !is_root() {
         return Err("this needs root; run as root, or give --unprivileged to leave it out (and be told so)".into());
     }
-    for package in packages_with_feature("root-tests")? {
-        let words = ["test", "--package", &package, "--features", "root-tests", "--test", "root_*"];
-        run(cargo(words).args(["--quiet", "--", "--test-threads=1"]))?;
-    }
-    Ok(())
+    let packages = packages_with_feature("root-tests")?;
+    let test = |package: &String| {
+        let words = ["test", "--package", package, "--features", "root-tests", "--test", "root_*"];
+        run(cargo(words).args(["--no-fail-fast", "--quiet", "--", "--test-threads=1"]))
+    };
+    all(packages.iter().map(test))
 }
 
 /// Whether this process may change the machine.
@@ -126,7 +127,7 @@ fn packages_with_feature(feature: &str) -> Result<Vec<String>, String> {
 
 fn fabric() -> Outcome {
     let words = ["test", "--package", "cli", "--features", "root-tests,fabric", "--test", "fabric", "--test", "soak"];
-    run(cargo(words).arg("--quiet"))
+    run(cargo(words).args(["--no-fail-fast", "--quiet"]))
 }
 
 fn doc() -> Outcome {
@@ -134,7 +135,7 @@ fn doc() -> Outcome {
     run(cargo(words).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
 }
 
-/// Runs the named stages, or all of them in order; stops at the first that fails.
+/// Runs the named stages, or all of them in order; goes on after a failure and tells all at the end.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
     let (flags, names): (Vec<_>, Vec<_>) = args.into_iter().partition(|arg| arg.starts_with("--"));
     let unprivileged = match flags.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -147,24 +148,25 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         return Err(format!("unknown stage {unknown:?}: expected one of {known}"));
     }
     let wanted = |stage: &&Stage| names.is_empty() || names.iter().any(|name| name == stage.name);
-    let mut done = Vec::new();
-    let mut left_out = Vec::new();
+    let mut ends = Vec::new();
     for stage in STAGES.iter().filter(wanted) {
         if stage.needs_root && unprivileged {
-            left_out.push(stage);
+            ends.push((stage, "DID NOT RUN (--unprivileged)".to_owned(), Ok(())));
             continue;
         }
         println!("\n== {}: {}", stage.name, stage.what);
         let start = Instant::now();
-        (stage.run)().map_err(|error| format!("stage {} failed: {error}", stage.name))?;
-        done.push((stage.name, start.elapsed()));
+        let outcome = (stage.run)();
+        let word = if outcome.is_ok() { "passed" } else { "FAILED" };
+        println!("{} {word}", stage.name);
+        ends.push((stage, format!("{word} in {:.1} s", start.elapsed().as_secs_f64()), outcome));
     }
     println!();
-    for (name, took) in done {
-        println!("{name:<10} passed in {:.1} s", took.as_secs_f64());
+    for (stage, how, _) in &ends {
+        println!("{:<10} {how}", stage.name);
     }
-    for stage in left_out {
-        println!("{:<10} DID NOT RUN (--unprivileged): {}", stage.name, stage.what);
-    }
-    Ok(())
+    let failed = |(stage, _, outcome): (&Stage, String, Outcome)| {
+        outcome.map_err(|error| format!("stage {} failed: {error}", stage.name))
+    };
+    all(ends.into_iter().map(failed))
 }

@@ -8,13 +8,16 @@ mod kernel;
 mod qemu;
 
 use crate::peers;
-use crate::run::{Outcome, cargo, output, root};
-use guests::{GUESTS, Guest, Tests};
+use crate::run::{Outcome, all, cargo, output, root};
+use guests::{GUESTS, Guest, Tests, Thread};
+use kernel::Bootable;
 use qemu::{Job, Test, Verdict};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Debian's packages with the programs that make and run guests.
@@ -76,50 +79,96 @@ fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
     let irqbalance = peers::unpacked("irqbalance")?.join("usr/sbin/irqbalance");
     let binaries = build()?;
     complete(&binaries)?;
-    let mut failures = Vec::new();
-    let mut passed = 0;
-    let start = Instant::now();
+    let environment = environment(&binaries, &irqbalance);
+    let mut rounds = Vec::new();
     for guest in wanted {
         let tests = select(guest, &binaries, part)?;
-        if tests.is_empty() {
-            continue;
+        if !tests.is_empty() {
+            rounds.push(Round { guest, kernel: kernel::ready(guest.kernel)?, tests, environment: &environment });
         }
-        let kernel = kernel::ready(guest.kernel)?;
-        println!("\n{}: {} ({})", guest.name, guest.what, guest.kernel.name());
+    }
+    if rounds.is_empty() {
+        return Err(format!("no test of these guests has {part:?} in its name"));
+    }
+    let start = Instant::now();
+    // A guest that the emulator runs on one thread keeps one CPU busy; one that it runs on several has them to itself.
+    let (single, multi): (Vec<_>, Vec<_>) = rounds.iter().partition(|round| round.guest.thread == Thread::Single);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut reports = side_by_side(&single, cpus);
+    reports.extend(side_by_side(&multi, 1));
+    let passed: usize = reports.iter().map(|report| report.passed).sum();
+    let failures: Vec<String> = reports.into_iter().flat_map(|report| report.failures).collect();
+    println!("\n{passed} passed, {} failed, {:.0} s", failures.len(), start.elapsed().as_secs_f64());
+    all(failures.into_iter().map(Err))
+}
+
+/// Runs rounds, at most so many at a time.
+fn side_by_side(rounds: &[&Round<'_>], at_once: usize) -> Vec<Report> {
+    let (next, reports) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..at_once.min(rounds.len()) {
+            scope.spawn(|| {
+                while let Some(round) = rounds.get(next.fetch_add(1, Relaxed)) {
+                    let report = round.run();
+                    reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+                }
+            });
+        }
+    });
+    reports.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One boot of one guest with its tests.
+struct Round<'a> {
+    guest: &'a Guest,
+    kernel: Bootable,
+    tests: Vec<Test>,
+    environment: &'a [(&'static str, String)],
+}
+
+/// How a round ended.
+struct Report {
+    passed: usize,
+    failures: Vec<String>,
+}
+
+impl Round<'_> {
+    fn run(&self) -> Report {
+        let Self { guest, tests, .. } = self;
+        println!("{}: {} ({})", guest.name, guest.what, guest.kernel.name());
         let place = root().join("target/vm/out").join(guest.name);
         let mut verdicts: Vec<Option<Verdict>> = tests.iter().map(|_| None).collect();
         let booted = Instant::now();
-        let script = qemu::run_script(&tests, &environment(&binaries, &irqbalance));
-        let job = Job { guest, kernel: &kernel, script, results: tests.len(), place: &place };
+        let script = qemu::run_script(tests, self.environment);
+        let job = Job { guest, kernel: &self.kernel, script, results: tests.len(), place: &place };
         let outcome = qemu::boot(&job, |index, verdict| {
             let word = if verdict.passed() { "ok" } else { "FAILED" };
-            println!("  {:<6} {:>5.1} s  {}", word, verdict.seconds, tests[index].shown);
+            println!("  {:<6} {:>5.1} s  {}: {}", word, verdict.seconds, guest.name, tests[index].shown);
             verdicts[index] = Some(verdict.clone());
         });
+        let mut report = Report { passed: 0, failures: Vec::new() };
         let mut missing = Vec::new();
         for (index, test) in tests.iter().enumerate() {
             match &verdicts[index] {
-                Some(verdict) if verdict.passed() => passed += 1,
+                Some(verdict) if verdict.passed() => report.passed += 1,
                 Some(verdict) => {
                     let log = std::fs::read(place.join(format!("{index}.log"))).unwrap_or_default();
                     let log = String::from_utf8_lossy(&log).into_owned();
                     let status = verdict.status.map_or("no status".to_owned(), |status| format!("status {status}"));
-                    failures.push(format!("--- {} in guest {} ended with {status}\n{log}", test.shown, guest.name));
+                    report
+                        .failures
+                        .push(format!("--- {} in guest {} ended with {status}\n{log}", test.shown, guest.name));
                 }
                 None => missing.push(test.shown.as_str()),
             }
         }
-        println!("  {} tests, {:.1} s with the boot", tests.len(), booted.elapsed().as_secs_f64());
+        println!("{}: {} tests, {:.1} s with the boot", guest.name, tests.len(), booted.elapsed().as_secs_f64());
         if let Err(error) = outcome {
             let missing = missing.join("\n  ");
-            failures.push(format!("--- guest {}: {error}\n--- no result from\n  {missing}", guest.name));
+            report.failures.push(format!("--- guest {}: {error}\n--- no result from\n  {missing}", guest.name));
         }
+        report
     }
-    if passed == 0 && failures.is_empty() {
-        return Err(format!("no test of these guests has {part:?} in its name"));
-    }
-    println!("\n{passed} passed, {} failed, {:.0} s", failures.len(), start.elapsed().as_secs_f64());
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
 /// The built test binaries by crate and target, and the program itself as `("tahti", "bin")`.
