@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unittest
 
+import tahti
 import zmq
 
 MAGNET, TAHTI = sys.argv[1:3]
@@ -31,7 +32,8 @@ class Clients(unittest.TestCase):
         rule = "allow objects=demo_mag_* verbs=put,batch hosts=other"
         self.server = self.run_until([TAHTI, "msg", "serve", "--name", self.name, "--rule", rule], "serving as")
         self.magnet = self.run_until([MAGNET, self.name], "serving", stdout=subprocess.PIPE)
-        self.end = self.run_until([TAHTI, "msg", "zmq", "--server", self.name, "--listen", "tcp://127.0.0.1:0"], None)
+        end = [TAHTI, "msg", "zmq", "--server", self.name, "--listen", "tcp://127.0.0.1:0", "--bodies", "1MiB"]
+        self.end = self.run_until(end, None)
         line = said(self.end.stderr, "ZeroMQ at ")
         self.address = line.split(" for ")[0].split(" at ")[1]
         self.context = zmq.Context()
@@ -98,8 +100,8 @@ class Clients(unittest.TestCase):
     def test_what_cannot_be_is_answered_and_the_next_request_is_served(self):
         client = self.socket(zmq.DEALER)
         for frames, why in [
-            ([b"1", b"", b"get/demo_mag_1", b"", b"x" * 16_385], b"MALFORMED/16385 bytes"),
-            ([b"2", b"", b"put/demo_mag_1/1A", b"", b"x" * 8_000_000], b"MALFORMED/8000000 bytes"),
+            ([b"1", b"", b"get/demo_mag_1", b"", b"x" * 16_385], b"MALFORMED/this manager takes no bodies above 16 KiB"),
+            ([b"2", b"", b"put/demo_mag_1/1A", b"", b"x" * 8_000_000], b"MALFORMED/8000000 bytes, expected at most 1048576"),
             ([b"3", b"", b"\xff\xfe"], b"MALFORMED/the line is no UTF-8"),
             ([b"4", b"", b"get/demo_mag_1", b"\xc1"], b"MALFORMED/the options"),
             ([b"5", b"", b"get/demo_mag_1", b"\x81\xa4band\x09"], b"MALFORMED/option"),
@@ -115,6 +117,21 @@ class Clients(unittest.TestCase):
         self.assertTrue(client.recv_multipart()[0].startswith(b"MALFORMED/"))
         client.send_multipart([b"", b"get/demo_mag_1"])
         self.assertEqual(client.recv_multipart(), [b"", b"OK/0A"])
+
+    def test_bodies_of_any_size_up_to_the_bound_go_both_ways(self):
+        camera = tahti.Manager("camera", ["camera"], server=self.name, bodies=1 << 20)
+        camera.on("get", "camera")(lambda asked: tahti.Answer(str(len(asked.body)), asked.body[::-1] or bytes(1 << 20)))
+        camera.start()
+        self.addCleanup(camera.close)
+        client = self.socket(zmq.DEALER)
+        for size in (1, 16_384, 16_385, 100_000, 1 << 20):
+            body = os.urandom(size)
+            client.send_multipart([b"", b"get/camera", b"", body])
+            self.assertEqual(client.recv_multipart(), [b"", b"OK/%d" % size, b"", body[::-1]])
+        client.send_multipart([b"", b"get/camera", b"\x81\xacanswer_bytes\xce\x00\x10\x00\x00"])
+        self.assertEqual(client.recv_multipart(), [b"", b"OK/0", b"", bytes(1 << 20)])
+        client.send_multipart([b"", b"get/camera"])
+        self.assertTrue(client.recv_multipart()[1].startswith(b"UNKNOWN/the reply with a body of 1048576 bytes found no room"))
 
     def test_each_of_many_outstanding_gets_exactly_one_reply(self):
         client = self.socket(zmq.DEALER)

@@ -88,8 +88,8 @@ class Messages(unittest.TestCase):
         self.addCleanup(manager.close)
         return manager
 
-    def client(self, name="operator"):
-        client = tahti.Client(name)
+    def client(self, name="operator", **how):
+        client = tahti.Client(name, **how)
         self.addCleanup(client.close)
         return client
 
@@ -139,6 +139,35 @@ class Messages(unittest.TestCase):
         client.ask("put/sr_mag_9/5A")
         self.assertTrue(there.wait(PATIENCE))
         self.assertIn("put/sr_mag_9/5A -> OK/5A", seen[0])
+
+    def test_bodies_above_16_kib_pass_by_a_pool_at_once_and_later(self):
+        camera = tahti.Manager("camera", ["camera"], bodies=1 << 20)
+        image = bytes(range(251)) * 4000
+        camera.on("put", "camera")(lambda asked: tahti.Answer(str(asked.answer), asked.body[::-1]))
+        camera.on("get", "camera")(lambda asked: tahti.Answer("", image))
+        with ThreadPoolExecutor(1) as pool:
+            camera.on("call", "camera")(lambda asked: pool.submit(lambda: tahti.Answer("", asked.body[1:])))
+            camera.start()
+            self.addCleanup(camera.close)
+            client = self.client(pool=3 << 20)
+            reply = client.send("put/camera", body=image).result(PATIENCE)
+            self.assertEqual((reply.text, reply.body), ("1004032", image[::-1]))
+            # More than the pool holds at once: the others wait for their turn.
+            futures = [client.send("call/camera", body=image[n:]) for n in range(8)]
+            self.assertEqual([future.result(PATIENCE).body for future in futures], [image[n + 1:] for n in range(8)])
+            self.assertEqual(client.send("get/camera", answer=len(image)).result(PATIENCE).body, image)
+            # Without room for the answer, more than the manager takes, without a pool, more than the pool.
+            self.assertEqual(client.send("get/camera").result(PATIENCE).code, "UNKNOWN")
+            late = client.send("put/camera", body=bytes(1 << 20) + b"x").result(PATIENCE)
+            self.assertEqual((late.code, late.text[:37]), ("MALFORMED", "the body is larger than this manager "))
+            for other, body in [(self.client("plain"), image), (client, bytes(4 << 20))]:
+                with self.assertRaisesRegex(tahti.Error, "the pool of this client has no room"):
+                    other.send("put/camera", body=body).result(PATIENCE)
+            # Rooms that nobody may use any more do not use the pool up.
+            camera.on("call", "camera")(lambda asked: tahti.messages.Future())
+            for _ in range(5):
+                self.assertEqual(client.send("call/camera", body=image, within=0.05).result(PATIENCE).code, "TIMEOUT")
+            self.assertEqual(client.send("get/camera", answer=len(image)).result(PATIENCE).body, image)
 
     def test_an_answer_may_come_later_and_one_that_does_not_is_a_timeout(self):
         manager = self.manager()

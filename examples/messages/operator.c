@@ -13,7 +13,7 @@ static int fail(const char *what) {
 }
 
 int main(int argc, char **argv) {
-    tahti_sending how = {sizeof how, 0, 2000000000, 0, NULL, 0};
+    tahti_sending how = {sizeof how, 0, 2000000000, 0, NULL, 0, 0};
     tahti_reply reply = {sizeof reply, 0, 0, 0, NULL, 0, NULL, 0, 0, 0};
     int sent = 0, fine = 0, failed = 0;
     tahti_client *client = tahti_client_connect(argc > 1 ? argv[1] : "main", "operator", TAHTI_BAND);

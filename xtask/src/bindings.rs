@@ -202,5 +202,5 @@ fn python(place: &Path, prefix: &Path) -> Outcome {
     run(install.args(["install", "--quiet", "--disable-pip-version-check", "pyzmq>=26"]))?;
     let mut tests = Command::new(venv.join("bin/python"));
     tests.arg("bindings/zmq_tests.py").arg(place.join("messages/magnet"));
-    run(tests.arg(root().join("target/debug/tahti")))
+    run(tests.arg(root().join("target/debug/tahti")).env("TAHTI_LIBRARY", prefix.join("lib/libtahti.so")))
 }

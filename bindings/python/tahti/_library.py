@@ -21,7 +21,7 @@ class Turn(ctypes.Structure):
 
 class Sending(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("flags", c_uint32), ("within_ns", c_int64), ("pulse", c_uint64), ("body", c_char_p),
-                ("body_bytes", c_uint64)]
+                ("body_bytes", c_uint64), ("answer_bytes", c_uint64)]
 
 
 class Reply(ctypes.Structure):
@@ -33,7 +33,8 @@ class Reply(ctypes.Structure):
 class Asked(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("band", c_uint32), ("id", c_uint64), ("verb", c_char_p), ("object", c_char_p),
                 ("complement", c_char_p), ("body", c_void_p), ("body_bytes", c_uint64), ("deadline_ns", c_uint64),
-                ("pulse", c_uint64), ("flags", c_uint32), ("user", c_uint32), ("process", c_uint32), ("host", c_uint32)]
+                ("pulse", c_uint64), ("flags", c_uint32), ("user", c_uint32), ("process", c_uint32), ("host", c_uint32),
+                ("answer_bytes", c_uint64)]
 
 
 Handler = CFUNCTYPE(None, c_void_p, POINTER(Asked), c_void_p)
@@ -54,14 +55,14 @@ _FUNCTIONS = {
     "tahti_barrier_wait": (c_int, [c_void_p, c_uint64, c_int64]),
     "tahti_barrier_close": (None, [c_void_p]),
     "tahti_code": (c_char_p, [c_uint32]),
-    "tahti_client_connect": (c_void_p, [c_char_p, c_char_p, c_uint32]),
+    "tahti_client_connect_with_pool": (c_void_p, [c_char_p, c_char_p, c_uint32, c_uint64]),
     "tahti_client_send": (c_int64, [c_void_p, c_char_p, POINTER(Sending)]),
     "tahti_client_next": (c_int, [c_void_p, POINTER(Reply), c_int64]),
     "tahti_client_wake": (None, [c_void_p]),
     "tahti_client_close": (None, [c_void_p]),
     "tahti_lines_write": (c_int64, [POINTER(c_char_p), c_uint32, c_char_p, c_uint64]),
     "tahti_line_read": (c_int, [c_char_p, c_uint64, c_uint32, POINTER(c_void_p), POINTER(c_uint64)]),
-    "tahti_manager_connect": (c_void_p, [c_char_p, c_char_p, c_char_p, c_uint32]),
+    "tahti_manager_connect_with_bodies": (c_void_p, [c_char_p, c_char_p, c_char_p, c_uint32, c_uint64]),
     "tahti_manager_serve": (c_int, [c_void_p, c_uint32, Handler, c_void_p, c_int64]),
     "tahti_answer": (c_int, [c_void_p, POINTER(Asked), c_uint32, c_char_p, c_char_p, c_uint64]),
     "tahti_manager_answer": (c_int, [c_void_p, c_uint32, c_uint64, c_uint32, c_char_p, c_char_p, c_uint64]),

@@ -60,8 +60,9 @@ class Reply(collections.namedtuple("Reply", "code text body pulse")):
         return _lines(self.body)
 
 
-class Asked(collections.namedtuple("Asked", "verb object complement body band pulse dry_run user process host left")):
-    """A request as a manager's handler gets it: who asks is what the kernel says; `left` seconds are left for it."""
+class Asked(collections.namedtuple("Asked", "verb object complement body band pulse dry_run user process host left answer")):
+    """A request as a manager's handler gets it: who asks is what the kernel says; `left` seconds are left for it; the body of its
+    answer may have `answer` bytes."""
 
     __slots__ = ()
 
@@ -111,11 +112,12 @@ def _codes():
 
 class Client:
     """A connection to the message server `server` of this host, for any number of threads. It connects anew when the server goes
-    and comes back; what was outstanding then and is no mere reading, nor `idempotent`, is answered UNKNOWN."""
+    and comes back; what was outstanding then and is no mere reading, nor `idempotent`, is answered UNKNOWN. With a `pool` of so many
+    bytes, bodies of requests and answers may be larger than 16 KiB."""
 
-    def __init__(self, name, server=None, band=BAND):
+    def __init__(self, name, server=None, band=BAND, pool=0):
         self._words = list(_codes())
-        self._handle = lib().tahti_client_connect(_server(server), name.encode(), band)
+        self._handle = lib().tahti_client_connect_with_pool(_server(server), name.encode(), band, pool)
         if not self._handle:
             raise failed()
         self._lock = threading.Lock()
@@ -127,9 +129,10 @@ class Client:
         self._thread = threading.Thread(target=self._run, name=f"messages of {name}", daemon=True)
         self._thread.start()
 
-    def send(self, line, within=5.0, body=b"", pulse=0, idempotent=False, dry_run=False):
-        """Sends a request and does not wait: a future of its Reply. It is worth executing for `within` seconds from now on."""
-        return self._leave(line, within, body, pulse, idempotent, dry_run, None)
+    def send(self, line, within=5.0, body=b"", pulse=0, idempotent=False, dry_run=False, answer=0):
+        """Sends a request and does not wait: a future of its Reply. It is worth executing for `within` seconds from now on; the body
+        of its answer may have `answer` bytes, 16 KiB unless there is a pool."""
+        return self._leave(line, within, body, pulse, idempotent, dry_run, answer, None)
 
     def ask(self, line, **how):
         """Sends a request and waits: the text of its reply. Raises Failed where it failed."""
@@ -145,16 +148,16 @@ class Client:
     def watch(self, pattern, call, verbs="*", within=5.0):
         """From now on calls `call` with a line for each message to objects of the pattern, on a thread of the client's own."""
         verbs = "" if verbs == "*" else f"/{verbs}"
-        return self._leave(f"watch/{pattern}{verbs}", within, b"", 0, False, False, call).result().value()
+        return self._leave(f"watch/{pattern}{verbs}", within, b"", 0, False, False, 0, call).result().value()
 
-    def _leave(self, line, within, body, pulse, idempotent, dry_run, call):
+    def _leave(self, line, within, body, pulse, idempotent, dry_run, answer, call):
         future = Future()
         until = time.monotonic() + within
         with self._lock:
             if self._closed:
                 raise Error("the client is closed")
             flags = int(idempotent) + 2 * int(dry_run)
-            self._outbox.append((future, line.encode(), until, bytes(body), pulse, flags, call))
+            self._outbox.append((future, line.encode(), until, bytes(body), pulse, flags, answer, call))
             lib().tahti_client_wake(self._handle)
         return future
 
@@ -169,7 +172,7 @@ class Client:
 
     def _send(self):
         while self._outbox:
-            future, line, until, body, pulse, flags, call = self._outbox[0]
+            future, line, until, body, pulse, flags, answer, call = self._outbox[0]
             left = int((until - time.monotonic()) * 1e9)
             if future.cancelled():
                 self._outbox.popleft()
@@ -179,10 +182,10 @@ class Client:
                 if future.set_running_or_notify_cancel():
                     future.set_result(Reply("EXPIRED", "the client: not sent before its deadline", b"", pulse))
                 continue
-            how = _library.Sending(ctypes.sizeof(_library.Sending), flags, left, pulse, body, len(body))
+            how = _library.Sending(ctypes.sizeof(_library.Sending), flags, left, pulse, body, len(body), answer)
             sent = lib().tahti_client_send(self._handle, line, ctypes.byref(how))
             if sent == 0:
-                # The queue is full: first replies must be taken.
+                # The queue or the pool is full: first replies must be taken.
                 return
             self._outbox.popleft()
             if not future.set_running_or_notify_cancel():
@@ -236,11 +239,13 @@ def _unescape(text):
 
 class Manager:
     """An equipment manager for the objects whose names are, or continue, one of `serves`. Each band has a thread of its own; handlers
-    of one band run one after the other. A handler that must wait returns a `concurrent.futures.Future`.
+    of one band run one after the other. A handler that must wait returns a `concurrent.futures.Future`. Bodies above 16 KiB are
+    taken up to `bodies` bytes.
 
     Python allocates and collects garbage when it likes: what must be in time belongs into `tahti em` or a manager in Rust or C."""
 
-    def __init__(self, name, serves, server=None, bands=range(BANDS)):
+    def __init__(self, name, serves, server=None, bands=range(BANDS), bodies=0):
+        self._bodies = bodies
         self._name, self._serves, self._bands = name, list(serves), sorted(set(bands))
         self._server = _server(server)
         self._codes = _codes()
@@ -291,7 +296,8 @@ class Manager:
 
     def _connect(self):
         bands = sum(1 << band for band in self._bands)
-        handle = lib().tahti_manager_connect(self._server, self._name.encode(), " ".join(self._serves).encode(), bands)
+        serves = " ".join(self._serves).encode()
+        handle = lib().tahti_manager_connect_with_bodies(self._server, self._name.encode(), serves, bands, self._bodies)
         if not handle:
             raise failed()
         self._handle = handle
@@ -362,7 +368,7 @@ class Manager:
         body = ctypes.string_at(of.body, of.body_bytes) if of.body_bytes else b""
         left = of.deadline_ns / 1e9 - time.monotonic()
         return function(Asked(verb, name, of.complement.decode(), body, of.band, of.pulse, bool(of.flags & 2), of.user,
-                              of.process, of.host, left))
+                              of.process, of.host, left, of.answer_bytes))
 
     def _answer(self, outcome):
         """Code, complement, body and its length, as the library takes them."""

@@ -7,7 +7,7 @@ use crate::parcel::{Packing, Parcel, put};
 use crate::pool::{POOL_BYTES_MAX, Pool, Room};
 use crate::spin::Spin;
 use base::{DurNs, MonoNs};
-use msg::{Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Pooled, Request, Subject};
+use msg::{BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Pooled, Request, Subject};
 use ring::{Damaged, StreamReader, StreamWriter};
 use std::collections::VecDeque;
 use std::fmt;
@@ -217,15 +217,24 @@ pub struct Sending<'a> {
     pub flags: Flags,
     /// The pulse to which it belongs, 0 for none.
     pub pulse: u64,
-    /// Its body, mostly MessagePack, or empty.
+    /// Its body, mostly MessagePack, or empty. One above 16 KiB goes by the client's pool.
     pub body: &'a [u8],
+    /// Most bytes that the body of the answer may have; above 16 KiB the client's pool keeps room for it meanwhile.
+    pub answer: u64,
     /// Who asks, where this connection [speaks for another host](Client::for_host); the server fills in all others.
     pub subject: Subject,
 }
 
 impl Default for Sending<'_> {
     fn default() -> Self {
-        Self { limit: DurNs::from_secs(5), flags: Flags::NONE, pulse: 0, body: &[], subject: Subject::default() }
+        Self {
+            limit: DurNs::from_secs(5),
+            flags: Flags::NONE,
+            pulse: 0,
+            body: &[],
+            answer: 0,
+            subject: Subject::default(),
+        }
     }
 }
 
@@ -268,6 +277,8 @@ struct Outstanding {
     since: MonoNs,
     repeats: bool,
     room: Option<Room>,
+    /// The caller does not know of the room: its body is copied out.
+    copies: bool,
     /// It changes something and was sent again: whatever comes of that, it may have happened the first time.
     perhaps: bool,
 }
@@ -327,28 +338,31 @@ impl Client {
         Self::greeting(server, name, band, "", 0)
     }
 
-    /// As [`connect`](Self::connect), with a pool of so many bytes, at most 256 MiB, for bodies above 16 KiB: see
-    /// [`room`](Self::room).
+    /// As [`connect`](Self::connect), with a pool of so many bytes, at most 256 MiB, for bodies above 16 KiB: of
+    /// [`send`](Self::send), which copies them, and in [rooms](Self::room), where they are made in place.
     ///
     /// # Errors
     /// As `connect`; the server's pools together are at their limit.
     pub fn with_pool(server: &str, name: &str, band: Band, bytes: u64) -> Result<Self, ClientError> {
-        if !(1..=POOL_BYTES_MAX).contains(&bytes) {
-            return Err(ClientError::Message(format!("a pool of {bytes} bytes, expected 1 to {POOL_BYTES_MAX}")));
+        if bytes == 0 {
+            return Err(ClientError::Message(format!("a pool of 0 bytes, expected 1 to {POOL_BYTES_MAX}")));
         }
         Self::greeting(server, name, band, "", bytes)
     }
 
-    /// As [`connect`](Self::connect), for a link that passes on what processes of another host ask: rules see them as
-    /// of that host. Only root and the server's own user may.
+    /// As [`connect`](Self::connect), with a pool unless it has 0 bytes, for a link that passes on what processes of another
+    /// host ask: rules see them as of that host. Only root and the server's own user may.
     ///
     /// # Errors
     /// Nobody serves, or the server refuses.
-    pub fn for_host(server: &str, name: &str, band: Band, host: &str) -> Result<Self, ClientError> {
-        Self::greeting(server, name, band, host, 0)
+    pub fn for_host(server: &str, name: &str, band: Band, host: &str, pool: u64) -> Result<Self, ClientError> {
+        Self::greeting(server, name, band, host, pool)
     }
 
     fn greeting(server: &str, name: &str, band: Band, host: &str, pool: u64) -> Result<Self, ClientError> {
+        if pool > POOL_BYTES_MAX {
+            return Err(ClientError::Message(format!("a pool of {pool} bytes, expected 1 to {POOL_BYTES_MAX}")));
+        }
         let bands = vec![band.number()];
         let hello = Hello { version: VERSION, name: name.into(), bands, serves: Vec::new(), host: host.into(), pool };
         let (end, pool) = enter(server, &hello)?;
@@ -368,9 +382,22 @@ impl Client {
     /// Sends a request and does not wait; its id. The server is told by [`flush`](Self::flush) or the next wait.
     ///
     /// # Errors
-    /// The line is no request, the queue is full, or the server is gone and does not answer.
+    /// The line is no request, the queue is full, the pool has no room for the body or its answer, or the server is gone
+    /// and does not answer.
     pub fn send(&mut self, line: &str, sending: &Sending<'_>) -> Result<u64, ClientError> {
-        self.put(line, sending, None)
+        let bytes = sending.answer.max(sending.body.len() as u64);
+        if bytes <= BODY_BYTES_MAX as u64 {
+            return self.put(line, sending, None, false);
+        }
+        if self.outstanding.is_empty() && self.pool.as_ref().is_some_and(|pool| pool.has_lost() && !pool.fits(bytes)) {
+            // Nobody waits for anything: a new connection has a new pool.
+            let (end, pool) = enter(&self.server, &self.hello)?;
+            (self.end, self.pool) = (Some(end), pool);
+        }
+        let mut room = self.room(bytes)?;
+        // It was made for this body.
+        let _ = room.write(sending.body);
+        self.put(line, sending, Some(room), true)
     }
 
     /// A room in this client's pool for the body of a request and of its answer, of at least so many bytes.
@@ -386,12 +413,16 @@ impl Client {
     /// may still write there; a new connection has a new pool.
     ///
     /// # Errors
-    /// As `send`.
+    /// As `send`; the room is one of a connection that has gone.
     pub fn send_room(&mut self, line: &str, sending: &Sending<'_>, room: Room) -> Result<u64, ClientError> {
-        self.put(line, sending, Some(room))
+        if !self.pool.as_ref().is_some_and(|pool| pool.owns(&room)) {
+            let why = "the room lies in the pool of a connection that has gone; take a new one";
+            return Err(ClientError::Message(why.to_owned()));
+        }
+        self.put(line, sending, Some(room), false)
     }
 
-    fn put(&mut self, line: &str, sending: &Sending<'_>, room: Option<Room>) -> Result<u64, ClientError> {
+    fn put(&mut self, line: &str, sending: &Sending<'_>, room: Option<Room>, copies: bool) -> Result<u64, ClientError> {
         let request = Request::parse(line).map_err(|error| ClientError::Message(error.to_string()))?;
         let end = self.end.as_mut().ok_or(ClientError::Lost)?;
         let (id, since) = (self.next_id, mono_now());
@@ -415,7 +446,8 @@ impl Client {
         let repeats = room.is_none() && (request.verb.is_idempotent() || sending.flags.has(Flags::IDEMPOTENT));
         let body = if repeats { sending.body.to_vec() } else { Vec::new() };
         let line = if repeats { line.to_owned() } else { String::new() };
-        self.outstanding.push_back(Outstanding { id, header, line, body, since, repeats, room, perhaps: false });
+        let perhaps = false;
+        self.outstanding.push_back(Outstanding { id, header, line, body, since, repeats, room, copies, perhaps });
         Ok(id)
     }
 
@@ -492,7 +524,7 @@ impl Client {
             (code, text) = waiting.mean(code, text);
         }
         let mut body = frame.body;
-        let mut room = waiting.and_then(|waiting| waiting.room);
+        let (mut room, copies) = waiting.map_or((None, false), |waiting| (waiting.room, waiting.copies));
         if frame.header.flags.has(Flags::POOLED) {
             // Only how much there is is believed; where it lies is our own knowledge.
             let bytes = Pooled::from_bytes(std::mem::take(&mut body)).map_or(u64::MAX, |place| place.bytes);
@@ -507,7 +539,13 @@ impl Client {
         {
             room.lose();
         }
-        let (body, pulse) = (body.to_vec(), frame.header.pulse);
+        let (mut body, pulse) = (body.to_vec(), frame.header.pulse);
+        if let Some(room) = room.take_if(|_| copies)
+            && !room.is_empty()
+        {
+            body.resize(room.len(), 0);
+            room.copy_to(&mut body);
+        }
         Ok(Some(Received { id, event, code, text, body, room: room.map(Arc::new), pulse }))
     }
 

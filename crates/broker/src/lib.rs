@@ -23,4 +23,4 @@ pub mod zmq;
 pub use client::{Client, ClientError, Received, Sending, Waker};
 pub use greeting::socket_name;
 pub use manager::{Desk, Manager, ManagerLane};
-pub use pool::Room;
+pub use pool::{POOL_BYTES_MAX, Room};

@@ -4,9 +4,11 @@ use crate::client::{ClientError, End, Waker, greet};
 use crate::greeting::{Hello, VERSION};
 use crate::memory::Half;
 use crate::parcel::{Packing, Parcel, put};
-use crate::pool::{Pools, Room};
-use base::DurNs;
-use msg::{Answer, Asked, Band, Code, Failure, Flags, Header, Hop, Kind, Line, Pooled, Request, Ticket};
+use crate::pool::{POOL_BYTES_MAX, Pools, Room};
+use base::{DurNs, MonoNs};
+use msg::{
+    Answer, Asked, BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, Line, Pooled, Request, Ticket,
+};
 use ring::StreamWriter;
 use sys::clock::mono_now;
 
@@ -24,8 +26,30 @@ impl Manager {
         Self::greeting(server, name, serves, bands, 0)
     }
 
-    /// As [`connect`](Self::connect), for a manager that takes bodies above 16 KiB, which lie in [rooms](Desk::room). In
-    /// the name of others such requests are refused.
+    /// As [`connect`](Self::connect), for a manager that takes bodies of up to `bytes`: those above 16 KiB are copied out
+    /// of their client's pool before it sees them, and its answers above 16 KiB go into the room of their request.
+    ///
+    /// Real-time: each lane reserves its memory here, and touches it when the first body of that length comes.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn with_bodies(
+        server: &str,
+        name: &str,
+        serves: &[&str],
+        bands: &[Band],
+        bytes: u64,
+    ) -> Result<Vec<ManagerLane>, ClientError> {
+        if bytes > POOL_BYTES_MAX {
+            return Err(ClientError::Message(format!("bodies of {bytes} bytes, expected at most {POOL_BYTES_MAX}")));
+        }
+        let mut lanes = Self::greeting(server, name, serves, bands, 1)?;
+        lanes.iter_mut().for_each(|lane| lane.copied = Some(Copied::new(bytes as usize)));
+        Ok(lanes)
+    }
+
+    /// As [`connect`](Self::connect), for a manager that takes bodies above 16 KiB in place: they lie in
+    /// [rooms](Desk::room).
     ///
     /// # Errors
     /// As `connect`.
@@ -68,7 +92,43 @@ pub struct ManagerLane {
     packing: Packing,
     line: Line,
     pools: Option<Pools>,
+    copied: Option<Copied>,
     expired: u64,
+}
+
+/// Requests with rooms whose handler may answer later, each lane.
+const KEPT_MAX: usize = 1024;
+
+/// What a lane has that copies large bodies for its handler.
+struct Copied {
+    /// The body of the request at hand.
+    body: Box<[u8]>,
+    /// Rooms of requests without an answer yet, with their ids and deadlines.
+    kept: Vec<(u64, MonoNs, Room)>,
+}
+
+impl Copied {
+    fn new(bytes: usize) -> Self {
+        Self { body: vec![0; bytes].into_boxed_slice(), kept: Vec::with_capacity(KEPT_MAX) }
+    }
+
+    /// Copies a body, and keeps its room for the answer.
+    fn take(&mut self, id: u64, deadline: MonoNs, now: MonoNs, room: Room) -> Result<usize, (Code, &'static str)> {
+        let Self { body, kept } = self;
+        if room.len() > body.len() {
+            return Err((Code::Malformed, "the body is larger than this manager takes; nothing was done"));
+        }
+        if kept.len() == KEPT_MAX {
+            // What the server has answered in this manager's stead.
+            kept.retain(|(_, until, _)| *until > now);
+        }
+        if kept.len() == KEPT_MAX {
+            return Err((Code::Overload, "this manager holds too many large bodies; nothing was done"));
+        }
+        let bytes = room.copy_to(body);
+        kept.push((id, deadline, room));
+        Ok(bytes)
+    }
 }
 
 /// Where a manager puts its answers.
@@ -78,6 +138,7 @@ pub struct Desk<'a> {
     packing: &'a mut Packing,
     line: &'a mut Line,
     room: Option<Room>,
+    kept: Option<&'a mut Vec<(u64, MonoNs, Room)>>,
     put: bool,
 }
 
@@ -90,8 +151,12 @@ impl Desk<'_> {
 
     /// As [`answer`](Self::answer) with [`Code::Ok`] and the body that lies in the request's own room.
     pub fn answer_room(&mut self, ticket: Ticket, complement: &str, room: &Room) -> bool {
+        self.put_room(ticket, Code::Ok, complement, room)
+    }
+
+    fn put_room(&mut self, ticket: Ticket, code: Code, complement: &str, room: &Room) -> bool {
         let header = Header { kind: Kind::Reply, flags: Flags::POOLED, ..Header::request(self.band, ticket.id) };
-        self.line.reply(Code::Ok, complement);
+        self.line.reply(code, complement);
         self.put = true;
         put(self.up, self.packing, header, self.line.text(), &room.place().to_bytes()) == Ok(true)
     }
@@ -99,6 +164,14 @@ impl Desk<'_> {
     /// Answers a request. An answer that is too long or finds no room is replaced by one that says so, never dropped;
     /// `false` only if not even that fits because the server does not take answers any more.
     pub fn answer(&mut self, ticket: Ticket, answer: &Answer<'_>) -> bool {
+        if let Some(kept) = &mut self.kept
+            && let Some(at) = kept.iter().position(|(id, ..)| *id == ticket.id)
+        {
+            let (_, _, mut room) = kept.swap_remove(at);
+            if answer.body.len() > BODY_BYTES_MAX && room.write(answer.body) {
+                return self.put_room(ticket, answer.code, answer.complement, &room);
+            }
+        }
         let header = Header { kind: Kind::Reply, ..Header::request(self.band, ticket.id) };
         self.line.reply(answer.code, answer.complement);
         self.put = true;
@@ -121,6 +194,7 @@ impl ManagerLane {
             parcel: Parcel::new(),
             packing: Packing::new(),
             line: Line::new(),
+            copied: None,
             expired: 0,
         }
     }
@@ -167,8 +241,9 @@ impl ManagerLane {
 
     /// Answers with nothing asked: for answers that were kept.
     pub fn desk(&mut self, answer: impl FnOnce(&mut Desk<'_>)) {
-        let Self { end, packing, line, .. } = self;
-        let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, room: None, put: false };
+        let Self { end, packing, line, copied, .. } = self;
+        let kept = copied.as_mut().map(|copied| &mut copied.kept);
+        let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, room: None, kept, put: false };
         answer(&mut desk);
         if desk.put {
             end.knock();
@@ -176,14 +251,14 @@ impl ManagerLane {
     }
 
     fn take(&mut self, handle: &mut impl FnMut(&Asked<'_>, &mut Desk<'_>)) -> Result<usize, ClientError> {
-        let Self { name, end, parcel, packing, line, pools, expired, .. } = self;
+        let Self { name, end, parcel, packing, line, pools, copied, expired } = self;
         let (mut taken, mut put) = (0, false);
         while parcel.take(&mut end.down)? {
             let frame = parcel.frame().map_err(|_| ClientError::Lost)?;
-            let Header { kind: Kind::Request, id, band, deadline, subject, pulse, flags, .. } = frame.header else {
+            let Header { kind: Kind::Request, id, band, deadline, subject, pulse, mut flags, .. } = frame.header else {
                 continue;
             };
-            let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, room: None, put: false };
+            let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, room: None, kept: None, put: false };
             let ticket = Ticket { id, band };
             let now = mono_now();
             match (Request::parse(frame.text), deadline.unwrap_or(now)) {
@@ -203,17 +278,38 @@ impl ManagerLane {
                     desk.answer(ticket, &Answer::failed(Code::Malformed, why));
                 }
                 (Ok(request), deadline) => {
-                    let mut body = frame.body;
+                    let (mut body, mut answer_bytes_max) = (frame.body, BODY_BYTES_MAX as u64);
+                    let mut large = Ok(None);
                     if let Some(pools) = pools.as_mut().filter(|_| flags.has(Flags::POOLED)) {
-                        desk.room = Pooled::from_bytes(std::mem::take(&mut body)).and_then(|place| pools.room(place));
-                        if desk.room.is_none() {
-                            let why = "this manager was not told of the client's pool; connect anew";
-                            desk.answer(ticket, &Answer::failed(Code::Internal, why));
+                        let room = Pooled::from_bytes(std::mem::take(&mut body)).and_then(|place| pools.room(place));
+                        answer_bytes_max = answer_bytes_max.max(room.as_ref().map_or(0, Room::room) as u64);
+                        // Whoever gets a body as a whole need not know how it came.
+                        flags = if copied.is_some() { flags.without(Flags::POOLED) } else { flags };
+                        large = match (room, copied.as_mut()) {
+                            (None, _) => {
+                                Err((Code::Internal, "this manager was not told of the client's pool; connect anew"))
+                            }
+                            (Some(room), Some(copied)) => copied.take(id, deadline, now, room).map(Some),
+                            (room, None) => {
+                                desk.room = room;
+                                Ok(None)
+                            }
+                        };
+                    }
+                    match (large, copied.as_mut()) {
+                        (Err((code, why)), _) => {
+                            desk.answer(ticket, &Answer::failed(code, why));
                             put |= desk.put;
                             continue;
                         }
+                        (Ok(length), Some(Copied { body: copy, kept })) => {
+                            desk.kept = Some(kept);
+                            body = length.map_or(body, |length| &copy[..length]);
+                        }
+                        (Ok(_), None) => {}
                     }
-                    handle(&Asked { ticket, subject, deadline, pulse, flags, request, body }, &mut desk);
+                    let asked = Asked { ticket, subject, deadline, pulse, flags, request, body, answer_bytes_max };
+                    handle(&asked, &mut desk);
                     taken += 1;
                 }
             }

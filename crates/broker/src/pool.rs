@@ -9,12 +9,12 @@ use ring::Words;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use sys::shm::SharedWords;
 
 /// Largest pool of one client, and of all clients of a server together, in bytes.
-pub(crate) const POOL_BYTES_MAX: u64 = 1 << 28;
+pub const POOL_BYTES_MAX: u64 = 1 << 28;
 pub(crate) const POOLS_BYTES_MAX: u64 = 1 << 30;
 /// Rooms begin at multiples of this: no two share a cache line.
 pub(crate) const ALIGNED: u64 = 64;
@@ -25,13 +25,16 @@ pub(crate) struct Pool {
     taken: Arc<Taken>,
 }
 
-/// Which bytes are taken, in their order.
+/// Which bytes are taken, in their order, and whether some of them are lost.
 #[derive(Default)]
-struct Taken(Mutex<Vec<Range<u64>>>);
+struct Taken {
+    ranges: Mutex<Vec<Range<u64>>>,
+    lost: AtomicBool,
+}
 
 impl Taken {
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Range<u64>>) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -60,6 +63,21 @@ impl Eq for Room {}
 impl Pool {
     pub(crate) fn new(fd: OwnedFd) -> sys::Result<Self> {
         Ok(Self { memory: Arc::new(SharedWords::attach(fd)?), taken: Arc::default() })
+    }
+
+    /// Whether a part of it is never used again.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.taken.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is a place for so many bytes now.
+    pub(crate) fn fits(&self, bytes: u64) -> bool {
+        self.room(bytes).is_some()
+    }
+
+    /// Whether a room is one of this pool's.
+    pub(crate) fn owns(&self, room: &Room) -> bool {
+        Arc::ptr_eq(&self.memory, &room.memory)
     }
 
     /// A room of `bytes`: the first place where it fits; `None` if it fits nowhere.
@@ -97,7 +115,9 @@ impl Room {
 
     /// Never used again: somebody may still write here.
     pub(crate) fn lose(mut self) {
-        self.owner = None;
+        if let Some(owner) = self.owner.take() {
+            owner.lost.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn place(&self) -> Pooled {

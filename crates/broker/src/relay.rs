@@ -1,8 +1,9 @@
 //! Asking the message server in the name of others: for links to other hosts, and for ZeroMQ's clients.
 
 use crate::client::{Client, ClientError, Received, Sending, Waker};
+use crate::pool::POOL_BYTES_MAX;
 use base::{DurNs, MonoNs};
-use msg::{Band, Code, Failure, Flags, Hop, Subject};
+use msg::{BODY_BYTES_MAX, Band, Code, Failure, Flags, Hop, Subject};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +27,8 @@ pub struct Passed<T> {
     pub pulse: u64,
     /// Its body.
     pub body: Vec<u8>,
+    /// Most bytes that the body of the answer may have.
+    pub answer: u64,
     /// Who asks.
     pub subject: Subject,
     /// What the answer needs.
@@ -45,13 +48,13 @@ impl<T, F: FnMut(T, Code, &str, &[u8]) + Send + 'static> Answering<T> for F {}
 
 impl<T: Send + 'static> Relay<T> {
     /// Begins, whether the message server `server` is there or not. `name` is how it is called there, `host` the name of
-    /// the host for whose processes it speaks.
-    pub fn start(server: &str, name: &str, band: Band, host: &str, answer: impl Answering<T>) -> Self {
+    /// the host for whose processes it speaks, `bodies` the most bytes of a body, either way; above 16 KiB it has a pool for two.
+    pub fn start(server: &str, name: &str, band: Band, host: &str, bodies: u64, answer: impl Answering<T>) -> Self {
         let (queue, requests) = sync_channel(QUEUE_MAX);
         let waker = Arc::new(Mutex::new(None));
         let (server, name, host) = (server.to_owned(), name.to_owned(), host.to_owned());
-        let passing =
-            Passing { server, name, band, host, waker: waker.clone(), requests, pending: HashMap::new(), answer };
+        let (waking, pending) = (waker.clone(), HashMap::new());
+        let passing = Passing { server, name, band, host, bodies, waker: waking, requests, pending, answer };
         std::thread::spawn(move || passing.run());
         Self { queue, waker }
     }
@@ -82,6 +85,7 @@ struct Passing<T, A> {
     name: String,
     band: Band,
     host: String,
+    bodies: u64,
     waker: Arc<Mutex<Option<Waker>>>,
     requests: Receiver<Passed<T>>,
     pending: HashMap<u64, T>,
@@ -106,7 +110,7 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
                         Ok(())
                     }
                 },
-                None => match Client::for_host(&self.server, &self.name, self.band, &self.host) {
+                None => match self.connect() {
                     Ok(connected) => {
                         client = Some(connected);
                         Ok(())
@@ -117,9 +121,21 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
         }
     }
 
+    /// With a pool, if there is one to be had.
+    fn connect(&self) -> Result<Client, ClientError> {
+        let connect = |pool| Client::for_host(&self.server, &self.name, self.band, &self.host, pool);
+        match self.bodies > BODY_BYTES_MAX as u64 {
+            true => match connect(self.bodies.saturating_mul(2).min(POOL_BYTES_MAX)) {
+                Err(ClientError::Refused(_)) => connect(0),
+                connected => connected,
+            },
+            false => connect(0),
+        }
+    }
+
     /// Gives the server what came, and hears one answer. `None` as error: nobody asks any more.
     fn round(&mut self, client: &mut Client) -> Result<(), Option<ClientError>> {
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = client.waker();
+        self.show(client);
         loop {
             match self.requests.try_recv() {
                 Ok(request) => self.pass(request, client),
@@ -127,6 +143,8 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
                 Err(TryRecvError::Disconnected) => return Err(None),
             }
         }
+        // It may have connected anew.
+        self.show(client);
         match client.next(LOOK).map_err(Some)? {
             Some(received) if !received.event => self.answer(&received),
             _ => {}
@@ -134,13 +152,26 @@ impl<T, A: FnMut(T, Code, &str, &[u8])> Passing<T, A> {
         Ok(())
     }
 
+    /// Lets others wake the client as it is connected now.
+    fn show(&self, client: &Client) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = client.waker();
+    }
+
     fn pass(&mut self, request: Passed<T>, client: &mut Client) {
-        let Passed { line, until, flags, pulse, body, subject, token } = request;
-        match client.send(&line, &Sending { limit: until - mono_now(), flags, pulse, body: &body, subject }) {
+        let Passed { line, until, flags, pulse, body, answer, subject, token } = request;
+        let (limit, most) = (until - mono_now(), self.bodies.max(BODY_BYTES_MAX as u64));
+        let answer = answer.min(most);
+        if body.len() as u64 > most {
+            let why = format!("a body of {} bytes, expected at most {most} here", body.len());
+            return (self.answer)(token, Code::Malformed, &why, &[]);
+        }
+        match client.send(&line, &Sending { limit, flags, pulse, body: &body, answer, subject }) {
             Ok(id) => {
                 self.pending.insert(id, token);
             }
-            Err(error @ ClientError::Full) => (self.answer)(token, Code::Overload, &error.to_string(), &[]),
+            Err(error @ (ClientError::Full | ClientError::NoRoom(_))) => {
+                (self.answer)(token, Code::Overload, &error.to_string(), &[])
+            }
             Err(ClientError::Message(why)) => (self.answer)(token, Code::Malformed, &why, &[]),
             Err(error) => (self.answer)(token, Code::NoObject, &error.to_string(), &[]),
         }

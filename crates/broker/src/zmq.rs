@@ -56,13 +56,17 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     address.ok_or_else(|| format!("{text:?}, expected an address such as tcp://127.0.0.1:5555"))
 }
 
-/// Serves clients on `listen` for the message server `server` until `stop` is set.
+/// Largest body, either way, unless somebody says otherwise.
+pub const BODIES: u64 = 4 << 20;
+
+/// Serves clients on `listen` for the message server `server` until `stop` is set, with bodies of up to `bodies` bytes.
 ///
 /// # Errors
 /// The address cannot be had.
 pub fn serve(
     server: &str,
     listen: SocketAddr,
+    bodies: u64,
     stop: &Arc<AtomicBool>,
     say: &mut dyn FnMut(Event),
 ) -> Result<(), String> {
@@ -83,7 +87,7 @@ pub fn serve(
             Ok((stream, from)) => {
                 say(Event::Joined(from));
                 let (server, stop, tell) = (server.to_owned(), stop.clone(), tell.clone());
-                threads.push(std::thread::spawn(move || hear(&server, stream, from, &stop, &tell)));
+                threads.push(std::thread::spawn(move || hear(&server, stream, from, bodies, &stop, &tell)));
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
@@ -100,8 +104,8 @@ pub fn serve(
 }
 
 /// One client, as long as it is there.
-fn hear(server: &str, stream: TcpStream, from: SocketAddr, stop: &AtomicBool, tell: &Sender<Event>) {
-    let end = Caller::new(server, stream, from).and_then(|mut caller| caller.run(stop));
+fn hear(server: &str, stream: TcpStream, from: SocketAddr, bodies: u64, stop: &AtomicBool, tell: &Sender<Event>) {
+    let end = Caller::new(server, stream, from, bodies).and_then(|mut caller| caller.run(stop));
     // Who serves listens until all threads have ended.
     let _ = tell.send(match end {
         Ok(()) => Event::Left(from),
@@ -115,6 +119,7 @@ type Out = Arc<Mutex<TcpStream>>;
 struct Caller {
     server: String,
     from: SocketAddr,
+    bodies: u64,
     stream: TcpStream,
     out: Out,
     peer: Peer,
@@ -122,7 +127,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(server: &str, stream: TcpStream, from: SocketAddr) -> Result<Self, String> {
+    fn new(server: &str, stream: TcpStream, from: SocketAddr, bodies: u64) -> Result<Self, String> {
         let set = || {
             stream.set_nonblocking(false)?;
             stream.set_nodelay(true)?;
@@ -131,7 +136,8 @@ impl Caller {
             stream.try_clone()
         };
         let out = Arc::new(Mutex::new(set().map_err(|error| error.to_string())?));
-        Ok(Self { server: server.to_owned(), from, stream, out, peer: Peer::default(), bands: HashMap::new() })
+        let (server, peer) = (server.to_owned(), Peer::new(bodies as usize));
+        Ok(Self { server, from, bodies, stream, out, peer, bands: HashMap::new() })
     }
 
     fn run(&mut self, stop: &AtomicBool) -> Result<(), String> {
@@ -155,9 +161,7 @@ impl Caller {
             for incoming in came.drain(..) {
                 match incoming {
                     Incoming::Send(bytes) => write(&self.out, &bytes),
-                    Incoming::Message(message) => {
-                        Self::request(&self.server, self.from, &self.out, &mut self.bands, message)
-                    }
+                    Incoming::Message(message) => self.request(message),
                 }
             }
             fed.map_err(|fault| fault.to_string())?;
@@ -168,13 +172,8 @@ impl Caller {
         Ok(())
     }
 
-    fn request(
-        server: &str,
-        from: SocketAddr,
-        out: &Out,
-        bands: &mut HashMap<u8, Relay<Vec<Vec<u8>>>>,
-        mut message: Message,
-    ) {
+    fn request(&mut self, mut message: Message) {
+        let Self { server, from, bodies, out, bands, .. } = self;
         let (line, options, body) = match allowed(&message) {
             Ok((line, options, body)) => (line.to_owned(), options, body.to_vec()),
             Err((code, why)) => return reply(out, message.envelope().0, code, &why, &[]),
@@ -187,10 +186,10 @@ impl Caller {
             let answer = move |envelope: Vec<Vec<u8>>, code: Code, text: &str, body: &[u8]| {
                 reply(&out, &envelope, code, text, body);
             };
-            Relay::start(server, &format!("zmq:{from}"), options.band, HOST, answer)
+            Relay::start(server, &format!("zmq:{from}"), options.band, HOST, *bodies, answer)
         });
-        let passed =
-            Passed { line, until, flags: options.flags, pulse: options.pulse, body, subject, token: message.frames };
+        let msg::Options { flags, pulse, answer, .. } = options;
+        let passed = Passed { line, until, flags, pulse, body, answer, subject, token: message.frames };
         if let Err(refused) = relay.pass(passed) {
             let why = format!("{QUEUE_MAX} requests of this client and band wait already; take replies first");
             reply(out, &refused.token, Code::Overload, &why, &[]);

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define TAHTI_API_VERSION 3
+#define TAHTI_API_VERSION 4
 
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
@@ -219,8 +219,9 @@ typedef struct tahti_sending {
     uint32_t flags;
     int64_t within_ns;      /* until when it is worth executing, from now on; 0: 5 s */
     uint64_t pulse;         /* the pulse to which it belongs, 0: none */
-    const void *body;       /* mostly MessagePack; at most 16384 bytes */
+    const void *body;       /* mostly MessagePack; above 16384 bytes only with a pool */
     uint64_t body_bytes;
+    uint64_t answer_bytes;  /* most bytes that the body of the reply may have; 0: 16384, above only with a pool (since version 4) */
 } tahti_sending;
 
 typedef struct tahti_reply {
@@ -241,7 +242,12 @@ typedef struct tahti_reply {
  * answered UNKNOWN. */
 tahti_client *tahti_client_connect(const char *server, const char *name, uint32_t band);
 
-/* Sends a request and does not wait: its id, above 0; 0: the queue is full, take replies first; -1. `sending` may be NULL. */
+/* The same with a pool of memory, at most 256 MiB, for requests with a body, or answer_bytes, above 16384: each has room there
+ * until its reply has come, for the larger of the two. What ended TIMEOUT or UNKNOWN keeps its room, until nothing is
+ * outstanding and the pool has no other. (since version 4) */
+tahti_client *tahti_client_connect_with_pool(const char *server, const char *name, uint32_t band, uint64_t pool_bytes);
+
+/* Sends a request and does not wait: its id, above 0; 0: the queue or pool is full, take replies first; -1. `sending` may be NULL. */
 int64_t tahti_client_send(tahti_client *client, const char *line, const tahti_sending *sending);
 
 /* Takes the next reply or event, and waits for it at most `within_ns`. 1: it is there, its text and body until the next call with
@@ -283,6 +289,7 @@ typedef struct tahti_asked {
     uint32_t user;          /* who asks: what the kernel says */
     uint32_t process;
     uint32_t host;          /* 0: this one */
+    uint64_t answer_bytes;  /* most bytes that the body of the answer may have (since version 4) */
 } tahti_asked;
 
 /* Answers each request once: now by tahti_answer, or later by tahti_manager_answer. What it is given holds until it returns. */
@@ -291,6 +298,11 @@ typedef void tahti_handler(void *user, const tahti_asked *asked, tahti_desk *des
 /* Registers as manager `name` for the objects whose names are, or continue, one of `serves` (names with blanks between them),
  * on the bands of a sum of 1 << BAND. NULL on failure. */
 tahti_manager *tahti_manager_connect(const char *server, const char *name, const char *serves, uint32_t bands);
+
+/* The same for a manager that takes bodies of up to `body_bytes`, and answers with ones of up to its request's answer_bytes.
+ * Reserves that memory for each band. Others refuse bodies above 16384. (since version 4) */
+tahti_manager *tahti_manager_connect_with_bodies(const char *server, const char *name, const char *serves, uint32_t bands,
+                                                 uint64_t body_bytes);
 
 /* Hands the requests of a band that are there to `handler`, and waits for the first at most `within_ns`: how many, 0 if none came
  * or somebody woke it. -1: the server is gone; close and connect anew, what was not answered was answered UNKNOWN. */

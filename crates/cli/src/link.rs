@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Let others see these objects only: sr_*; may be repeated
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     serve: Vec<Pattern>,
+    /// Largest body, either way; each host has this twice for each band that it uses, out of the server's 1 GiB
+    #[arg(long, value_name = "SIZE", default_value_t = base::Size(fabric::BODIES), value_parser = crate::msg::bodies)]
+    bodies: base::Size,
     /// Zenoh's own configuration: certificates, access control
     #[arg(long, value_name = "FILE")]
     zenoh: Option<PathBuf>,
@@ -40,7 +43,7 @@ fn pattern(text: &str) -> Result<Pattern, String> {
 }
 
 pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), String> {
-    let Args { host, server, listen, connect, discover, serve, zenoh } = args;
+    let Args { host, server, listen, connect, discover, serve, bodies, zenoh } = args;
     if listen.is_empty() && connect.is_empty() && !discover && zenoh.is_none() {
         return Err("no other host can be reached: give --listen, --connect, --discover or --zenoh".to_owned());
     }
@@ -48,7 +51,7 @@ pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), String> {
         Some(host) => host,
         None => this_host()?.parse().map_err(|error: fabric::HostError| format!("{error}; give --host"))?,
     };
-    let config = Config { host, server, listen, connect, discover, serve, zenoh };
+    let config = Config { host, server, listen, connect, discover, serve, bodies: bodies.0, zenoh };
     fabric::run(&config, stop, &mut |event| match event {
         Event::Ready => eprintln!("tahti msg: linking {} as {}", config.server, config.host),
         Event::Serves(host, serves) if serves.is_empty() => eprintln!("tahti msg: host {host} has gone"),

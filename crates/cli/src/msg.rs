@@ -2,7 +2,7 @@
 
 use crate::fail;
 use crate::looprun::END_SIGNALS;
-use base::{CpuId, DurNs, Policy};
+use base::{CpuId, DurNs, Policy, Size};
 use broker::server::{BandConfig, Config, Event};
 use broker::{Client, ClientError, Received, Sending};
 use clap::Subcommand;
@@ -133,6 +133,16 @@ struct ZmqArgs {
     /// The message server's name
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     server: String,
+    /// Largest body, either way; each client has this twice for each band that it uses, out of the server's 1 GiB
+    #[arg(long, value_name = "SIZE", default_value_t = Size(broker::zmq::BODIES), value_parser = bodies)]
+    bodies: Size,
+}
+
+/// The largest body of a link or an endpoint: half of a pool, for two are on their way.
+pub(crate) fn bodies(text: &str) -> Result<Size, String> {
+    let most = Size(broker::POOL_BYTES_MAX / 2);
+    let size: Size = text.parse().map_err(|error: base::ParseUnitError| error.to_string())?;
+    if size <= most { Ok(size) } else { Err(format!("expected at most {most}")) }
 }
 
 fn positive(text: &str) -> Result<DurNs, String> {
@@ -217,7 +227,7 @@ fn serve(args: ServeArgs) -> Result<(), String> {
 fn zmq(args: &ZmqArgs) -> Result<(), String> {
     use broker::zmq::Event;
     let stop = until_asked()?;
-    broker::zmq::serve(&args.server, args.listen, &stop, &mut |event| match event {
+    broker::zmq::serve(&args.server, args.listen, args.bodies.0, &stop, &mut |event| match event {
         Event::Ready(at) => eprintln!("tahti msg: ZeroMQ at tcp://{at} for {}", args.server),
         Event::Joined(who) => eprintln!("tahti msg: {who} has come"),
         Event::Left(who) => eprintln!("tahti msg: {who} has gone"),

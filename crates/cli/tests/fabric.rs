@@ -2,8 +2,8 @@
 
 use base::DurNs;
 use broker::server::{Config, serve};
-use broker::{ClientError, Manager};
-use msg::{Answer, Band};
+use broker::{Client, ClientError, Manager, Sending};
+use msg::{Answer, Band, Code};
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Output, Stdio};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// What a hung machine is given before a test says so.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Largest body here.
+const BODIES: u64 = 1 << 20;
 const TAHTI: &str = env!("CARGO_BIN_EXE_tahti");
 
 fn ip(words: &str) {
@@ -128,7 +130,7 @@ impl Host {
     }
 
     fn link(&mut self, args: &[&str]) {
-        let mut all = vec!["msg", "link", "--host", self.name];
+        let mut all = vec!["msg", "link", "--host", self.name, "--bodies", "1MiB"];
         all.extend(args);
         self.link = Some(Running::new(self.space.command(&all)));
     }
@@ -164,7 +166,7 @@ impl Drop for Host {
 fn manage(object: &str, stop: &AtomicBool) {
     let began = Instant::now();
     let mut lanes = loop {
-        match Manager::connect("main", "equipment", &[object], &[Band::DEFAULT]) {
+        match Manager::with_bodies("main", "equipment", &[object], &[Band::DEFAULT], BODIES) {
             Ok(lanes) => break lanes,
             Err(ClientError::System(_)) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
             Err(error) => panic!("{error}"),
@@ -174,7 +176,7 @@ fn manage(object: &str, stop: &AtomicBool) {
         let served = lanes[0].serve(DurNs::from_ms(50), |asked, desk| {
             if !asked.request.object.text().ends_with("_mute") {
                 let text = format!("{} for uid {} of host {}", asked.request, asked.subject.uid, asked.subject.host);
-                desk.answer(asked.ticket, &Answer::ok(&text));
+                desk.answer(asked.ticket, &Answer { body: asked.body, ..Answer::ok(&text) });
             }
         });
         if served.is_err() {
@@ -214,6 +216,26 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     // A manager that is silent is named by its own host.
     let silent = a.ask(&["--timeout", "600ms", "get/sr_mag_mute/value"]);
     assert!(silent.starts_with("tahti: TIMEOUT: manager equipment: no answer within"), "{silent}");
+
+    // Large bodies, both ways, up to the bound of the link.
+    let space = a.space.clone();
+    let large = std::thread::spawn(move || {
+        space.enter();
+        let mut client = Client::with_pool("main", "camera", Band::DEFAULT, 8 << 20).unwrap();
+        for bytes in [20_000, BODIES as usize, BODIES as usize + 1] {
+            let body: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+            let limit = DurNs::from_secs(60);
+            let reply =
+                client.ask("get/sr_mag_x/value", &Sending { limit, body: &body, ..Sending::default() }).unwrap();
+            match bytes as u64 > BODIES {
+                true => assert_eq!(reply.code, Code::Malformed, "{}", reply.text),
+                false => {
+                    assert!(reply.code == Code::Ok && reply.body == body, "{bytes}: {} {}", reply.code, reply.text)
+                }
+            }
+        }
+    });
+    large.join().unwrap();
 
     // A cut link: each request is answered once, in time, and says which host is lost.
     ip(&format!("-n {} link set veth2 down", hub.0));

@@ -19,15 +19,16 @@ const HOSTS_MAX: usize = 64;
 pub(crate) struct Shared {
     pub(crate) server: String,
     pub(crate) here: HostName,
+    pub(crate) bodies: u64,
     pub(crate) events: Sender<Event>,
     /// Hosts that have asked.
     asking: Mutex<Vec<HostName>>,
 }
 
 impl Shared {
-    pub(crate) fn new(server: &str, here: &HostName, events: &Sender<Event>) -> Arc<Self> {
+    pub(crate) fn new(server: &str, here: &HostName, bodies: u64, events: &Sender<Event>) -> Arc<Self> {
         let (server, here) = (server.to_owned(), here.clone());
-        Arc::new(Self { server, here, events: events.clone(), asking: Mutex::default() })
+        Arc::new(Self { server, here, bodies, events: events.clone(), asking: Mutex::default() })
     }
 
     /// Whether the host may ask: not when too many have.
@@ -79,6 +80,7 @@ pub(crate) fn listen(
                 flags: header.flags,
                 pulse: header.pulse,
                 body: read.body.to_vec(),
+                answer: read.answer,
                 subject: header.subject,
                 token: (query.clone(), header),
             };
@@ -115,6 +117,7 @@ fn way(shared: &Shared, band: Band, host: &HostName) -> Result<Way, String> {
         &format!("host:{host}"),
         band,
         host.text(),
+        shared.bodies,
         |(query, header): (Query, Header), code, text, body| {
             respond(&query, &header, code, text, body);
         },

@@ -21,4 +21,4 @@ mod near;
 mod wire;
 
 pub use key::{HostError, HostName};
-pub use link::{Config, Event, run};
+pub use link::{BODIES, Config, Event, run};

@@ -24,6 +24,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Most claims of all other hosts together; more are not believed.
 const CLAIMS_MAX: usize = 4096;
 
+/// Largest body in bytes, unless somebody says otherwise.
+pub const BODIES: u64 = 4 << 20;
+
 /// A link.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -39,6 +42,8 @@ pub struct Config {
     pub discover: bool,
     /// What of this host's objects others may see; empty: all. Who may change them is for the message server's rules.
     pub serve: Vec<Pattern>,
+    /// Largest body in bytes, either way.
+    pub bodies: u64,
     /// A configuration file of Zenoh's own, for certificates and access control; what is given above is added.
     pub zenoh: Option<PathBuf>,
 }
@@ -64,7 +69,7 @@ pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) 
     let session = zenoh::open(zenoh_config(config)?).wait().map_err(|error| format!("zenoh: {error}"))?;
     let (events, news) = channel();
     let (claims, claimed) = channel();
-    let shared = Shared::new(&config.server, &config.host, &events);
+    let shared = Shared::new(&config.server, &config.host, config.bodies, &events);
     let listening: Result<Vec<_>, String> = Band::all().map(|band| far::listen(&session, &shared, band)).collect();
     let _listening = listening.map_err(|error| format!("zenoh: {error}"))?;
     let watching = session.liveliness().declare_subscriber(key::CLAIMS).history(true);
@@ -242,7 +247,7 @@ impl Link<'_> {
             if self.neighbours.contains_key(&host) {
                 continue;
             }
-            match Neighbour::new(&self.session, &self.config.server, &self.config.host, &host, serves) {
+            match Neighbour::new(&self.session, self.config, &host, serves) {
                 Ok(neighbour) => {
                     self.neighbours.insert(host, neighbour);
                     self.trouble = None;

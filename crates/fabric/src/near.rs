@@ -1,10 +1,11 @@
 //! What other hosts serve, as the message server of this host sees it: a manager for each host.
 
 use crate::key::{self, HostName};
+use crate::link::Config;
 use crate::wire;
 use base::DurNs;
 use broker::{ClientError, Desk, Manager, ManagerLane, Waker};
-use msg::{Answer, Asked, Band, Code, Failure, Flags, Hop, Ticket, Verb};
+use msg::{Answer, Asked, Band, Code, Failure, Hop, Ticket, Verb};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,17 +31,17 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    /// Registers what `host` serves with the server `server`.
+    /// Registers what `host` serves with the message server of this host.
     pub(crate) fn new(
         session: &Session,
-        server: &str,
-        here: &HostName,
+        config: &Config,
         host: &HostName,
         serves: BTreeSet<String>,
     ) -> Result<Self, ClientError> {
+        let Config { server, host: here, bodies, .. } = config;
         let prefixes: Vec<&str> = serves.iter().map(String::as_str).collect();
         let bands: Vec<Band> = Band::all().collect();
-        let lanes = Manager::connect(server, &format!("host:{host}"), &prefixes, &bands)?;
+        let lanes = Manager::with_bodies(server, &format!("host:{host}"), &prefixes, &bands, *bodies)?;
         let stop = Arc::new(AtomicBool::new(false));
         let spawn = |lane: ManagerLane| {
             let key = key::requests(host, lane.band(), Some(here));
@@ -118,9 +119,6 @@ impl Crossing {
         if matches!(asked.request.verb, Verb::Watch | Verb::Unwatch | Verb::Lock | Verb::Unlock) {
             let verb = asked.request.verb;
             return Err((Code::NoVerb, format!("{verb} does not reach over to host {host}; ask its own server")));
-        }
-        if asked.flags.has(Flags::POOLED) {
-            return Err((Code::NoVerb, format!("a pooled body cannot go to host {host}; send it in the message")));
         }
         if self.waiting.len() >= WAITING_MAX {
             return Err((Code::Overload, format!("{WAITING_MAX} requests wait for host {host} already")));

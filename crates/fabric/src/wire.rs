@@ -1,7 +1,11 @@
 //! Messages as they travel between hosts.
+//!
+//! A body above 16 KiB, and one whose answer may be, follows its frame, which says as for a [pool](Pooled) how long it is and
+//! how much room the answer has; in place of the pool's number stands the body's checksum.
 
 use base::{DurNs, MonoNs};
-use msg::{Asked, Band, Code, Flags, Frame, FrameError, Header, Kind, Line, Reply, Request, Subject};
+use msg::{Asked, BODY_BYTES_MAX, Band, Code, Flags, Frame, FrameError, HEADER_BYTES, Header, Kind, Line, Pooled};
+use msg::{Reply, Request, Subject, checksum};
 use zenoh::qos::Priority;
 
 /// The part of the time until a deadline that is kept for the way back, so that silence too is told in time.
@@ -31,14 +35,14 @@ pub(crate) fn limit(remaining: DurNs) -> DurNs {
 /// A request for another host.
 pub(crate) fn request(asked: &Asked<'_>, limit: DurNs) -> Result<Vec<u8>, FrameError> {
     let header = Header {
-        flags: asked.flags,
+        flags: asked.flags.without(Flags::POOLED),
         deadline: Some(MonoNs(limit.0.unsigned_abs())),
         pulse: asked.pulse,
         subject: asked.subject,
         hops: 1,
         ..Header::request(asked.band(), asked.ticket.id)
     };
-    encode(header, &asked.request.to_string(), asked.body)
+    encode(header, &asked.request.to_string(), asked.body, asked.answer_bytes_max)
 }
 
 /// A request from another host.
@@ -46,22 +50,25 @@ pub(crate) struct Incoming<'a> {
     pub(crate) header: Header,
     pub(crate) line: &'a str,
     pub(crate) body: &'a [u8],
+    /// Most bytes that the body of the answer may have.
+    pub(crate) answer: u64,
     pub(crate) limit: DurNs,
 }
 
 /// Reads a request from another host.
 pub(crate) fn parse_request(bytes: &[u8]) -> Result<Incoming<'_>, String> {
-    let frame = Frame::decode(bytes).map_err(|error| error.to_string())?;
+    let (frame, body, answer) = decode(bytes)?;
     Request::parse(frame.text).map_err(|error| error.to_string())?;
     let Header { kind, deadline, flags, .. } = frame.header;
     match deadline {
-        Some(limit) if kind == Kind::Request && !flags.has(Flags::POOLED) => Ok(Incoming {
-            header: frame.header,
+        Some(limit) if kind == Kind::Request => Ok(Incoming {
+            header: Header { flags: flags.without(Flags::POOLED), ..frame.header },
             line: frame.text,
-            body: frame.body,
+            body,
+            answer,
             limit: DurNs(i64::try_from(limit.0).unwrap_or(i64::MAX)),
         }),
-        _ => Err("between hosts a message is a request with a deadline and its own body".to_owned()),
+        _ => Err("between hosts a message is a request with a deadline".to_owned()),
     }
 }
 
@@ -69,20 +76,48 @@ pub(crate) fn parse_request(bytes: &[u8]) -> Result<Incoming<'_>, String> {
 pub(crate) fn reply(asked: &Header, code: Code, complement: &str, body: &[u8]) -> Result<Vec<u8>, FrameError> {
     let mut line = Line::new();
     line.reply(code, complement);
-    encode(Header { subject: Subject::default(), ..asked.reply() }, line.text(), body)
+    encode(Header { subject: Subject::default(), ..asked.reply() }, line.text(), body, 0)
 }
 
 /// Reads a reply of another host: code, plain complement, body.
 pub(crate) fn parse_reply(bytes: &[u8]) -> Result<(Code, String, Vec<u8>), String> {
-    let frame = Frame::decode(bytes).map_err(|error| error.to_string())?;
+    let (frame, body, _) = decode(bytes)?;
     let reply = Reply::parse(frame.text).map_err(|error| error.to_string())?;
-    Ok((reply.code, reply.complement.text().into_owned(), frame.body.to_vec()))
+    Ok((reply.code, reply.complement.text().into_owned(), body.to_vec()))
 }
 
-fn encode(header: Header, text: &str, body: &[u8]) -> Result<Vec<u8>, FrameError> {
+fn encode(header: Header, text: &str, body: &[u8], answer: u64) -> Result<Vec<u8>, FrameError> {
     let mut bytes = Vec::new();
-    Frame::new(header, text, body)?.encode(&mut bytes);
+    if body.len().max(answer as usize) <= BODY_BYTES_MAX {
+        Frame::new(header, text, body)?.encode(&mut bytes);
+        return Ok(bytes);
+    }
+    let length = body.len() as u64;
+    let place = Pooled { offset: 0, room: answer.max(length), bytes: length, pool: checksum(body).into() };
+    let header = Header { flags: header.flags.with(Flags::POOLED), ..header };
+    Frame::new(header, text, &place.to_bytes())?.encode(&mut bytes);
+    bytes.extend_from_slice(body);
     Ok(bytes)
+}
+
+/// A frame, its body, and most bytes that the body of its answer may have.
+fn decode(bytes: &[u8]) -> Result<(Frame<'_>, &[u8], u64), String> {
+    let text = |error: FrameError| error.to_string();
+    let short = || format!("{} bytes, expected a message", bytes.len());
+    let header = Header::from_bytes(bytes.first_chunk().ok_or_else(short)?).map_err(|error| error.to_string())?;
+    if !header.flags.has(Flags::POOLED) {
+        let frame = Frame::decode(bytes).map_err(text)?;
+        return Ok((frame, frame.body, BODY_BYTES_MAX as u64));
+    }
+    let frame_bytes = HEADER_BYTES + usize::from(header.text_bytes) + Pooled::BYTES;
+    let (frame, body) = bytes.split_at_checked(frame_bytes).ok_or_else(short)?;
+    let frame = Frame::decode(frame).map_err(text)?;
+    let place = Pooled::from_bytes(frame.body).ok_or_else(short)?;
+    if place.bytes != body.len() as u64 || place.pool != u64::from(checksum(body)) {
+        let found = body.len();
+        return Err(format!("a body of {found} bytes behind its frame, expected {} with its checksum", place.bytes));
+    }
+    Ok((frame, body, place.room))
 }
 
 #[cfg(test)]
@@ -93,7 +128,32 @@ mod tests {
     fn asked<'a>(request: Request<'a>, body: &'a [u8], deadline: MonoNs) -> Asked<'a> {
         let ticket = Ticket { id: 7, band: Band::DEFAULT };
         let subject = Subject { uid: 1000, pid: 42, host: 0 };
-        Asked { ticket, subject, deadline, pulse: 5, flags: Flags::DRY_RUN, request, body }
+        let answer_bytes_max = BODY_BYTES_MAX as u64;
+        Asked { ticket, subject, deadline, pulse: 5, flags: Flags::DRY_RUN, request, body, answer_bytes_max }
+    }
+
+    #[test]
+    fn a_large_body_follows_its_frame_and_a_garbled_one_is_refused() {
+        let body: Vec<u8> = (0..100_000).map(|at| (at % 251) as u8).collect();
+        let deadline = MonoNs(1_000_000_000);
+        let asked = Asked {
+            answer_bytes_max: 1 << 20,
+            flags: Flags::IDEMPOTENT.with(Flags::POOLED),
+            ..asked(Request::parse("put/camera/image").unwrap(), &body, deadline)
+        };
+        let mut bytes = request(&asked, DurNs::from_ms(100)).unwrap();
+        let read = parse_request(&bytes).unwrap();
+        assert_eq!((read.line, read.body, read.answer), ("put/camera/image", &body[..], 1 << 20));
+        assert_eq!(read.header.flags, Flags::IDEMPOTENT, "how it came is not its own property");
+        let answer = reply(&read.header, Code::Ok, "", &body).unwrap();
+        assert_eq!(parse_reply(&answer), Ok((Code::Ok, String::new(), body.clone())));
+        let small = Asked { body: b"which", ..asked };
+        let small = request(&small, DurNs::from_ms(100)).unwrap();
+        let read = parse_request(&small).unwrap();
+        assert_eq!((read.body, read.answer), (&b"which"[..], 1 << 20), "room for the answer alone");
+        assert!(parse_request(&bytes[..bytes.len() - 1]).is_err());
+        *bytes.last_mut().unwrap() ^= 1;
+        assert!(parse_request(&bytes).is_err());
     }
 
     #[test]
@@ -115,6 +175,8 @@ mod tests {
         #[test]
         fn no_bytes_from_another_host_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
             let _ = (parse_request(&bytes).is_ok(), parse_reply(&bytes).is_ok());
+            let header = Header { flags: Flags::POOLED, text_bytes: 3, body_bytes: 32, ..Header::request(Band::DEFAULT, 1) };
+            let _ = parse_request(&[&header.to_bytes()[..], &bytes].concat()).is_ok();
         }
     }
 }

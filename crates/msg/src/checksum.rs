@@ -16,6 +16,12 @@ const TABLE: [u32; 256] = {
     table
 };
 
+/// The checksum of a body that follows its frame.
+#[must_use]
+pub fn checksum(body: &[u8]) -> u32 {
+    crc32c([body])
+}
+
 /// The checksum of some pieces, as if they were one.
 pub(crate) fn crc32c<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let bytes = pieces.into_iter().flatten();

@@ -83,6 +83,12 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
+    /// Those of self that are not in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Both together.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {

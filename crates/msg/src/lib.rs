@@ -44,6 +44,7 @@ mod wheel;
 pub mod zmtp;
 
 pub use batch::{BATCH_LINES_MAX, BatchError, Lines, write_lines};
+pub use checksum::checksum;
 pub use code::{Code, Failure, Hop};
 pub use frame::{BODY_BYTES_MAX, Frame, FrameError, TEXT_BYTES_MAX};
 pub use header::{BANDS, Band, Flags, HEADER_BYTES, HEADER_WORDS, Header, HeaderError, Kind, Pooled, Subject};

@@ -34,6 +34,8 @@ pub struct Asked<'a> {
     pub request: Request<'a>,
     /// Its body, mostly MessagePack, or empty.
     pub body: &'a [u8],
+    /// Most bytes that the body of its answer may have.
+    pub answer_bytes_max: u64,
 }
 
 impl Asked<'_> {

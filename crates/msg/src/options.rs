@@ -14,13 +14,15 @@ pub struct Options {
     pub band: Band,
     /// `pulse`.
     pub pulse: u64,
+    /// `answer_bytes`: most bytes that the body of the answer may have, where that is above 16 KiB.
+    pub answer: u64,
     /// `idempotent` and `dry_run`.
     pub flags: Flags,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { within: None, band: Band::DEFAULT, pulse: 0, flags: Flags::NONE }
+        Self { within: None, band: Band::DEFAULT, pulse: 0, answer: 0, flags: Flags::NONE }
     }
 }
 
@@ -49,11 +51,13 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Options, String> {
             }
             ("band", Value::Number(band @ 0..=7)) => options.band = Band::new(band as u8).unwrap_or_default(),
             ("pulse", Value::Number(pulse)) => options.pulse = pulse,
+            ("answer_bytes", Value::Number(bytes)) => options.answer = bytes,
             ("idempotent", Value::Truth(true)) => options.flags = options.flags.with(Flags::IDEMPOTENT),
             ("dry_run", Value::Truth(true)) => options.flags = options.flags.with(Flags::DRY_RUN),
             ("idempotent" | "dry_run", Value::Truth(false)) => {}
             _ => {
-                let expected = "within_ns (above 0), band (0 to 7), pulse, idempotent, dry_run (true or false)";
+                let expected =
+                    "within_ns (above 0), band (0 to 7), pulse, answer_bytes, idempotent, dry_run (true or false)";
                 return Err(format!("option {key:?} with this value, expected {expected}"));
             }
         }

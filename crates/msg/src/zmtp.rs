@@ -1,7 +1,7 @@
 //! ZeroMQ's wire (ZMTP 3, rfc.zeromq.org/spec/23): the end of a ROUTER without security, as a state machine.
 //!
 //! What a peer sends is bounded before it is kept: a frame that is too long is counted and thrown away, and its message
-//! says so; what is no ZMTP ends the connection. Allocates at most [`MESSAGE_BYTES_MAX`] for each peer.
+//! says so; what is no ZMTP ends the connection. Allocates at most twice what a message may have for each peer.
 
 use crate::frame::{BODY_BYTES_MAX, TEXT_BYTES_MAX};
 use alloc::borrow::ToOwned;
@@ -10,13 +10,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::mem::take;
 
-/// Longest frame that is kept.
-pub const FRAME_BYTES_MAX: usize = BODY_BYTES_MAX;
-/// Most bytes of a message that are kept.
-pub const MESSAGE_BYTES_MAX: usize = BODY_BYTES_MAX + TEXT_BYTES_MAX + 2048;
+/// Most bytes of a message that are kept beside its longest frame.
+const REST_BYTES_MAX: usize = TEXT_BYTES_MAX + 2048;
 /// Most frames of a message.
 pub const FRAMES_MAX: usize = 12;
-/// Longest frame that is thrown away; after a longer one the peer is not heard any more.
+/// Longest frame that is thrown away, where the longest that is kept is no longer; after a longer one the peer is not heard
+/// any more.
 const THROWN_BYTES_MAX: u64 = 16 << 20;
 /// Longest command.
 const COMMAND_BYTES_MAX: usize = 1024;
@@ -45,8 +44,9 @@ const COMMAND: u8 = 4;
 pub struct Message {
     /// Its frames; one that was too long is empty.
     pub frames: Vec<Vec<u8>>,
-    /// Bytes of the first frame that was too long, or that of the message when its frames together became too much.
-    pub too_long: Option<u64>,
+    /// Bytes of the first frame that was too long, or those of the message when its frames together became too much; and
+    /// how many there may be.
+    pub too_long: Option<(u64, usize)>,
 }
 
 /// What came of a peer's bytes.
@@ -71,8 +71,8 @@ pub enum Fault {
     Socket(String),
     /// A frame's flags or a command that cannot be.
     Frame,
-    /// A frame far beyond what is taken, of so many bytes.
-    TooLong(u64),
+    /// A frame or command far beyond what is taken, of so many bytes, and how many there may be.
+    TooLong(u64, usize),
     /// A message of too many frames.
     Frames,
 }
@@ -85,7 +85,7 @@ impl fmt::Display for Fault {
             Self::Mechanism(found) => write!(f, "it wants the security mechanism {found:?}, expected NULL"),
             Self::Socket(found) => write!(f, "its socket is a {found:?}, expected REQ or DEALER"),
             Self::Frame => f.write_str("a frame or command that cannot be in ZMTP 3.0"),
-            Self::TooLong(found) => write!(f, "a frame of {found} bytes, expected at most {FRAME_BYTES_MAX}"),
+            Self::TooLong(found, most) => write!(f, "a frame of {found} bytes, expected at most {most}"),
             Self::Frames => write!(f, "a message of more than {FRAMES_MAX} frames"),
         }
     }
@@ -106,6 +106,8 @@ enum Phase {
 /// One peer.
 #[derive(Debug)]
 pub struct Peer {
+    /// Longest frame that is kept.
+    frame_bytes_max: usize,
     phase: Phase,
     head: [u8; GREETING_BYTES],
     filled: usize,
@@ -117,8 +119,18 @@ pub struct Peer {
 }
 
 impl Default for Peer {
+    /// As [`new`](Peer::new), with bodies up to 16 KiB.
     fn default() -> Self {
+        Self::new(BODY_BYTES_MAX)
+    }
+}
+
+impl Peer {
+    /// One that has said nothing yet, with bodies up to so many bytes, but at least 16 KiB.
+    #[must_use]
+    pub fn new(body_bytes_max: usize) -> Self {
         Self {
+            frame_bytes_max: body_bytes_max.max(BODY_BYTES_MAX),
             phase: Phase::Greeting,
             head: [0; GREETING_BYTES],
             filled: 0,
@@ -128,9 +140,7 @@ impl Default for Peer {
             message: Message::default(),
         }
     }
-}
 
-impl Peer {
     /// Whether it has introduced itself.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
@@ -229,19 +239,21 @@ impl Peer {
         if flags & COMMAND != 0 {
             self.thrown = false;
             if left > COMMAND_BYTES_MAX as u64 {
-                return Err(Fault::TooLong(left));
+                return Err(Fault::TooLong(left, COMMAND_BYTES_MAX));
             }
         } else {
-            if left > THROWN_BYTES_MAX {
-                return Err(Fault::TooLong(left));
+            let most = self.frame_bytes_max;
+            if left > THROWN_BYTES_MAX.max(most as u64) {
+                return Err(Fault::TooLong(left, most));
             }
             if self.message.frames.len() >= FRAMES_MAX {
                 return Err(Fault::Frames);
             }
             let sum = self.message.frames.iter().map(Vec::len).sum::<usize>() as u64 + left;
-            self.thrown = left > FRAME_BYTES_MAX as u64 || sum > MESSAGE_BYTES_MAX as u64;
+            self.thrown = left > most as u64 || sum > (most + REST_BYTES_MAX) as u64;
             if self.thrown {
-                self.message.too_long.get_or_insert(if left > FRAME_BYTES_MAX as u64 { left } else { sum });
+                let found = if left > most as u64 { left } else { sum };
+                self.message.too_long.get_or_insert((found, most));
             }
         }
         self.next(Phase::Payload { flags, left });
@@ -330,8 +342,8 @@ impl Message {
     /// # Errors
     /// Why it is no request.
     pub fn request(&self) -> Result<(&str, crate::options::Options, &[u8]), String> {
-        if let Some(found) = self.too_long {
-            return Err(alloc::format!("{found} bytes, expected at most {FRAME_BYTES_MAX} in a frame"));
+        if let Some((found, most)) = self.too_long {
+            return Err(alloc::format!("{found} bytes, expected at most {most} in a frame"));
         }
         let (envelope, rest) = self.envelope();
         let (line, rest) = match (envelope, rest) {
@@ -417,7 +429,7 @@ mod tests {
     #[test]
     fn what_is_too_long_is_thrown_away_and_said() {
         let mut bytes = hello();
-        let long = Vec::from([1; FRAME_BYTES_MAX + 1]);
+        let long = Vec::from([1; BODY_BYTES_MAX + 1]);
         bytes.extend(message([&b"id"[..], b"", b"put/a/1", b"", &long]));
         bytes.extend(message([&b""[..], b"get/a"]));
         let (out, ended) = said(&bytes, 1000);
@@ -428,7 +440,7 @@ mod tests {
         assert!(matches!(&out[2], Incoming::Message(next) if next.request().is_ok()));
         let mut endless = hello();
         endless.extend_from_slice(&[LONG, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(said(&endless, 1000).1, Err(Fault::TooLong(0x7fff_ffff_ffff_ffff)));
+        assert_eq!(said(&endless, 1000).1, Err(Fault::TooLong(0x7fff_ffff_ffff_ffff, BODY_BYTES_MAX)));
         let mut many = hello();
         many.extend(message([&b"x"[..]; FRAMES_MAX + 1]));
         assert_eq!(said(&many, 1000).1, Err(Fault::Frames));
@@ -450,7 +462,7 @@ mod tests {
                 if peer.feed(bytes, &mut out).is_err() {
                     break;
                 }
-                prop_assert!(peer.payload.len() + peer.message.frames.iter().map(Vec::len).sum::<usize>() <= MESSAGE_BYTES_MAX);
+                prop_assert!(peer.payload.len() + peer.message.frames.iter().map(Vec::len).sum::<usize>() <= BODY_BYTES_MAX + REST_BYTES_MAX);
             }
             for incoming in out {
                 if let Incoming::Message(message) = incoming {

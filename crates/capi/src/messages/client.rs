@@ -35,7 +35,11 @@ pub struct tahti_sending {
     pub pulse: u64,
     pub body: *const c_void,
     pub body_bytes: u64,
+    pub answer_bytes: u64,
 }
+
+/// What programs of version 3 know of it.
+const SENDING_BYTES: usize = std::mem::offset_of!(tahti_sending, answer_bytes);
 
 /// See `tahti.h`.
 #[allow(non_camel_case_types, missing_docs, reason = "the names and the documentation of tahti.h")]
@@ -64,14 +68,17 @@ unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sending<'a>, Stri
     }
     // SAFETY: the caller promises that the structure begins with its size.
     let size = unsafe { sending.cast::<u32>().read() } as usize;
-    if size < size_of::<tahti_sending>() {
+    if size < SENDING_BYTES {
         return Err(format!(
-            "the size of tahti_sending is {size}; expected at least {}: set `size` to sizeof",
-            size_of::<tahti_sending>()
+            "the size of tahti_sending is {size}; expected at least {SENDING_BYTES}: set `size` to sizeof"
         ));
     }
-    // SAFETY: not NULL, and as large as it says.
-    let given = unsafe { &*sending };
+    let nothing = std::ptr::null();
+    let mut given =
+        tahti_sending { size: 0, flags: 0, within_ns: 0, pulse: 0, body: nothing, body_bytes: 0, answer_bytes: 0 };
+    let bytes_known = size.min(size_of::<tahti_sending>());
+    // SAFETY: not NULL, and as large as it says; all of its fields are plain numbers and a pointer.
+    unsafe { std::ptr::copy_nonoverlapping(sending.cast::<u8>(), (&raw mut given).cast(), bytes_known) };
     let known = [(1, Flags::IDEMPOTENT), (2, Flags::DRY_RUN)].into_iter();
     let flags = known.fold(Flags::NONE, |all, (bit, flag)| if given.flags & bit == 0 { all } else { all.with(flag) });
     if given.flags > 3 {
@@ -80,7 +87,7 @@ unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sending<'a>, Stri
     let limit = if given.within_ns > 0 { DurNs(given.within_ns) } else { Sending::default().limit };
     // SAFETY: the caller's promise.
     let body = unsafe { bytes(given.body, given.body_bytes) }?;
-    Ok(Sending { limit, flags, pulse: given.pulse, body, ..Sending::default() })
+    Ok(Sending { limit, flags, pulse: given.pulse, body, answer: given.answer_bytes, ..Sending::default() })
 }
 
 impl tahti_client {
@@ -136,12 +143,31 @@ pub unsafe extern "C" fn tahti_client_connect(
     name: *const c_char,
     urgency: u32,
 ) -> *mut tahti_client {
+    // SAFETY: the caller's promise.
+    unsafe { tahti_client_connect_with_pool(server, name, urgency, 0) }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The texts end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_client_connect_with_pool(
+    server: *const c_char,
+    name: *const c_char,
+    urgency: u32,
+    pool_bytes: u64,
+) -> *mut tahti_client {
     let connect = || {
         // SAFETY: the caller's promise.
         let server = unsafe { text("the server's name", server) }?;
         // SAFETY: the caller's promise.
         let name = unsafe { text("the client's name", name) }?;
-        let client = Client::connect(server, name, band(urgency)?).map_err(|error| error.to_string())?;
+        let client = match pool_bytes {
+            0 => Client::connect(server, name, band(urgency)?),
+            bytes => Client::with_pool(server, name, band(urgency)?, bytes),
+        };
+        let client = client.map_err(|error| error.to_string())?;
         let waker = Mutex::new(client.waker());
         Ok(tahti_client { open: Mutex::new(Open { client, received: None, text: Vec::new() }), waker })
     };
@@ -166,9 +192,13 @@ pub unsafe extern "C" fn tahti_client_send(
         // SAFETY: the caller's promise.
         let how = unsafe { sending(how) }?;
         let mut open = only(&client.open)?;
-        match open.client.send(line, &how) {
+        let sent = open.client.send(line, &how);
+        client.renew(&open);
+        match sent {
             Ok(id) => Ok(id as i64),
             Err(ClientError::Full) => Ok(0),
+            // What is outstanding gives its room back.
+            Err(ClientError::NoRoom(_)) if open.client.outstanding() > 0 => Ok(0),
             Err(error) => Err(error.to_string()),
         }
     };

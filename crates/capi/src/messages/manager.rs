@@ -56,6 +56,7 @@ pub struct tahti_asked {
     pub user: u32,
     pub process: u32,
     pub host: u32,
+    pub answer_bytes: u64,
 }
 
 /// See `tahti.h`.
@@ -100,6 +101,22 @@ pub unsafe extern "C" fn tahti_manager_connect(
     serves: *const c_char,
     bands: u32,
 ) -> *mut tahti_manager {
+    // SAFETY: the caller's promise.
+    unsafe { tahti_manager_connect_with_bodies(server, name, serves, bands, 0) }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// The texts end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_manager_connect_with_bodies(
+    server: *const c_char,
+    name: *const c_char,
+    serves: *const c_char,
+    bands: u32,
+    body_bytes: u64,
+) -> *mut tahti_manager {
     let connect = || {
         // SAFETY: the caller's promise.
         let server = unsafe { text("the server's name", server) }?;
@@ -115,7 +132,11 @@ pub unsafe extern "C" fn tahti_manager_connect(
             return Err(format!("bands {bands:#x}; expected a sum of 1 << BAND, or TAHTI_ALL_BANDS"));
         }
         let mut lanes = [const { None }; msg::BANDS];
-        for lane in Manager::connect(server, name, &serves, &wanted).map_err(|error| error.to_string())? {
+        let connected = match body_bytes {
+            0 => Manager::connect(server, name, &serves, &wanted),
+            bytes => Manager::with_bodies(server, name, &serves, &wanted, bytes),
+        };
+        for lane in connected.map_err(|error| error.to_string())? {
             let (at, waker) = (usize::from(lane.band().number()), lane.waker());
             lanes[at] = Some(Place { waker, open: Mutex::new(Open { lane, words: Box::new([0; WORDS_BYTES]) }) });
         }
@@ -162,6 +183,7 @@ pub unsafe extern "C" fn tahti_manager_serve(
                 user: asked.subject.uid,
                 process: asked.subject.pid,
                 host: asked.subject.host.into(),
+                answer_bytes: asked.answer_bytes_max,
             };
             // SAFETY: the caller promises that the handler may be called; all that it gets holds until it returns.
             unsafe { handler(user, &raw const value, std::ptr::from_mut(desk).cast()) };

@@ -51,8 +51,8 @@ unsafe fn bytes<'a>(from: *const c_void, length: u64) -> Result<&'a [u8], String
     if length == 0 {
         return Ok(&[]);
     }
-    if from.is_null() || length > msg::BODY_BYTES_MAX as u64 {
-        let most = msg::BODY_BYTES_MAX;
+    let most = broker::POOL_BYTES_MAX;
+    if from.is_null() || length > most {
         return Err(format!("a body of {length} bytes at {from:?}; expected at most {most}, and not at NULL"));
     }
     // SAFETY: not NULL, and the caller's promise.
