@@ -1,6 +1,7 @@
 //! The shared memory of a connection on one band: a queue to the server and one from it.
 
 use ring::{AtomicU64, LayoutError, Stream, Words};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use sys::shm::SharedWords;
@@ -30,8 +31,53 @@ pub(crate) fn inside(room: usize) -> Inside {
 }
 
 /// Makes the memory of a connection.
-pub(crate) fn create() -> sys::Result<Arc<SharedWords>> {
+fn create() -> sys::Result<Arc<SharedWords>> {
     SharedWords::create("tahti-messages", 2 * HALF_WORDS).map(Arc::new)
+}
+
+/// Most memories of connections that have gone which are kept: 64 MiB if each was used to its end.
+const KEPT_MAX: usize = 128;
+
+/// Memory of connections that have gone, kept for others of the same user: unmapping it would interrupt every CPU on
+/// which the process runs, and so the bands' own.
+///
+/// Full: the oldest is unmapped and counted.
+#[derive(Default)]
+pub(crate) struct Spares {
+    kept: VecDeque<Spare>,
+    unmapped: u64,
+}
+
+struct Spare {
+    /// Whose it was; `None`: never to be used again, for its holder breaks the rules.
+    user: Option<u32>,
+    memory: Arc<SharedWords>,
+}
+
+impl Spares {
+    /// Memory for a connection of a user: what another one of the same user has left, or new. Users are kept apart since
+    /// whoever had it may have kept it mapped.
+    pub(crate) fn take(&mut self, user: u32) -> sys::Result<Arc<SharedWords>> {
+        let found = self.kept.iter().position(|spare| spare.user == Some(user));
+        match found.and_then(|at| self.kept.remove(at)) {
+            Some(spare) => Ok(spare.memory),
+            None => create(),
+        }
+    }
+
+    /// Keeps what a connection has left.
+    pub(crate) fn keep(&mut self, user: Option<u32>, memory: Arc<SharedWords>) {
+        if self.kept.len() == KEPT_MAX {
+            self.kept.pop_front();
+            self.unmapped += 1;
+        }
+        self.kept.push_back(Spare { user, memory });
+    }
+
+    /// How often memory was unmapped.
+    pub(crate) fn unmapped(&self) -> u64 {
+        self.unmapped
+    }
 }
 
 fn halves(memory: &Arc<SharedWords>) -> [Half; 2] {
@@ -49,4 +95,37 @@ pub(crate) fn format(memory: &Arc<SharedWords>) -> Result<[Stream<Half>; 2], Lay
 pub(crate) fn attach(memory: &Arc<SharedWords>) -> Result<[Stream<Half>; 2], LayoutError> {
     let [up, down] = halves(memory);
     Ok([Stream::attach(up)?, Stream::attach(down)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_goes_to_others_of_the_same_user_and_none_of_a_cheat() {
+        let mut spares = Spares::default();
+        let [first, second] = [spares.take(1000).unwrap(), spares.take(1000).unwrap()];
+        let at = |memory: &Arc<SharedWords>| memory.words().as_ptr();
+        let first_at = at(&first);
+        spares.keep(Some(1000), first);
+        spares.keep(None, second);
+        let other = spares.take(1001).unwrap();
+        assert_ne!(at(&other), first_at);
+        let again = spares.take(1000).unwrap();
+        assert_eq!(at(&again), first_at);
+        assert_ne!(at(&spares.take(1000).unwrap()), at(&spares.kept[0].memory), "the cheat's is never used");
+        for _ in 0..KEPT_MAX {
+            spares.keep(Some(1), again.clone());
+        }
+        assert_eq!((spares.kept.len(), spares.unmapped()), (KEPT_MAX, 1));
+    }
+
+    #[test]
+    fn what_was_left_in_memory_is_nothing_to_who_gets_it_next() {
+        let memory = create().unwrap();
+        let [up, _] = format(&memory).unwrap();
+        assert!(up.writer().push_or_refuse(&[&[1, 2, 3]]));
+        let [again, _] = format(&memory).unwrap();
+        assert!(again.reader().is_empty());
+    }
 }

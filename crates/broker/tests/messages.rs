@@ -468,3 +468,83 @@ fn a_large_body_needs_no_room_of_ones_own_and_is_answered_now_or_later() {
     }
     assert_eq!(client.ask("put/camera/x", &sending).unwrap().code, Code::Ok);
 }
+
+#[test]
+fn a_band_that_its_manager_does_not_serve_is_an_answer_that_names_those_that_it_serves() {
+    let server = server();
+    let bands = [2, 5].map(|band| Band::new(band).unwrap());
+    let _lanes = Manager::connect(&server.name, "magnets", &["sr"], &bands).unwrap();
+    let mut client = server.client("client");
+    let why = "nobody serves sr_mag on band 3; manager magnets does on band 2,5";
+    assert_eq!(ask(&mut client, "get/sr_mag/x"), (Code::NoObject, why.into()));
+    let mut body = Vec::new();
+    write_lines(["get/sr_mag/x"].into_iter(), &mut body);
+    let batch = client.ask("batch/sr", &Sending { limit: LONG, body: &body, ..Sending::default() }).unwrap();
+    assert_eq!((batch.code, &*batch.text), (Code::NoObject, &*why.replace("sr_mag", "sr")));
+}
+
+#[test]
+fn a_flood_on_one_band_costs_records_of_that_band_only_and_the_log_says_how_many() {
+    // More than the queue of a band's log holds while nobody reads.
+    const FLOOD: usize = 30_000;
+    let dir = std::env::temp_dir().join(fresh());
+    std::fs::create_dir(&dir).unwrap();
+    let pipe = dir.join("log");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    // Opened for both, it waits for nobody.
+    let mut reader = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let config = Config { name: fresh(), log: Some(pipe.clone()), ..Config::default() };
+    let name = config.name.clone();
+    let server = Server::start(config);
+    let mut urgent = Client::connect(&name, "urgent", Band::new(7).unwrap()).unwrap();
+    let mut bulk = Client::connect(&name, "bulk", Band::new(0).unwrap()).unwrap();
+    let sending = Sending { limit: LONG, ..Sending::default() };
+    for round in 0..FLOOD {
+        while bulk.outstanding() >= 200 || bulk.send("put/nobody/1A", &sending) == Err(ClientError::Full) {
+            assert_eq!(bulk.next(LONG).unwrap().unwrap().code, Code::NoObject);
+        }
+        if round % 1_000 == 0 {
+            assert_eq!(urgent.ask("put/nobody/2A", &sending).unwrap().code, Code::NoObject);
+        }
+    }
+    while bulk.outstanding() > 0 {
+        bulk.next(LONG).unwrap();
+    }
+    let read = std::thread::spawn(move || {
+        use std::io::Read;
+        let (mut all, mut some) = (Vec::new(), [0; 1 << 16]);
+        while !all.ends_with(b"the end\n") {
+            let length = reader.read(&mut some).unwrap();
+            all.extend_from_slice(&some[..length]);
+        }
+        String::from_utf8(all).unwrap()
+    });
+    drop(server);
+    // The server has written all that it had.
+    std::io::Write::write_all(&mut std::fs::File::options().append(true).open(&pipe).unwrap(), b"the end\n").unwrap();
+    let log = read.join().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    let count = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    let lost = |band: &str| -> usize {
+        let lines = log
+            .lines()
+            .filter_map(|line| line.split_once(&format!("message-log band={band} lost="))?.1.split_once(':'));
+        lines.map(|(lost, _)| lost.parse::<usize>().unwrap()).sum()
+    };
+    assert_eq!(count(" band=7 put/nobody/2A -> NO_OBJECT/"), FLOOD / 1_000);
+    assert_eq!((lost("7"), count(" band=0 put/nobody/1A -> NO_OBJECT/") + lost("0")), (0, FLOOD));
+    assert!(lost("0") > 0, "the flood was to be larger than the queue");
+}
+
+#[test]
+fn clients_that_come_and_go_leave_their_memory_to_the_next_and_nothing_is_unmapped() {
+    let server = server();
+    let mut watching = server.client("watching");
+    for _ in 0..300 {
+        let mut client = server.client("fleeting");
+        assert_eq!(ask(&mut client, "ping/server").0, Code::Ok);
+        drop(client);
+        server.until(|event| *event == Event::Left("fleeting".into()));
+    }
+    assert!(ask(&mut watching, "describe/server").1.contains(" unmapped=0"));
+}

@@ -2,9 +2,9 @@
 
 use crate::batch::Lines;
 use crate::code::{Code, Failure, Hop};
-use crate::header::{Header, Kind};
+use crate::header::{Band, Header, Kind};
 use crate::line::Line;
-use crate::tables::{Access, Conn, Tables};
+use crate::tables::{Access, Conn, Route, Tables};
 use crate::text::{Request, TextError};
 use crate::verb::Verb;
 use crate::wheel::Wheel;
@@ -12,6 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use base::{DurNs, MonoNs};
+use core::fmt;
 
 /// Bytes of a request's line that are kept for the log until its reply.
 const KEPT_BYTES: usize = 128;
@@ -99,6 +100,20 @@ struct Pending {
     kept_bytes: u8,
 }
 
+/// The bands of a route, as a list.
+struct Bands<'a>(&'a Route);
+
+impl fmt::Display for Bands<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut before = "";
+        for band in Band::all().filter(|band| self.0.is_on(*band)) {
+            write!(f, "{before}{band}")?;
+            before = ",";
+        }
+        Ok(())
+    }
+}
+
 /// The state machine of one band. It allocates when it is made and never again.
 pub struct Lane {
     limits: Limits,
@@ -121,7 +136,7 @@ impl Lane {
             held: false,
             client: nobody,
             manager: nobody,
-            header: Header::request(crate::Band::DEFAULT, 0),
+            header: Header::request(Band::DEFAULT, 0),
             since: MonoNs(0),
             writes: false,
             kept: [0; KEPT_BYTES],
@@ -204,7 +219,7 @@ impl Lane {
         body: &[u8],
         line: &mut Line,
     ) -> Result<(Conn, Verb), Code> {
-        let mut no = |code: Code, why: core::fmt::Arguments<'_>| {
+        let mut no = |code: Code, why: fmt::Arguments<'_>| {
             line.reply(code, why);
             code
         };
@@ -262,7 +277,7 @@ impl Lane {
         from: Conn,
         header: &Header,
         request: &Request<'_>,
-        no: &mut impl FnMut(Code, core::fmt::Arguments<'_>) -> Code,
+        no: &mut impl FnMut(Code, fmt::Arguments<'_>) -> Code,
     ) -> Result<Conn, Code> {
         let (verb, object) = (request.verb, request.object.text());
         if self.tables.access(header.subject, verb, object) == Access::Deny {
@@ -281,6 +296,15 @@ impl Lane {
         let own = matches!(verb, Verb::Lock | Verb::Unlock | Verb::Watch | Verb::Unwatch) || object == "server";
         match self.tables.route(literal.unwrap_or(object)) {
             _ if own => Ok(Conn::SERVER),
+            Some(route) if !route.is_on(header.band) => Err(no(
+                Code::NoObject,
+                format_args!(
+                    "nobody serves {object} on band {}; manager {} does on band {}",
+                    header.band,
+                    route.manager,
+                    Bands(route)
+                ),
+            )),
             Some(route) => Ok(route.to),
             None if verb == Verb::List => Ok(Conn::SERVER),
             None => {

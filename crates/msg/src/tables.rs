@@ -1,6 +1,6 @@
 //! What every lane of a message server knows alike: who serves what, who may do what, who holds what.
 
-use crate::header::{BANDS, Subject};
+use crate::header::{BANDS, Band, Subject};
 use crate::object::{Object, Pattern};
 use crate::verb::Verb;
 use alloc::string::String;
@@ -39,6 +39,16 @@ pub struct Route {
     pub to: Conn,
     /// The manager's name.
     pub manager: String,
+    /// The bands on which it takes requests: a sum of 1 << band.
+    pub bands: u8,
+}
+
+impl Route {
+    /// Whether the manager takes requests on a band.
+    #[must_use]
+    pub fn is_on(&self, band: Band) -> bool {
+        self.bands & 1 << band.number() != 0
+    }
 }
 
 /// What a rule says about those whom it fits.
@@ -320,7 +330,7 @@ mod tests {
     const B: Conn = Conn { slot: 2, turn: 1 };
 
     fn route(prefix: &str, to: Conn) -> Route {
-        Route { prefix: prefix.into(), to, manager: "m".into() }
+        Route { prefix: prefix.into(), to, manager: "m".into(), bands: 0xff }
     }
 
     #[test]

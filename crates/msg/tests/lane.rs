@@ -40,7 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step_>> {
 fn tables(alive: [bool; 2]) -> Arc<Tables> {
     let mut tables = Tables::default();
     for (at, prefix) in ["sr_mag", "sr"].into_iter().enumerate().filter(|(at, _)| alive[*at]) {
-        let route = Route { prefix: prefix.into(), to: MANAGERS[at], manager: format!("manager{at}") };
+        let route = Route { prefix: prefix.into(), to: MANAGERS[at], manager: format!("manager{at}"), bands: 0xff };
         tables.add_route(route).unwrap();
     }
     Arc::new(tables)

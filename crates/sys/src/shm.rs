@@ -33,11 +33,19 @@ impl SharedWords {
     /// # Errors
     /// The kernel's.
     pub fn create(name: &str, words: usize) -> Result<Self> {
+        Self::open(Self::unmapped(name, words)?, true)
+    }
+
+    /// As [`create`](Self::create), for others to map: who only hands memory on has nothing to unmap later.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn unmapped(name: &str, words: usize) -> Result<OwnedFd> {
         let doing = || format!("make shared memory {name:?} of {} bytes", words * 8);
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).doing(doing)?;
         rustix::fs::ftruncate(&fd, (words * 8) as u64).doing(doing)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).doing(doing)?;
-        Self::open(fd, true)
+        Ok(fd)
     }
 
     /// Maps shared memory that somebody handed over, for reading and writing.

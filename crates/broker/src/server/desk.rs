@@ -147,7 +147,9 @@ impl Desk<'_> {
         for (name, value) in lane::COUNTER_NAMES.iter().zip(sums) {
             let _ = write!(text, " {name}={value}");
         }
-        let _ = write!(text, " unseen_events={}", self.unseen_events);
+        let unlogged: Vec<String> = self.lanes.iter().map(|lane| lane.log.stream().refused().to_string()).collect();
+        let (unlogged, unmapped) = (unlogged.join(","), self.spares.unmapped());
+        let _ = write!(text, " unseen_events={} unlogged_by_band={unlogged} unmapped={unmapped}", self.unseen_events);
         Answer::ok(text)
     }
 

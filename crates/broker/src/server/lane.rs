@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::alloc::Counting;
 use sys::clock::mono_now;
+use sys::shm::SharedWords;
 
 /// Messages taken from one client before the next one's turn.
 const TURN: usize = 32;
@@ -35,6 +36,7 @@ pub(crate) struct Seat {
     pub(crate) name: Arc<str>,
     /// Bytes of its pool, 0 for none.
     pub(crate) pool: u64,
+    pub(crate) memory: Arc<SharedWords>,
     pub(crate) up: StreamReader<Half>,
     pub(crate) down: StreamWriter<Half>,
     /// Something was put into `down` since its reader was woken last.
@@ -314,7 +316,7 @@ fn pool_place(from: Conn, pool: u64, body: &[u8]) -> Option<Pooled> {
 }
 
 /// Tells the desk that there is something.
-fn ring_desk(bell: &rustix::fd::OwnedFd) {
+pub(crate) fn ring_desk(bell: &rustix::fd::OwnedFd) {
     // Full only after 2^64 rings that nobody heard.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }

@@ -2,7 +2,7 @@
 
 use super::lane::{BATCH_RECORD, RECORD_WORDS};
 use base::{DurNs, MonoNs, Utc};
-use msg::{BODY_BYTES_MAX, HEADER_WORDS, Header, Lines, Request, TEXT_BYTES_MAX};
+use msg::{BODY_BYTES_MAX, Band, HEADER_WORDS, Header, Lines, Request, TEXT_BYTES_MAX};
 
 /// Most words of a record behind its head: a name and a batch, or the texts of a request and its reply.
 pub(super) const TEXTS_WORDS: usize = (TEXT_BYTES_MAX + BODY_BYTES_MAX) / 8 + 128;
@@ -80,17 +80,24 @@ impl Record {
 
     /// As it is written; `host` is the name of the subject's, if it is another one.
     pub(super) fn line(&self, host: Option<&str>) -> String {
-        let Utc { year, month, day, hour, minute, second } = Utc::of(self.unix_ns / 1_000_000_000);
-        let micros = self.unix_ns % 1_000_000_000 / 1_000;
         let (subject, band, asked) = (self.header.subject, self.header.band, &self.asked);
         let host = host.map_or(String::new(), |host| format!(" host={host}"));
         let what = match &self.parts {
             Some(parts) => format!("{asked}:{parts}"),
             None => format!("{asked} -> {} {:.1}us", self.reply, self.took.0 as f64 / 1e3),
         };
-        format!(
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z {} uid={} pid={}{host} band={band} {what}",
-            self.name, subject.uid, subject.pid
-        )
+        format!("{} {} uid={} pid={}{host} band={band} {what}", at(self.unix_ns), self.name, subject.uid, subject.pid)
     }
+}
+
+/// A line for records of a band that found no room.
+pub(super) fn lost(band: Band, records: u64, unix_ns: u64) -> String {
+    format!("{} message-log band={band} lost={records}: they came faster than they could be written\n", at(unix_ns))
+}
+
+/// When, as each line begins.
+fn at(unix_ns: u64) -> String {
+    let Utc { year, month, day, hour, minute, second } = Utc::of(unix_ns / 1_000_000_000);
+    let micros = unix_ns % 1_000_000_000 / 1_000;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }

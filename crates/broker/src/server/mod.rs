@@ -9,7 +9,7 @@ pub use config::{BandConfig, Config};
 
 use crate::door::Door;
 use crate::greeting::{BYTES_MAX, CLAIMS_MAX, Hello, Welcome, socket_name};
-use crate::memory;
+use crate::memory::{self, Spares};
 use crate::parcel::{Packing, Parcel};
 use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
 use base::{DurNs, MonoNs};
@@ -40,6 +40,11 @@ const GREETINGS_MAX: usize = 64;
 /// Room of a lane's log in words, 2 MiB, and of its queues to and from the desk, 512 KiB each.
 const LOG_WORDS: usize = 1 << 18;
 const DESK_WORDS: usize = 1 << 16;
+/// Records taken from one band's log before the others have their turn, such turns before all else has its own, and bytes
+/// that are written at once.
+const LOG_TURN: usize = 64;
+const LOG_TURNS: usize = 64;
+const LOG_BYTES: usize = 1 << 16;
 
 type Inside = memory::Inside;
 
@@ -64,9 +69,13 @@ struct Lanes {
     door: Arc<Door>,
     changes: Producer<Change>,
     returns: Consumer<Return>,
+    /// Taken from `returns` while there was something to change.
+    back: Vec<Return>,
     to_desk: StreamReader<Inside>,
     from_desk: StreamWriter<Inside>,
     log: StreamReader<Inside>,
+    /// Records that found no room, as far as the log says so.
+    lost: u64,
     seen: Arc<Seen>,
     sent: u64,
 }
@@ -75,13 +84,19 @@ struct Lanes {
 struct Peer {
     conn: Conn,
     /// A client's pool.
-    pool: Option<SharedWords>,
+    pool: Option<Pool>,
     /// Where the lanes of a manager hear of pools.
     news: Vec<(Band, OwnedFd)>,
     caller: Caller,
     name: Arc<str>,
     bands: Vec<Band>,
     since: MonoNs,
+}
+
+/// A client's pool, which this process never maps.
+struct Pool {
+    fd: OwnedFd,
+    bytes: u64,
 }
 
 /// Somebody who watches.
@@ -102,10 +117,13 @@ struct Desk<'a> {
     lanes: Vec<Lanes>,
     peers: Vec<Option<Peer>>,
     turns: Vec<u32>,
+    spares: Spares,
     greetings: Vec<(Caller, MonoNs)>,
     tables: Tables,
     watchers: Vec<Watcher>,
     log: Option<File>,
+    /// What is to be written to it.
+    text: String,
     unseen_events: u64,
     packing: Packing,
     say: &'a mut dyn FnMut(Event),
@@ -147,10 +165,12 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         lanes,
         peers: (0..config.limits.conns).map(|_| None).collect(),
         turns: vec![0; config.limits.conns],
+        spares: Spares::default(),
         greetings: Vec::new(),
         tables,
         watchers: Vec::new(),
         log,
+        text: String::with_capacity(2 * LOG_BYTES),
         unseen_events: 0,
         packing: Packing::new(),
         say,
@@ -161,7 +181,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     }
     desk.lanes.iter().for_each(|lane| lane.door.knock());
     running.join();
-    desk.write_log();
+    while desk.write_log() {}
     Ok(())
 }
 
@@ -201,8 +221,19 @@ fn lane(
         line: Line::new(),
         packing: Packing::new(),
     };
-    let seen_by_desk =
-        Lanes { band, door, changes, returns: returns_in, to_desk: to_desk_in, from_desk, log: log_in, seen, sent: 0 };
+    let seen_by_desk = Lanes {
+        band,
+        door,
+        changes,
+        returns: returns_in,
+        back: Vec::new(),
+        to_desk: to_desk_in,
+        from_desk,
+        log: log_in,
+        lost: 0,
+        seen,
+        sent: 0,
+    };
     Ok((thread, seen_by_desk))
 }
 
@@ -271,7 +302,9 @@ impl Desk<'_> {
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8][..]);
         self.requests(parcel);
         self.returns();
-        self.write_log();
+        if self.write_log() {
+            lane::ring_desk(&self.bell);
+        }
         // Nothing is said after the greeting: who is readable has gone.
         for (slot, _) in slots.iter().zip(&ready[first_peer..]).filter(|(_, ready)| **ready) {
             self.leave(*slot);
@@ -337,7 +370,8 @@ impl Desk<'_> {
             host => tables.number(host).ok_or_else(|| format!("host {host}: too many others are known already"))?,
         };
         for prefix in &hello.serves {
-            let route = Route { prefix: prefix.clone(), to: conn, manager: hello.name.clone() };
+            let bands = hello.bands.iter().fold(0, |bands, band| bands | 1 << band.number());
+            let route = Route { prefix: prefix.clone(), to: conn, manager: hello.name.clone(), bands };
             tables
                 .add_route(route)
                 .map_err(|taken| format!("{prefix} is served by manager {} already", taken.manager))?;
@@ -374,23 +408,24 @@ impl Desk<'_> {
         hello: &Checked,
         subject: Subject,
         connection: &OwnedFd,
-        pool: Option<&SharedWords>,
+        pool: Option<&Pool>,
     ) -> Result<Vec<(Band, OwnedFd)>, String> {
         let text = |error: sys::Error| error.to_string();
         let name: Arc<str> = hello.name.as_str().into();
         let mut news = Vec::new();
         for band in &hello.bands {
-            let memory = memory::create().map_err(text)?;
+            let memory = self.spares.take(subject.uid).map_err(text)?;
             let [up, down] = memory::format(&memory).map_err(|error| error.to_string())?;
             let lane = &mut self.lanes[usize::from(band.number())];
             let (up, down) = (up.reader(), down.writer());
-            let pool_bytes = pool.map_or(0, |pool| pool.words().len() as u64 * 8);
-            let seat = Seat { conn, subject, name: name.clone(), pool: pool_bytes, up, down, put: false, broken: None };
+            let (name, pool_bytes) = (name.clone(), pool.map_or(0, |pool| pool.bytes));
+            let fd = memory.clone();
+            let seat = Seat { conn, subject, name, pool: pool_bytes, memory, up, down, put: false, broken: None };
             lane.change(Change::Join(Box::new(seat)));
             let lane = &self.lanes[usize::from(band.number())];
             let welcome = serde_json::to_vec(&Welcome::Band(band.number())).unwrap_or_default();
-            let mut fds = vec![memory.fd(), lane.door.fd()];
-            fds.extend(pool.map(SharedWords::fd));
+            let mut fds = vec![fd.fd(), lane.door.fd()];
+            fds.extend(pool.map(|pool| pool.fd.as_fd()));
             let far = match !hello.serves.is_empty() && hello.pool > 0 {
                 true => {
                     let [near, far] = sys::handover::pair().map_err(text)?;
@@ -414,19 +449,20 @@ impl Desk<'_> {
     }
 
     /// Memory for a client's pool, if it wants one and the limit allows it.
-    fn pool(&self, bytes: u64) -> Result<Option<SharedWords>, String> {
+    fn pool(&self, bytes: u64) -> Result<Option<Pool>, String> {
         if bytes == 0 {
             return Ok(None);
         }
         let pools = self.peers.iter().flatten().filter_map(|peer| peer.pool.as_ref());
-        let taken: u64 = pools.map(|pool| pool.words().len() as u64 * 8).sum();
+        let taken: u64 = pools.map(|pool| pool.bytes).sum();
         if bytes > POOL_BYTES_MAX || taken + bytes > POOLS_BYTES_MAX {
             return Err(format!(
                 "a pool of {bytes} bytes, expected at most {POOL_BYTES_MAX} each and {POOLS_BYTES_MAX} together, of which {taken} are taken"
             ));
         }
-        let words = bytes.next_multiple_of(ALIGNED) / 8;
-        SharedWords::create("tahti-pool", words as usize).map(Some).map_err(|error| error.to_string())
+        let bytes = bytes.next_multiple_of(ALIGNED);
+        let fd = SharedWords::unmapped("tahti-pool", bytes as usize / 8).map_err(|error| error.to_string())?;
+        Ok(Some(Pool { fd, bytes }))
     }
 
     /// Tells a manager's new lane of all pools.
@@ -483,11 +519,17 @@ impl Desk<'_> {
         let mut broken = Vec::new();
         for lane in &mut self.lanes {
             while let Ok(back) = lane.returns.pop() {
+                lane.back.push(back);
+            }
+            for back in lane.back.drain(..) {
                 match back {
                     Return::Broken(conn, why) => broken.push((conn, why)),
-                    Return::Refused(seat) => broken.push((seat.conn, "its place was taken".to_owned())),
-                    Return::Seat(seat) => drop(seat),
                     Return::Tables(tables) => drop(tables),
+                    Return::Seat(seat) => self.spares.keep_seat(*seat),
+                    Return::Refused(seat) => {
+                        broken.push((seat.conn, "its place was taken".to_owned()));
+                        self.spares.keep_seat(*seat);
+                    }
                 }
             }
         }
@@ -501,37 +543,68 @@ impl Desk<'_> {
         }
     }
 
-    /// Writes what the lanes logged, and tells those who watch.
-    fn write_log(&mut self) {
+    /// Writes what the lanes logged, and tells those who watch: the most urgent band first, and again after each turn of
+    /// another, so that none loses records by a flood on a less urgent one. Says whether there is more than it took.
+    fn write_log(&mut self) -> bool {
         let mut words = vec![0; lane::RECORD_WORDS + log::TEXTS_WORDS];
-        let (now, unix_now) = (mono_now(), crate::client::unix_now_ns());
-        let mut text = String::new();
-        for at in 0..self.lanes.len() {
-            while let Ok(Some(length)) = self.lanes[at].log.pop(&mut words) {
-                let Some(record) = log::Record::read(&words[..length], now, unix_now) else { continue };
-                let line = record.line(self.tables.host(record.header.subject));
-                if record.is_wanted() {
-                    text += &line;
-                    text.push('\n');
-                }
-                // Who watches is told of the batch when it has ended.
-                if record.parts.is_none() {
-                    self.tell_watchers(&record, &line);
-                }
+        for _ in 0..LOG_TURNS {
+            let Some(at) = (0..self.lanes.len()).rev().find(|at| !self.lanes[*at].log.is_empty()) else { break };
+            self.log_turn(at, &mut words);
+            if self.text.len() >= LOG_BYTES {
+                self.flush_log();
             }
         }
-        if let Some(file) = self.log.as_mut().filter(|_| !text.is_empty())
-            && let Err(error) = file.write_all(text.as_bytes())
+        for at in 0..self.lanes.len() {
+            let Lanes { band, log, lost, .. } = &mut self.lanes[at];
+            let refused = log.stream().refused();
+            if refused != *lost {
+                self.text += &log::lost(*band, refused - *lost, crate::client::unix_now_ns());
+                *lost = refused;
+            }
+        }
+        self.flush_log();
+        self.lanes.iter().any(|lane| !lane.log.is_empty())
+    }
+
+    /// Takes some records of a lane.
+    fn log_turn(&mut self, at: usize, words: &mut [u64]) {
+        let (now, unix_now) = (mono_now(), crate::client::unix_now_ns());
+        for _ in 0..LOG_TURN {
+            let Ok(Some(length)) = self.lanes[at].log.pop(words) else { break };
+            let Some(record) = log::Record::read(&words[..length], now, unix_now) else { continue };
+            let line = record.line(self.tables.host(record.header.subject));
+            if record.is_wanted() {
+                self.text += &line;
+                self.text.push('\n');
+            }
+            // Who watches is told of the batch when it has ended.
+            if record.parts.is_none() {
+                self.tell_watchers(&record, &line);
+            }
+        }
+    }
+
+    fn flush_log(&mut self) {
+        if let Some(file) = self.log.as_mut().filter(|_| !self.text.is_empty())
+            && let Err(error) = file.write_all(self.text.as_bytes())
         {
             (self.say)(Event::Trouble(format!("message log: {error}; it ends here")));
             self.log = None;
         }
+        self.text.clear();
     }
 }
 
 /// Hands a pool to a manager's lane. One that does not take the news answers requests with such bodies `INTERNAL`.
-fn tell_pool(news: &OwnedFd, conn: Conn, pool: &SharedWords) {
-    let _ = sys::handover::send(news.as_fd(), &conn.number().to_le_bytes(), &[pool.fd()]);
+fn tell_pool(news: &OwnedFd, conn: Conn, pool: &Pool) {
+    let _ = sys::handover::send(news.as_fd(), &conn.number().to_le_bytes(), &[pool.fd.as_fd()]);
+}
+
+impl Spares {
+    /// Keeps the memory of somebody who has gone.
+    fn keep_seat(&mut self, Seat { memory, subject, broken, .. }: Seat) {
+        self.keep(broken.is_none().then_some(subject.uid), memory);
+    }
 }
 
 impl Lanes {
@@ -542,7 +615,7 @@ impl Lanes {
             if let Err(rtrb::PushError::Full(back)) = self.changes.push(next) {
                 change = Some(back);
                 while let Ok(back) = self.returns.pop() {
-                    drop(back);
+                    self.back.push(back);
                 }
                 self.door.knock();
                 sys::clock::sleep_until(mono_now() + DurNs::from_us(50));
