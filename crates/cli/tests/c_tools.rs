@@ -2,9 +2,9 @@
 
 mod peer;
 
-use peer::{Ioc, Running, epics, program};
+use peer::{Ioc, Running, by_lines, program};
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -23,13 +23,8 @@ record(ao, "$(P)ct000002") {}
 /// time, with the IOC.
 fn said(ours: bool, name: &str, args: &[&str], enough: &str, mut seen: impl FnMut(&str, &mut Ioc)) -> String {
     let mut ioc = Ioc::start(ours, DATABASE);
-    let likeness = program(false, name, ioc.port);
-    // It writes to no terminal here, and is to write each line when it has it.
-    let mut command = Command::new("stdbuf");
-    command.arg("-oL").arg(epics().join("usr/bin").join(name)).args(args);
-    command.envs(likeness.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut running = Running(command.spawn().unwrap());
+    let mut command = by_lines(program(false, name, ioc.port).args(args));
+    let mut running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null()));
     let mut stdout = running.0.stdout.take().unwrap();
     let (sender, parts) = channel();
     std::thread::spawn(move || {

@@ -5,10 +5,7 @@
 
 mod peer;
 
-use peer::{Ioc, Monitor, normal, program, same};
-use std::io::Read;
-use std::process::Stdio;
-use std::time::Duration;
+use peer::{Ioc, Monitor, normal, same};
 
 const DATABASE: &str = r#"
 record(ai, "$(P)ai") { field(VAL, "1.5") field(PREC, "3") field(EGU, "mm") field(HIHI, "10") field(HHSV, "MAJOR")
@@ -103,7 +100,7 @@ fn our_tools_print_what_epics_tools_print() {
     }
     for args in [
         &["-w", "0.2", "nobody"][..],
-        &["-w", "5", "nobody", "X:ai"],
+        &["-w", "10", "nobody", "X:ai"],
         &[],
         &["-q"],
         &["-w"],
@@ -194,7 +191,7 @@ fn our_monitor_prints_with_each_option_what_epics_prints() {
         [false, true].map(|ours| Monitor::start(&ioc, ours, &args))
     };
     let monitors: Vec<Monitor> = MONITORED.iter().flat_map(both).collect();
-    let mut lines = Monitor::settled(&monitors);
+    let mut lines = Monitor::settled(&monitors, &ioc);
     for value in ["2.5", "21", "30", "4", "-1.25"] {
         put(&["X:ao", value]);
     }
@@ -207,7 +204,7 @@ fn our_monitor_prints_with_each_option_what_epics_prints() {
     }
     put(&["-a", "X:wave", "5", "1.5", "2", "3", "4", "5.25"]);
     put(&["-a", "X:wave", "1", "9"]);
-    Monitor::more(&monitors, &mut lines);
+    Monitor::more(&monitors, &ioc, &mut lines);
     // The tools' own times, and those since them, differ.
     let word = |word: &str| match word.trim_matches(['(', ')']) {
         own if own.len() < word.len() && own.contains('.') => "OWN".to_owned(),
@@ -234,23 +231,19 @@ fn our_monitor_follows_either_server_as_epics_does() {
     for server in [false, true] {
         let ioc = Ioc::start(server, DATABASE);
         let lines = |ours: bool| {
-            let mut monitor =
-                program(ours, "camonitor", ioc.port).args(["X:ao", "X:bo"]).stdout(Stdio::piped()).spawn().unwrap();
-            std::thread::sleep(Duration::from_millis(700));
+            let monitor = [Monitor::start(&ioc, ours, &["X:ao", "X:bo"])];
+            let mut lines = Monitor::settled(&monitor, &ioc);
+            // Which of the two channels connects first is open.
+            lines[0].sort();
             for value in ["1", "2", "3"] {
                 ioc.run(false, "caput", &["-c", "X:ao", value]);
             }
-            std::thread::sleep(Duration::from_millis(300));
-            monitor.kill().unwrap();
-            let mut text = String::new();
-            monitor.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-            monitor.wait().unwrap();
-            let mut lines: Vec<String> = normal(&text, ioc.port).lines().map(str::to_owned).collect();
-            // Which of the two channels connects first is open.
-            lines[..2].sort();
-            lines
+            Monitor::more(&monitor, &ioc, &mut lines);
+            lines.concat().iter().map(|line| normal(line, ioc.port)).collect::<Vec<_>>()
         };
         lines(false);
-        assert_eq!(lines(false), lines(true), "server {}", if server { "tahti" } else { "softIoc" });
+        let theirs = lines(false);
+        assert_eq!(theirs.len(), 5, "{theirs:?}");
+        assert_eq!(theirs, lines(true), "server {}", if server { "tahti" } else { "softIoc" });
     }
 }

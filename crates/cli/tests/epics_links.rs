@@ -83,7 +83,7 @@ fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
     source.run(false, "caput", &["-c", "-a", "X:wave", "3", "1", "2", "3"]);
     holder.run(false, "caput", &["-c", "H:plain.PROC", "1"]);
     story.push(holder.read_until(FIELDS, |now| {
-        now.get(1) == Some(&"MAJOR") && now.get(18).is_some_and(|wave| wave.starts_with('3'))
+        now.get(1) == Some(&"MAJOR") && now.get(18).is_some_and(|wave| wave.contains(" 1 2 3"))
     }));
     for args in [["H:out", "4.5"], ["H:say", "hello"], ["H:switch", "1"], ["H:forward.PROC", "1"]] {
         holder.run(false, "caput", &["-c", args[0], args[1]]);

@@ -5,15 +5,12 @@
 
 mod peer;
 
-use peer::{epics, free_port, program};
-use std::io::{BufRead, BufReader, Read, Write};
+use peer::{PATIENCE, Running, epics, eventually, free_port, lines_of, program};
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-
-/// What a hung program is given before the test says so.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An IOC that takes commands and ends with the test.
 struct Session {
@@ -87,10 +84,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         // Both end with standard input; whoever does not is killed by its own handle.
         drop(self.stdin.take());
-        for _ in 0..250 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                break;
-            }
+        let patience = Instant::now() + PATIENCE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(20));
         }
         let _ = self.child.kill();
@@ -98,15 +93,6 @@ impl Drop for Session {
         if !self.keep {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
-    }
-}
-
-/// Asks until it is so.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "still not, after {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -187,24 +173,9 @@ fn access_security_is_reported_and_enforced_as_c_does_it() {
     assert!(ours.ours && ours.tool("cainfo", &["X:guarded"]).contains("read, write"));
 }
 
-/// The lines that a program prints, as they come; its output is taken.
-fn lines_of(child: &mut Child) -> Receiver<String> {
-    let stdout = BufReader::new(child.stdout.take().unwrap());
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in stdout.lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
-}
-
 /// Lines that a program prints, until `until` says that it is enough; then the program is ended.
 fn follow(mut command: Command, mut until: impl FnMut(&[String]) -> bool) -> Vec<String> {
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = lines_of(&mut child);
+    let (_running, lines) = Running::follow(&mut command);
     let mut seen = Vec::new();
     while let Ok(line) = lines.recv_timeout(PATIENCE) {
         seen.push(line);
@@ -212,8 +183,6 @@ fn follow(mut command: Command, mut until: impl FnMut(&[String]) -> bool) -> Vec
             break;
         }
     }
-    let _ = child.kill();
-    let _ = child.wait();
     seen
 }
 

@@ -5,10 +5,9 @@
 
 mod peer;
 
-use peer::{Running, epics, free_port};
+use peer::{Running, epics, free_port, repeater};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,6 +37,8 @@ struct Side {
     ours: bool,
     port: u16,
     folder: PathBuf,
+    /// Where clients find one they start none, which would stay.
+    _repeater: Running,
 }
 
 const STARTER: &str = r#"import os, sys
@@ -62,7 +63,7 @@ impl Side {
             fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
         fs::write(folder.join("python/sitecustomize.py"), STARTER).unwrap();
-        Self { ours, port, folder }
+        Self { ours, port, folder, _repeater: repeater(ours, port) }
     }
 
     fn name(&self) -> &'static str {
@@ -98,11 +99,10 @@ impl Side {
         }
         let file = self.folder.join("said");
         let out = fs::File::create(&file).unwrap();
-        let child =
-            command.args(suite.options).args(words).stderr(out.try_clone().unwrap()).stdout(out).spawn().unwrap();
-        let mut running = Running(child);
+        let command = command.args(suite.options).args(words).stderr(out.try_clone().unwrap()).stdout(out);
+        let running = Running::start(command);
         let wait = Instant::now() + PATIENCE;
-        while running.0.try_wait().unwrap().is_none() && Instant::now() < wait {
+        while !running.has_ended() && Instant::now() < wait {
             std::thread::sleep(Duration::from_millis(50));
         }
         let said = String::from_utf8_lossy(&fs::read(&file).unwrap()).into_owned();
@@ -223,17 +223,10 @@ fn pyepics(name: &'static str, files: &'static [&'static str], at_least: usize) 
         let mut ioc = side.program("softIoc", &setup);
         ioc.arg("-D").arg(epics().join("dbd/softIoc.dbd")).args(["-m", "P=PyTest:", "-d", "pydebug.db"]);
         ioc.args(["-m", "P=PyTestClearCache:", "-d", "pyclearcache.db", "-S"]).stdout(Stdio::null());
-        let ioc = Running(ioc.spawn().unwrap());
+        let ioc = Running::start(&mut ioc);
         let mut simulator = side.program("python", &setup);
-        simulator.arg("-u").arg("simulator.py").stdout(Stdio::piped());
-        let mut simulator = Running(simulator.spawn().unwrap());
-        let mut lines = BufReader::new(simulator.0.stdout.take().unwrap()).lines();
-        assert!(
-            lines.any(|line| line.is_ok_and(|line| line == "running")),
-            "the simulator beside {} runs",
-            side.name()
-        );
-        std::thread::spawn(move || lines.for_each(drop));
+        let (simulator, lines) = Running::follow(simulator.arg("-u").arg("simulator.py"));
+        assert!(lines.iter().any(|line| line == "running"), "the simulator beside {} runs", side.name());
         vec![ioc, simulator]
     });
 }

@@ -24,7 +24,7 @@ record(waveform, "$(P)w") { field(FTVL, "STRING") field(NELM, "3") }
 record(waveform, "$(P)big") { field(FTVL, "DOUBLE") field(NELM, "20000") }
 record(lso, "$(P)long") { field(SIZV, "100") }
 record(ao, "$(P)dead") { field(MDEL, "2") field(ADEL, "4") field(HIHI, "50") field(HHSV, "MAJOR") }
-record(calcout, "$(P)busy") { field(CALC, "A") field(ODLY, "0.2") }
+record(calcout, "$(P)busy") { field(CALC, "A") field(ODLY, "1") }
 record(longout, "$(P)locked") { field(DISP, "1") }
 "#;
 

@@ -1,12 +1,11 @@
 //! Searches by datagram.
 
 use crate::DATABASE;
-use crate::peer::Ioc;
+use crate::peer::{Ioc, PATIENCE};
 use crate::wire::hex;
 use ca::wire::{self, Header, command};
 use std::collections::HashSet;
 use std::net::UdpSocket;
-use std::time::Duration;
 
 /// A datagram of searches: minor number of the version before them (none without), then kind, minor and name of each.
 type Search = (&'static str, Option<u32>, &'static [(u16, u32, &'static [u8])]);
@@ -43,7 +42,7 @@ fn searches_by_datagram_are_answered_as_by_cs_server() {
     let servers = [Ioc::start(false, DATABASE), Ioc::start(true, DATABASE)];
     let ask = |port: u16, datagrams: &[Vec<u8>]| -> Vec<String> {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         for datagram in datagrams {
             socket.send_to(datagram, ("127.0.0.1", port)).unwrap();
         }

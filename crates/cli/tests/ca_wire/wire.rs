@@ -7,7 +7,6 @@ use ca::wire::{self, Header, MINOR, Read, command};
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
 
 /// A circuit of our own making, and what has come over it.
 pub(crate) struct Wire {
@@ -20,14 +19,16 @@ pub(crate) struct Wire {
     pub(crate) seen: Vec<String>,
     /// Whether the end has been noted.
     ended: bool,
+    /// What is to be sent at once.
+    held: Option<Vec<u8>>,
 }
 
 impl Wire {
     /// A connection on which nothing has been said.
     pub(crate) fn bare(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        Self { stream, port, input: Vec::new(), sids: Vec::new(), seen: Vec::new(), ended: false }
+        stream.set_read_timeout(Some(crate::peer::PATIENCE)).unwrap();
+        Self { stream, port, input: Vec::new(), sids: Vec::new(), seen: Vec::new(), ended: false, held: None }
     }
 
     /// A circuit of a client of today.
@@ -52,7 +53,18 @@ impl Wire {
 
     /// Sends bytes. That the server has gone shows when its answers are taken.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
-        let _ = self.stream.write_all(bytes);
+        match &mut self.held {
+            Some(held) => held.extend_from_slice(bytes),
+            None => drop(self.stream.write_all(bytes)),
+        }
+    }
+
+    /// Sends messages in one piece, so that no time passes between them.
+    pub(crate) fn together(&mut self, say: impl FnOnce(&mut Self)) {
+        self.held = Some(Vec::new());
+        say(self);
+        let bytes = self.held.take().unwrap_or_default();
+        self.raw(&bytes);
     }
 
     /// Creates a channel and takes both answers.

@@ -105,16 +105,20 @@ fn writes_are_done_and_refused_as_by_cs_server() {
             ("a second put waits for the first", |wire| {
                 let sid = wire.create("X:busy.A", 1);
                 let other = wire.create("X:busy", 2);
-                wire.say(command::WRITE_NOTIFY, 6, 1, sid, 1, &1f64.to_be_bytes());
-                wire.say(command::READ_NOTIFY, 6, 1, other, 2, b"");
-                wire.say(command::WRITE_NOTIFY, 6, 1, sid, 3, &2f64.to_be_bytes());
-                wire.say(command::READ_NOTIFY, 6, 1, other, 4, b"");
+                wire.together(|wire| {
+                    wire.say(command::WRITE_NOTIFY, 6, 1, sid, 1, &1f64.to_be_bytes());
+                    wire.say(command::READ_NOTIFY, 6, 1, other, 2, b"");
+                    wire.say(command::WRITE_NOTIFY, 6, 1, sid, 3, &2f64.to_be_bytes());
+                    wire.say(command::READ_NOTIFY, 6, 1, other, 4, b"");
+                });
                 wire.take(4);
             }),
             ("a channel that is cleared while its put goes on", |wire| {
                 let sid = wire.create("X:busy.A", 1);
-                wire.say(command::WRITE_NOTIFY, 6, 1, sid, 1, &1f64.to_be_bytes());
-                wire.say(command::CLEAR_CHANNEL, 0, 0, sid, 1, b"");
+                wire.together(|wire| {
+                    wire.say(command::WRITE_NOTIFY, 6, 1, sid, 1, &1f64.to_be_bytes());
+                    wire.say(command::CLEAR_CHANNEL, 0, 0, sid, 1, b"");
+                });
                 wire.settle();
             }),
             ("a type that is none", |wire| {

@@ -7,11 +7,17 @@
 mod port;
 
 pub(crate) use port::free_port;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+/// What an event is waited for before a test gives up: a machine may have much else to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn epics() -> PathBuf {
     std::env::var("TAHTI_EPICS").expect("TAHTI_EPICS is not set; run `cargo xtask test epics`").into()
@@ -80,7 +86,7 @@ impl Ioc {
         command.arg(self.folder.join("test.db")).envs(self.variables.iter().cloned());
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().unwrap());
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + PATIENCE;
         while !self.run(false, "caget", &["-w", "1", &self.probe]).contains(&format!("{} ", self.probe)) {
             assert!(Instant::now() < patience, "the IOC on port {} does not answer", self.port);
         }
@@ -109,31 +115,29 @@ impl Ioc {
         normal(&text, self.port)
     }
 
-    /// What a command of the interpreter prints.
+    /// What commands of the interpreter print; the last line's output.
     pub(crate) fn command(&mut self, line: &str) -> String {
-        let file = self.folder.join("output");
+        let [output, done] = ["output", "done"].map(|name| self.folder.join(name));
         let stdin = self.child.as_mut().and_then(|child| child.stdin.as_mut()).unwrap();
-        writeln!(stdin, "{line} > {}", file.display()).unwrap();
-        let patience = Instant::now() + Duration::from_secs(10);
-        loop {
-            let text = std::fs::read_to_string(&file).unwrap_or_default();
-            if !text.is_empty() || Instant::now() > patience {
-                return text;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        writeln!(stdin, "{line} > {}\necho done > {}", output.display(), done.display()).unwrap();
+        // The interpreter goes on to the second when it has closed the first.
+        let said = |file| std::fs::read_to_string(file).unwrap_or_default();
+        eventually(line, || said(&done) == "done\n");
+        std::fs::remove_file(&done).unwrap();
+        said(&output)
     }
 
-    /// Reads fields until they are as wanted, or patience is over; what was read last.
+    /// Reads fields until they are as wanted; what was read last.
     pub(crate) fn read_until(&self, fields: &[&str], wanted: impl Fn(&[&str]) -> bool) -> Vec<String> {
         let args: Vec<&str> = ["-t", "-w", "5"].into_iter().chain(fields.iter().copied()).collect();
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + PATIENCE;
         loop {
             let text = self.run(false, "caget", &args);
             let lines: Vec<&str> = text.lines().collect();
-            if wanted(&lines) || Instant::now() > patience {
+            if wanted(&lines) {
                 return lines.into_iter().map(str::to_owned).collect();
             }
+            assert!(Instant::now() < patience, "{fields:?} are still {lines:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -157,62 +161,103 @@ impl Drop for Ioc {
     }
 }
 
-/// A program that ends with the test.
+/// A program that ends with the test, and with it all that it has started: clients of C's start repeaters that stay.
 pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(command.process_group(0).spawn().unwrap())
+    }
+
+    /// Starts it; its lines as they come, for which its output must go through [`by_lines`] or by itself.
+    pub(crate) fn follow(command: &mut Command) -> (Self, Receiver<String>) {
+        let mut running = Self::start(command.stdout(Stdio::piped()));
+        let lines = lines_of(&mut running.0);
+        (running, lines)
+    }
+
+    /// Whether the program has ended. It is not reaped, so that nobody else gets its number.
+    pub(crate) fn has_ended(&self) -> bool {
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.0)), how).unwrap().is_some()
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ = self.0.wait();
+    }
+}
+
+/// The lines that a program prints, as they come; its output is taken, and read to the end.
+pub(crate) fn lines_of(child: &mut Child) -> Receiver<String> {
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let (sender, lines) = channel();
+    std::thread::spawn(move || stdout.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+    lines
+}
+
+/// The same program, each line written when it is there.
+pub(crate) fn by_lines(likeness: &Command) -> Command {
+    let mut command = Command::new("stdbuf");
+    command.arg("-oL").arg(likeness.get_program()).args(likeness.get_args());
+    command.envs(likeness.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Starts a repeater on the port that [`program`] tells clients, and waits until it has it. C's clients start none then.
+pub(crate) fn repeater(ours: bool, port: u16) -> Running {
+    let mut command = program(ours, if ours { "carepeater" } else { "caRepeater" }, port);
+    let running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    eventually("the repeater takes its port", || UdpSocket::bind(("0.0.0.0", port + 1)).is_err());
+    running
+}
+
+/// Asks until it is so.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "still not, after {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// A `camonitor` that ends with the test, and its lines.
-pub(crate) struct Monitor(Child, Receiver<String>);
+pub(crate) struct Monitor(Running, Receiver<String>);
 
 impl Monitor {
     pub(crate) fn start(ioc: &Ioc, ours: bool, args: &[&str]) -> Self {
-        let mut child = program(ours, "camonitor", ioc.port).args(args).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (send, receive) = channel();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if send.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self(child, receive)
+        let (running, lines) = Running::follow(program(ours, "camonitor", ioc.port).args(args));
+        Self(running, lines)
     }
 
-    /// The lines of several until none has come from any for a while; each prints one at least.
-    pub(crate) fn settled(all: &[Self]) -> Vec<Vec<String>> {
-        let first = |monitor: &Self| monitor.1.recv_timeout(Duration::from_secs(60)).expect("camonitor prints nothing");
+    /// The first lines of several; each prints one at least.
+    pub(crate) fn settled(all: &[Self], ioc: &Ioc) -> Vec<Vec<String>> {
+        let first = |monitor: &Self| monitor.1.recv_timeout(PATIENCE).expect("camonitor prints nothing");
         let mut lines: Vec<Vec<String>> = all.iter().map(|monitor| vec![first(monitor)]).collect();
-        Self::more(all, &mut lines);
+        Self::more(all, ioc, &mut lines);
         lines
     }
 
-    /// Adds lines until none has come from any for a while.
-    pub(crate) fn more(all: &[Self], lines: &mut [Vec<String>]) {
-        let mut last = Instant::now();
-        while last.elapsed() < Duration::from_secs(3) {
+    /// Adds lines until none comes from any while ten other clients come, read and go one after another, which takes the longer
+    /// the busier the machine is.
+    pub(crate) fn more(all: &[Self], ioc: &Ioc, lines: &mut [Vec<String>]) {
+        let mut rounds = 0;
+        while rounds < 10 {
+            rounds += 1;
+            let round = Instant::now() + Duration::from_millis(150);
+            ioc.run(false, "caget", &[&ioc.probe]);
+            std::thread::sleep(round.saturating_duration_since(Instant::now()));
             for (monitor, lines) in all.iter().zip(&mut *lines) {
                 let before = lines.len();
                 lines.extend(monitor.1.try_iter());
                 if lines.len() > before {
-                    last = Instant::now();
+                    rounds = 0;
                 }
             }
-            std::thread::sleep(Duration::from_millis(20));
         }
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
