@@ -17,6 +17,9 @@ pub(super) fn database(_: &Scale) -> String {
     counters(MONITORS)
 }
 
+/// How long clients may take to read what waits before they are measured; a server that cannot keep up never lets them.
+const CATCH_UP_MAX: Duration = Duration::from_secs(10);
+
 /// One of the clients, and what it last got of each counter.
 struct Client {
     circuit: Circuit,
@@ -39,33 +42,57 @@ pub(super) fn crowd(ioc: &mut Ioc, scale: &Scale, count: usize) -> Result<Vec<f6
     for client in &mut clients {
         client.circuit.impatient(None)?;
     }
-    let mut lost = 0;
-    read_all(&mut clients, Duration::from_secs(1), &mut lost)?;
-    lost = 0;
-    let (mut came, begin) = (0, Instant::now());
+    // What came for the first while the last ones connected waits in their sockets: it is read before anything counts.
+    let begin = Instant::now();
+    loop {
+        let newest = newest(&clients);
+        read_all(&mut clients, Duration::from_millis(500), &newest)?;
+        let late =
+            |client: &Client| client.last.iter().zip(&newest).any(|(last, newest)| last.is_nan() || last < newest);
+        if begin.elapsed() > CATCH_UP_MAX || !(newest[0].is_nan() || clients.iter().any(late)) {
+            break;
+        }
+    }
+    let before = newest(&clients);
+    let mut came = Came::default();
     let (cpu, _) = ioc.measure(|| {
-        came = read_all(&mut clients, scale.window * 2, &mut lost)?;
+        came = read_all(&mut clients, scale.window * 2, &before)?;
         Ok(())
     })?;
-    let posted = begin.elapsed().as_secs_f64() * 10.0 * (count * MONITORS) as f64;
+    let counted: f64 = newest(&clients).iter().zip(&before).map(|(after, before)| after - before).sum();
+    let posted = counted * count as f64;
     let grown = (ioc.resident() - empty) / 1024.0 / (count + 1) as f64;
     let mut behind = f64::NAN;
     if let Some(mut never) = never {
-        let newest = clients.iter().filter_map(|client| client.last.first()).fold(f64::NAN, |a, b| a.max(*b));
-        behind = (newest - drained(&mut never)?).max(0.0) / 10.0;
+        behind = (newest(&clients)[0] - drained(&mut never)?).max(0.0) / 10.0;
     }
-    Ok(vec![cpu / came as f64, 100.0 * came as f64 / posted, lost as f64, grown, behind])
+    Ok(vec![cpu / came.all as f64, 100.0 * came.new as f64 / posted, came.lost as f64, grown, behind])
 }
 
-/// Reads what the clients get for a while; counts the updates, and the gaps in what each counter told.
-fn read_all(clients: &mut [Client], time: Duration, lost: &mut u64) -> Result<u64, String> {
+/// The updates of some clients in a while.
+#[derive(Default)]
+struct Came {
+    all: u64,
+    /// Those of counts that no client had when it began.
+    new: u64,
+    /// Counts that were passed over.
+    lost: u64,
+}
+
+/// The newest count that any client has, of each counter.
+fn newest(clients: &[Client]) -> Vec<f64> {
+    (0..MONITORS).map(|n| clients.iter().map(|client| client.last[n]).fold(f64::NAN, f64::max)).collect()
+}
+
+/// Reads what the clients get for a while, beginning with these counts.
+fn read_all(clients: &mut [Client], time: Duration, before: &[f64]) -> Result<Came, String> {
     let text = |error: rustix::io::Errno| format!("epoll: {error}");
     let poll = epoll::create(CreateFlags::CLOEXEC).map_err(text)?;
     for (n, client) in clients.iter().enumerate() {
         epoll::add(&poll, &client.circuit.stream, EventData::new_u64(n as u64), EventFlags::IN).map_err(text)?;
     }
     let begin = Instant::now();
-    let mut count = 0;
+    let mut came = Came::default();
     let mut events = [MaybeUninit::<epoll::Event>::uninit(); 256];
     let tick = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     while begin.elapsed() < time {
@@ -77,39 +104,38 @@ fn read_all(clients: &mut [Client], time: Duration, lost: &mut u64) -> Result<u6
         for event in ready {
             if let Some(client) = clients.get_mut(event.data.u64() as usize) {
                 client.circuit.fill()?;
-                count += take(client, lost);
+                take(client, before, &mut came);
             }
         }
     }
-    Ok(count)
+    Ok(came)
 }
 
-fn take(client: &mut Client, lost: &mut u64) -> u64 {
-    let mut count = 0;
+fn take(client: &mut Client, before: &[f64], came: &mut Came) {
     while let Some((header, payload)) = client.circuit.message() {
         if header.command != command::EVENT_ADD {
             continue;
         }
-        count += 1;
+        came.all += 1;
         let (_, value) = stamped(payload);
-        if let Some(last) = client.last.get_mut(header.p2 as usize) {
+        let counter = header.p2 as usize;
+        if let Some(last) = client.last.get_mut(counter) {
+            came.new += u64::from(before.get(counter).is_some_and(|before| value > *before));
             if value > *last + 1.5 {
-                *lost += (value - *last - 1.0).round() as u64;
+                came.lost += (value - *last - 1.0).round() as u64;
             }
             *last = value;
         }
     }
-    count
 }
 
 /// Reads everything that waits; the newest value of the first counter.
 fn drained(client: &mut Client) -> Result<f64, String> {
     let begin = Instant::now();
-    let mut lost = 0;
     client.circuit.impatient(None)?;
     while begin.elapsed() < Duration::from_millis(500) {
         if client.circuit.fill()? {
-            take(client, &mut lost);
+            take(client, &[], &mut Came::default());
         } else {
             std::thread::sleep(Duration::from_millis(5));
         }
