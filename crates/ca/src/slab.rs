@@ -1,4 +1,6 @@
-//! Numbered slots that are reused: circuits, channels and subscriptions by their ids.
+//! Things by number: circuits, channels, subscriptions and requests by their ids.
+
+use std::collections::BTreeMap;
 
 /// Values by number; a freed number is given out again.
 #[derive(Debug)]
@@ -52,5 +54,54 @@ impl<T> Slab<T> {
     /// The numbers in use.
     pub(crate) fn keys(&self) -> Vec<u32> {
         self.iter().map(|(index, _)| index).collect()
+    }
+}
+
+/// Values by number; a number is not given out again before all others were. What names one may come late.
+#[derive(Debug)]
+pub(crate) struct Numbered<T> {
+    values: BTreeMap<u32, T>,
+    next: u32,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { values: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<T> Numbered<T> {
+    /// Takes a value in and returns its number.
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        while self.values.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        self.values.insert(number, value);
+        number
+    }
+
+    /// Takes a value out.
+    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
+        self.values.remove(&number)
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.values.get(&number)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.values.get_mut(&number)
+    }
+
+    /// Numbers and values, in rising order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.values.iter().map(|(number, value)| (*number, value))
+    }
+
+    /// The numbers in use.
+    pub(crate) fn keys(&self) -> Vec<u32> {
+        self.values.keys().copied().collect()
     }
 }

@@ -11,6 +11,10 @@ use base::{DurNs, MonoNs};
 
 /// How long a server may take to answer "are you there".
 const ECHO_WAIT: DurNs = DurNs::from_secs(5);
+/// After how long a name server that went, or did not answer, is called again.
+const CALL_GAP: DurNs = DurNs::from_secs(5);
+/// After how long a name is searched again whose channel a server offered and then refused.
+const REFUSED_GAP: DurNs = DurNs::from_secs(5);
 /// Largest message that is taken from a server.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
@@ -43,7 +47,7 @@ impl Circuit {
 
 impl Client {
     /// The circuit to a server; made, and its connection asked for, if there is none.
-    pub(super) fn circuit_to(&mut self, now: MonoNs, server: Address, priority: u16, name_server: bool) -> u32 {
+    pub(super) fn circuit_to(&mut self, now: MonoNs, server: Address, priority: u16) -> u32 {
         if let Some(id) = self.by_server.get(&(server, priority)) {
             return *id;
         }
@@ -56,7 +60,7 @@ impl Client {
         let id = self.circuits.insert(Circuit {
             server,
             priority,
-            name_server,
+            name_server: false,
             connected: false,
             closing: false,
             touched: false,
@@ -76,6 +80,10 @@ impl Client {
         if let Some(circuit) = self.circuits.get_mut(id.0) {
             circuit.connected = true;
             circuit.heard = now;
+            if circuit.name_server {
+                // It may know what has been asked for in vain.
+                self.search.hurry(now);
+            }
             self.touch(id.0);
         }
     }
@@ -84,15 +92,19 @@ impl Client {
     pub fn closed(&mut self, now: MonoNs, id: CircuitId) {
         let Some(circuit) = self.circuits.remove(id.0) else { return };
         self.by_server.remove(&(circuit.server, circuit.priority));
+        if circuit.name_server && self.call_again.is_none() {
+            self.call_again = Some(now + CALL_GAP);
+        }
         for channel in circuit.channels {
-            self.lost(now, channel);
+            self.lost(now, channel, now);
         }
     }
 
-    fn lost(&mut self, now: MonoNs, id: u32) {
+    /// A channel has no server any more and is searched again from `again` on.
+    fn lost(&mut self, now: MonoNs, id: u32, again: MonoNs) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         let was = std::mem::replace(&mut channel.state, State::Searching);
-        self.search.add(now, id);
+        self.search.add(again.max(now), id);
         if !matches!(was, State::Connected(..)) {
             return;
         }
@@ -133,8 +145,12 @@ impl Client {
         self.circuits.get(id.0).is_none_or(|circuit| circuit.closing)
     }
 
-    /// Asks silent servers whether they are there, and gives up those that do not answer.
+    /// Asks silent servers whether they are there, gives up those that do not answer, and calls lost name servers.
     pub fn handle_timeout(&mut self, now: MonoNs) {
+        if self.call_again.is_some_and(|at| at <= now) {
+            self.call_again = None;
+            self.call_name_servers(now);
+        }
         for id in self.circuits.keys() {
             let quiet = self.config.quiet_max;
             let Some(circuit) = self.circuits.get_mut(id) else { continue };
@@ -179,7 +195,7 @@ impl Client {
             }
         }
         self.search.remove(id);
-        let circuit = self.circuit_to(now, server, priority, false);
+        let circuit = self.circuit_to(now, server, priority);
         let mut message = Vec::new();
         wire::write_text(Header::bare(command::CREATE_CHAN, 0, 0, id, MINOR.into()), name.as_bytes(), &mut message);
         if let Some(to) = self.circuits.get_mut(circuit) {
@@ -221,6 +237,9 @@ impl Client {
     fn handle(&mut self, now: MonoNs, id: CircuitId, header: &Header, payload: &[u8]) {
         match header.command {
             command::CREATE_CHAN => self.created(id, header),
+            // What is said of a channel on a circuit that it has left is no longer so.
+            command::ACCESS_RIGHTS | command::CREATE_CH_FAIL | command::SERVER_DISCONN
+                if self.channels.get(header.p1).is_none_or(|channel| channel.circuit() != Some(id)) => {}
             command::ACCESS_RIGHTS => {
                 let access = Access { read: header.p2 & 1 != 0, write: header.p2 & 2 != 0 };
                 let Some(server) = self.circuits.get(id.0).map(|circuit| circuit.server) else { return };
@@ -235,7 +254,8 @@ impl Client {
                 if let Some(circuit) = self.circuits.get_mut(id.0) {
                     circuit.channels.retain(|channel| *channel != header.p1);
                 }
-                self.lost(now, header.p1);
+                let refused = header.command == command::CREATE_CH_FAIL;
+                self.lost(now, header.p1, if refused { now + REFUSED_GAP } else { now });
             }
             command::READ_NOTIFY => {
                 let Some(Io::Read(channel)) = self.ios.get(header.p2).copied() else { return };
@@ -278,8 +298,12 @@ impl Client {
 
     fn created(&mut self, id: CircuitId, header: &Header) {
         let Some(server) = self.circuits.get(id.0).map(|circuit| circuit.server) else { return };
-        let Some(channel) = self.channels.get_mut(header.p1) else { return };
         let (Some(dbr), true) = (Dbr::from_wire(header.kind), header.kind < 7) else { return };
+        let Some(channel) = self.channels.get_mut(header.p1) else {
+            // Nobody wants it any more.
+            self.send(id.0, Header::bare(command::CLEAR_CHANNEL, 0, 0, header.p2, header.p1), &[]);
+            return;
+        };
         if channel.state != State::Creating(id) {
             return;
         }

@@ -6,6 +6,8 @@
 //! themselves.
 
 mod circuit;
+#[cfg(test)]
+mod lossy;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -14,7 +16,7 @@ use crate::dbr::{Basic, Dbr};
 use crate::eca::Eca;
 use crate::encode::Reading;
 use crate::server::Access;
-use crate::slab::Slab;
+use crate::slab::Numbered;
 use crate::wire::{self, Header, command, padded};
 use base::{DurNs, EventMask, MonoNs, Value};
 use circuit::Circuit;
@@ -169,6 +171,16 @@ struct Channel {
     subs: Vec<u32>,
 }
 
+impl Channel {
+    /// The circuit that it has, or is to have.
+    const fn circuit(&self) -> Option<CircuitId> {
+        match self.state {
+            State::Searching => None,
+            State::Creating(circuit) | State::Connected(circuit, _) => Some(circuit),
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Io {
     Read(u32),
@@ -187,11 +199,13 @@ impl Io {
 /// Any number of channels to any number of servers.
 pub struct Client {
     config: ClientConfig,
-    channels: Slab<Channel>,
-    circuits: Slab<Circuit>,
+    channels: Numbered<Channel>,
+    circuits: Numbered<Circuit>,
     by_server: HashMap<(Address, u16), u32>,
-    ios: Slab<Io>,
+    ios: Numbered<Io>,
     search: Search,
+    /// When name servers are called again that are not connected.
+    call_again: Option<MonoNs>,
     connects: VecDeque<(CircuitId, Address)>,
     events: VecDeque<Event>,
     touched: Vec<u32>,
@@ -203,19 +217,28 @@ impl Client {
     pub fn new(config: ClientConfig) -> Self {
         let mut client = Self {
             search: Search::new(config.search_period_max),
-            channels: Slab::default(),
-            circuits: Slab::default(),
+            channels: Numbered::default(),
+            circuits: Numbered::default(),
             by_server: HashMap::new(),
-            ios: Slab::default(),
+            ios: Numbered::default(),
+            call_again: None,
             connects: VecDeque::new(),
             events: VecDeque::new(),
             touched: Vec::new(),
             config,
         };
-        for server in client.config.name_servers.clone() {
-            client.circuit_to(MonoNs(0), server, 0, true);
-        }
+        client.call_name_servers(MonoNs(0));
         client
+    }
+
+    /// Opens circuits to the name servers that have none.
+    fn call_name_servers(&mut self, now: MonoNs) {
+        for server in self.config.name_servers.clone() {
+            let id = self.circuit_to(now, server, 0);
+            if let Some(circuit) = self.circuits.get_mut(id) {
+                circuit.name_server = true;
+            }
+        }
     }
 
     /// Starts to search for a channel. `priority` is 0 to 99.
@@ -400,7 +423,7 @@ impl Client {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<MonoNs> {
         let circuits = self.circuits.iter().filter_map(|(_, circuit)| circuit.deadline(self.config.quiet_max));
-        circuits.chain(self.search.poll_timeout()).min()
+        circuits.chain(self.search.poll_timeout()).chain(self.call_again).min()
     }
 
     fn connected(&self, id: ChannelId) -> Result<(CircuitId, u32, ChannelInfo), RequestError> {

@@ -1,7 +1,7 @@
 //! Which names to search now: each with its own growing gap, few in each datagram.
 
 use super::Channel;
-use crate::slab::Slab;
+use crate::slab::Numbered;
 use crate::wire::{self, DONT_REPLY, Header, MINOR, command};
 use base::{DurNs, MonoNs};
 use std::cmp::Reverse;
@@ -62,7 +62,7 @@ impl Search {
     }
 
     /// The next datagram, if one is due.
-    pub(super) fn poll(&mut self, now: MonoNs, channels: &Slab<Channel>) -> Option<Vec<u8>> {
+    pub(super) fn poll(&mut self, now: MonoNs, channels: &Numbered<Channel>) -> Option<Vec<u8>> {
         if now < self.free_at {
             return None;
         }
