@@ -51,6 +51,12 @@ pub(crate) fn main() -> Outcome {
     all(done)
 }
 
+/// The tests that need networks of their own.
+pub(crate) fn networks() -> Outcome {
+    let words = ["test", "--quiet", "--package", "cli", "--features", "peer-tests,root-tests", "--test", "ca_hosts"];
+    run(cargo(words).env("TAHTI_EPICS", programs()?))
+}
+
 /// Tests that run one after another.
 struct Part {
     package: &'static str,

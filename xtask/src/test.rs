@@ -45,6 +45,12 @@ const STAGES: &[Stage] = &[
     Stage { name: "fuzz", what: "a few seconds of each fuzz target", needs_root: false, run: fuzz::smoke },
     Stage { name: "epics", what: "databases, servers and tools beside C EPICS", needs_root: false, run: epics::main },
     Stage {
+        name: "networks",
+        what: "Channel Access between hosts beside C EPICS, in network namespaces",
+        needs_root: true,
+        run: epics::networks,
+    },
+    Stage {
         name: "bindings",
         what: "libtahti as CMake, pkg-config and pip find it, with the examples in C and C++",
         needs_root: false,

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: Args) -> ExitCode {
-    match iocd::repeater::run(iocd::repeater::port(|name| std::env::var(name).ok())) {
+    let variable = |name: &str| std::env::var(name).ok();
+    match iocd::repeater::run(iocd::repeater::port(variable), &iocd::repeater::groups(variable)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => crate::fail(&format!("carepeater: {error}")),
     }

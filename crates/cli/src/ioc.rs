@@ -1,7 +1,6 @@
 //! `tahti ioc`: an EPICS IOC with the command line of `softIoc`.
 
 use base::CpuSet;
-use iocd::config::ServerConfig;
 use iocd::groups::{GroupSpec, Home};
 use iocd::shell::{End, Failed, Shell};
 use keep::{RunDir, shield};
@@ -76,9 +75,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let (config, complaints) = ServerConfig::from_env(|name| std::env::var(name).ok());
-    complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
-    let mut shell = Shell::new(Some(config), std::env::vars());
+    let mut shell = Shell::new(true, std::env::vars());
     let home = match home(&plan.scans) {
         Ok(home) => home,
         Err(error) => {

@@ -68,6 +68,50 @@ fn name_servers_are_asked_over_a_circuit() {
 }
 
 #[test]
+fn a_name_server_that_was_away_is_asked_again() {
+    let said = for_each_pair(|client, server| {
+        let mut ioc = Ioc::start(server, DATABASE);
+        let mut likeness = program(client, "camonitor", ioc.port);
+        likeness.args(["-tn", "X:ao"]).env("EPICS_CA_ADDR_LIST", "");
+        likeness.env("EPICS_CA_NAME_SERVERS", format!("127.0.0.1:{}", ioc.port));
+        let first = |lines: &Receiver<String>| wait_for(lines, |line| line.contains("1.5"));
+        let (monitor, lines) = Running::follow(&mut by_lines(&likeness));
+        let mut seen = vec![first(&lines)];
+        ioc.crash();
+        wait_for(&lines, |line| line.contains("disconnected"));
+        ioc.up();
+        seen.push(first(&lines));
+        // One that begins before its server does.
+        drop(monitor);
+        ioc.crash();
+        let (_monitor, lines) = Running::follow(&mut by_lines(&likeness));
+        std::thread::sleep(Duration::from_millis(500));
+        ioc.up();
+        seen.push(first(&lines));
+        seen
+    });
+    assert_eq!(said.len(), 3);
+}
+
+#[test]
+fn variables_that_a_script_sets_are_obeyed() {
+    for ours in [false, true] {
+        let port = free_port();
+        let script = std::env::temp_dir().join(format!("tahti-script-{}-{port}.cmd", std::process::id()));
+        let set = format!("epicsEnvSet EPICS_CAS_SERVER_PORT {}\nepicsEnvSet EPICS_CAS_BEACON_PERIOD 20\n", port + 2);
+        std::fs::write(&script, set + "iocInit\n").unwrap();
+        let mut ioc = program(ours, "softIoc", port);
+        ioc.arg("-D").arg(peer::epics().join("dbd/softIoc.dbd")).arg("-S").arg(&script);
+        let _ioc = Running::start(ioc.stdout(Stdio::null()).stderr(Stdio::null()));
+        eventually("the server takes circuits on the script's port", || {
+            TcpStream::connect(("127.0.0.1", port + 2)).is_ok()
+        });
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "ours: {ours}");
+        std::fs::remove_file(&script).unwrap();
+    }
+}
+
+#[test]
 fn a_server_obeys_its_variables() {
     type Case = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
     let cases: [Case; 4] = [

@@ -64,7 +64,7 @@ impl Equipment for Reading {
 }
 
 fn main() {
-    let mut shell = Shell::new(None, std::env::vars());
+    let mut shell = Shell::new(false, std::env::vars());
     shell.add_support(Arc::new(Uptime));
     let ran = shell.run_stdin();
     if let Err(error) = ran.and(shell.shut_down()) {

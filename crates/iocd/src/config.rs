@@ -1,17 +1,22 @@
 //! What the environment says about Channel Access: EPICS' own variables.
 
 use base::DurNs;
-use std::net::{Ipv4Addr, SocketAddrV4, ToSocketAddrs};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, ToSocketAddrs, UdpSocket};
 
 /// How a server reaches the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Addresses to listen on; loopback alone unless `EPICS_CAS_INTF_ADDR_LIST` says otherwise.
     pub interfaces: Vec<Ipv4Addr>,
+    /// Multicast groups of that list, whose searches are answered, too.
+    pub groups: Vec<Ipv4Addr>,
     /// UDP and preferred TCP port.
     pub port: u16,
     /// Where beacons go.
     pub beacons: Vec<SocketAddrV4>,
+    /// Over how many routers beacons to multicast groups go: `EPICS_CA_MCAST_TTL`, 1 to 255.
+    pub multicast_ttl: u32,
     /// Longest gap between beacons.
     pub beacon_period: DurNs,
     /// Clients whose searches are passed over.
@@ -46,8 +51,14 @@ impl ServerConfig {
         let list = |name: &str, port: u16, complaints: &mut Vec<Complaint>| {
             get(name).map(|text| addresses(name, &text, port, complaints)).filter(|list| !list.is_empty())
         };
-        let interfaces = list("EPICS_CAS_INTF_ADDR_LIST", 0, &mut complaints)
-            .map_or_else(|| vec![Ipv4Addr::LOCALHOST], |list| list.iter().map(|address| *address.ip()).collect());
+        let listed = list("EPICS_CAS_INTF_ADDR_LIST", 0, &mut complaints);
+        let listed = listed.map(|list| list.iter().map(|address| *address.ip()).collect::<Vec<_>>());
+        let (groups, interfaces) = listed
+            .unwrap_or_else(|| vec![Ipv4Addr::LOCALHOST])
+            .into_iter()
+            .partition::<Vec<_>, _>(|address| address.is_multicast());
+        // Who names groups alone wants to be heard by other hosts.
+        let interfaces = if interfaces.is_empty() { vec![Ipv4Addr::UNSPECIFIED] } else { interfaces };
         let beacons = list("EPICS_CAS_BEACON_ADDR_LIST", repeater, &mut complaints)
             .or_else(|| list("EPICS_CA_ADDR_LIST", repeater, &mut Vec::new()).map(|list| at_port(&list, repeater)))
             .unwrap_or_default();
@@ -83,8 +94,39 @@ impl ServerConfig {
                 .max(16_384)
                 + 128
         });
-        (Self { interfaces, port, beacons, beacon_period, ignored, message_bytes }, complaints)
+        let multicast_ttl = multicast_ttl(&get, &mut complaints);
+        let config = Self { interfaces, groups, port, beacons, multicast_ttl, beacon_period, ignored, message_bytes };
+        (config, complaints)
     }
+}
+
+/// Over how many routers datagrams to multicast groups go, as `EPICS_CA_MCAST_TTL` says; 1 stays in the network.
+pub(crate) fn multicast_ttl(get: impl Fn(&str) -> Option<String>, complaints: &mut Vec<Complaint>) -> u32 {
+    let Some(text) = get("EPICS_CA_MCAST_TTL").filter(|text| !text.trim().is_empty()) else { return 1 };
+    text.trim().parse().ok().filter(|ttl| (1..=255).contains(ttl)).unwrap_or_else(|| {
+        complaints.push(Complaint(format!("EPICS_CA_MCAST_TTL={text}: expected a number from 1 to 255, using 1")));
+        1
+    })
+}
+
+/// Has a socket hear what is sent to a multicast group, on one interface or, where it is not said which, on each that has
+/// an address.
+///
+/// # Errors
+/// When no interface takes it: the first one's reason.
+pub(crate) fn join(socket: &UdpSocket, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
+    if !interface.is_unspecified() {
+        return socket.join_multicast_v4(&group, &interface);
+    }
+    let mut tried: Vec<io::Result<()>> = vec![socket.join_multicast_v4(&group, &Ipv4Addr::UNSPECIFIED)];
+    for interface in sys::interfaces::list().unwrap_or_default() {
+        match socket.join_multicast_v4(&group, &interface.address) {
+            // The one that the kernel would choose was first.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            done => tried.push(done),
+        }
+    }
+    if tried.iter().any(Result::is_ok) { Ok(()) } else { tried.swap_remove(0) }
 }
 
 /// Broadcast addresses of the networks on which a server listens; none where it serves this host only.
@@ -141,6 +183,7 @@ mod tests {
     fn without_variables_only_this_host_is_served() {
         let (config, complaints) = read(&[]);
         assert_eq!((config.interfaces, config.port), (vec![Ipv4Addr::LOCALHOST], 5064));
+        assert_eq!((config.groups, config.multicast_ttl), (Vec::new(), 1));
         assert_eq!(config.beacons, ["127.0.0.1:5065".parse().unwrap()]);
         assert!(complaints.is_empty());
     }
@@ -163,9 +206,20 @@ mod tests {
     }
 
     #[test]
+    fn multicast_groups_are_told_from_addresses() {
+        let group = Ipv4Addr::new(239, 1, 2, 3);
+        let (config, _) = read(&[("EPICS_CAS_INTF_ADDR_LIST", "10.0.0.1 239.1.2.3"), ("EPICS_CA_MCAST_TTL", "7")]);
+        assert_eq!((config.interfaces, config.groups), (vec![Ipv4Addr::new(10, 0, 0, 1)], vec![group]));
+        assert_eq!(config.multicast_ttl, 7);
+        let (config, _) = read(&[("EPICS_CAS_INTF_ADDR_LIST", "239.1.2.3")]);
+        assert_eq!((config.interfaces, config.groups), (vec![Ipv4Addr::UNSPECIFIED], vec![group]));
+    }
+
+    #[test]
     fn what_cannot_be_used_is_named() {
-        let (config, complaints) = read(&[("EPICS_CA_SERVER_PORT", "80"), ("EPICS_CAS_BEACON_PERIOD", "soon")]);
-        assert_eq!((config.port, complaints.len()), (5064, 2));
+        let (config, complaints) =
+            read(&[("EPICS_CA_SERVER_PORT", "80"), ("EPICS_CAS_BEACON_PERIOD", "soon"), ("EPICS_CA_MCAST_TTL", "256")]);
+        assert_eq!((config.port, config.multicast_ttl, complaints.len()), (5064, 1, 3));
         assert!(complaints[0].0.contains("EPICS_CA_SERVER_PORT=80"), "{complaints:?}");
     }
 }

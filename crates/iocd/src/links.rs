@@ -119,7 +119,7 @@ impl Drop for Links {
 fn start(mailbox: Mailbox, environment: BTreeMap<String, String>) -> io::Result<(SyncSender<Batch>, Waker)> {
     let mut session = Session::open(|name| environment.get(name).cloned())?;
     // Without a repeater an IOC that comes back is found by searching, which takes longer.
-    if let Err(error) = crate::repeater::start(crate::repeater::port(|name| environment.get(name).cloned())) {
+    if let Err(error) = crate::repeater::start(|name| environment.get(name).cloned()) {
         eprintln!("the repeater of beacons cannot be started: {error}");
     }
     session.complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));

@@ -1,6 +1,6 @@
 //! Sockets: who is ready, bytes in and out. What they mean is `ca`'s business.
 
-use crate::config::ServerConfig;
+use crate::config::{Complaint, ServerConfig, join};
 use base::MonoNs;
 use ca::server::CircuitId;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -112,6 +112,8 @@ pub struct Net {
     pub tcp_port: u16,
     /// Whether that is not the port that was asked for, because that was taken.
     pub port_taken: bool,
+    /// What of the configuration was not obtained.
+    pub complaints: Vec<Complaint>,
     armed: Option<MonoNs>,
     buffer: Box<[u8]>,
 }
@@ -139,6 +141,7 @@ impl Net {
             refused: 0,
             tcp_port: 0,
             port_taken: false,
+            complaints: Vec::new(),
             armed: None,
             buffer: vec![0; 65_536].into(),
         };
@@ -173,13 +176,39 @@ impl Net {
         let broadcasts = crate::config::broadcasts_of(&named_ones);
         for &address in config.interfaces.iter().chain(&broadcasts) {
             let socket = shared_udp(address, config.port).map_err(|error| named(error, address, config.port))?;
-            add(&self.epoll, &socket, TAG_UDP | self.datagrams.len() as u64)?;
-            self.datagrams.push(socket);
+            if address.is_unspecified() {
+                config.groups.iter().for_each(|group| self.join(&socket, *group, address));
+            }
+            self.hear(socket)?;
+        }
+        // Nor does it hear a group; one that is bound to none hears all that are joined.
+        if !config.interfaces.iter().any(Ipv4Addr::is_unspecified) {
+            for &group in &config.groups {
+                let socket = shared_udp(group, config.port).map_err(|error| named(error, group, config.port))?;
+                config.interfaces.iter().for_each(|address| self.join(&socket, group, *address));
+                self.hear(socket)?;
+            }
         }
         let beacons = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         beacons.set_broadcast(true)?;
+        beacons.set_multicast_ttl_v4(config.multicast_ttl)?;
         beacons.set_nonblocking(true)?;
         self.beacons = Some(beacons);
+        Ok(())
+    }
+
+    /// Joins a group; a server that is not heard there may be on others.
+    fn join(&mut self, socket: &UdpSocket, group: Ipv4Addr, interface: Ipv4Addr) {
+        if let Err(error) = join(socket, group, interface) {
+            let what = format!("searches to the multicast group {group} are not heard on {interface}: {error}");
+            self.complaints.push(Complaint(format!("EPICS_CAS_INTF_ADDR_LIST: {what}")));
+        }
+    }
+
+    /// Listens to datagrams on a socket.
+    fn hear(&mut self, socket: UdpSocket) -> io::Result<()> {
+        add(&self.epoll, &socket, TAG_UDP | self.datagrams.len() as u64)?;
+        self.datagrams.push(socket);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! Clients that live long start one where none runs, as those of C do. Unlike C's it ends when it has had no client
 //! for a minute.
 
+use crate::config::{addresses, join};
 use ca::repeater::{Action, Repeater};
 use ca::wire;
 use std::io;
@@ -16,22 +17,39 @@ const CHECK: Duration = Duration::from_secs(10);
 /// Checks without a client after which it ends.
 const IDLE_CHECKS_MAX: u32 = 6;
 
+/// Where servers of this host send beacons; without it, where clients search.
+const BEACONS_TO: &str = "EPICS_CAS_BEACON_ADDR_LIST";
+const SEARCHES_TO: &str = "EPICS_CA_ADDR_LIST";
+
 /// The repeater's port, as the environment says.
 pub fn port(get: impl Fn(&str) -> Option<String>) -> u16 {
     let given = get("EPICS_CA_REPEATER_PORT").and_then(|text| text.trim().parse().ok());
     given.unwrap_or(wire::REPEATER_PORT)
 }
 
-/// Serves until nobody needs it; at once where another repeater has the port.
+/// The multicast groups among the addresses to which servers send their beacons.
+pub fn groups(get: impl Fn(&str) -> Option<String>) -> Vec<Ipv4Addr> {
+    let list = |name: &str| get(name).map(|text| addresses(name, &text, 0, &mut Vec::new()));
+    let listed = list(BEACONS_TO).filter(|list| !list.is_empty());
+    let listed = listed.or_else(|| list(SEARCHES_TO)).unwrap_or_default();
+    listed.iter().map(|address| *address.ip()).filter(Ipv4Addr::is_multicast).collect()
+}
+
+/// Serves until nobody needs it; at once where another repeater has the port. Groups that cannot be joined are left out.
 ///
 /// # Errors
 /// When the port cannot be taken for another reason, or the kernel refuses to receive.
-pub fn run(port: u16) -> io::Result<()> {
+pub fn run(port: u16, groups: &[Ipv4Addr]) -> io::Result<()> {
     let socket = match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)) {
         Ok(socket) => socket,
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(()),
         Err(error) => return Err(io::Error::new(error.kind(), format!("cannot take UDP port {port}: {error}"))),
     };
+    for group in groups {
+        if let Err(error) = join(&socket, *group, Ipv4Addr::UNSPECIFIED) {
+            eprintln!("carepeater: beacons to the multicast group {group} are not heard: {error}");
+        }
+    }
     socket.set_read_timeout(Some(CHECK))?;
     let mut repeater = Repeater::default();
     let mut buffer = vec![0; 65_536];
@@ -80,16 +98,20 @@ fn forget_gone(repeater: &mut Repeater) {
     gone.into_iter().for_each(|port| repeater.forget(port));
 }
 
-/// Starts this program as a repeater, where none has the port.
+/// Starts this program as a repeater, as EPICS' variables say, where none has the port.
 ///
 /// # Errors
 /// When it cannot be started.
-pub fn start(port: u16) -> io::Result<()> {
+pub fn start(get: impl Fn(&str) -> Option<String>) -> io::Result<()> {
+    let port = port(&get);
     if UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
         return Ok(());
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("carepeater").env("EPICS_CA_REPEATER_PORT", port.to_string()).process_group(0).current_dir("/");
+    for list in [BEACONS_TO, SEARCHES_TO] {
+        command.envs(get(list).map(|text| (list, text)));
+    }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     // It may end before this process does.
     std::thread::Builder::new().name("carepeater".into()).spawn(move || child.wait())?;

@@ -1,6 +1,6 @@
 //! A Channel Access client with its sockets, driven by whoever calls [`Session::step`].
 
-use crate::config::{Complaint, addresses};
+use crate::config::{Complaint, addresses, multicast_ttl};
 use crate::net::Waker;
 use base::{DurNs, MonoNs};
 use ca::client::{Address, CircuitId, Client, ClientConfig, Event};
@@ -77,6 +77,7 @@ impl Session {
         };
         let udp = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         udp.set_broadcast(true)?;
+        udp.set_multicast_ttl_v4(multicast_ttl(&get, &mut complaints))?;
         udp.set_nonblocking(true)?;
         Ok(Self {
             client: Client::new(config),

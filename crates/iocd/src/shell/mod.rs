@@ -83,7 +83,8 @@ pub enum End {
 /// The interpreter with its variables and its IOC.
 pub struct Shell {
     place: Place,
-    config: Option<ServerConfig>,
+    /// Whether the database is served over Channel Access.
+    serves: bool,
     env: BTreeMap<String, String>,
     vars: BTreeMap<&'static str, f64>,
     on_error: OnError,
@@ -110,15 +111,16 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// An interpreter with an empty database; `config` says where to serve it, `env` is the environment.
+    /// An interpreter with an empty database, which it may serve over Channel Access as EPICS' variables say when it is
+    /// started; `env` is the environment until commands change it.
     #[must_use]
-    pub fn new(config: Option<ServerConfig>, env: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub fn new(serves: bool, env: impl IntoIterator<Item = (String, String)>) -> Self {
         let (mut db, devices) = (Db::new(), Devices::default());
         devices.register(&mut db);
         Self {
             place: Place::Building(Box::new(db)),
             devices,
-            config,
+            serves,
             env: env.into_iter().collect(),
             vars: commands::VARIABLES.iter().map(|(name, value, _)| (*name, *value)).collect(),
             on_error: OnError::Continue,
@@ -209,7 +211,11 @@ impl Shell {
         self.restore(&mut db);
         let parts = groups::divide(&mut db, &mut self.groups).map_err(|error| Failed(format!("--scan: {error}")))?;
         db.init(engine::now());
-        let (mut engine, mailbox) = Engine::new(*db, self.config.clone())?;
+        let config = self.serves.then(|| ServerConfig::from_env(|name| self.env.get(name).cloned()));
+        let (config, complaints) = config.unzip();
+        complaints.into_iter().flatten().for_each(|complaint| eprintln!("{}", complaint.0));
+        let (mut engine, mailbox) = Engine::new(*db, config)?;
+        engine.net.complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
         engine.follow_links(Links::new(mailbox.clone(), self.env.clone()));
         let other_port = engine.net.port_taken.then_some(engine.net.tcp_port);
         let mut threads = None;

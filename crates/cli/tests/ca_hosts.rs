@@ -1,0 +1,225 @@
+//! Channel Access between hosts: network namespaces of this machine with wires between them, C's programs and ours on
+//! either side. Broadcasts on several interfaces, multicast groups, and how far datagrams to them may go.
+
+mod peer;
+
+use peer::{PATIENCE, Running, by_lines, epics, eventually, free_port, normal, program};
+use rustix::net::{AddressFamily, SocketType, ipproto, socket};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const PAIRS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+/// Everybody's port: each network is a world of its own.
+const PORT: u16 = 5064;
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 93, 0, 1);
+
+fn ip(words: &str) {
+    let output = Command::new("ip").args(words.split(' ')).output().expect("ip, of iproute2");
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A host, which goes with it.
+struct Host(String);
+
+impl Host {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tahti-ca-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        ip(&format!("netns add {name}"));
+        ip(&format!("-n {name} link set lo up"));
+        Self(name)
+    }
+
+    /// A wire to another host: network 10.93.`net`.0, this one is `.1` there, the other `.2`.
+    fn wire_to(&self, other: &Self, net: u8) {
+        let name = format!("wire{net}");
+        ip(&format!("-n {} link add {name} type veth peer name {name} netns {}", self.0, other.0));
+        for (host, number) in [(self, 1), (other, 2)] {
+            ip(&format!("-n {} addr add 10.93.{net}.{number}/24 broadcast 10.93.{net}.255 dev {name}", host.0));
+            ip(&format!("-n {} link set {name} up", host.0));
+        }
+    }
+
+    /// The way of multicast datagrams, which have none by themselves.
+    fn multicast_through(&self, net: u8) {
+        ip(&format!("-n {} route add 239.0.0.0/8 dev wire{net}", self.0));
+    }
+
+    /// A program on this host: on EPICS' own port, with these variables.
+    fn program(&self, ours: bool, name: &str, variables: &[(&str, &str)]) -> Command {
+        let likeness = program(ours, name, PORT);
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0]).arg(likeness.get_program()).args(likeness.get_args());
+        command.envs(likeness.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.envs(variables.iter().copied()).stdin(Stdio::null());
+        command
+    }
+
+    /// An IOC with one record.
+    fn serve(&self, ours: bool, record: &str, variables: &[(&str, &str)]) -> Running {
+        let file = std::env::temp_dir().join(format!("{}-{}.db", self.0, free_port()));
+        std::fs::write(&file, format!("record(ao, \"{record}\") {{ field(VAL, \"1.5\") field(PINI, \"YES\") }}\n"))
+            .unwrap();
+        let mut command = self.program(ours, "softIoc", variables);
+        command.args(["-S", "-D"]).arg(epics().join("dbd/softIoc.dbd")).arg("-d").arg(&file);
+        let running = Running::start(command.stdout(Stdio::null()));
+        // It is there when it takes circuits.
+        let mut probe = self.program(false, "caget", &[("EPICS_CA_ADDR_LIST", "127.0.0.1 10.93.1.2 10.93.2.2")]);
+        probe.args(["-w", "1", record]);
+        eventually("the IOC answers", || probe.output().unwrap().status.success());
+        std::fs::remove_file(&file).unwrap();
+        running
+    }
+
+    /// What a tool prints.
+    fn run(&self, ours: bool, tool: &str, variables: &[(&str, &str)], args: &[&str]) -> String {
+        let output = self.program(ours, tool, variables).args(args).output().unwrap();
+        normal(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat()), PORT)
+    }
+
+    /// Does something from this host's network, in a thread of its own.
+    fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let enter = || {
+            let file = std::fs::File::open(format!("/run/netns/{}", self.0)).unwrap();
+            rustix::thread::move_into_link_name_space(file.as_fd(), None).unwrap();
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// A host with two interfaces, and one behind each.
+fn network() -> [Host; 3] {
+    let hosts = [Host::new(), Host::new(), Host::new()];
+    hosts[0].wire_to(&hosts[1], 1);
+    hosts[0].wire_to(&hosts[2], 2);
+    hosts[0].multicast_through(1);
+    hosts[1].multicast_through(1);
+    hosts
+}
+
+/// Runs a story for each pair of client and servers; all are to end as with C's.
+fn for_each_pair<T: Send + PartialEq + std::fmt::Debug>(story: impl Fn(bool, bool) -> T + Sync) -> T {
+    let mut ends = std::thread::scope(|scope| {
+        let story = &story;
+        let threads = PAIRS.map(|(client, server)| scope.spawn(move || story(client, server)));
+        threads.map(|thread| thread.join().unwrap()).into_iter()
+    });
+    let first = ends.next().unwrap();
+    for ((client, server), end) in PAIRS[1..].iter().zip(ends) {
+        assert_eq!(first, end, "C with C left; client ours: {client}, server ours: {server}");
+    }
+    first
+}
+
+const EVERYWHERE: (&str, &str) = ("EPICS_CAS_INTF_ADDR_LIST", "0.0.0.0");
+
+#[test]
+fn servers_behind_every_interface_are_found_by_broadcast() {
+    let said = for_each_pair(|client, server| {
+        let [here, left, right] = network();
+        // One serves all addresses of its host, the other one of them.
+        let _left = left.serve(server, "left", &[EVERYWHERE]);
+        let _right = right.serve(server, "right", &[("EPICS_CAS_INTF_ADDR_LIST", "10.93.2.2")]);
+        let ask = |variables: &[(&str, &str)], args: &[&str]| here.run(client, "caget", variables, args);
+        [
+            ask(&[("EPICS_CA_ADDR_LIST", ""), ("EPICS_CA_AUTO_ADDR_LIST", "YES")], &["-w", "60", "left", "right"]),
+            ask(&[("EPICS_CA_ADDR_LIST", "10.93.2.255")], &["-w", "60", "right"]),
+            ask(&[("EPICS_CA_ADDR_LIST", "10.93.2.255")], &["-w", "2", "left"]),
+        ]
+    });
+    assert_eq!(said[0].matches("1.5").count(), 2, "{said:?}");
+    assert!(said[2].contains("not found"), "{said:?}");
+}
+
+#[test]
+fn servers_that_joined_a_multicast_group_are_found_through_it() {
+    let said = for_each_pair(|client, server| {
+        let [here, left, _right] = network();
+        let ask = |wait: &str| {
+            let args = ["-w", wait, "left"];
+            here.run(client, "caget", &[("EPICS_CA_ADDR_LIST", &GROUP.to_string())], &args)
+        };
+        let serve = |list: &str| left.serve(server, "left", &[("EPICS_CAS_INTF_ADDR_LIST", list)]);
+        let joined = serve(&format!("0.0.0.0 {GROUP}"));
+        let first = ask("60");
+        drop(joined);
+        let joined = serve(&GROUP.to_string());
+        let second = ask("60");
+        drop(joined);
+        let _not_joined = serve("0.0.0.0");
+        [first, second, ask("2")]
+    });
+    assert!(said[..2].iter().all(|said| said.contains("1.5")), "{said:?}");
+    assert!(said[2].contains("not found"), "{said:?}");
+    // C hears no group where it serves one address.
+    let [here, left, _right] = network();
+    let _one = left.serve(true, "left", &[("EPICS_CAS_INTF_ADDR_LIST", &format!("10.93.1.2 {GROUP}"))]);
+    let said = here.run(true, "caget", &[("EPICS_CA_ADDR_LIST", &GROUP.to_string())], &["-w", "60", "left"]);
+    assert!(said.contains("1.5"), "{said}");
+}
+
+/// Over how many routers a datagram to the group may go that comes to a port of a host while `run` runs.
+fn reach(host: &Host, net: u8, port: u16, run: impl FnOnce() + Send) -> u8 {
+    host.within(|| {
+        let member = UdpSocket::bind((GROUP, port)).unwrap();
+        member.join_multicast_v4(&GROUP, &Ipv4Addr::new(10, 93, net, if port == PORT { 2 } else { 1 })).unwrap();
+        // What comes to a raw socket has its header.
+        let raw = UdpSocket::from(socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).unwrap());
+        raw.set_read_timeout(Some(PATIENCE)).unwrap();
+        run();
+        loop {
+            let mut packet = [0; 2048];
+            let len = raw.recv(&mut packet).expect("a datagram to the group comes");
+            let head = usize::from(packet[0] & 15) * 4;
+            if packet[16..20] == GROUP.octets() && packet[head + 2..head + 4] == port.to_be_bytes() && len > head {
+                return packet[8];
+            }
+        }
+    })
+}
+
+#[test]
+fn datagrams_to_groups_go_as_far_as_they_are_told() {
+    for ours in [false, true] {
+        let [here, left, _right] = network();
+        let list = GROUP.to_string();
+        for (told, wanted) in [(None, 1), (Some("7"), 7), (Some("300"), 1)] {
+            let ttl: Vec<(&str, &str)> = told.map(|ttl| ("EPICS_CA_MCAST_TTL", ttl)).into_iter().collect();
+            let variables = [&ttl[..], &[("EPICS_CA_ADDR_LIST", &*list)]].concat();
+            let search = reach(&left, 1, PORT, || drop(here.run(ours, "caget", &variables, &["-w", "1", "nobody"])));
+            assert_eq!(search, wanted, "searches, ours: {ours}, {told:?}");
+            let variables = [&ttl[..], &[("EPICS_CAS_BEACON_ADDR_LIST", &*list), EVERYWHERE]].concat();
+            let beacon = reach(&here, 1, PORT + 1, || drop(left.serve(ours, "left", &variables)));
+            assert_eq!(beacon, wanted, "beacons, ours: {ours}, {told:?}");
+        }
+    }
+}
+
+#[test]
+fn repeaters_hear_beacons_to_a_group() {
+    for_each_pair(|ours_repeats, ours_serves| {
+        let [here, left, _right] = network();
+        let list = GROUP.to_string();
+        let to = [("EPICS_CAS_BEACON_ADDR_LIST", &*list)];
+        let repeater = if ours_repeats { "carepeater" } else { "caRepeater" };
+        let _repeater = Running::start(here.program(ours_repeats, repeater, &to).stdout(Stdio::null()));
+        let taken = || here.within(|| UdpSocket::bind(("0.0.0.0", PORT + 1)).is_err());
+        eventually("the repeater takes its port", taken);
+        let (_casw, lines) = Running::follow(&mut by_lines(&here.program(false, "casw", &[])));
+        eventually("casw tells of a server", || {
+            let _ioc = left.serve(ours_serves, "left", &[to[0], EVERYWHERE]);
+            let next = || lines.recv_timeout(Duration::from_secs(5)).ok();
+            std::iter::from_fn(next).any(|line| line.contains("10.93.1.2"))
+        });
+    });
+}
