@@ -231,12 +231,26 @@ impl ManagerLane {
         let until = mono_now() + limit;
         loop {
             let bell = self.end.bell();
-            let taken = self.take(&mut handle)?;
+            let taken = self.take(|| true, &mut handle)?;
             if self.end.was_rung() || taken > 0 || mono_now() >= until {
                 return Ok(taken);
             }
             self.end.wait(until, bell)?;
         }
+    }
+
+    /// As [`serve`](Self::serve), but does not wait, and once `until` has passed takes no more than one request: for who
+    /// has so much time for them. What it leaves waits in the queue, where its deadline may pass.
+    ///
+    /// # Errors
+    /// As `serve`.
+    pub fn serve_until(
+        &mut self,
+        until: MonoNs,
+        mut handle: impl FnMut(&Asked<'_>, &mut Desk<'_>),
+    ) -> Result<usize, ClientError> {
+        let mut first = true;
+        self.take(|| std::mem::take(&mut first) || mono_now() < until, &mut handle)
     }
 
     /// Answers with nothing asked: for answers that were kept.
@@ -250,10 +264,14 @@ impl ManagerLane {
         }
     }
 
-    fn take(&mut self, handle: &mut impl FnMut(&Asked<'_>, &mut Desk<'_>)) -> Result<usize, ClientError> {
+    fn take(
+        &mut self,
+        mut more: impl FnMut() -> bool,
+        handle: &mut impl FnMut(&Asked<'_>, &mut Desk<'_>),
+    ) -> Result<usize, ClientError> {
         let Self { name, end, parcel, packing, line, pools, copied, expired } = self;
         let (mut taken, mut put) = (0, false);
-        while parcel.take(&mut end.down)? {
+        while more() && parcel.take(&mut end.down)? {
             let frame = parcel.frame().map_err(|_| ClientError::Lost)?;
             let Header { kind: Kind::Request, id, band, deadline, subject, pulse, mut flags, .. } = frame.header else {
                 continue;

@@ -148,7 +148,9 @@ pub(crate) fn serve(
 /// Real-time: neither allocates nor locks, but for texts that are neither numbers nor labels.
 ///
 /// As a `member` of a frame it does one round in each of its calls, and its time is the border's: loops whose period is
-/// a multiple of the minors' keep step with them exactly.
+/// a multiple of the minors' keep step with them exactly. Loops come first; requests have what is left of three quarters of
+/// the activity's budget, where it has none of the minor, but at least one is taken in each call: a quarter is for what
+/// the last one takes.
 ///
 /// Returns when `stop` is set, or with `false` when the frame is over.
 pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<AtomicBool>) -> bool {
@@ -156,7 +158,11 @@ pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<Atom
     while !stop.load(Ordering::Acquire) {
         let turn = match &mut member {
             Some(member) => match member.next_turn() {
-                Some(turn) => Some(turn.due),
+                Some(turn) => {
+                    let now = mono_now();
+                    let time = member.budget().unwrap_or(turn.end - now);
+                    Some(Turn { due: turn.due, until: now + DurNs(time.0 / 4 * 3) })
+                }
                 None => return false,
             },
             None => None,
@@ -192,7 +198,7 @@ pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<Atom
                 if turn.is_none() && limit > DurNs::ZERO {
                     std::thread::park_timeout(std::time::Duration::from_nanos(limit.0 as u64));
                 }
-                let now = turn.unwrap_or_else(mono_now);
+                let now = turn.map_or_else(mono_now, |turn| turn.due);
                 if own.lane.due().is_some_and(|due| due <= now) {
                     own.lane.run(now, &mut Nobody(&own.polls));
                 }
@@ -208,16 +214,32 @@ pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<Atom
     true
 }
 
-/// One round with a connection: what was asked, what bands have for the lane, what is due. `false` when the connection is
-/// over.
-fn round(connection: &mut Connection, own: &mut Own, turn: Option<MonoNs>, limit: DurNs) -> bool {
+/// A call of a frame.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// When its minor was due to begin.
+    due: MonoNs,
+    /// Until when it takes requests.
+    until: MonoNs,
+}
+
+/// One round with a connection: what was asked, what bands have for the lane, what is due; in a frame what is due first.
+/// `false` when the connection is over.
+fn round(connection: &mut Connection, own: &mut Own, turn: Option<Turn>, limit: DurNs) -> bool {
     let Connection { front: Front { requests, tables, ways, batches }, rings, hang_up } = connection;
     let Own { lane, polls, .. } = own;
     if hang_up.load(Ordering::Acquire) {
         return false;
     }
     let own_front = rings.done.len();
-    let served = requests.serve(limit, |asked, desk| {
+    if let Some(Turn { due, .. }) = turn
+        && lane.due().is_some_and(|at| at <= due)
+    {
+        requests.desk(|desk| {
+            lane.run(due, &mut Out { desk, batches: &mut *batches, rings: &mut *rings, polls });
+        });
+    }
+    let mut handle = |asked: &Asked<'_>, desk: &mut Desk<'_>| {
         look(tables, asked, batches, desk, &mut |at, job, batches, desk| {
             if at > 0 {
                 return hand_over(&mut ways[at], job, batches, desk);
@@ -226,13 +248,19 @@ fn round(connection: &mut Connection, own: &mut Own, turn: Option<MonoNs>, limit
             let mut out = Out { desk, batches, rings, polls };
             lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
         });
-    });
+    };
+    let served = match turn {
+        Some(turn) => requests.serve_until(turn.until, &mut handle),
+        None => requests.serve(limit, &mut handle),
+    };
     requests.desk(|desk| {
-        rings.drain(|rings, id, job| {
+        let more = || turn.is_none_or(|turn| mono_now() < turn.until);
+        rings.drain(more, |rings, id, job| {
             let mut out = Out { desk: &mut *desk, batches: &mut *batches, rings, polls };
             lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
         });
-        let now = turn.unwrap_or_else(mono_now);
+        // Sets of values that are reached, deadlines: in a frame as of its border, so that loops are not run twice.
+        let now = turn.map_or_else(mono_now, |turn| turn.due);
         if lane.due().is_some_and(|due| due <= now) {
             lane.run(now, &mut Out { desk: &mut *desk, batches: &mut *batches, rings, polls });
         }

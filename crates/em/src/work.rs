@@ -45,14 +45,18 @@ impl Rings {
         waker.wake();
     }
 
-    /// Runs what bands have for the lane, the most urgent band first, at most [`TURN`] of each.
-    pub(crate) fn drain(&mut self, mut run: impl FnMut(&mut Self, Id, &Job)) -> bool {
+    /// Runs what bands have for the lane at least one and then as long as there is time for `more`, the most urgent band first, at
+    /// most [`TURN`] of each.
+    pub(crate) fn drain(&mut self, mut more: impl FnMut() -> bool, mut run: impl FnMut(&mut Self, Id, &Job)) -> bool {
         let mut any = false;
         for front in (0..self.jobs.len()).rev() {
             for _ in 0..TURN {
                 let Ok(job) = self.jobs[front].pop() else { break };
                 any = true;
                 run(self, Id { front, slip: job.slip }, &job);
+                if !more() {
+                    return any;
+                }
             }
         }
         any
@@ -92,10 +96,13 @@ pub(crate) fn run(
             let mut old = std::mem::replace(&mut lane, new);
             lane.take_over(&mut old, mono_now(), &mut Out { rings: &mut rings, polls });
         }
-        let any = rings.drain(|rings, id, job| {
-            let (now, mut out) = (mono_now(), Out { rings, polls });
-            lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), now, &mut out);
-        });
+        let any = rings.drain(
+            || true,
+            |rings, id, job| {
+                let (now, mut out) = (mono_now(), Out { rings, polls });
+                lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), now, &mut out);
+            },
+        );
         let now = mono_now();
         if lane.due().is_some_and(|due| due <= now) {
             lane.run(now, &mut Out { rings: &mut rings, polls });

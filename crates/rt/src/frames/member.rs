@@ -186,6 +186,16 @@ impl Member {
     }
 }
 
+impl Member {
+    /// How long a call of its activity may take; `None` if nobody has said so.
+    #[must_use]
+    pub fn budget(&self) -> Option<DurNs> {
+        let page = FramePage::attach(self.words.words()).ok()?;
+        let budget = page.activity_counter(self.activity, ActivityCounter::Budget);
+        (budget > 0).then_some(DurNs(budget as i64))
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         if let Ok(page) = FramePage::attach(self.words.words()) {
