@@ -125,6 +125,42 @@ fn a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
     }
 }
 
+#[test]
+fn a_program_runs_as_the_user_and_group_that_it_was_given_and_gains_no_privileges_unless_allowed() {
+    let site = Site::new();
+    let who =
+        "#!/bin/sh\nset -- $(grep -E '^(Uid|Gid|Groups|NoNewPrivs):' /proc/self/status | tr '\\t' ' ')\necho $*\n";
+    let script = site.folder.write("who.sh", who);
+    assert!(Command::new("chmod").args(["755"]).arg(&script).arg(&site.folder.0).status().unwrap().success());
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let is_root = status.lines().any(|line| line.starts_with("Uid:\t0\t0"));
+    let identity = if is_root { "user = 65534\ngroup = 65533\n" } else { "" };
+    let device = |name: &str, more: &str| {
+        format!(
+            "[[device]]\nname = \"{name}\"\ndriver = \"script\"\ncommand = [\"./who.sh\"]\ntimeout = \"60s\"\n{more}\
+             [[map]]\nverb = \"get\"\nobject = \"sr_{name}\"\ncomplement = \"x\"\ndevice = \"{name}\"\npoint = \"x\"\n"
+        )
+    };
+    let file = site.folder.write(
+        "who.toml",
+        &format!(
+            "[manager]\nname = \"who\"\n{}{}",
+            device("kept", identity),
+            device("free", "gain_privileges = true\n")
+        ),
+    );
+    let _manager = site.manager(&file);
+    let kept = site.ask("get/sr_kept/x");
+    assert!(kept.ends_with("NoNewPrivs: 1"), "{kept}");
+    assert!(site.ask("get/sr_free/x").ends_with("NoNewPrivs: 0"));
+    if is_root {
+        let expected = "Uid: 65534 65534 65534 65534 Gid: 65533 65533 65533 65533 Groups: NoNewPrivs: 1";
+        assert_eq!(kept, expected);
+    } else {
+        println!("not tested: another user and group, which needs root");
+    }
+}
+
 /// A power supply that speaks lines: `CURR 1.5`, `CURR?`, `NAME?`; it says nothing to `SILENT`.
 fn supply() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

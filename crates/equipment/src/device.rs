@@ -252,6 +252,13 @@ pub const DRIVERS: &[Driver] = &[
                     "User that it runs as, without further groups. Needs root.",
                 ),
                 key("group", "65534", "number", "as `user`", "Group that it runs as."),
+                key(
+                    "gain_privileges",
+                    "true",
+                    "true or false",
+                    "`false`",
+                    "Whether it may gain privileges by what it starts, such as sudo; otherwise it runs with `no_new_privs`.",
+                ),
             ],
         },
         point: word,

@@ -20,6 +20,14 @@ pub struct ThreadUsage {
     pub cpu: base::DurNs,
 }
 
+/// Lets nothing that the calling thread starts from now on gain privileges by executing a file (`no_new_privs`). For good.
+///
+/// # Errors
+/// The kernel's.
+pub fn no_new_privileges() -> Result<()> {
+    rustix::thread::set_no_new_privs(true).doing(|| "give up new privileges (no_new_privs)".to_owned())
+}
+
 /// The calling thread's accounts.
 ///
 /// Real-time: one system call that neither blocks nor allocates.

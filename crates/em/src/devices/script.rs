@@ -21,6 +21,8 @@ pub(super) struct Script {
     timeout: DurNs,
     /// User and group that it runs as.
     identity: Option<(u32, u32)>,
+    /// Whether it may gain privileges by programs such as sudo.
+    gains: bool,
 }
 
 impl Script {
@@ -36,6 +38,7 @@ impl Script {
             folder: folder.to_owned(),
             points: spec.points.clone(),
             timeout: spec.settings.time("timeout").unwrap_or(DurNs::from_secs(1)),
+            gains: spec.settings.flag("gain_privileges").unwrap_or(false),
             identity: number("user").map(|user| (user, number("group").unwrap_or(user))),
         }
     }
@@ -49,6 +52,10 @@ impl Script {
         command.process_group(0);
         if let Some((user, group)) = self.identity {
             command.uid(user).gid(group);
+        }
+        if !self.gains {
+            // Of this device's own thread, which has no use for it: what it starts inherits it.
+            sys::thread::no_new_privileges().map_err(|error| DeviceFault::Silent(error.to_string().into()))?;
         }
         let mut child = command.spawn().map_err(|error| {
             DeviceFault::Silent(format!("{} cannot be started: {error}", self.program.display()).into())
