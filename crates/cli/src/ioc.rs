@@ -1,11 +1,10 @@
 //! `tahti ioc`: an EPICS IOC with the command line of `softIoc`.
 
+use crate::shield;
 use base::CpuSet;
 use iocd::groups::{GroupSpec, Home};
 use iocd::shell::{End, Failed, Shell};
-use keep::{RunDir, shield};
 use std::process::ExitCode;
-use sys::root::RootDir;
 
 /// An EPICS IOC: loads databases, scans records, serves them over Channel Access (softIoc's options)
 ///
@@ -76,8 +75,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     };
     let mut shell = Shell::new(true, std::env::vars());
-    let home = match home(&plan.scans) {
-        Ok(home) => home,
+    let home = match shield::home(plan.scans.iter().fold(CpuSet::EMPTY, |cpus, scan| cpus.or(&scan.cpus))) {
+        Ok(home) => home.map(|home| Home { cpus: home.cpus, entry: home.entry }),
         Err(error) => {
             eprintln!("tahti ioc: the shield that stands is not known, scans do not enter it: {error}");
             None
@@ -97,17 +96,6 @@ pub(crate) fn run(args: Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The shield that has CPUs of these scans, if one stands.
-fn home(scans: &[GroupSpec]) -> Result<Option<Home>, shield::Error> {
-    let cpus = scans.iter().fold(CpuSet::EMPTY, |cpus, scan| cpus.or(&scan.cpus));
-    if cpus.is_empty() {
-        return Ok(None);
-    }
-    let journal = shield::current(&RootDir::machine(), &RunDir::from_env())?;
-    let journal = journal.filter(|journal| journal.want.cpus.intersects(&cpus));
-    Ok(journal.and_then(|journal| Some(Home { cpus: journal.want.cpus, entry: journal.place.thread_entry()? })))
 }
 
 fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {

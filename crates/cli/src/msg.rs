@@ -2,6 +2,7 @@
 
 use crate::fail;
 use crate::looprun::END_SIGNALS;
+use crate::shield;
 use base::{CpuId, DurNs, Policy, Size};
 use broker::server::{BandConfig, Config, Event};
 use broker::{Client, ClientError, Received, Sending};
@@ -157,7 +158,7 @@ fn band_config(text: &str) -> Result<BandConfig, String> {
     let (class, cpu) = rest.split_once('@').map_or((rest, None), |(class, cpu)| (class, Some(cpu)));
     let class: Policy = class.parse().map_err(|error: base::ParsePolicyError| error.to_string())?;
     let cpu = cpu.map(|cpu| cpu.parse::<CpuId>().map_err(|_| form())).transpose()?;
-    Ok(BandConfig { band, class: Some(class), cpu })
+    Ok(BandConfig { band, class: Some(class), cpu, entry: None })
 }
 
 /// No server could be reached.
@@ -202,7 +203,19 @@ fn until_asked() -> Result<Arc<AtomicBool>, String> {
 
 fn serve(args: ServeArgs) -> Result<(), String> {
     let stop = until_asked()?;
-    let config = Config { name: args.name, bands: args.band, rules: args.rule, log: args.log, ..Config::default() };
+    let mut bands = args.band;
+    match shield::home(bands.iter().filter_map(|band| band.cpu).collect()) {
+        Ok(home) => {
+            for band in &mut bands {
+                band.entry = home
+                    .as_ref()
+                    .filter(|home| band.cpu.is_some_and(|cpu| home.cpus.contains(cpu)))
+                    .map(|home| home.entry.clone());
+            }
+        }
+        Err(error) => eprintln!("tahti msg: the shield that stands is not known, bands do not enter it: {error}"),
+    }
+    let config = Config { name: args.name, bands, rules: args.rule, log: args.log, ..Config::default() };
     let name = config.name.clone();
     let mut lacking = false;
     let (require_rt, ending) = (args.require_rt, stop.clone());

@@ -1,11 +1,11 @@
 //! Real-time scans of `tahti ioc`, as root: a FIFO thread at 1 kHz on CPU 1, for some seconds.
 
 mod ioc;
+mod shield;
 
 use ca::wire::command;
 use ioc::{Circuit, Ioc, double};
-use std::path::PathBuf;
-use std::process::Command;
+use shield::{Shield, interruptions, threads};
 use std::sync::{Mutex, PoisonError};
 
 const MENU: &str = "menu(menuScan) { choice(menuScanPassive, \"Passive\") choice(menuScanEvent, \"Event\") \
@@ -30,74 +30,6 @@ fn start(name: &str) -> Ioc {
     Ioc::start(name, &[("m.dbd", MENU), ("t.db", DATABASE)], OPTIONS)
 }
 
-/// TLB shootdowns and function calls that CPU 1 was interrupted for.
-fn interruptions() -> u64 {
-    let text = std::fs::read_to_string("/proc/interrupts").unwrap();
-    let rows = text.lines().filter(|line| ["TLB:", "CAL:"].iter().any(|row| line.trim_start().starts_with(row)));
-    rows.map(|line| line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum()
-}
-
-/// A shield round CPU 1, from everybody but what was there before and is no part of this test.
-struct Shield {
-    run: PathBuf,
-    /// How tasks are kept off.
-    state: String,
-}
-
-impl Shield {
-    fn apply() -> Self {
-        let run = std::env::temp_dir().join(format!("tahti-root-ioc-shield-{}", std::process::id()));
-        let mut shield = Self { run, state: String::new() };
-        shield.state = shield.tahti(&["apply", "--cpus", "1"]);
-        shield
-    }
-
-    fn tahti(&self, words: &[&str]) -> String {
-        let own = std::process::id().to_string();
-        let entries = std::fs::read_dir("/proc").unwrap().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        // Kernel threads have no command line.
-        let program = |pid: &String| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
-        let spare: Vec<String> = names
-            .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()) && *name != own)
-            .filter(program)
-            .collect();
-        let output = Command::new(env!("CARGO_BIN_EXE_tahti"))
-            .arg("shield")
-            .args(words)
-            .env("TAHTI_RUN", &self.run)
-            .env("TAHTI_SPARE", spare.join(","))
-            .output()
-            .unwrap();
-        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-        assert!(output.status.success(), "tahti shield {words:?}: {said}");
-        said
-    }
-}
-
-impl Drop for Shield {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.tahti(&["release"]);
-        } else {
-            // The test's own message is the one that counts.
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.tahti(&["release", "--force"])));
-        }
-        let _ = std::fs::remove_dir_all(&self.run);
-    }
-}
-
-/// The name and the CPUs of each thread of an IOC.
-fn threads(ioc: &Ioc) -> Vec<(String, String)> {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", ioc.child.id())).unwrap().flatten();
-    let read = |task: PathBuf| {
-        let status = std::fs::read_to_string(task.join("status")).unwrap();
-        let word = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
-        (word("Name:"), word("Cpus_allowed_list:"))
-    };
-    tasks.map(|task| read(task.path())).collect()
-}
-
 #[test]
 fn a_scan_goes_into_the_shield_its_ioc_stays_outside_and_serves_without_interrupting_it() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +40,7 @@ fn a_scan_goes_into_the_shield_its_ioc_stays_outside_and_serves_without_interrup
     }
     let environment = [("TAHTI_RUN", shield.run.to_str().unwrap())];
     let ioc = Ioc::start_with("shield", &[("m.dbd", MENU), ("t.db", DATABASE)], OPTIONS, &environment);
-    let (scan, others): (Vec<_>, Vec<_>) = threads(&ioc).into_iter().partition(|(name, _)| name == "scan-0");
+    let (scan, others): (Vec<_>, Vec<_>) = threads(ioc.child.id()).into_iter().partition(|(name, _)| name == "scan-0");
     assert_eq!(scan, [("scan-0".to_owned(), "1".to_owned())]);
     assert!(others.len() >= 2 && others.iter().all(|(_, cpus)| cpus == "0"), "{others:?}");
     connect_in_rounds(&ioc);

@@ -5,7 +5,7 @@ use msg::{Band, Limits, Rule};
 use std::path::PathBuf;
 
 /// How the thread of one band runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BandConfig {
     /// Which band.
     pub band: Band,
@@ -13,6 +13,8 @@ pub struct BandConfig {
     pub class: Option<Policy>,
     /// The CPU to which it is bound; `None`: those of the process.
     pub cpu: Option<CpuId>,
+    /// The file by which its thread enters the shield that has this CPU, where binding it alone is refused.
+    pub entry: Option<String>,
 }
 
 /// A message server.

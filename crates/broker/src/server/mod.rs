@@ -262,7 +262,8 @@ impl Running {
             let wanted = config.bands.iter().find(|wanted| usize::from(wanted.band.number()) == at);
             let spec = LoopSpec::new(name(at), ROUND);
             let (class, cpu) = wanted.map_or((None, None), |wanted| (wanted.class, wanted.cpu));
-            rt.add_task(LoopSpec { class, cpu, ..spec }, move || thread.run());
+            let entry = wanted.and_then(|wanted| wanted.entry.clone());
+            rt.add_task(LoopSpec { class, cpu, entry, ..spec }, move || thread.run());
         }
         let mut armed = rt.arm().map_err(|error| error.to_string())?;
         armed.start(DurNs::ZERO);

@@ -14,6 +14,22 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use sys::root::RootDir;
 
+/// A shield that stands: its CPUs, and the file by which a thread of a process outside enters.
+pub(crate) struct Home {
+    pub(crate) cpus: CpuSet,
+    pub(crate) entry: String,
+}
+
+/// The shield that has some of these CPUs, if one stands and has such a file.
+pub(crate) fn home(cpus: CpuSet) -> Result<Option<Home>, shield::Error> {
+    if cpus.is_empty() {
+        return Ok(None);
+    }
+    let journal = shield::current(&RootDir::machine(), &RunDir::from_env())?;
+    let journal = journal.filter(|journal| journal.want.cpus.intersects(&cpus));
+    Ok(journal.and_then(|journal| Some(Home { cpus: journal.want.cpus, entry: journal.place.thread_entry()? })))
+}
+
 /// Keep CPUs free of everybody else's tasks, interrupts and movable kernel work; undo it exactly.
 ///
 /// Exit codes: 0 as asked for; 1 the shield stands or is released, but something is not as it should be

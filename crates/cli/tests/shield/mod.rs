@@ -1,0 +1,72 @@
+//! A shield round CPU 1, and what interrupts that CPU.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// TLB shootdowns and function calls that CPU 1 was interrupted for.
+pub(crate) fn interruptions() -> u64 {
+    let text = std::fs::read_to_string("/proc/interrupts").unwrap();
+    let rows = text.lines().filter(|line| ["TLB:", "CAL:"].iter().any(|row| line.trim_start().starts_with(row)));
+    rows.map(|line| line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum()
+}
+
+/// A shield round CPU 1, from everybody but what was there before and is no part of this test.
+pub(crate) struct Shield {
+    pub(crate) run: PathBuf,
+    /// How tasks are kept off.
+    pub(crate) state: String,
+}
+
+impl Shield {
+    pub(crate) fn apply() -> Self {
+        let run = std::env::temp_dir().join(format!("tahti-root-shield-{}", std::process::id()));
+        let mut shield = Self { run, state: String::new() };
+        shield.state = shield.tahti(&["apply", "--cpus", "1"]);
+        shield
+    }
+
+    fn tahti(&self, words: &[&str]) -> String {
+        let own = std::process::id().to_string();
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        // Kernel threads have no command line.
+        let program = |pid: &String| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+        let spare: Vec<String> = names
+            .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()) && *name != own)
+            .filter(program)
+            .collect();
+        let output = Command::new(env!("CARGO_BIN_EXE_tahti"))
+            .arg("shield")
+            .args(words)
+            .env("TAHTI_RUN", &self.run)
+            .env("TAHTI_SPARE", spare.join(","))
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        assert!(output.status.success(), "tahti shield {words:?}: {said}");
+        said
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.tahti(&["release"]);
+        } else {
+            // The test's own message is the one that counts.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.tahti(&["release", "--force"])));
+        }
+        let _ = std::fs::remove_dir_all(&self.run);
+    }
+}
+
+/// The name and the CPUs of each thread of a process.
+pub(crate) fn threads(pid: u32) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let read = |task: PathBuf| {
+        let status = std::fs::read_to_string(task.join("status")).unwrap();
+        let word = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        (word("Name:"), word("Cpus_allowed_list:"))
+    };
+    tasks.map(|task| read(task.path())).collect()
+}
