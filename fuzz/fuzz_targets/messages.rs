@@ -1,8 +1,9 @@
-//! Messages from outside: frames, lines, batches, and what a lane does with them.
+//! Messages from outside: frames, lines, batches, what a lane does with them, and what a ZeroMQ client says.
 #![no_main]
 
 use base::MonoNs;
 use libfuzzer_sys::fuzz_target;
+use msg::zmtp::{GREETING, Incoming, Peer};
 use msg::{Band, Conn, Frame, Header, Lane, Limits, Line, Lines, Reply, Request, Step, Tables};
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(lines) = Lines::read(bytes) {
         assert!(lines.count() <= msg::BATCH_LINES_MAX);
     }
+    zeromq(bytes);
     let text = String::from_utf8_lossy(bytes);
     if let Ok(request) = Request::parse(&text) {
         let wire = request.to_string();
@@ -29,3 +31,27 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = lane.reply(Conn::SERVER, &header, &text);
 });
+
+/// A peer that has introduced itself or, where the first byte is odd, has not; its bytes come in pieces as the byte says.
+fn zeromq(bytes: &[u8]) {
+    let Some((how, bytes)) = bytes.split_first() else { return };
+    let (mut peer, mut out) = (Peer::new(usize::from(*how) << 8), Vec::new());
+    if how & 1 == 0 {
+        let mut hello = GREETING.to_vec();
+        hello.extend_from_slice(b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03REQ");
+        assert_eq!(peer.feed(&hello, &mut out), Ok(()));
+        assert!(peer.is_ready());
+    }
+    let fed = bytes.chunks(usize::from(how >> 1) + 1).try_for_each(|piece| peer.feed(piece, &mut out));
+    assert!(fed.is_ok() || fed.is_err_and(|fault| !fault.to_string().is_empty()));
+    for incoming in out {
+        let Incoming::Message(message) = incoming else { continue };
+        // What comes out is no more than what came in, and goes back as the envelope that it was.
+        assert!(message.frames.iter().map(Vec::len).sum::<usize>() <= bytes.len());
+        if let Ok((line, _, body)) = message.request() {
+            let (envelope, rest) = message.envelope();
+            assert!(envelope.last().is_some_and(Vec::is_empty) && rest[0] == line.as_bytes());
+            assert!(body.is_empty() || rest.last().is_some_and(|last| last == body));
+        }
+    }
+}
