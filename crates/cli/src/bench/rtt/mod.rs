@@ -2,6 +2,7 @@
 //! back, in three processes, beside futex round trips and a libzmq broker in the same run; bulk beside the top band; large
 //! bodies; pairs a second.
 
+mod direct;
 mod flow;
 mod parts;
 mod print;
@@ -11,6 +12,7 @@ use crate::bench::fingerprint::Fingerprint;
 use crate::demo::noise::{Load, Noise};
 use base::{CpuSet, DurNs, Policy};
 use broker::{Client, ClientError, Sending};
+use direct::Direct;
 use msg::{Band, Code};
 use parts::{BULK, Part, TOP, become_class, part, retry};
 pub(crate) use parts::{PartArgs, run_part};
@@ -189,7 +191,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let throughput = flow::throughput(&stage, args.pairs)?;
     drop(stage);
     let first = &cases[0]["table"];
-    let [futex, message, libzmq] = [0, 1, 2].map(|row| first[row]["median_ns"].as_f64());
+    let [futex, message, direct, libzmq] = [0, 1, 2, 3].map(|row| first[row]["median_ns"].as_f64());
     let ratio = |other: Option<f64>| Some(message? / other?);
     let report = json!({
         "bench": "rtt",
@@ -200,6 +202,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         "max_ns": first[1]["max_ns"],
         "ratio_to_futex": ratio(futex),
         "ratio_to_libzmq": ratio(libzmq),
+        "ratio_to_direct": ratio(direct),
         "libzmq_missing": zmq.err(),
         "cases": cases,
         "bulk": bulk,
@@ -247,7 +250,9 @@ fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Value, String> {
     let handed = rustix::io::dup(memory.fd()).map_err(|error| error.to_string())?;
     let _echo = part(&["bench", "rtt-part", "futex", &std::os::fd::AsRawFd::as_raw_fd(&handed).to_string()])?;
     ask_futex(&memory);
-    let mut table = ["two futex round trips", "message", "libzmq ROUTER, ipc"].map(Times::new);
+    let mut straight = Direct::start()?;
+    let names = ["two futex round trips", "message", "without the server", "libzmq ROUTER, ipc"];
+    let mut table = names.map(Times::new);
     let rounds = rounds.div_ceil(SLICES);
     for _ in 0..SLICES {
         timed(&mut table[0], rounds, || {
@@ -256,10 +261,11 @@ fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Value, String> {
             Ok(())
         })?;
         timed(&mut table[1], rounds, || ask(&mut client))?;
+        timed(&mut table[2], rounds, || straight.ask().map_err(ClientError::Message))?;
         if let Some(peer) = peer {
-            peer.rounds(rounds, 0, &mut table[2].ns)?;
+            peer.rounds(rounds, 0, &mut table[3].ns)?;
         }
     }
-    let shown = if peer.is_some() { 3 } else { 2 };
+    let shown = if peer.is_some() { 4 } else { 3 };
     Ok(json!({ "table": table[..shown].iter_mut().map(Times::json).collect::<Vec<_>>() }))
 }

@@ -23,7 +23,7 @@ pub(super) const BEGIN: DurNs = DurNs::from_secs(20);
 /// A process of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct PartArgs {
-    /// `manager`, `bulk` or `futex`
+    /// `manager`, `bulk`, `direct` or `futex`
     role: String,
     /// The server's name, or the descriptor of shared memory
     what: String,
@@ -84,6 +84,7 @@ pub(crate) fn run_part(args: &PartArgs) -> Result<(), String> {
     match args.role.as_str() {
         "manager" => manager(&args.what, args.top),
         "bulk" => bulk(&args.what),
+        "direct" => super::direct::serve(&args.what),
         _ => echo(&args.what),
     }
 }

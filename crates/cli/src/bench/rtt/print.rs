@@ -17,8 +17,9 @@ pub(super) fn report(report: &Value) {
         rows(case);
         let (name, [min, median, mean, sd, max]) = MADOCA[usize::from(case["class"] == "other")];
         println!("{name:<24}{min:>10.1}{median:>10.1}{mean:>10.1}{sd:>10.1}{:>10}{:>10}{max:>10.1}", "-", "-");
-        let [futex, message, libzmq] = [0, 1, 2].map(|row| case["table"][row]["median_ns"].as_f64());
+        let [futex, message, direct, libzmq] = [0, 1, 2, 3].map(|row| case["table"][row]["median_ns"].as_f64());
         ratio("message / two futex round trips, medians", message, futex);
+        ratio("message / without the server, medians", message, direct);
         ratio("message / libzmq, medians", message, libzmq);
     }
     if let Some(why) = report["libzmq_missing"].as_str() {

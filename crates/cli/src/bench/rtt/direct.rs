@@ -1,0 +1,153 @@
+//! What a direct way from client to manager could save at most: messages of the same encoding between two processes, without the
+//! server between them, and so without its rules, locks, log, and answers in another's stead.
+
+use super::parts::{Part, part};
+use base::{DurNs, MonoNs};
+use msg::{Band, Code, Frame, HEADER_WORDS, Header, Kind, Line, Reply, Request};
+use ring::{Stream, StreamReader, StreamWriter, Words};
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use sys::clock::mono_now;
+use sys::shm::SharedWords;
+
+/// Room of each queue in words, as the server's have it.
+const ROOM_WORDS: usize = 1 << 15;
+/// How long an end spins before it sleeps, where it has more than one CPU: as the server's ends do.
+const SPIN: DurNs = DurNs::from_us(20);
+/// How often one that sleeps looks whether the other one is there.
+const ALIVE: DurNs = DurNs::from_secs(1);
+/// More than any message here.
+const MESSAGE_WORDS: usize = 512;
+
+/// One of the two queues.
+struct Half(Arc<SharedWords>, usize);
+
+impl AsRef<Words> for Half {
+    fn as_ref(&self) -> &Words {
+        let words = self.0.words();
+        let (first, second) = words.split_at(words.len() / 2);
+        if self.1 == 0 { first } else { second }
+    }
+}
+
+/// An end of the way.
+struct End {
+    out: StreamWriter<Half>,
+    back: StreamReader<Half>,
+    words: Box<[u64; MESSAGE_WORDS]>,
+    spin: DurNs,
+}
+
+impl End {
+    fn new(out: Stream<Half>, back: Stream<Half>) -> Self {
+        let alone = sys::sched::affinity(0).is_ok_and(|cpus| cpus.count() == 1);
+        let spin = if alone { DurNs::ZERO } else { SPIN };
+        Self { out: out.writer(), back: back.reader(), words: Box::new([0; MESSAGE_WORDS]), spin }
+    }
+
+    fn put(&mut self, header: Header, text: &str) -> Result<(), String> {
+        let frame = Frame::new(header, text, &[]).map_err(|error| error.to_string())?;
+        let rest = &mut self.words[..text.len().div_ceil(8)];
+        rest.fill(0);
+        bytemuck::cast_slice_mut::<u64, u8>(rest)[..text.len()].copy_from_slice(text.as_bytes());
+        if !self.out.push_or_refuse(&[&frame.header.to_words(), rest]) {
+            return Err("a queue that is always empty was full".to_owned());
+        }
+        if self.out.stream().is_asleep() {
+            sys::futex::count_up(self.out.stream().bell(), 1);
+        }
+        Ok(())
+    }
+
+    /// The next message; `None` if none came for long.
+    fn take(&mut self) -> Result<Option<Frame<'_>>, String> {
+        let bell = self.back.stream().bell().load(Ordering::Acquire);
+        let began = mono_now();
+        while self.back.is_empty() && self.spin > DurNs::ZERO && mono_now() - began < self.spin {
+            std::hint::spin_loop();
+        }
+        if self.back.is_empty() {
+            self.back.fall_asleep();
+            if self.back.is_empty() {
+                sys::futex::wait(self.back.stream().bell(), bell, Some(ALIVE));
+            }
+            self.back.wake_up();
+        }
+        let Some(length) = self.back.pop(&mut self.words[..]).map_err(|error| error.to_string())? else {
+            return Ok(None);
+        };
+        let (head, rest) = self.words[..length].split_first_chunk::<HEADER_WORDS>().ok_or("a short message")?;
+        let header = Header::from_words(head).map_err(|error| error.to_string())?;
+        let bytes: &[u8] = bytemuck::cast_slice(rest);
+        let text = bytes.get(..header.text_bytes.into()).ok_or("a short message")?;
+        Frame::after(header, text).map(Some).map_err(|error| error.to_string())
+    }
+}
+
+/// The client's end, with the other process.
+pub(super) struct Direct {
+    end: End,
+    id: u64,
+    _memory: std::os::fd::OwnedFd,
+    _manager: Part,
+}
+
+impl Direct {
+    /// Starts a manager on the CPUs and in the class of this thread.
+    pub(super) fn start() -> Result<Self, String> {
+        let text = |error: sys::Error| error.to_string();
+        let memory =
+            SharedWords::create("tahti-direct", 2 * Stream::words_for(ROOM_WORDS)).map(Arc::new).map_err(text)?;
+        let [out, back] = [0, 1].map(|at| Stream::format(Half(memory.clone(), at)));
+        let (out, back) = (out.map_err(|error| error.to_string())?, back.map_err(|error| error.to_string())?);
+        let handed = rustix::io::dup(memory.fd()).map_err(|error| error.to_string())?;
+        let manager = part(&["bench", "rtt-part", "direct", &handed.as_raw_fd().to_string()])?;
+        let mut direct = Self { end: End::new(out, back), id: 0, _memory: handed, _manager: manager };
+        direct.ask()?;
+        Ok(direct)
+    }
+
+    /// One message and its reply.
+    pub(super) fn ask(&mut self) -> Result<(), String> {
+        self.id += 1;
+        let deadline = Some(mono_now() + DurNs::from_secs(5));
+        let line = "get/bench_time/now";
+        Request::parse(line).map_err(|error| error.to_string())?;
+        self.end.put(Header { deadline, ..Header::request(Band::DEFAULT, self.id) }, line)?;
+        let until = mono_now() + super::parts::BEGIN;
+        while mono_now() < until {
+            let Some(frame) = self.end.take()? else { continue };
+            let reply = Reply::parse(frame.text).map_err(|error| error.to_string())?;
+            let fine = reply.code == Code::Ok && frame.header.id == self.id;
+            std::hint::black_box((reply.complement.text().into_owned(), frame.body.to_vec()));
+            return if fine { Ok(()) } else { Err("another reply than was asked for".to_owned()) };
+        }
+        Err("the manager on the direct way does not answer".to_owned())
+    }
+}
+
+/// The manager's end, in the other process.
+pub(super) fn serve(memory: &str) -> Result<(), String> {
+    let fd: i32 = memory.parse().map_err(|_| "no descriptor".to_owned())?;
+    let memory = SharedWords::inherited(fd).map(Arc::new).map_err(|error| error.to_string())?;
+    let [back, out] = [0, 1].map(|at| Stream::attach(Half(memory.clone(), at)));
+    let (back, out) = (back.map_err(|error| error.to_string())?, out.map_err(|error| error.to_string())?);
+    let (mut end, mut line) = (End::new(out, back), Line::new());
+    loop {
+        let Some(frame) = end.take()? else {
+            if rustix::process::getppid().is_none_or(rustix::process::Pid::is_init) {
+                return Ok(());
+            }
+            continue;
+        };
+        let header = frame.header;
+        let late = header.deadline.unwrap_or(MonoNs(u64::MAX)) < mono_now();
+        match Request::parse(frame.text) {
+            Ok(_) if !late => line.reply(Code::Ok, "1794000000.123456789"),
+            Ok(_) => line.reply(Code::Expired, "too late"),
+            Err(error) => line.reply(Code::Malformed, error),
+        }
+        end.put(Header { kind: Kind::Reply, ..Header::request(header.band, header.id) }, line.text())?;
+    }
+}
