@@ -124,13 +124,14 @@ class Clients(unittest.TestCase):
         camera.start()
         self.addCleanup(camera.close)
         client = self.socket(zmq.DEALER)
+        patience = b"\xa9within_ns\xcf" + struct.pack(">Q", PATIENCE_MS * 1_000_000)
         for size in (1, 16_384, 16_385, 100_000, 1 << 20):
             body = os.urandom(size)
-            client.send_multipart([b"", b"get/camera", b"", body])
+            client.send_multipart([b"", b"get/camera", b"\x81" + patience, body])
             self.assertEqual(client.recv_multipart(), [b"", b"OK/%d" % size, b"", body[::-1]])
-        client.send_multipart([b"", b"get/camera", b"\x81\xacanswer_bytes\xce\x00\x10\x00\x00"])
+        client.send_multipart([b"", b"get/camera", b"\x82" + patience + b"\xacanswer_bytes\xce\x00\x10\x00\x00"])
         self.assertEqual(client.recv_multipart(), [b"", b"OK/0", b"", bytes(1 << 20)])
-        client.send_multipart([b"", b"get/camera"])
+        client.send_multipart([b"", b"get/camera", b"\x81" + patience])
         self.assertTrue(client.recv_multipart()[1].startswith(b"UNKNOWN/the reply with a body of 1048576 bytes found no room"))
 
     def test_each_of_many_outstanding_gets_exactly_one_reply(self):

@@ -150,24 +150,27 @@ class Messages(unittest.TestCase):
             camera.start()
             self.addCleanup(camera.close)
             client = self.client(pool=3 << 20)
-            reply = client.send("put/camera", body=image).result(PATIENCE)
+            reply = client.send("put/camera", body=image, within=PATIENCE).result(PATIENCE)
             self.assertEqual((reply.text, reply.body), ("1004032", image[::-1]))
             # More than the pool holds at once: the others wait for their turn.
-            futures = [client.send("call/camera", body=image[n:]) for n in range(8)]
+            futures = [client.send("call/camera", body=image[n:], within=PATIENCE) for n in range(8)]
             self.assertEqual([future.result(PATIENCE).body for future in futures], [image[n + 1:] for n in range(8)])
-            self.assertEqual(client.send("get/camera", answer=len(image)).result(PATIENCE).body, image)
+            self.assertEqual(client.send("get/camera", answer=len(image), within=PATIENCE).result(PATIENCE).body, image)
             # Without room for the answer, more than the manager takes, without a pool, more than the pool.
-            self.assertEqual(client.send("get/camera").result(PATIENCE).code, "UNKNOWN")
-            late = client.send("put/camera", body=bytes(1 << 20) + b"x").result(PATIENCE)
+            self.assertEqual(client.send("get/camera", within=PATIENCE).result(PATIENCE).code, "UNKNOWN")
+            late = client.send("put/camera", body=bytes(1 << 20) + b"x", within=PATIENCE).result(PATIENCE)
             self.assertEqual((late.code, late.text[:37]), ("MALFORMED", "the body is larger than this manager "))
             for other, body in [(self.client("plain"), image), (client, bytes(4 << 20))]:
                 with self.assertRaisesRegex(tahti.Error, "the pool of this client has no room"):
                     other.send("put/camera", body=body).result(PATIENCE)
             # Rooms that nobody may use any more do not use the pool up.
             camera.on("call", "camera")(lambda asked: tahti.messages.Future())
-            for _ in range(5):
-                self.assertEqual(client.send("call/camera", body=image, within=0.05).result(PATIENCE).code, "TIMEOUT")
-            self.assertEqual(client.send("get/camera", answer=len(image)).result(PATIENCE).body, image)
+            codes = []
+            while codes.count("TIMEOUT") < 4:
+                codes.append(client.send("call/camera", body=image, within=0.2).result(PATIENCE).code)
+            # On a busy machine the time may be over before it is sent.
+            self.assertLessEqual(set(codes), {"TIMEOUT", "EXPIRED"})
+            self.assertEqual(client.send("get/camera", answer=len(image), within=PATIENCE).result(PATIENCE).body, image)
 
     def test_an_answer_may_come_later_and_one_that_does_not_is_a_timeout(self):
         manager = self.manager()

@@ -462,9 +462,12 @@ fn a_large_body_needs_no_room_of_ones_own_and_is_answered_now_or_later() {
     let huge = client.ask("put/camera/x", &Sending { answer: 1 << 20, ..sending }).unwrap_err();
     assert_eq!(huge, ClientError::NoRoom(1 << 20));
     // Rooms that are lost to an answer that may still come are had back by a new connection.
-    for _ in 0..4 {
-        let hung = client.ask("call/camera/x", &Sending { limit: DurNs::from_ms(20), ..sending }).unwrap();
-        assert_eq!(hung.code, Code::Timeout);
+    let mut lost = 0;
+    while lost < 4 {
+        let hung = client.ask("call/camera/x", &Sending { limit: DurNs::from_ms(50), ..sending }).unwrap();
+        // On a busy machine the time may be over before the server has it.
+        assert!(matches!(hung.code, Code::Timeout | Code::Expired), "{}", hung.text);
+        lost += usize::from(hung.code == Code::Timeout);
     }
     assert_eq!(client.ask("put/camera/x", &sending).unwrap().code, Code::Ok);
 }
@@ -547,4 +550,63 @@ fn clients_that_come_and_go_leave_their_memory_to_the_next_and_nothing_is_unmapp
         server.until(|event| *event == Event::Left("fleeting".into()));
     }
     assert!(ask(&mut watching, "describe/server").1.contains(" unmapped=0"));
+}
+
+#[test]
+fn a_manager_with_so_much_time_leaves_the_rest_in_its_queue() {
+    let server = server();
+    let [mut lane] =
+        <[_; 1]>::try_from(Manager::connect(&server.name, "framed", &["sr"], &[Band::DEFAULT]).unwrap()).ok().unwrap();
+    let mut client = server.client("client");
+    let sending = Sending { limit: LONG, ..Sending::default() };
+    for _ in 0..10 {
+        client.send("get/sr/x", &sending).unwrap();
+    }
+    client.flush();
+    let mut taken = 0;
+    // Its time is over before it begins: one request in each turn, however many wait.
+    for turn in 1..=5 {
+        while taken < turn {
+            let now = lane.serve_until(base::MonoNs(0), |asked, desk| {
+                desk.answer(asked.ticket, &Answer::ok("1"));
+            });
+            let now = now.unwrap();
+            assert!(now <= 1);
+            taken += now;
+        }
+    }
+    // Those behind have come by now, as they came in one go.
+    let far = base::MonoNs(u64::MAX);
+    while taken < 10 {
+        taken += lane
+            .serve_until(far, |asked, desk| {
+                desk.answer(asked.ticket, &Answer::ok("1"));
+            })
+            .unwrap();
+    }
+    for _ in 0..10 {
+        assert_eq!(client.next(LONG).unwrap().unwrap().code, Code::Ok);
+    }
+}
+
+#[test]
+fn a_batch_of_which_one_line_may_not_be_executes_nothing_and_a_lock_holds_on_every_band() {
+    let rules = vec!["deny verbs=call objects=sr_*".parse().unwrap()];
+    let server = Server::start(Config { name: fresh(), rules, ..Config::default() });
+    let _managers = ["sr", "li"].map(|serves| manager(&server.name, serves));
+    let (mut holder, mut other) = (server.client("holder"), server.client("other"));
+    assert_eq!(ask(&mut holder, "lock/sr_mag").0, Code::Ok);
+    for (line, code) in
+        [("put/sr_mag_1/9A", Code::Locked), ("call/sr_a/reset", Code::Denied), ("put/li_a/9A", Code::NoObject)]
+    {
+        let mut body = Vec::new();
+        write_lines(["put/sr_a/9A", line].into_iter(), &mut body);
+        let reply = other.ask("batch/sr", &Sending { limit: LONG, body: &body, ..Sending::default() }).unwrap();
+        assert_eq!(reply.code, code, "{}", reply.text);
+    }
+    assert_eq!(ask(&mut other, "get/sr_a/x"), (Code::Ok, "0A".into()));
+    for band in Band::all() {
+        let mut client = Client::connect(&server.name, "anybody", band).unwrap();
+        assert_eq!(ask(&mut client, "put/sr_mag/1A").0, Code::Locked, "band {band}");
+    }
 }
