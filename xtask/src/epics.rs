@@ -1,7 +1,7 @@
 //! `cargo xtask test epics`: databases, servers and tools beside C EPICS from the Python package registry.
 
 use crate::peers;
-use crate::run::{Outcome, all, cargo, run, run_apart};
+use crate::run::{Outcome, all, run, run_apart, tests};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,6 +22,9 @@ const RUNNERS: &[&str] = &[
     "psutil==7.2.2",
 ];
 
+/// Of the packages with tests beside C.
+const FEATURES: &[&str] = &["cli/peer-tests", "db/peer-tests"];
+
 /// Sets C EPICS up and runs every test that compares with it.
 pub(crate) fn main() -> Outcome {
     let programs = programs()?;
@@ -29,9 +32,8 @@ pub(crate) fn main() -> Outcome {
     let python = peers::python("epics-clients", &[CLIENTS, RUNNERS].concat())?;
     let sources = peers::python_sources(&python, CLIENTS)?;
     let test = |part: &Part, words: &[&str]| {
-        let mut command =
-            cargo(["test", "--no-fail-fast", "--quiet", "--package", part.package, "--features", "peer-tests"]);
-        command.args(part.tests.iter().flat_map(|test| ["--test", test])).args(words);
+        let mut command = tests(FEATURES, part.tests);
+        command.args(words);
         command.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions);
         command.env("TAHTI_PYTHON", &python).env("TAHTI_SOURCES", &sources);
         command
@@ -53,13 +55,11 @@ pub(crate) fn main() -> Outcome {
 
 /// The tests that need networks of their own.
 pub(crate) fn networks() -> Outcome {
-    let words = ["test", "--quiet", "--package", "cli", "--features", "peer-tests,root-tests", "--test", "ca_hosts"];
-    run(cargo(words).env("TAHTI_EPICS", programs()?))
+    run(tests(&["cli/peer-tests", "cli/root-tests"], &["ca_hosts"]).env("TAHTI_EPICS", programs()?))
 }
 
 /// Tests that run one after another.
 struct Part {
-    package: &'static str,
     tests: &'static [&'static str],
     /// Whether its tests mostly wait: all of them at once then, on however few CPUs.
     waits: bool,
@@ -67,14 +67,10 @@ struct Part {
 
 /// What runs at the same time.
 const PARTS: &[Part] = &[
-    Part { package: "db", tests: &["differential", "tables"], waits: false },
-    Part {
-        package: "cli",
-        tests: &["ca_wire", "ca_network", "epics", "epics_filters", "epics_links", "sessions"],
-        waits: false,
-    },
-    Part { package: "cli", tests: &["suites"], waits: true },
-    Part { package: "cli", tests: &["c_tools"], waits: true },
+    Part { tests: &["differential", "tables"], waits: false },
+    Part { tests: &["ca_wire", "ca_network", "epics", "epics_filters", "epics_links", "sessions"], waits: false },
+    Part { tests: &["suites"], waits: true },
+    Part { tests: &["c_tools"], waits: true },
 ];
 
 /// The folder with C EPICS: `usr/bin/softIoc` and its tools.

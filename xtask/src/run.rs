@@ -52,6 +52,16 @@ pub(crate) fn cargo<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     command
 }
 
+/// `cargo test` for these test programs with these features (`package/feature`).
+///
+/// Of the whole workspace each time, whichever package has them: what its packages share is built once for all stages.
+pub(crate) fn tests(features: &[impl AsRef<str>], programs: &[&str]) -> Command {
+    let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--quiet"]);
+    command.args(features.iter().flat_map(|feature| ["--features", feature.as_ref()]));
+    command.args(programs.iter().flat_map(|program| ["--test", program]));
+    command
+}
+
 /// Runs quietly and returns standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let shown = shown(command);

@@ -3,7 +3,7 @@
 use crate::bindings;
 use crate::epics;
 use crate::fuzz;
-use crate::run::{Outcome, all, cargo, metadata, run};
+use crate::run::{Outcome, all, cargo, metadata, run, tests};
 use crate::{peers, tidy, vm};
 use std::process::Command;
 use std::time::Instant;
@@ -105,17 +105,12 @@ fn miri() -> Outcome {
     run(command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO"))
 }
 
-/// Tests behind the feature `root-tests`, crate by crate and one at a time: they share the machine.
+/// Tests behind the feature `root-tests`, one at a time: they share the machine.
 fn root_tests() -> Outcome {
     if !is_root() {
         return Err("this needs root; run as root, or give --unprivileged to leave it out (and be told so)".into());
     }
-    let packages = packages_with_feature("root-tests")?;
-    let test = |package: &String| {
-        let words = ["test", "--package", package, "--features", "root-tests", "--test", "root_*"];
-        run(cargo(words).args(["--no-fail-fast", "--quiet", "--", "--test-threads=1"]))
-    };
-    all(packages.iter().map(test))
+    run(tests(&features("root-tests")?, &["root_*"]).args(["--", "--test-threads=1"]))
 }
 
 /// Whether this process may change the machine.
@@ -125,16 +120,17 @@ fn is_root() -> bool {
     })
 }
 
-/// The packages of the workspace that declare `feature`.
-fn packages_with_feature(feature: &str) -> Result<Vec<String>, String> {
-    let has = |package: &&serde_json::Value| package["features"].get(feature).is_some();
-    let names = |package: &serde_json::Value| package["name"].as_str().map(str::to_owned);
-    Ok(metadata()?.iter().filter(has).filter_map(names).collect())
+/// A feature of every package of the workspace that declares it.
+fn features(feature: &str) -> Result<Vec<String>, String> {
+    let of = |package: &serde_json::Value| {
+        package["features"].get(feature)?;
+        Some(format!("{}/{feature}", package["name"].as_str()?))
+    };
+    Ok(metadata()?.iter().filter_map(of).collect())
 }
 
 fn fabric() -> Outcome {
-    let words = ["test", "--package", "cli", "--features", "root-tests,fabric", "--test", "fabric", "--test", "soak"];
-    run(cargo(words).args(["--no-fail-fast", "--quiet"]))
+    run(&mut tests(&["cli/root-tests", "cli/fabric"], &["fabric", "soak"]))
 }
 
 fn doc() -> Outcome {
