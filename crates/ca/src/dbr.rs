@@ -121,6 +121,16 @@ impl Dbr {
     /// Type of the element.
     #[must_use]
     pub const fn basic(self) -> Basic {
+        SHAPES[self.0 as usize].0
+    }
+
+    /// Bytes before the first element.
+    #[must_use]
+    pub const fn value_offset(self) -> usize {
+        SHAPES[self.0 as usize].1 as usize
+    }
+
+    const fn basic_by_rule(self) -> Basic {
         match self.parts() {
             Some((_, basic)) => basic,
             None if self.0 == 35 || self.0 == 36 => Basic::Short,
@@ -128,9 +138,7 @@ impl Dbr {
         }
     }
 
-    /// Bytes before the first element.
-    #[must_use]
-    pub const fn value_offset(self) -> usize {
+    const fn offset_by_rule(self) -> u16 {
         let Some((class, basic)) = self.parts() else {
             return if self.0 == 37 { 8 } else { 0 };
         };
@@ -176,6 +184,18 @@ impl Dbr {
         NAMES[self.0 as usize]
     }
 }
+
+/// Element and bytes before the first one, of each type: asked several times for each request.
+const SHAPES: [(Basic, u16); 39] = {
+    let mut shapes = [(Basic::String, 0); 39];
+    let mut number = 0;
+    while number < shapes.len() {
+        let dbr = Dbr(number as u16);
+        shapes[number] = (dbr.basic_by_rule(), dbr.offset_by_rule());
+        number += 1;
+    }
+    shapes
+};
 
 const NAMES: [&str; 39] = [
     "DBR_STRING",

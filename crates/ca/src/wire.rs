@@ -109,9 +109,9 @@ impl Header {
 
     /// Appends the header; the wide form only where it is needed. `size` must be padded already.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.resize(start + if self.is_wide() { 24 } else { 16 }, 0);
-        self.write_over(&mut out[start..]);
+        let mut bytes = [0; 24];
+        self.write_over(&mut bytes);
+        out.extend_from_slice(if self.is_wide() { &bytes } else { &bytes[..16] });
     }
 
     /// Writes the header over the start of `bytes`, which must hold it.

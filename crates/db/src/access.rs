@@ -64,6 +64,9 @@ impl Db {
             bytes.truncate(max);
             return Value::from(bytes);
         }
+        if let Some(value) = self.double_val(rec, channel.field) {
+            return Value::Scalar(Scalar::F64(value));
+        }
         if self.is_array(rec, channel.field) {
             let mut array = self.whole_array(rec, channel.field);
             array.truncate(max);
@@ -136,6 +139,7 @@ impl Db {
     }
 
     /// Whether a field is a text longer than EPICS strings (lsi, lso, printf).
+    #[inline]
     pub(crate) fn is_long_text(&self, rec: u32, field: u16) -> bool {
         let def = self.def(rec, field);
         def.kind.is_none()
@@ -144,6 +148,7 @@ impl Db {
     }
 
     /// Whether a field holds a varying number of elements.
+    #[inline]
     pub(crate) fn is_array(&self, rec: u32, field: u16) -> bool {
         let def = self.def(rec, field);
         def.kind.is_none() && def.at != crate::schema::At::Nowhere && !self.is_long_text(rec, field)

@@ -188,11 +188,13 @@ impl Db {
     }
 
     /// The definition of a field.
+    #[inline]
     pub(crate) fn def(&self, rec: u32, field: u16) -> &FieldDef {
         &self.type_of(rec).fields[usize::from(field)]
     }
 
     /// The type of a record.
+    #[inline]
     pub(crate) fn type_of(&self, rec: u32) -> &TypeDef {
         &self.schema.types[self.common[rec as usize].kind() as usize]
     }

@@ -111,14 +111,17 @@ impl Db {
 
     /// Writes one element (dbPut).
     pub(crate) fn put_scalar(&mut self, rec: u32, field: u16, value: Scalar) -> Result<(), PutError> {
-        if self.is_array(rec, field) {
-            let mut one = Array::zeros(value.kind(), 1);
-            set_element(&mut one, 0, value);
-            return self.put_array(rec, field, &one);
-        }
-        if self.is_long_text(rec, field) {
-            let text = base::text::scalar(value, 6);
-            return self.put_long_text(rec, field, text.bytes());
+        // Fields with a type of their own are neither arrays nor long texts.
+        if self.def(rec, field).kind.is_none() {
+            if self.is_array(rec, field) {
+                let mut one = Array::zeros(value.kind(), 1);
+                set_element(&mut one, 0, value);
+                return self.put_array(rec, field, &one);
+            }
+            if self.is_long_text(rec, field) {
+                let text = base::text::scalar(value, 6);
+                return self.put_long_text(rec, field, text.bytes());
+            }
         }
         let special = self.before(rec, field)?;
         let stored = self.store(rec, field, value);

@@ -211,8 +211,11 @@ impl Db {
 
     /// Writes a record's output; whether the record is to wait for the end (Async Soft Channel over a link to
     /// elsewhere). `real` is false for a simulation's output, `resumed` when the end has come.
+    #[inline]
     pub(crate) fn write_out(&mut self, rec: u32, link: Brief, value: Scalar, real: bool, resumed: bool) -> bool {
-        if self.out_has_ended(rec, link, real, resumed) {
+        // Outputs to nowhere are usual: setpoints that others read.
+        if link.kind == crate::link::LinkKind::Constant || self.out_has_ended(rec, link, real, resumed) {
+            self.failed = false;
             return false;
         }
         // A failed write has raised its alarm.

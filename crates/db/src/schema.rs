@@ -64,6 +64,10 @@ pub struct FieldDef {
 impl FieldDef {
     /// The kind of link that the field holds.
     pub(crate) fn link_field(&self) -> Option<LinkField> {
+        // Asked in every write, nearly always of another field.
+        if self.kind != Some(FieldType::Link) {
+            return None;
+        }
         match self.dbf.as_str() {
             "INLINK" => Some(LinkField::In),
             "OUTLINK" => Some(LinkField::Out),

@@ -74,7 +74,7 @@ pub(super) fn build(dbr: Dbr, count: u32, reading: Result<&Reading, Eca>, out: &
 pub(super) fn write_value(mut header: Header, dbr: Dbr, reading: Result<&Reading, Eca>, out: &mut Vec<u8>) {
     // Nearly always the short form; what turns out to need the wide one is moved.
     let body = out.len() + 16;
-    out.resize(body, 0);
+    out.extend_from_slice(&[0; 16]);
     header.p1 = match reading.and_then(|reading| encode::encode(dbr, header.count, reading, out)) {
         Ok(count) => {
             header.count = count;

@@ -250,8 +250,12 @@ impl Circuit {
         limits.out_bytes + self.queues
     }
 
-    /// The largest message of this kind that can mean anything here; more is not kept while it comes in.
-    pub(super) fn largest(&self, header: &Header, limits: &Limits) -> usize {
+    /// The bytes of the largest message of this kind that can mean anything here, where `len` is more: that is not kept
+    /// while it comes in.
+    pub(super) fn too_large(&self, len: usize, header: &Header, limits: &Limits) -> Option<usize> {
+        if len <= MESSAGE_BYTES.min(limits.message_bytes) {
+            return None;
+        }
         let value = match header.command {
             command::WRITE | command::WRITE_NOTIFY => {
                 let channel = self.channels.get(header.p1).zip(Dbr::from_wire(header.kind));
@@ -259,7 +263,7 @@ impl Circuit {
             }
             _ => 0,
         };
-        value.saturating_add(MESSAGE_BYTES).min(limits.message_bytes)
+        Some(value.saturating_add(MESSAGE_BYTES).min(limits.message_bytes)).filter(|most| len > *most)
     }
 
     /// Whether a request has to wait until what is owed has been answered.

@@ -175,8 +175,7 @@ impl Server {
                 return bytes.len();
             }
             let len = head + header.size as usize;
-            let most = circuit.largest(&header, &self.limits);
-            if len > most {
+            if let Some(most) = circuit.too_large(len, &header, &self.limits) {
                 let text = format!("CAS: Server unable to load large request message. Max bytes={most}");
                 circuit.send_error(&header, Eca::TOLARGE, &text);
                 circuit.skip = len;

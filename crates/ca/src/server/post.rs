@@ -10,11 +10,11 @@ impl Server {
     ///
     /// The message is encoded once per (type, count) in a row of subscriptions and copied into circuits.
     pub fn post(&mut self, post: &Post, backend: &mut impl Backend) {
-        let Some(list) = self.watchers.get_mut(&post.watch) else { return };
-        let list = std::mem::take(list);
+        let Self { watchers, circuits, touched, scratch, message, limits, .. } = self;
+        let Some(list) = watchers.get(&post.watch) else { return };
         let mut encoded: Option<(Dbr, u32, u64)> = None;
-        for &(id, key) in &list {
-            let Some(circuit) = self.circuits.get_mut(id) else { continue };
+        for &(id, key) in list {
+            let Some(circuit) = circuits.get_mut(id) else { continue };
             let Some(sub) = circuit.subs.get(key) else { continue };
             if !sub.readable || !sub.mask.meets(post.mask) {
                 continue;
@@ -26,25 +26,22 @@ impl Server {
                 let ready = if sub.posted && !sub.meta {
                     Ok(())
                 } else {
-                    backend.read(sub.handle, sub.meta, &mut self.scratch, None).map(|_| ())
+                    backend.read(sub.handle, sub.meta, scratch, None).map(|_| ())
                 };
                 if sub.posted {
-                    self.scratch.value.clone_from(&post.value);
-                    self.scratch.alarm = post.alarm;
-                    self.scratch.stamp = post.stamp;
+                    scratch.value.clone_from(&post.value);
+                    scratch.alarm = post.alarm;
+                    scratch.stamp = post.stamp;
                 }
-                self.message.clear();
-                build(sub.dbr, sub.count, ready.map(|()| &self.scratch), &mut self.message);
+                message.clear();
+                build(sub.dbr, sub.count, ready.map(|()| &*scratch), message);
                 encoded = Some((sub.dbr, sub.count, sub.handle));
             }
-            circuit.push_update(key, &self.message, &self.limits);
+            circuit.push_update(key, message, limits);
             if !circuit.touched {
                 circuit.touched = true;
-                self.touched.push(id);
+                touched.push(id);
             }
-        }
-        if let Some(slot) = self.watchers.get_mut(&post.watch) {
-            *slot = list;
         }
     }
 
