@@ -263,7 +263,11 @@ impl Db {
     pub fn next_posted(&mut self, queue: QueueId) -> Option<(SubId, Posted)> {
         loop {
             let waiting = self.events.queues.get_mut(queue.0 as usize)?.as_mut()?;
-            let entry = waiting.entries.pop_front()?;
+            let Some(entry) = waiting.entries.pop_front() else {
+                // The next pass fills the same memory again, which is still in the caches, and not what follows in the ring.
+                waiting.entries.clear();
+                return None;
+            };
             waiting.first += 1;
             // Events of a subscription that has ended are passed over.
             let Some(sub) = self.events.subs.get_mut(entry.sub as usize) else { continue };

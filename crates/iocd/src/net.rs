@@ -115,6 +115,8 @@ pub struct Net {
     /// What of the configuration was not obtained.
     pub complaints: Vec<Complaint>,
     armed: Option<MonoNs>,
+    /// The timer has gone off and was not set since: setting it takes that back, which spares reading it.
+    rung: bool,
     buffer: Box<[u8]>,
 }
 
@@ -143,6 +145,7 @@ impl Net {
             port_taken: false,
             complaints: Vec::new(),
             armed: None,
+            rung: false,
             buffer: vec![0; 65_536].into(),
         };
         add(&net.epoll, &net.timer, TAG_TIMER)?;
@@ -227,12 +230,13 @@ impl Net {
         ready.clear();
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let passed = until.is_some_and(|until| until <= now);
-        if !passed && self.armed != until {
+        if !passed && (self.rung || self.armed != until) {
             let at = until.unwrap_or_default();
             let value = Timespec { tv_sec: (at.0 / 1_000_000_000) as i64, tv_nsec: (at.0 % 1_000_000_000) as i64 };
             let spec = Itimerspec { it_interval: zero, it_value: value };
             rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
             self.armed = until;
+            self.rung = false;
         }
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
         let found = match epoll::wait(&self.epoll, &mut events[..], passed.then_some(&zero)) {
@@ -245,8 +249,7 @@ impl Net {
             let (tag, index) = (event.data.u64() & !0xFF_FFFF_FFFF, (event.data.u64() & 0xFF_FFFF_FFFF) as usize);
             ready.push(match tag {
                 TAG_TIMER => {
-                    let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
-                    self.armed = None;
+                    self.rung = true;
                     Ready::Timer
                 }
                 TAG_MAIL => {
