@@ -9,6 +9,10 @@ use std::time::Instant;
 
 /// Requests sent before their answers are awaited.
 const BATCH: usize = 1_000;
+/// Batches of each kind in a turn.
+const BATCHES: usize = 50;
+/// Gets in a turn that each wait for their answer.
+const SINGLE: usize = 500;
 /// Channels that are written and read in turn.
 const CHANNELS: usize = 100;
 
@@ -26,22 +30,21 @@ enum What {
 
 /// For put, get, and both in turn: server CPU and time per operation (us), share of a CPU (%), traffic (Mbit/s); then
 /// the time of a single get that waits for its answer: median, 99th percentile, largest (us).
-pub(super) fn transfer(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn transfer(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
     let mut circuit = Circuit::open(ioc.port)?;
     let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
     let sids = circuit.channels(&names)?;
-    let batches = scale.of(200);
     let mut figures = Vec::new();
     for what in [What::Put, What::Get, What::Both] {
         batch(&mut circuit, &sids, what)?;
         let before = circuit.bytes;
-        let (cpu, wall) = ioc.measure(|| (0..batches).try_for_each(|_| batch(&mut circuit, &sids, what)))?;
-        let operations = (batches * BATCH) as f64;
+        let (cpu, wall) = ioc.measure(|| (0..BATCHES).try_for_each(|_| batch(&mut circuit, &sids, what)))?;
+        let operations = (BATCHES * BATCH) as f64;
         let bits = (circuit.bytes - before) as f64 * 8.0;
         figures.extend([cpu / operations / 1e3, wall / operations / 1e3, 100.0 * cpu / wall, bits / wall * 1e3]);
     }
     let mut times = Vec::new();
-    for n in 0..scale.of(5_000) {
+    for n in 0..SINGLE {
         let begin = Instant::now();
         circuit.get(sids[n % CHANNELS])?;
         times.push(begin.elapsed().as_nanos() as f64 / 1e3);

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The IOC beside EPICS' own: database, Channel Access, loading, many clients, events
 ///
 /// Starts C's IOC and ours in turn, each with the same database, and drives both with the same client. A figure is
-/// the median of the rounds. The last column is ours divided by C's.
+/// the median of its measurements; the ratio is the median of ours divided by C's, each by the one beside it in time.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A tenth of the work and one round: for a look, not for a table
@@ -78,10 +78,16 @@ struct Case {
     database: fn(&Scale) -> String,
     run: fn(&mut Ioc, &Scale) -> Result<Vec<f64>, String>,
     rounds: usize,
+    /// How often each IOC of a round is measured. More than once: all of them run, and are measured in turn. Where the
+    /// machine shares its cores, what others do next door changes the speed of both alike, and from second to second.
+    turns: usize,
     /// Whose IOCs are measured.
     kinds: &'static [Kind],
     figures: &'static [Figure],
 }
+
+/// Turns of short measurements.
+const TURNS: usize = 21;
 
 /// C's and ours.
 const BOTH: &[Kind] = &[Kind::C, Kind::Tahti];
@@ -89,6 +95,11 @@ const BOTH: &[Kind] = &[Kind::C, Kind::Tahti];
 const ALL: &[Kind] = &[Kind::C, Kind::Tahti, Kind::Stamped];
 
 impl Case {
+    /// What stands beside C's.
+    fn ours(&self) -> Kind {
+        if self.kinds.contains(&Kind::Tahti) { Kind::Tahti } else { Kind::Stamped }
+    }
+
     /// What a case is where it says nothing else.
     const USUAL: Self = Self {
         name: "",
@@ -98,6 +109,7 @@ impl Case {
         database: |_| String::new(),
         run: |_, _| Ok(Vec::new()),
         rounds: 1,
+        turns: 1,
         kinds: BOTH,
         figures: &[],
     };
@@ -126,7 +138,7 @@ const CASES: &[Case] = &[
         probe: "c0:main",
         database: |scale| scan::put_database(Reading::Forward, scale),
         run: scan::put,
-        rounds: 3,
+        turns: TURNS,
         kinds: ALL,
         figures: RECORD,
         ..Case::USUAL
@@ -137,7 +149,7 @@ const CASES: &[Case] = &[
         probe: "c0:main",
         database: |scale| scan::put_database(Reading::Passive, scale),
         run: scan::put,
-        rounds: 3,
+        turns: TURNS,
         kinds: ALL,
         figures: RECORD,
         ..Case::USUAL
@@ -226,7 +238,7 @@ const CASES: &[Case] = &[
                     CPU 52, 18, 30 % and 100, 82, 88 %; traffic 75, 50, 60 % and 18, 25, 20 % of 10 Mbit/s",
         database: channel::transfer_database,
         run: channel::transfer,
-        rounds: 3,
+        turns: TURNS,
         figures: &[
             wanted("put: server CPU", "us", 0.5),
             figure("put: time", "us"),
@@ -325,38 +337,57 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// The figures of each kind of IOC, the median of the rounds; nothing where it was not measured.
-fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<[Vec<f64>; 3], String> {
-    let database = (case.database)(scale);
-    let mut rounds: [Vec<Vec<f64>>; 3] = Default::default();
-    for _ in 0..if scale.quick { 1 } else { case.rounds } {
-        for kind in case.kinds.iter().filter(|kind| with_c || **kind != Kind::C) {
-            let mut ioc = Ioc::start(*kind, &database, case.probe, &[])?;
-            rounds[*kind as usize].push((case.run)(&mut ioc, scale)?);
-        }
-    }
-    let median = |rounds: Vec<Vec<f64>>, figure: usize| {
-        let mut all: Vec<f64> = rounds.iter().filter_map(|round| round.get(figure).copied()).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied()
-    };
-    Ok(rounds.map(|rounds| (0..case.figures.len()).filter_map(|n| median(rounds.clone(), n)).collect()))
+/// What was measured of a case.
+struct Measured {
+    /// The figures of each kind of IOC, medians; nothing where it was not measured.
+    figures: [Vec<f64>; 3],
+    /// Ours divided by C's, the median over pairs of measurements that stand beside each other in time.
+    ratios: Vec<Option<f64>>,
 }
 
-fn print(case: &Case, measured: &[Vec<f64>; 3], took: Duration) {
+fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<Measured, String> {
+    let database = (case.database)(scale);
+    let kinds: Vec<Kind> = case.kinds.iter().copied().filter(|kind| with_c || *kind != Kind::C).collect();
+    let at_once = if case.turns > 1 { kinds.len() } else { 1 };
+    let mut all: [Vec<Vec<f64>>; 3] = Default::default();
+    for _ in 0..if scale.quick { 1 } else { case.rounds } {
+        for kinds in kinds.chunks(at_once.max(1)) {
+            let start = |kind: &Kind| Ioc::start(*kind, &database, case.probe, &[]).map(|ioc| (*kind, ioc));
+            let mut iocs = kinds.iter().map(start).collect::<Result<Vec<_>, String>>()?;
+            for _ in 0..case.turns {
+                for (kind, ioc) in &mut iocs {
+                    all[*kind as usize].push((case.run)(ioc, scale)?);
+                }
+            }
+        }
+    }
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    let column = |kind: Kind, figure: usize| all[kind as usize].iter().filter_map(move |one| one.get(figure).copied());
+    let ratio = |figure: usize| {
+        let pairs = column(Kind::C, figure).zip(column(case.ours(), figure));
+        median(pairs.filter(|(c, _)| *c > 0.0).map(|(c, ours)| ours / c).collect())
+    };
+    let figures = |kind| (0..case.figures.len()).filter_map(|n| median(column(kind, n).collect())).collect();
+    Ok(Measured {
+        figures: [Kind::C, Kind::Tahti, Kind::Stamped].map(figures),
+        ratios: (0..case.figures.len()).map(ratio).collect(),
+    })
+}
+
+fn print(case: &Case, measured: &Measured, took: Duration) {
     println!("\n{}: {} ({:.0} s)", case.name, case.what, took.as_secs_f64());
     if !case.published.is_empty() {
         println!("  published, {}", case.published);
     }
     let with = |kind| case.kinds.contains(&kind);
     let stamped = if with(Kind::Stamped) { "stamp each" } else { "" };
-    let ours = if with(Kind::Tahti) { Kind::Tahti } else { Kind::Stamped };
     println!("  {:<46} {:>10} {:>10} {stamped:>10} {:>8}  wanted", "", "softIoc", "tahti", "ratio");
     for (n, figure) in case.figures.iter().enumerate() {
-        let cell = |kind: usize| measured[kind].get(n).map_or_else(|| "-".to_owned(), |value| short(*value));
-        let both = measured[Kind::C as usize].get(n).zip(measured[ours as usize].get(n));
-        let ratio =
-            both.filter(|(c, _)| **c > 0.0).map_or_else(|| "-".to_owned(), |(c, ours)| format!("{:.2}", ours / c));
+        let cell = |kind: usize| measured.figures[kind].get(n).map_or_else(|| "-".to_owned(), |value| short(*value));
+        let ratio = measured.ratios[n].map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
         let name =
             if figure.unit.is_empty() { figure.name.to_owned() } else { format!("{} [{}]", figure.name, figure.unit) };
         let wanted = figure.wanted.map_or_else(String::new, |most| format!("≤ {most}"));
@@ -385,11 +416,13 @@ fn short(value: f64) -> String {
     }
 }
 
-fn json(case: &Case, measured: &[Vec<f64>; 3]) -> serde_json::Value {
+fn json(case: &Case, measured: &Measured) -> serde_json::Value {
+    let of = |kind: Kind, n: usize| measured.figures[kind as usize].get(n);
     let figures = case.figures.iter().enumerate().map(|(n, figure)| {
         serde_json::json!({
             "name": figure.name, "unit": figure.unit, "wanted_ratio_max": figure.wanted,
-            "softioc": measured[0].get(n), "tahti": measured[1].get(n), "tahti_stamp_each": measured[2].get(n),
+            "softioc": of(Kind::C, n), "tahti": of(Kind::Tahti, n), "tahti_stamp_each": of(Kind::Stamped, n),
+            "ratio": measured.ratios[n],
         })
     });
     serde_json::json!({ "name": case.name, "what": case.what, "figures": figures.collect::<Vec<_>>() })

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Puts on their way at once: few, so that monitors have their turn.
 const PUTS: usize = 16;
+/// Passes of a turn: 10 to 50 ms of an IOC's time.
+const PASSES_PER_TURN: usize = 40 * PUTS;
 /// Name of the record that counts the scans.
 const PASSES: &str = "passes";
 
@@ -18,10 +20,9 @@ pub(super) fn put_database(reading: Reading, _: &Scale) -> String {
 }
 
 /// CPU per record when each pass is started by a put: ns without monitors.
-pub(super) fn put(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn put(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
     let mut circuit = Circuit::open(ioc.port)?;
     let main = circuit.channel("c0:main.PROC")?;
-    let passes = scale.of(6_000);
     let mut work = |passes: usize| -> Result<(), String> {
         for _ in 0..passes / PUTS {
             (0..PUTS).for_each(|_| circuit.put(main, 1.0));
@@ -30,8 +31,8 @@ pub(super) fn put(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
         Ok(())
     };
     work(PUTS * 10)?;
-    let (cpu, _) = ioc.measure(|| work(passes))?;
-    Ok(vec![cpu / ((passes / PUTS * PUTS) as f64 * RECORDS_PER_PASS)])
+    let (cpu, _) = ioc.measure(|| work(PASSES_PER_TURN))?;
+    Ok(vec![cpu / (PASSES_PER_TURN as f64 * RECORDS_PER_PASS)])
 }
 
 /// Many copies, ten times a second.
