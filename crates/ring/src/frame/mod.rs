@@ -1,0 +1,378 @@
+//! The frame page: what a frame's dispatcher, its activities and everybody who watches share.
+//!
+//! Activity `k` of a minor releases `k + 1` itself ([`FramePage::finish`]); the dispatcher acts at minor borders only
+//! ([`close`](FramePage::close), [`begin`](FramePage::begin)). Both meet in two kinds of words:
+//!
+//! - `TURN`: the number of the minor (the *sequence*) and how far its queue has come. Whoever moves it from `i` to
+//!   `i + 1` releases the entry `i + 1`, and nobody else does.
+//!   One bit of it says whether somebody was passed over: without that, whoever stands before it has yielded, and a
+//!   border need not look at them one by one ([`FramePage::in_order`]).
+//! - one `CALL` for each activity: the sequence for which it was released last, its place in that queue, and whether a
+//!   call is in progress, was finished, or may no longer begin. A late release of an old minor cannot undo a newer one.
+//!
+//! | words | what | writer |
+//! |---|---|---|
+//! | 0..8 | header, generation, state | the dispatcher |
+//! | 8.. | pulse, minor, turn, times, mode, queue lengths | the dispatcher; `TURN` everybody |
+//! | 24.. | trigger, wanted mode, wanted end | who asks |
+//! | 32.. | [`FrameCounter`]s | the dispatcher |
+//! | 64.. | name, shape, two histograms | the dispatcher |
+//! | then | activities: call, thread, counters, name, histogram of execution time | each its own |
+//! | then | minors: length, histogram of slack | the dispatcher |
+//! | then | names of modes, two queues, the trail of [`FrameEvent`]s | the dispatcher |
+
+mod parts;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+mod turns;
+
+pub use parts::{
+    ActivityCounter, Baseline, FrameBorder, FrameCounter, FrameEvent, FrameShape, FrameState, Presence, Turn,
+};
+
+use crate::Words;
+use crate::header::{self, HEADER, Kind, LayoutError};
+use crate::shared_hist::SharedHistogram;
+use crate::sync::{AtomicU64, Ordering, add_own};
+use crate::text::{self, Text};
+use crate::trail::Trail;
+use base::DurNs;
+use parts::EVENT;
+
+/// Bytes of a name of a frame or activity.
+pub const FRAME_NAME_BYTES: usize = 64;
+/// Bytes of a mode's name.
+const MODE_NAME_BYTES: usize = 32;
+/// Events that the page keeps.
+pub const FRAME_EVENTS: usize = if cfg!(loom) { 2 } else { 256 };
+
+const STATE: usize = 5;
+const PULSE: usize = 8;
+const MINOR: usize = 9;
+const TURN: usize = 10;
+const BEGUN: usize = 11;
+const DUE: usize = 12;
+const END: usize = 13;
+const MODE: usize = 14;
+const LENGTHS: usize = 16;
+const LAST_YIELD: usize = 18;
+const CARE: usize = 19;
+const TRIGGER: usize = 24;
+const WANTED: usize = 25;
+const CHANGES: usize = 26;
+const COUNTERS: usize = 32;
+const NAME: usize = 64;
+const SHAPE: usize = 72;
+const LATE: usize = 80;
+const DISPATCH: usize = LATE + SharedHistogram::WORDS;
+const ACTIVITIES: usize = DISPATCH + SharedHistogram::WORDS;
+
+/// Words of an activity.
+const ACTIVITY: usize = 32 + SharedHistogram::WORDS;
+const CALL: usize = 0;
+const PRESENT: usize = 1;
+const TID: usize = 2;
+const PID: usize = 3;
+const BEGUN_AT: usize = 4;
+const WAITS: usize = 5;
+const HELD: usize = 6;
+const BASELINE: usize = 8;
+const ACTIVITY_COUNTERS: usize = 13;
+const ACTIVITY_NAME: usize = 24;
+const EXEC: usize = 32;
+
+const MINOR_WORDS: usize = 8 + SharedHistogram::WORDS;
+
+/// A frame page in shared words.
+///
+/// Real-time: no operation blocks, allocates or makes a system call; those on `CALL` and `TURN` repeat only while
+/// somebody else changes the same word.
+#[derive(Clone, Copy)]
+pub struct FramePage<'a> {
+    words: &'a Words,
+    shape: FrameShape,
+}
+
+impl<'a> FramePage<'a> {
+    /// Makes the page of a frame that forms.
+    ///
+    /// # Errors
+    /// `Short` if it does not fit.
+    pub fn format(words: &'a Words, name: &str, shape: FrameShape) -> Result<Self, LayoutError> {
+        let expected = shape.words();
+        if words.len() < expected {
+            return Err(LayoutError::Short { found: words.len(), expected });
+        }
+        words[HEADER..].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        words[STATE].store(0, Ordering::Relaxed);
+        text::write(&words[NAME..SHAPE], name);
+        words[SHAPE].store(shape.queue as u64, Ordering::Relaxed);
+        words[SHAPE + 1].store(shape.modes as u64, Ordering::Relaxed);
+        let page = Self { words, shape };
+        page.late().clear();
+        page.dispatch().clear();
+        (0..shape.activities).for_each(|activity| page.exec(activity).clear());
+        (0..shape.minors).for_each(|minor| page.slack(minor).clear());
+        Trail::<EVENT>::format(&words[shape.trail_at()..])?;
+        header::write(words, Kind::Frame, shape.activities as u32, shape.minors as u32);
+        Ok(page)
+    }
+
+    /// Finds the page that somebody made in `words`.
+    ///
+    /// # Errors
+    /// What differs from a frame page.
+    pub fn attach(words: &'a Words) -> Result<Self, LayoutError> {
+        let found = header::check(words, Kind::Frame)?;
+        if words.len() < ACTIVITIES {
+            return Err(LayoutError::Short { found: words.len(), expected: ACTIVITIES });
+        }
+        let word = |index: usize| words[index].load(Ordering::Relaxed).min(1 << 32) as usize;
+        let shape = FrameShape {
+            activities: found.0 as usize,
+            minors: found.1 as usize,
+            queue: word(SHAPE),
+            modes: word(SHAPE + 1),
+        };
+        let most = shape.activities.max(shape.minors).max(shape.queue).max(shape.modes);
+        if most > FrameShape::MAX || shape.activities == 0 || shape.minors == 0 {
+            return Err(LayoutError::Shape { found, expected: "1 to 4096 activities and minors" });
+        }
+        if words.len() < shape.words() {
+            return Err(LayoutError::Short { found: words.len(), expected: shape.words() });
+        }
+        Ok(Self { words, shape })
+    }
+
+    /// How large the frame is.
+    #[must_use]
+    pub fn shape(&self) -> FrameShape {
+        self.shape
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> Text<FRAME_NAME_BYTES> {
+        Text::read(&self.words[NAME..SHAPE])
+    }
+
+    /// What it is doing.
+    #[must_use]
+    pub fn state(&self) -> FrameState {
+        match self.words[STATE].load(Ordering::Acquire) {
+            0 => FrameState::Forming,
+            1 => FrameState::Running,
+            _ => FrameState::Ended,
+        }
+    }
+
+    /// Says what it is doing. For the dispatcher.
+    pub fn set_state(&self, state: FrameState) {
+        self.words[STATE].store(state as u64, Ordering::Release);
+    }
+
+    // ---- figures
+
+    /// How late minors began.
+    #[must_use]
+    pub fn late(&self) -> SharedHistogram<'a> {
+        SharedHistogram::bare(&self.words[LATE..])
+    }
+
+    /// How long the dispatcher worked at borders.
+    #[must_use]
+    pub fn dispatch(&self) -> SharedHistogram<'a> {
+        SharedHistogram::bare(&self.words[DISPATCH..])
+    }
+
+    /// How long an activity's calls took, on the clock.
+    #[must_use]
+    pub fn exec(&self, activity: usize) -> SharedHistogram<'a> {
+        SharedHistogram::bare(&self.activity(activity)[EXEC..])
+    }
+
+    /// What was left of a minor when the last of it had yielded.
+    #[must_use]
+    pub fn slack(&self, minor: usize) -> SharedHistogram<'a> {
+        SharedHistogram::bare(&self.minor(minor)[8..])
+    }
+
+    /// The length of a minor.
+    #[must_use]
+    pub fn length(&self, minor: usize) -> DurNs {
+        DurNs(self.minor(minor)[0].load(Ordering::Relaxed) as i64)
+    }
+
+    /// Sets the length of a minor. For the dispatcher, once.
+    pub fn set_length(&self, minor: usize, length: DurNs) {
+        self.minor(minor)[0].store(length.0 as u64, Ordering::Relaxed);
+    }
+
+    /// Counts. For the dispatcher.
+    pub fn count(&self, counter: FrameCounter, more: u64) {
+        add_own(&self.words[COUNTERS + counter as usize], more);
+    }
+
+    /// A counter.
+    #[must_use]
+    pub fn counter(&self, counter: FrameCounter) -> u64 {
+        self.words[COUNTERS + counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts for an activity. For the one who owns that counter.
+    pub fn count_activity(&self, activity: usize, counter: ActivityCounter, more: u64) {
+        add_own(&self.activity(activity)[ACTIVITY_COUNTERS + counter as usize], more);
+    }
+
+    /// Sets a counter of an activity. For the one who owns it.
+    pub fn set_activity_counter(&self, activity: usize, counter: ActivityCounter, value: u64) {
+        self.activity(activity)[ACTIVITY_COUNTERS + counter as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// A counter of an activity.
+    #[must_use]
+    pub fn activity_counter(&self, activity: usize, counter: ActivityCounter) -> u64 {
+        self.activity(activity)[ACTIVITY_COUNTERS + counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Leaves an event behind over the oldest one. For the dispatcher.
+    pub fn tell(&self, event: &FrameEvent) {
+        if let Ok(trail) = self.trail() {
+            trail.push_overwrite(event.words());
+        }
+    }
+
+    /// The next event for a reader.
+    pub fn next_event(&self, cursor: &mut crate::Cursor) -> Option<FrameEvent> {
+        self.trail().ok()?.next(cursor).map(FrameEvent::of)
+    }
+
+    /// A reader of all events that are still there.
+    #[must_use]
+    pub fn events(&self) -> crate::Cursor {
+        self.trail().map(|trail| trail.from_oldest()).unwrap_or_default()
+    }
+
+    fn trail(&self) -> Result<Trail<'a, EVENT>, LayoutError> {
+        Trail::attach(&self.words[self.shape.trail_at()..])
+    }
+
+    // ---- who is who
+
+    /// The name of an activity.
+    #[must_use]
+    pub fn activity_name(&self, activity: usize) -> Text<FRAME_NAME_BYTES> {
+        Text::read(&self.activity(activity)[ACTIVITY_NAME..EXEC])
+    }
+
+    /// Names an activity. For the dispatcher, once.
+    pub fn set_activity_name(&self, activity: usize, name: &str) {
+        text::write(&self.activity(activity)[ACTIVITY_NAME..EXEC], name);
+    }
+
+    /// The name of a mode.
+    #[must_use]
+    pub fn mode_name(&self, mode: usize) -> Option<Text<MODE_NAME_BYTES>> {
+        (mode < self.shape.modes).then(|| Text::read(self.mode_words(mode)))
+    }
+
+    /// Names a mode. For the dispatcher, once.
+    pub fn set_mode_name(&self, mode: usize, name: &str) {
+        text::write(self.mode_words(mode), name);
+    }
+
+    /// Who stands behind an activity: presence, process, thread.
+    #[must_use]
+    pub fn who(&self, activity: usize) -> (Presence, u32, u32) {
+        let words = self.activity(activity);
+        let presence = match words[PRESENT].load(Ordering::Acquire) {
+            0 => Presence::Never,
+            1 => Presence::Joined,
+            2 => Presence::Left,
+            4 => Presence::Joining,
+            _ => Presence::Died,
+        };
+        let word = |index: usize| words[index].load(Ordering::Relaxed) as u32;
+        (presence, word(PID), word(TID))
+    }
+
+    /// Says who stands behind an activity. For the dispatcher's process.
+    pub fn set_who(&self, activity: usize, presence: Presence, pid: u32, tid: u32) {
+        let words = self.activity(activity);
+        words[PID].store(pid.into(), Ordering::Relaxed);
+        words[TID].store(tid.into(), Ordering::Relaxed);
+        if presence == Presence::Joining {
+            // Another thread: its accounts begin anew.
+            words[BASELINE..BASELINE + 4].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        words[PRESENT].store(presence as u64, Ordering::Release);
+        self.words[CHANGES].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Says that a thread that was let in waits for its first turn now. For that thread.
+    pub fn come(&self, activity: usize) {
+        let word = &self.activity(activity)[PRESENT];
+        let (from, to) = (Presence::Joining as u64, Presence::Joined as u64);
+        // Who was thrown out meanwhile is told by its connection.
+        if word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.words[CHANGES].fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Changes whenever somebody comes or goes.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.words[CHANGES].load(Ordering::Acquire)
+    }
+
+    /// The word on which the caretaker sleeps while it is 0; who wants it to look sets it to 1.
+    #[must_use]
+    pub fn care_word(&self) -> &'a AtomicU64 {
+        &self.words[CARE]
+    }
+
+    // ---- wishes
+
+    /// The word that triggers count up, and wake.
+    #[must_use]
+    pub fn trigger_word(&self) -> &'a AtomicU64 {
+        &self.words[TRIGGER]
+    }
+
+    /// Asks for a mode; entered at the next border of a major frame.
+    pub fn want_mode(&self, mode: u16) {
+        self.words[WANTED].store(u64::from(mode) + 1, Ordering::Release);
+    }
+
+    /// The mode that somebody asked for since the last call.
+    pub fn wanted_mode(&self) -> Option<u16> {
+        if self.words[WANTED].load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        (self.words[WANTED].swap(0, Ordering::AcqRel) as u16).checked_sub(1)
+    }
+
+    // ---- words
+
+    fn activity(&self, activity: usize) -> &'a Words {
+        // Indices come from this page's shape, which was checked; one that does not is the last activity's.
+        let first = ACTIVITIES + activity.min(self.shape.activities - 1) * ACTIVITY;
+        &self.words[first..first + ACTIVITY]
+    }
+
+    fn minor(&self, minor: usize) -> &'a Words {
+        let first = self.shape.minors_at() + minor.min(self.shape.minors - 1) * MINOR_WORDS;
+        &self.words[first..first + MINOR_WORDS]
+    }
+
+    fn mode_words(&self, mode: usize) -> &'a Words {
+        let first = self.shape.modes_at() + mode.min(self.shape.modes.saturating_sub(1)) * (MODE_NAME_BYTES / 8);
+        &self.words[first..first + MODE_NAME_BYTES / 8]
+    }
+
+    fn queue(&self, sequence: u64) -> &'a Words {
+        let first = self.shape.queues_at() + (sequence & 1) as usize * self.shape.queue;
+        &self.words[first..first + self.shape.queue]
+    }
+}

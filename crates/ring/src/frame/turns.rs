@@ -1,0 +1,282 @@
+//! The running minor: who has the turn, and how it goes from one to the next. Everything on `TURN` and `CALL` stands here.
+
+use super::{
+    ActivityCounter, BASELINE, BEGUN, BEGUN_AT, Baseline, CALL, DUE, END, FrameBorder, FramePage, HELD, LAST_YIELD,
+    LENGTHS, MINOR, MODE, PULSE, TURN, Turn, WAITS,
+};
+use crate::sync::{AtomicU64, Ordering, add_own};
+use base::{DurNs, MonoNs};
+
+/// `TURN`: the place in the queue, whether somebody in front of it was passed over, and the sequence above.
+const PLACE: u64 = 0x7fff;
+const PASSED_OVER: u64 = 0x8000;
+
+const BUSY: u64 = 1;
+const YIELDED: u64 = 2;
+const CLOSED: u64 = 4;
+const SEQUENCE_SHIFT: u32 = 3;
+const INDEX_SHIFT: u32 = 48;
+const SEQUENCE_MASK: u64 = (1 << (INDEX_SHIFT - SEQUENCE_SHIFT)) - 1;
+
+fn sequence_of(call: u64) -> u64 {
+    call >> SEQUENCE_SHIFT & SEQUENCE_MASK
+}
+
+impl<'a> FramePage<'a> {
+    // ---- the running minor
+
+    /// The word that changes at every border, for those who wait for one.
+    #[must_use]
+    pub fn pulse_word(&self) -> &'a AtomicU64 {
+        &self.words[PULSE]
+    }
+
+    /// The running minor.
+    #[must_use]
+    pub fn border(&self) -> FrameBorder {
+        let word = |index: usize| self.words[index].load(Ordering::Relaxed);
+        FrameBorder {
+            pulse: self.words[PULSE].load(Ordering::Acquire),
+            minor: word(MINOR) as u16,
+            mode: word(MODE) as u16,
+            begun: MonoNs(word(BEGUN)),
+            due: MonoNs(word(DUE)),
+            end: MonoNs(word(END)),
+        }
+    }
+
+    /// Begins a minor with this queue; returns its turn. Nobody is released yet. For the dispatcher, which has
+    /// [closed](Self::close) the minor before.
+    pub fn begin(&self, border: &FrameBorder, queue: impl Iterator<Item = u16>) -> Turn {
+        let sequence = self.turn().sequence.wrapping_add(1) & SEQUENCE_MASK;
+        let room = self.queue(sequence);
+        let mut length = 0;
+        for (word, activity) in room.iter().zip(queue) {
+            word.store(activity.into(), Ordering::Relaxed);
+            length += 1;
+        }
+        self.words[LENGTHS + (sequence & 1) as usize].store(length, Ordering::Relaxed);
+        self.show(border);
+        self.words[LAST_YIELD].store(border.begun.0, Ordering::Relaxed);
+        // Not a store: whoever moves the turn at this moment must find it gone.
+        self.words[TURN].swap(sequence << 16, Ordering::AcqRel);
+        self.words[PULSE].store(border.pulse, Ordering::Release);
+        Turn { sequence, index: 0 }
+    }
+
+    /// Says that the running minor goes on. For the dispatcher.
+    pub fn extend(&self, border: &FrameBorder) {
+        self.show(border);
+        self.words[PULSE].store(border.pulse, Ordering::Release);
+    }
+
+    fn show(&self, border: &FrameBorder) {
+        self.words[MINOR].store(border.minor.into(), Ordering::Relaxed);
+        self.words[MODE].store(border.mode.into(), Ordering::Relaxed);
+        self.words[BEGUN].store(border.begun.0, Ordering::Relaxed);
+        self.words[DUE].store(border.due.0, Ordering::Relaxed);
+        self.words[END].store(border.end.0, Ordering::Relaxed);
+    }
+
+    /// How far the minor has come.
+    #[must_use]
+    pub fn turn(&self) -> Turn {
+        let turn = self.words[TURN].load(Ordering::Acquire);
+        Turn { sequence: turn >> 16, index: (turn & PLACE) as usize }
+    }
+
+    /// Whether all who stand before the turn have yielded in this minor: nobody was passed over.
+    #[must_use]
+    pub fn in_order(&self) -> bool {
+        self.words[TURN].load(Ordering::Acquire) & PASSED_OVER == 0
+    }
+
+    /// The activity at a place of a minor's queue.
+    #[must_use]
+    pub fn at(&self, turn: Turn) -> Option<u16> {
+        let length = self.words[LENGTHS + (turn.sequence & 1) as usize].load(Ordering::Relaxed) as usize;
+        if turn.index >= length {
+            return None;
+        }
+        let activity = self.queue(turn.sequence).get(turn.index)?.load(Ordering::Relaxed) as u16;
+        (usize::from(activity) < self.shape.activities).then_some(activity)
+    }
+
+    /// Releases who is first in the queue; wake the one that is returned.
+    #[must_use]
+    pub fn release_first(&self, turn: Turn) -> Option<u16> {
+        self.release(turn)
+    }
+
+    /// Moves on from `turn`, whose activity has yielded, if nobody else has, and releases the next; wake the one that is
+    /// returned.
+    #[must_use]
+    pub fn pass_on(&self, turn: Turn) -> Option<u16> {
+        self.step(turn, 0).and_then(|next| self.release(next))
+    }
+
+    /// Moves on from `turn`, whose activity has not yielded, as [`pass_on`](Self::pass_on) does. Whether it was this call
+    /// that moved, and who is to be woken.
+    #[must_use]
+    pub fn pass_over(&self, turn: Turn) -> (bool, Option<u16>) {
+        let next = self.step(turn, PASSED_OVER);
+        (next.is_some(), next.and_then(|next| self.release(next)))
+    }
+
+    fn step(&self, turn: Turn, mark: u64) -> Option<Turn> {
+        let word = &self.words[TURN];
+        let from = word.load(Ordering::Acquire);
+        let place = turn.sequence << 16 | turn.index as u64;
+        if from & !PASSED_OVER != place || place & PLACE == PLACE {
+            return None;
+        }
+        // Who fails here was overtaken by somebody who moved it.
+        let moved = word.compare_exchange(from, (from + 1) | mark, Ordering::AcqRel, Ordering::Relaxed);
+        moved.ok().map(|_| Turn { index: turn.index + 1, ..turn })
+    }
+
+    fn release(&self, turn: Turn) -> Option<u16> {
+        let activity = self.at(turn)?;
+        let released = self.change(activity.into(), |call| {
+            let newer = sequence_of(call) < turn.sequence;
+            newer.then_some((turn.index as u64) << INDEX_SHIFT | turn.sequence << SEQUENCE_SHIFT | call & BUSY)
+        });
+        released.map(|_| activity)
+    }
+
+    // ---- the activity's side
+
+    /// The word on which an activity waits for its turn.
+    #[must_use]
+    pub fn call_word(&self, activity: usize) -> &'a AtomicU64 {
+        &self.activity(activity)[CALL]
+    }
+
+    /// Begins the call for which the activity was released, if it was and may still. For its thread.
+    #[must_use]
+    pub fn start(&self, activity: usize) -> bool {
+        self.change(activity, |call| {
+            (sequence_of(call) > 0 && call & (BUSY | YIELDED | CLOSED) == 0).then_some(call | BUSY)
+        })
+        .is_some()
+    }
+
+    /// Ends the call at `now`: counts it, and releases the next in the queue, which is returned to be woken. For the
+    /// activity's thread.
+    #[must_use]
+    pub fn finish(&self, activity: usize, now: MonoNs) -> Option<u16> {
+        let words = self.activity(activity);
+        let exec = DurNs(now.0.saturating_sub(words[BEGUN_AT].load(Ordering::Relaxed)) as i64);
+        self.exec(activity).record(exec);
+        self.count_activity(activity, ActivityCounter::Calls, 1);
+        let budget = self.activity_counter(activity, ActivityCounter::Budget);
+        if budget > 0 && exec.0 as u64 > budget {
+            self.count_activity(activity, ActivityCounter::OverBudget, 1);
+        }
+        let call = self.change(activity, |call| Some(call & !BUSY | YIELDED))?;
+        let turn = Turn { sequence: sequence_of(call), index: (call >> INDEX_SHIFT) as usize };
+        if call & CLOSED == 0 {
+            self.words[LAST_YIELD].store(now.0, Ordering::Relaxed);
+        }
+        self.pass_on(turn)
+    }
+
+    /// Notes when the call began. For its thread.
+    pub fn set_begun(&self, activity: usize, now: MonoNs) {
+        self.activity(activity)[BEGUN_AT].store(now.0, Ordering::Relaxed);
+    }
+
+    /// When the call that is in progress, or was last, began.
+    #[must_use]
+    pub fn begun(&self, activity: usize) -> MonoNs {
+        MonoNs(self.activity(activity)[BEGUN_AT].load(Ordering::Relaxed))
+    }
+
+    /// Counts a wait for its turn in which the thread gave its CPU up. For its thread.
+    pub fn count_wait(&self, activity: usize) {
+        add_own(&self.activity(activity)[WAITS], 1);
+    }
+
+    /// Counts a border at which a call was in progress. For the dispatcher.
+    pub fn count_held(&self, activity: usize) {
+        add_own(&self.activity(activity)[HELD], 1);
+    }
+
+    /// What a thread has cost the kernel, less what the frame knows of.
+    #[must_use]
+    pub fn beyond(&self, activity: usize, cost: &Baseline) -> Baseline {
+        let word = |index: usize| self.activity(activity)[index].load(Ordering::Relaxed);
+        Baseline {
+            cpu: DurNs(cost.cpu.0.wrapping_sub(self.exec(activity).sum_ns())),
+            faults: cost.faults,
+            voluntary: cost.voluntary.wrapping_sub(word(WAITS)),
+            involuntary: cost.involuntary.wrapping_sub(word(HELD)),
+        }
+    }
+
+    /// Notes what the thread has cost so far, as [`beyond`](Self::beyond) says, and counts its page faults since the last
+    /// time. For its thread.
+    pub fn set_baseline(&self, activity: usize, baseline: &Baseline) {
+        let words = &self.activity(activity)[BASELINE..];
+        let before = words[1].load(Ordering::Relaxed);
+        if before > 0 {
+            self.count_activity(activity, ActivityCounter::PageFaults, baseline.faults.saturating_sub(before));
+        }
+        let values = [baseline.cpu.0 as u64, baseline.faults, baseline.voluntary, baseline.involuntary];
+        words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    }
+
+    /// What it noted last.
+    #[must_use]
+    pub fn baseline(&self, activity: usize) -> Baseline {
+        let word = |index: usize| self.activity(activity)[BASELINE + index].load(Ordering::Relaxed);
+        Baseline { cpu: DurNs(word(0) as i64), faults: word(1), voluntary: word(2), involuntary: word(3) }
+    }
+
+    // ---- the dispatcher's side
+
+    /// Whether an activity began and yielded in minor `sequence`, and whether a call is in progress.
+    #[must_use]
+    pub fn progress(&self, activity: usize, sequence: u64) -> (bool, bool, bool) {
+        let call = self.call_word(activity).load(Ordering::Acquire);
+        let ours = sequence_of(call) == sequence;
+        (ours && call & (BUSY | YIELDED) != 0, ours && call & YIELDED != 0, call & BUSY != 0)
+    }
+
+    /// Ends minor `sequence` for an activity: it may no longer begin in it. Whether a call is in progress.
+    pub fn close(&self, activity: usize, sequence: u64) -> bool {
+        let shut = sequence << SEQUENCE_SHIFT | CLOSED;
+        let call = self.change(activity, |call| match sequence_of(call) {
+            ours if ours == sequence => (call & CLOSED == 0).then_some(call | CLOSED),
+            older if older < sequence => Some(call & BUSY | shut),
+            _ => None,
+        });
+        call.unwrap_or_else(|| self.call_word(activity).load(Ordering::Acquire)) & BUSY != 0
+    }
+
+    /// Forgets the call of a thread that is gone; nobody begins until the next release. For the dispatcher.
+    pub fn forget(&self, activity: usize) {
+        let _ = self.change(activity, |call| Some(call & !BUSY | CLOSED));
+    }
+
+    /// The last moment in this minor at which somebody yielded; its begin if nobody did.
+    #[must_use]
+    pub fn last_yield(&self) -> MonoNs {
+        MonoNs(self.words[LAST_YIELD].load(Ordering::Relaxed))
+    }
+
+    // ---- words
+
+    /// Changes `CALL` by a rule; the new value, `None` where the rule leaves it.
+    fn change(&self, activity: usize, rule: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let word = self.call_word(activity);
+        let mut call = word.load(Ordering::Acquire);
+        loop {
+            let next = rule(call)?;
+            match word.compare_exchange(call, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(next),
+                Err(found) => call = found,
+            }
+        }
+    }
+}
