@@ -55,6 +55,8 @@ pub struct Plan {
     /// Where each minor's entries begin; one more than there are minors.
     pub(crate) first: Vec<u32>,
     pub(crate) entries: Vec<Entry>,
+    /// For each minor, whether what is done in it counts for a later one.
+    pub(crate) carries: Vec<bool>,
     pub(crate) recovery: Vec<Recovery>,
     pub(crate) tolerate: Vec<u32>,
     /// For each mode, which activities run in it.
@@ -127,6 +129,7 @@ impl Plan {
                 }
             }
         }
+        let carries = queues.iter().map(|queue| queue.iter().any(|entry| entry.discipline.continuable)).collect();
         let mut first = vec![0];
         let mut entries = Vec::new();
         for queue in queues {
@@ -144,6 +147,7 @@ impl Plan {
             lengths: spec.minors.clone(),
             first,
             entries,
+            carries,
             recovery: spec.activities.iter().map(|activity| activity.recovery).collect(),
             tolerate: spec.activities.iter().map(|a| a.tolerate.unwrap_or_else(|| tolerate(a.recovery))).collect(),
             modes: if spec.modes.is_empty() { vec![all] } else { spec.modes.iter().map(within).collect() },

@@ -114,7 +114,7 @@ pub struct Totals {
 }
 
 /// What is remembered of an activity from border to border.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     /// From a continuable minor.
     carried_ran: bool,
@@ -143,6 +143,8 @@ pub struct Machine {
     mode: usize,
     wanted: usize,
     totals: Totals,
+    /// Nothing is remembered of anybody: every state is as it began. May be false though it is so.
+    calm: bool,
 }
 
 impl Machine {
@@ -152,7 +154,19 @@ impl Machine {
         let planned = start + plan.lengths[0];
         let states = vec![State::default(); plan.activities()];
         let totals = Totals { minors: 1, ..Totals::default() };
-        Self { plan, states, minor: 0, pulse, due: start, planned, end: planned, mode: 0, wanted: 0, totals }
+        Self {
+            plan,
+            states,
+            minor: 0,
+            pulse,
+            due: start,
+            planned,
+            end: planned,
+            mode: 0,
+            wanted: 0,
+            totals,
+            calm: true,
+        }
     }
 
     /// The border at which the running minor ends. `ticks` is how often the time base has said so since the last
@@ -169,19 +183,21 @@ impl Machine {
     ) -> Border {
         let extension = self.judge(&seen, &mut told);
         if let Some((extension, by)) = extension {
+            self.calm = false;
             return self.extend(now, ticks, extension, by);
         }
         self.carry(&seen);
-        let lost = self.advance(now, ticks);
-        let major = self.minor == 0;
-        if major && self.wanted != self.mode {
-            self.mode = self.wanted;
-            self.totals.modes += 1;
-        }
+        let border = self.go_on(now, ticks);
         self.excuse();
-        self.totals.minors += 1;
-        self.totals.lost += lost;
-        self.shown(None, lost)
+        self.calm = self.states.iter().all(|state| *state == State::default());
+        border
+    }
+
+    /// The border of a minor in which everybody who was queued in front of the background was there and has yielded: what
+    /// [`border`](Self::border) makes of it, without a look at each. `None` where something is remembered of somebody, or is
+    /// to be: ask `border` then.
+    pub fn border_of_all(&mut self, now: MonoNs, ticks: u64) -> Option<Border> {
+        (self.calm && !self.plan.carries[self.minor]).then(|| self.go_on(now, ticks))
     }
 
     /// The border with which the frame has begun.
@@ -215,13 +231,19 @@ impl Machine {
     /// them is for the caller to know.
     pub fn queue(&self) -> impl Iterator<Item = Entry> + '_ {
         let entries = self.plan.queue(self.minor).iter().copied();
-        let runs = move |entry: &Entry| self.plan.runs_in(self.mode, entry.activity);
+        // A border begins with caches that others have filled: no look at tables that say nothing.
+        let always = self.plan.modes.len() == 1;
+        let runs = move |entry: &Entry| always || self.plan.runs_in(self.mode, entry.activity);
         let state = |entry: &Entry| self.states[usize::from(entry.activity)];
-        let regular = entries.clone().filter(move |entry| {
-            let state = state(entry);
-            runs(entry) && !entry.discipline.background && !state.demoted && !state.excused && !state.carried_yielded
-        });
-        let behind = entries.filter(move |entry| runs(entry) && (entry.discipline.background || state(entry).demoted));
+        let ahead = move |entry: &Entry| {
+            self.calm || {
+                let state = state(entry);
+                !state.demoted && !state.excused && !state.carried_yielded
+            }
+        };
+        let demoted = move |entry: &Entry| !self.calm && state(entry).demoted;
+        let regular = entries.clone().filter(move |entry| runs(entry) && !entry.discipline.background && ahead(entry));
+        let behind = entries.filter(move |entry| runs(entry) && (entry.discipline.background || demoted(entry)));
         regular.chain(behind.map(|entry| Entry { discipline: crate::Discipline::BACKGROUND, ..entry }))
     }
 
@@ -403,6 +425,18 @@ impl Machine {
             lost += 1;
         }
         lost
+    }
+
+    /// Begins the next minor.
+    fn go_on(&mut self, now: MonoNs, ticks: u64) -> Border {
+        let lost = self.advance(now, ticks);
+        if self.minor == 0 && self.wanted != self.mode {
+            self.mode = self.wanted;
+            self.totals.modes += 1;
+        }
+        self.totals.minors += 1;
+        self.totals.lost += lost;
+        self.shown(None, lost)
     }
 
     /// Leaves out those whose turn is skipped.

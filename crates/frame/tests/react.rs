@@ -33,6 +33,8 @@ struct World {
     now: u64,
     end: u64,
     log: Vec<String>,
+    /// Borders that needed no look at each activity.
+    short: usize,
 }
 
 impl World {
@@ -51,6 +53,7 @@ impl World {
             now: 0,
             end,
             log: vec![],
+            short: 0,
         };
         world.fill();
         world
@@ -95,6 +98,13 @@ impl World {
     fn border(&mut self, late: u64) -> frame::Border {
         self.now = self.end + late;
         let seen: Vec<Seen> = self.threads.iter().map(|thread| thread.seen).collect();
+        // All have done what they must: the machine needs no look at each, and does the same without one.
+        let mut front = self.machine.queue().filter(|entry| !entry.discipline.background);
+        let all = seen.iter().all(|seen| seen.present) && front.all(|entry| seen[usize::from(entry.activity)].yielded);
+        drop(front);
+        let mut other = self.machine.clone();
+        let short = all.then(|| other.border_of_all(MonoNs(self.now), 1)).flatten();
+        let said = self.log.len();
         let log = &mut self.log;
         let border = self.machine.border(
             MonoNs(self.now),
@@ -104,6 +114,11 @@ impl World {
                 log.push(format!("{minor}: {activity} {fault:?} {consecutive} {action:?}"));
             },
         );
+        if let Some(short) = short {
+            self.short += 1;
+            assert_eq!((short, format!("{other:?}")), (border, format!("{:?}", self.machine)));
+            assert_eq!(self.log.len(), said, "nobody did wrong");
+        }
         self.end = border.end.0;
         if border.extended.is_none() {
             for thread in &mut self.threads {
@@ -170,6 +185,18 @@ fn each_discipline_means_what_react_published() {
         let spec = Spec::new("f", vec![us(MINOR); 3], vec![front, activity("a", queue, Recovery::None, None)]);
         assert_eq!(World::new(&spec, &[b, a]).minors(3), *expected, "{name}");
     }
+}
+
+#[test]
+fn a_border_at_which_nobody_did_wrong_before_needs_no_look_at_each() {
+    // `border` of this file compares both ways at each such border, in all tests.
+    let mut world = World::new(&pair("real-time", Recovery::Skip, None), &[&[50, 50, 150, 10], &[10]]);
+    world.minors(2);
+    assert_eq!(world.short, 2);
+    world.minors(2);
+    let before = world.short;
+    world.minors(8);
+    assert!((4..8).contains(&(world.short - before)), "one border after the fault has to look: {}", world.short);
 }
 
 #[test]

@@ -125,6 +125,8 @@ pub(crate) struct Dispatcher {
     /// Faults of one border; room for all activities.
     pub(crate) faults: Vec<Judgement>,
     pub(crate) known: Vec<Known>,
+    /// Whether all of them are present.
+    pub(crate) complete: bool,
     /// The longest wait for a trigger.
     pub(crate) patience: DurNs,
     pub(crate) external: bool,
@@ -186,7 +188,11 @@ impl Dispatcher {
                 let (ran, yielded, _) = page.progress(activity.into(), turn.sequence);
                 Seen { present, ran, yielded }
             };
-            let next = machine.border(due, ticks, seen, |fault| faults.push(fault));
+            // All were there and have yielded, and nothing is remembered of anybody: nobody needs to be looked at. Each look
+            // is a part of memory more, and of that nothing is in the caches after a minor of other work.
+            let short = if smooth && self.complete { machine.border_of_all(due, ticks) } else { None };
+            let looked = short.is_none();
+            let next = short.unwrap_or_else(|| machine.border(due, ticks, seen, |fault| faults.push(fault)));
             if next.extended.is_some() {
                 page.extend(&shown(&next, woke));
                 self.wake_followers(&page);
@@ -199,7 +205,9 @@ impl Dispatcher {
                 if let Some(slack) = slack {
                     page.slack(border.minor.into()).record(slack);
                 }
-                self.tell(&page, &border, stood, woke);
+                if looked {
+                    self.tell(&page, &border, stood, woke);
+                }
                 if next.lost > 0 {
                     let detail = next.lost;
                     page.tell(&FrameEvent { what: event::LOST, detail, ..frame_event(&border, woke) });
@@ -268,9 +276,10 @@ impl Dispatcher {
 
     /// Begins a minor: its queue, and whoever waits for borders. Its first activity is released, and is to be woken.
     fn begin(&mut self, page: &FramePage<'_>, border: &Border, woke: MonoNs) -> (Turn, Option<u16>) {
-        let (machine, known, front) = (&self.machine, &self.known, &mut self.front);
+        let (machine, known, front, complete) = (&self.machine, &self.known, &mut self.front, self.complete);
         *front = 0;
-        let queue = machine.queue().filter(|entry| known[usize::from(entry.activity)].present).map(|entry| {
+        let there = |activity: u16| complete || known[usize::from(activity)].present;
+        let queue = machine.queue().filter(|entry| there(entry.activity)).map(|entry| {
             *front += usize::from(!entry.discipline.background);
             entry.activity
         });
@@ -282,7 +291,7 @@ impl Dispatcher {
 
     /// Wakes the first activity of a minor, and the caretaker below it. One that was demoted keeps its place.
     fn wake_first(&self, page: &FramePage<'_>, first: u16) {
-        if !self.is_behind(first) {
+        if self.shared.parked.load(Ordering::Acquire) > 0 && !self.is_behind(first) {
             self.shared.unpark(page, first.into());
         }
         match self.shared.ordered {
@@ -341,6 +350,7 @@ impl Dispatcher {
             known.present &= page.who(activity).0 == Presence::Joined
                 && page.activity_counter(activity, ActivityCounter::Joins) == known.joins;
         }
+        self.complete = self.known.iter().all(|known| known.present);
     }
 
     /// Notices who has come, for the minor that begins, and tells the machine of those who joined anew.
@@ -358,6 +368,7 @@ impl Dispatcher {
                 self.shared.forget_parked(activity);
             }
         }
+        self.complete = self.known.iter().all(|known| known.present);
     }
 
     /// Writes down what went wrong, and does what follows.

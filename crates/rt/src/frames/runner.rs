@@ -382,6 +382,7 @@ impl Runner {
             patience: DurNs(longest.0.saturating_mul(3)),
             external,
             rhythm: Rhythm::default(),
+            complete: false,
             changes: u64::MAX,
             front: 0,
         };
