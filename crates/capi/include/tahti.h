@@ -6,9 +6,10 @@
  * set `size` to sizeof before the call. What an older program does not know is left out. Handles belong to the thread that
  * uses them, unless said otherwise.
  *
- * Real-time: tahti_frame_yield, tahti_set_*, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and _broadcast,
+ * Real-time: tahti_frame_yield and _mode, tahti_set_*, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and _broadcast,
  * and tahti_barrier_wait do not allocate; the first two and a free mutex do not block. Nor do tahti_manager_serve and the
- * answers to what it hands over allocate. All others belong into the start-up.
+ * answers to what it hands over allocate. All others belong into the start-up. A program's own allocations are not counted, for
+ * its allocator is its own; the page faults of activities and loops are (`tahti frames show`).
  */
 #ifndef TAHTI_H
 #define TAHTI_H
@@ -51,6 +52,10 @@ tahti_frame *tahti_frame_join(const char *frame, const char *activity, tahti_exp
  * plant started should fail then: it is started anew, and so is the frame). */
 int tahti_frame_yield(tahti_frame *frame, tahti_turn *turn);
 
+/* Asks for a mode of the frame by its name: entered where the next major frame begins; the last wish before that counts.
+ * -1: it has no such mode. Real-time: no system call. */
+int tahti_frame_mode(tahti_frame *frame, const char *mode);
+
 /* Leaves the frame. */
 void tahti_frame_leave(tahti_frame *frame);
 
@@ -58,7 +63,9 @@ void tahti_frame_leave(tahti_frame *frame);
 int tahti_frame_trigger(const char *frame);
 
 /* Hands a descriptor to a frame whose time base is `eventfd`: each time it becomes readable (an eventfd, a timerfd, the
- * interrupt of VFIO or UIO), a minor begins. The frame reads a copy. A later one takes its place. From any thread. */
+ * interrupt of VFIO or UIO), a minor begins. The frame reads a copy. A later one takes its place. From any thread.
+ * A pin's interrupt behind uio_pci_generic comes once: the activity that has quietened the device calls
+ * tahti_device_enable() for the next one, or the frame's trigger stops. Other UIO drivers are asked by the frame. */
 int tahti_frame_trigger_fd(const char *frame, int fd);
 
 /* ---- variables */
@@ -393,7 +400,8 @@ typedef struct tahti_device tahti_device;
 #define TAHTI_MSI 1
 #define TAHTI_MSIX 2
 
-/* Opens a UIO device by its node ("uio0") or its PCI address ("0000:00:04.0"). NULL on failure. */
+/* Opens a UIO device by its node ("uio0") or its PCI address ("0000:00:04.0"). NULL on failure. For interrupts see
+ * tahti_device_enable(): they come one by one. */
 tahti_device *tahti_uio_open(const char *device);
 
 /* Opens a PCI device behind an IOMMU, and switches message `message` of a kind on. NULL on failure. */
@@ -403,7 +411,9 @@ tahti_device *tahti_vfio_open(const char *address, uint32_t kind, uint32_t messa
  * mapping stays until _close. NULL on failure. */
 volatile void *tahti_device_registers(tahti_device *device, uint32_t bar, uint64_t *bytes);
 
-/* Lets a UIO device interrupt again, once it is quiet. Nothing to do with VFIO. */
+/* Lets a UIO device interrupt once. The kernel switches a pin's interrupt off when it comes, for it stays asserted until the
+ * device is quiet: quieten the device through its registers, then call this, each time. The one who owns the device does,
+ * also where the interrupt begins a frame's minors (tahti_frame_trigger_fd()). Nothing to do with VFIO. Real-time: two system calls at most. */
 int tahti_device_enable(tahti_device *device);
 
 /* Waits for an interrupt: spins for `spin_ns`, then sleeps; less than 0 ns: without limit. 1: one has come, or several.

@@ -196,6 +196,22 @@ pub unsafe extern "C" fn tahti_frame_yield(frame: *mut tahti_frame, turn: *mut t
 /// See `tahti.h`.
 ///
 /// # Safety
+/// `frame` is a handle of this thread; the text ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_frame_mode(frame: *mut tahti_frame, mode: *const c_char) -> c_int {
+    let ask = || {
+        // SAFETY: the caller's promise.
+        let frame = unsafe { open(frame) }?;
+        // SAFETY: the caller's promise.
+        let mode = unsafe { text("the mode's name", mode) }?;
+        frame.0.want_mode(mode).map(|()| 0).map_err(|error| error.to_string())
+    };
+    answer(ask())
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
 /// `frame` is NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_frame_leave(frame: *mut tahti_frame) {

@@ -40,6 +40,21 @@ fn who_is_stopped_comes_back_when_it_is_let_go() {
 }
 
 #[test]
+fn who_is_demoted_stays_in_the_background_also_where_it_is_alone() {
+    separate::is_demoted_alone(cpu());
+}
+
+#[test]
+fn who_was_demoted_stays_below_the_others_after_a_minor_in_which_it_had_no_turn() {
+    separate::stays_demoted(cpu());
+}
+
+#[test]
+fn who_asks_for_a_mode_gets_it_where_a_major_frame_begins() {
+    separate::asks_for_a_mode(cpu());
+}
+
+#[test]
 fn a_group_on_all_cpus_keeps_step() {
     let cpus: Vec<base::CpuId> = sys::sched::affinity(0).unwrap().iter().collect();
     separate::group(&cpus);

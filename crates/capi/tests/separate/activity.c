@@ -1,6 +1,7 @@
 /* An activity of the tests: activity FRAME NAME EVERY HOW [MUTEX]. In each EVERYth call it misbehaves (0: never):
- * spin, sleep (ten seconds each), exit, or nothing of these. With MUTEX it holds this mutex in each call, also when it misbehaves, and counts
- * how often somebody died with it, as variable "inherited" under its own name and the mutex'. */
+ * spin, sleep (ten seconds each), long (spins for 50 ms), exit, mode:NAME (it asks for that mode), or nothing of
+ * these. With MUTEX it holds this mutex in each call, also when it misbehaves, and counts how often somebody died with it,
+ * as variable "inherited" under its own name and the mutex'. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,12 +48,17 @@ int main(int argc, char **argv) {
                 tahti_mutex_unlock(mutex);
             continue;
         }
-        uint64_t end = now_ns() + 10000000000u;
+        uint64_t end = now_ns() + (strcmp(argv[4], "long") == 0 ? 50000000u : 10000000000u);
         if (strcmp(argv[4], "exit") == 0)
             _exit(3);
+        if (strncmp(argv[4], "mode:", 5) == 0 &&
+            (tahti_frame_mode(frame, argv[4] + 5) != 0 || tahti_frame_mode(frame, "no such mode") != -1)) {
+            fprintf(stderr, "%s: %s\n", argv[2], tahti_error());
+            return 5;
+        }
         if (strcmp(argv[4], "sleep") == 0)
             sleep(10);
-        while (strcmp(argv[4], "spin") == 0 && now_ns() < end) { }
+        while ((strcmp(argv[4], "spin") == 0 || strcmp(argv[4], "long") == 0) && now_ns() < end) { }
         if (mutex)
             tahti_mutex_unlock(mutex);
     }

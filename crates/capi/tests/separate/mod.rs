@@ -1,17 +1,17 @@
 //! Frames with priorities on CPUs of their own, and activities in C, each a process of its own that joins by name.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use base::{CpuId, DurNs, Priority};
-use frame::{Activity, Config, Spec, TimeBase};
-use ring::{ActivityCounter, FrameCounter, FramePage, FrameState};
+use base::{CpuId, DurNs, Policy, Priority};
+use frame::{Activity, Config, Mode, Recovery, Spec, TimeBase};
+use ring::{ActivityCounter, FrameCounter, FramePage, FrameState, Presence};
 use rt::frames::{Cause, Report, Runner, Watcher, what_word};
 use rt::{Imports, Lock, Number};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(100);
 /// A minor: long enough that what does nothing wrong is done in it, also in emulation.
 const MINOR: DurNs = DurNs::from_ms(20);
+/// The dispatcher's.
+const PRIORITY: Priority = Priority(40);
 
 /// Waits until this holds.
 ///
@@ -32,9 +34,14 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Where the library lies, built anew: cargo builds no shared library for a test. In a guest, which has no cargo to run, it
-/// was built with the guest's tests.
-fn library() -> PathBuf {
+/// Where the library lies, built anew, once: cargo builds no shared library for a test. In a guest, which has no cargo to run,
+/// it was built with the guest's tests.
+fn library() -> &'static Path {
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(build);
+    &BUILT
+}
+
+fn build() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).unwrap().to_owned();
     let boot = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
@@ -77,13 +84,19 @@ pub(crate) struct Frame {
 impl Frame {
     /// A frame on `cpu` with these activities, in order.
     pub(crate) fn new(what: &str, cpu: CpuId, base: TimeBase, names: &[&str], followers: &[&str]) -> Self {
+        Self::of(what, cpu, names, followers, |spec| spec.base = base)
+    }
+
+    /// The same with more said of it.
+    fn of(what: &str, cpu: CpuId, names: &[&str], followers: &[&str], say: impl FnOnce(&mut Spec)) -> Self {
         let name = format!("sep{}/{what}", std::process::id());
         let activities = names.iter().map(|name| Activity::new(name, Some(DurNs::from_us(500)), 0..4)).collect();
-        let spec = Spec { base, ..Spec::new(&name, vec![MINOR; 4], activities) };
+        let mut spec = Spec::new(&name, vec![MINOR; 4], activities);
+        say(&mut spec);
         let config = Config {
             spec,
             cpu: Some(cpu),
-            priority: Priority(40),
+            priority: PRIORITY,
             join_within: DurNs::from_secs(60),
             followers: followers.iter().map(|name| (*name).to_owned()).collect(),
         };
@@ -270,6 +283,88 @@ pub(crate) fn is_stopped(cpu: CpuId) {
     sys::child::kill(pid as i32, 18).unwrap();
     frame.go_on(&[0, 1, 2]);
     frame.end();
+}
+
+/// One that is alone in its frame and overruns for ever is demoted: it stays in the background, minor by minor, and begins
+/// anew with its next thread.
+pub(crate) fn is_demoted_alone(cpu: CpuId) {
+    let program = activity();
+    let demote = |spec: &mut Spec| spec.activities[0].recovery = Recovery::Demote;
+    let mut frame = Frame::of("demoted", cpu, &["troubled"], &[], demote);
+    let pid = frame.join(&program, "troubled", 30, "spin");
+    let demoted = |frame: &Frame| frame.look(|page| page.activity_counter(0, ActivityCounter::Demoted));
+    let priority = |frame: &Frame| {
+        let thread = frame.look(|page| page.who(0).2);
+        sys::sched::scheduling(thread as i32).unwrap().policy
+    };
+    until("it is demoted", || demoted(&frame) == 1);
+    // It is the first in the queue of each minor that follows, for there is nobody else: that does not raise it again.
+    let minors = || frame.look(|page| page.counter(FrameCounter::Minors));
+    for _ in 0..8 {
+        let before = minors();
+        until("a minor begins", || minors() > before);
+        assert_eq!(priority(&frame), Policy::Fifo(Priority(PRIORITY.0 - 3)));
+    }
+    sys::child::kill(pid as i32, 9).unwrap();
+    until("its end is noticed", || frame.look(|page| page.who(0).0 == Presence::Died));
+    frame.join(&program, "troubled", 0, "spin");
+    until("it has its place again", || {
+        frame.calls(0) > 0 && demoted(&frame) == 0 && priority(&frame) == Policy::Fifo(Priority(PRIORITY.0 - 1))
+    });
+    frame.end();
+    std::fs::remove_file(program).unwrap();
+}
+
+/// One that was demoted stays below the others when it has ended its call, also after a minor in which it had no turn.
+pub(crate) fn stays_demoted(cpu: CpuId) {
+    let program = activity();
+    let demote = |spec: &mut Spec| spec.activities[1].recovery = Recovery::Demote;
+    let mut frame = Frame::of("below", cpu, &["first", "troubled"], &[], demote);
+    frame.join(&program, "first", 10, "long");
+    frame.join(&program, "troubled", 10, "long");
+    let counter = |of: usize, counter| frame.look(|page| page.activity_counter(of, counter));
+    until("it is demoted", || counter(1, ActivityCounter::Demoted) == 1);
+    let (overruns, calls) = (counter(0, ActivityCounter::Overruns), frame.calls(1));
+    // Its call ends, and the other one overruns: in those minors nobody reaches it.
+    until("it goes on behind the other", || frame.calls(1) > calls + 1);
+    until("the other overruns", || counter(0, ActivityCounter::Overruns) > overruns + 4);
+    frame.go_on(&[0, 1]);
+    let thread = frame.look(|page| page.who(1).2);
+    let policy = sys::sched::scheduling(thread as i32).unwrap().policy;
+    assert_eq!(policy, Policy::Fifo(Priority(PRIORITY.0 - 3)));
+    frame.end();
+    std::fs::remove_file(program).unwrap();
+}
+
+/// One that asks for a mode gets it where a major frame begins; a mode that the frame does not have is refused.
+pub(crate) fn asks_for_a_mode(cpu: CpuId) {
+    let program = activity();
+    let modes = |spec: &mut Spec| {
+        let mode = |name: &str, activities: &[&str]| Mode {
+            name: name.to_owned(),
+            activities: activities.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        spec.modes = vec![mode("all", &["first", "asking", "last"]), mode("fewer", &["first", "asking"])];
+    };
+    let mut frame = Frame::of("modes", cpu, &["first", "asking", "last"], &[], modes);
+    frame.join(&program, "first", 0, "spin");
+    frame.join(&program, "asking", 30, "mode:fewer");
+    frame.join(&program, "last", 0, "spin");
+    until("the mode is entered", || frame.look(|page| page.border().mode) == 1);
+    let last = frame.calls(2);
+    assert!(last > 0, "it ran in the first mode");
+    frame.go_on(&[0, 1]);
+    assert_eq!(frame.calls(2), last, "it does not in the other");
+    let minors: Vec<u16> = frame.look(|page| {
+        let mut cursor = page.events();
+        std::iter::from_fn(|| page.next_event(&mut cursor))
+            .filter(|event| what_word(event.what) == "mode")
+            .map(|event| event.minor)
+            .collect()
+    });
+    assert_eq!(minors, [0], "entered once, with a major frame");
+    frame.end();
+    std::fs::remove_file(program).unwrap();
 }
 
 /// A group of frames on several CPUs: none begins before all are ready, and all run the same minors.

@@ -2,6 +2,7 @@
 
 mod serve;
 mod show;
+mod timeline;
 
 use base::CpuSet;
 use host::plant::{Surroundings, check as check_plant, render_all};
@@ -118,13 +119,7 @@ fn check(plant: &Path) -> Result<(), String> {
 
 fn change_mode(frame: &str, mode: &str) -> Result<(), String> {
     let watcher = Watcher::open(frame).map_err(|error| error.to_string())?;
-    let page = watcher.page();
-    let names: Vec<_> = (0..page.shape().modes).filter_map(|index| page.mode_name(index)).collect();
-    let Some(index) = names.iter().position(|name| name.as_str() == mode) else {
-        let known = names.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>().join(", ");
-        return Err(format!("frame {frame:?} has no mode {mode:?}; expected one of: {known}"));
-    };
-    page.want_mode(index as u16);
+    watcher.want_mode(mode).map_err(|error| error.to_string())?;
     println!("frame {frame}: mode {mode} where the next major frame begins");
     Ok(())
 }

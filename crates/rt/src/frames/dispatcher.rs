@@ -316,10 +316,12 @@ impl Dispatcher {
             if busy && self.shared.ordered {
                 page.count_held(index);
             }
-            if !busy {
-                self.shared.unpark(page, index);
-            } else if !self.is_behind(activity) {
-                self.shared.park(page, index);
+            // Who is behind the others stays there: one that was demoted and had no turn in this minor must not come up.
+            if !self.is_behind(activity) {
+                match busy {
+                    true => self.shared.park(page, index),
+                    false => _ = self.shared.unpark(page, index),
+                }
             }
             at.index += 1;
         }

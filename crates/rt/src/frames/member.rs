@@ -157,6 +157,17 @@ impl Member {
         self.gone.load(Ordering::Acquire) && self.page().is_none_or(|page| page.state() != FrameState::Ended)
     }
 
+    /// Asks for a mode by its name; the frame enters it where its next major frame begins. The last wish before that counts.
+    ///
+    /// Real-time: compares the names of the frame's modes and stores one word; allocates only for an error.
+    ///
+    /// # Errors
+    /// If the frame has no mode of that name, with those that it has.
+    pub fn want_mode(&self, mode: &str) -> Result<(), JoinError> {
+        let page = self.page().ok_or_else(|| JoinError::Refused("the frame's page was destroyed".to_owned()))?;
+        super::watch::want_mode(&page, mode)
+    }
+
     /// The frame's page, for those who watch.
     #[must_use]
     pub fn page(&self) -> Option<FramePage<'_>> {
@@ -250,6 +261,10 @@ pub fn trigger(frame: &str) -> Result<(), JoinError> {
 
 /// Hands a descriptor to a frame whose time base is `eventfd`: each time it becomes readable a minor begins. A later one
 /// takes its place. The frame reads a copy: the caller keeps its own.
+///
+/// The interrupt of a device's pin behind `uio_pci_generic` comes once: the activity that has quietened the device calls
+/// [`enable`](crate::device::Uio::enable) for the next one, or the frame's trigger stops. Other drivers for UIO, which take
+/// it as a write, are asked for the next one by the frame; VFIO's message interrupts need nothing.
 ///
 /// # Errors
 /// If no frame of that name runs, or its time base is another.

@@ -39,10 +39,34 @@ impl Watcher {
         FramePage::attach(self.words.words()).expect("checked when it was opened")
     }
 
+    /// Asks for a mode by its name; the frame enters it where its next major frame begins.
+    ///
+    /// # Errors
+    /// If the frame has no mode of that name, with those that it has.
+    pub fn want_mode(&self, mode: &str) -> Result<(), JoinError> {
+        want_mode(&self.page(), mode)
+    }
+
     /// Whether the frame's process lives.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         sys::handover::is_alive(self.connection.as_fd())
+    }
+}
+
+/// Finds a mode by its name and asks for it. Allocates only for an error.
+pub(super) fn want_mode(page: &FramePage<'_>, mode: &str) -> Result<(), JoinError> {
+    let names = || (0..page.shape().modes).filter_map(|index| page.mode_name(index));
+    match names().position(|name| name.as_str() == mode) {
+        Some(index) => {
+            page.want_mode(index as u16);
+            Ok(())
+        }
+        None => {
+            let known = names().map(|name| name.as_str().to_owned()).collect::<Vec<_>>().join(", ");
+            let (frame, known) = (page.name(), if known.is_empty() { "no mode at all" } else { &known });
+            Err(JoinError::Refused(format!("frame {:?} has no mode {mode:?}; it has: {known}", frame.as_str())))
+        }
     }
 }
 
