@@ -213,8 +213,7 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
     assert_eq!(site.ask("put/sr_orbit/on"), "OK");
     let calls = |site: &Site| {
         let shown = site.say(&["frames", "show", &format!("{plant}/fast")]).1;
-        let line =
-            shown.lines().rfind(|line| line.starts_with("magnets") && !line.contains("takes")).unwrap_or_default();
+        let line = shown.lines().rfind(|line| line.starts_with("magnets")).unwrap_or_default();
         line.split_whitespace().nth(2).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
     };
     drop(site.messages.take());

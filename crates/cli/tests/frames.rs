@@ -88,7 +88,7 @@ fn activity(plant: &str, name: &str) -> Running {
 fn calls(frame: &str, name: &str) -> u64 {
     let out = Command::new(env!("CARGO_BIN_EXE_tahti")).args(["frames", "show", frame]).output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
-    let line = text.lines().rfind(|line| line.starts_with(name) && !line.contains("takes")).unwrap_or_default();
+    let line = text.lines().rfind(|line| line.starts_with(name)).unwrap_or_default();
     line.split_whitespace().nth(2).and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 

@@ -1,5 +1,6 @@
 //! How a frame does, as text.
 
+use super::timeline::{self, Times};
 use crate::looprun::{figure_heads, figures, micros};
 use base::DurNs;
 use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameState, Presence};
@@ -9,6 +10,8 @@ use sys::clock::{mono_now, sleep_until};
 
 /// Minors whose slack is shown.
 const MINORS_SHOWN: usize = 16;
+/// Causes above them.
+const CAUSES_SHOWN: usize = 5;
 /// Lines of events below the tables.
 const EVENTS_SHOWN: usize = 8;
 
@@ -30,11 +33,13 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         let mut events = Vec::new();
         for _ in 0..ring::FRAME_EVENTS {
             let Some(event) = page.next_event(&mut cursor) else { break };
-            events.push(event_line(&page, &event));
+            events.push(event);
         }
         if !events.is_empty() {
+            lines.extend(causes(&page, &events));
             lines.push("last events:".to_owned());
-            lines.extend(events.into_iter().rev().take(EVENTS_SHOWN).rev());
+            let first = events.len().saturating_sub(EVENTS_SHOWN);
+            lines.extend(events[first..].iter().map(|event| format!("  {}", event_line(&page, event))));
         }
         let mut out = std::io::stdout().lock();
         if args.watch.is_some() {
@@ -75,9 +80,11 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             page.shape().minors
         ),
         format!(
-            "minors {}, lost {}, overruns {}, underruns {}, absences {}, extensions {}, skipped {}, passed over blocked {}, parked {}",
+            "minors {}, lost {} ({:.2} %), overruns {}, underruns {}, absences {}, extensions {}, skipped {}, passed over blocked {}, parked {}",
             count(FrameCounter::Minors),
             count(FrameCounter::Lost),
+            100.0 * count(FrameCounter::Lost) as f64
+                / (count(FrameCounter::Minors) + count(FrameCounter::Lost)).max(1) as f64,
             count(FrameCounter::Overruns),
             count(FrameCounter::Underruns),
             count(FrameCounter::Absences),
@@ -102,17 +109,22 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
         format!("{:<24} {}", "begin of minors, late", figures(&page.late().read())),
         format!("{:<24} {}", "dispatcher at a border", figures(&page.dispatch().read())),
     ];
-    for activity in 0..page.shape().activities {
-        let name = page.activity_name(activity);
-        lines.push(format!("{:<24} {}", format!("{} takes", name.as_str()), figures(&page.exec(activity).read())));
-    }
+    lines.push(timeline::head("a minor"));
     // Of many minors those that came closest to their end.
     let mut slacks: Vec<_> = (0..page.shape().minors).map(|minor| (minor, page.slack(minor).read())).collect();
     slacks.sort_by_key(|(_, slack)| slack.min().unwrap_or(DurNs(i64::MAX)));
     slacks.truncate(MINORS_SHOWN);
     slacks.sort_by_key(|(minor, _)| *minor);
     for (minor, slack) in slacks {
-        lines.push(format!("{:<24} {}", format!("slack of minor {minor}"), figures(&slack)));
+        let length = page.length(minor);
+        lines.push(Times::used(length, &slack).line(&format!("minor {minor}"), Some(length)));
+    }
+    lines.push(timeline::head("a call"));
+    for activity in 0..page.shape().activities {
+        let budget = page.activity_counter(activity, ActivityCounter::Budget);
+        let budget = (budget > 0).then_some(DurNs(budget as i64));
+        let taken = Times::taken(&page.exec(activity).read());
+        lines.push(taken.line(&format!("  {}", page.activity_name(activity).as_str()), budget));
     }
     lines.push(format!(
         "{:<16} {:>9} {:>9} {:>8} {:>9} {:>9} {:>11} {:>11}  now",
@@ -145,6 +157,32 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             count(ActivityCounter::OverBudget),
             count(ActivityCounter::PageFaults),
         ));
+    }
+    lines
+}
+
+/// Who did wrong most often among these events, and why: the worst first.
+fn causes(page: &FramePage<'_>, events: &[FrameEvent]) -> Vec<String> {
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for event in events.iter().filter(|event| event.activity != u16::MAX) {
+        let name = page.activity_name(event.activity.into());
+        let fault = match (what_word(event.what), Cause::of(event.cause)) {
+            ("absent", _) => format!("{} absent", name.as_str()),
+            (what, Cause::Behind) => {
+                format!("{} {what} behind {}", name.as_str(), page.activity_name(event.detail as usize).as_str())
+            }
+            (what, cause) => format!("{} {what}: {}", name.as_str(), cause.word()),
+        };
+        match counts.iter_mut().find(|(known, _)| *known == fault) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((fault, 1)),
+        }
+    }
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let told = counts.into_iter().take(CAUSES_SHOWN).map(|(fault, count)| format!("{count:>6} x {fault}"));
+    let mut lines: Vec<String> = told.collect();
+    if !lines.is_empty() {
+        lines.insert(0, format!("why, in the last {} events:", events.len()));
     }
     lines
 }
