@@ -52,7 +52,7 @@ tahti_frame *tahti_frame_join(const char *frame, const char *activity, tahti_exp
  * plant started should fail then: it is started anew, and so is the frame). */
 int tahti_frame_yield(tahti_frame *frame, tahti_turn *turn);
 
-/* Asks for a mode of the frame by its name: entered where the next major frame begins; the last wish before that counts.
+/* Asks for a mode of the frame by its name (since version 4): entered where the next major frame begins; the last wish before that counts.
  * -1: it has no such mode. Real-time: no system call. */
 int tahti_frame_mode(tahti_frame *frame, const char *mode);
 
