@@ -32,13 +32,13 @@ impl Times {
 
     /// Of a minor from what was left of it.
     pub(super) fn used(length: DurNs, slack: &Histogram) -> Self {
+        // Where more was left than a histogram tells, next to nothing was used.
+        let used = |left: DurNs| DurNs(length.0.saturating_sub(left.0).max(0));
         let of = |among| match slack.quantile(1, among) {
-            Quantile::At(left) => Quantile::At(length - left),
-            // More was left than a histogram tells: next to nothing was used.
-            Quantile::Beyond(left) => Quantile::At((length - left).max(DurNs::ZERO)),
+            Quantile::At(left) | Quantile::Beyond(left) => Quantile::At(used(left)),
             Quantile::Empty => Quantile::Empty,
         };
-        Self { half: of(2), most: of(100), rare: of(1000), longest: slack.min().map(|left| length - left) }
+        Self { half: of(2), most: of(100), rare: of(1000), longest: slack.min().map(used) }
     }
 
     /// A bar and its figures; without a bar for what has no limit.
