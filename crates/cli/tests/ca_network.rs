@@ -3,6 +3,9 @@
 
 mod peer;
 
+use base::{DurNs, Value};
+use ca::client::Event;
+use iocd::session::Session;
 use peer::{Ioc, PATIENCE, Running, by_lines, eventually, free_port, program, repeater};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
@@ -65,6 +68,52 @@ fn name_servers_are_asked_over_a_circuit() {
         [ask(&list, "60", "X:ao"), ask(&format!("{nowhere} {list}"), "60", "X:ao"), ask(&list, "3", "nobody")]
     });
     assert_eq!(said[0].split_whitespace().last(), Some("1.5"), "{said:?}");
+}
+
+#[test]
+fn a_monitor_that_did_not_read_for_a_while_shows_rising_values_up_to_the_newest() {
+    const LAST: u32 = 30_000;
+    for_each_pair(|client, server| {
+        let ioc = Ioc::start(server, DATABASE);
+        let mut likeness = program(client, "camonitor", ioc.port);
+        likeness.args(["-tn", "-F,", "X:ao"]);
+        // Nobody reads what it prints until all is written: it stands still at a full pipe and asks the server to wait.
+        let mut monitor = Running::start(likeness.stdout(Stdio::piped()));
+        eventually("the monitor is connected", || {
+            let port = format!(":{:04X} ", ioc.port);
+            let mut connected = 0;
+            for line in std::fs::read_to_string("/proc/net/tcp").unwrap().lines() {
+                connected += usize::from(line.contains(&port) && line.contains(" 01 "));
+            }
+            connected >= 2
+        });
+        let variables = program(true, "caput", ioc.port);
+        let get = |name: &str| {
+            let found = variables.get_envs().find(|(known, _)| *known == name)?;
+            Some(found.1?.to_string_lossy().into_owned())
+        };
+        let mut session = Session::open(get).unwrap();
+        let channel = session.client.channel(Session::now(), "X:ao", 0);
+        let patience = || Session::now() + DurNs(PATIENCE.as_nanos() as i64);
+        while session.client.info(channel).is_none() {
+            session.step(patience()).unwrap().expect("the writer connects");
+        }
+        for value in 1..=LAST {
+            // One in a hundred is awaited, so that the writer is not ahead of the server by more.
+            let awaited = value % 100 == 0;
+            session.client.write(channel, &Value::from(f64::from(value)), awaited).unwrap();
+            while awaited && !matches!(session.step(patience()).unwrap(), Some(Event::Written { result: Ok(()), .. })) {
+            }
+        }
+        let lines = peer::lines_of(&mut monitor.0);
+        let mut shown = Vec::new();
+        while shown.last() != Some(&f64::from(LAST)) {
+            let line = lines.recv_timeout(PATIENCE).expect("the newest value comes");
+            shown.extend(line.split(',').skip(1).find_map(|word| word.trim().parse::<f64>().ok()));
+        }
+        // The value of the database comes first.
+        assert!(shown[1..].windows(2).all(|two| two[0] < two[1]), "{shown:?}");
+    });
 }
 
 #[test]

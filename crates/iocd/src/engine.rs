@@ -16,6 +16,7 @@ use ca::beacon::Beacon;
 use ca::search::{self, SearchCounters};
 use ca::server::{Answer, CircuitId, Limits, Post, Server, Token};
 use db::{Away, Db, Now, RemoteRequest, Security, Signal};
+use std::cmp::Reverse;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -115,6 +116,8 @@ pub struct Engine {
     links: Option<Links>,
     ready: Vec<Ready>,
     again: Vec<CircuitId>,
+    /// Circuits that have something to send, in one vector that is used again.
+    touched: Vec<CircuitId>,
     stop: bool,
 }
 
@@ -165,6 +168,7 @@ impl Engine {
             links: None,
             ready: Vec::new(),
             again: Vec::new(),
+            touched: Vec::new(),
             stop: false,
         };
         engine.plan_scans();
@@ -420,9 +424,9 @@ impl Engine {
                 }
             }
             self.ready = ready;
-            for id in std::mem::take(&mut self.again) {
-                self.flush(id);
-            }
+            let mut again = std::mem::take(&mut self.again);
+            again.sort_unstable_by_key(|id| Reverse(self.server.priority(*id)));
+            again.into_iter().for_each(|id| self.flush(id));
             self.settle();
         }
         Ok(())
@@ -493,8 +497,17 @@ impl Engine {
             requests.hand_on(&mut self.store.db);
         }
         self.store.flush_parts();
-        while let Some(id) = self.server.poll_touched() {
-            self.flush(id);
+        loop {
+            let mut touched = std::mem::take(&mut self.touched);
+            touched.extend(std::iter::from_fn(|| self.server.poll_touched()));
+            touched.sort_unstable_by_key(|id| Reverse(self.server.priority(*id)));
+            touched.iter().for_each(|id| self.flush(*id));
+            let none = touched.is_empty();
+            touched.clear();
+            self.touched = touched;
+            if none {
+                break;
+            }
         }
         if let Some(Err(error)) = self.links.as_mut().map(Links::hand_on) {
             eprintln!("links to other IOCs are not followed any more: {error}");

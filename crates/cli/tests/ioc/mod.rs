@@ -132,11 +132,17 @@ pub(crate) struct Circuit {
 }
 
 impl Circuit {
+    #[allow(dead_code, reason = "not every test leaves it at the lowest priority")]
     pub(crate) fn connect(port: u16) -> Self {
+        Self::connect_as(port, 0)
+    }
+
+    /// A circuit of a priority, 0 to 99.
+    pub(crate) fn connect_as(port: u16, priority: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut circuit = Self { stream, received: Vec::new() };
-        circuit.send(Header::bare(command::VERSION, 0, 13, 0, 0), &[]);
+        circuit.send(Header::bare(command::VERSION, priority, 13, 0, 0), &[]);
         circuit
     }
 
@@ -146,6 +152,12 @@ impl Circuit {
         out.extend_from_slice(payload);
         out.resize(out.len() + padded(payload.len()) - payload.len(), 0);
         self.stream.write_all(&out).unwrap();
+    }
+
+    /// Sends messages in one piece.
+    #[allow(dead_code, reason = "not every test has much to say")]
+    pub(crate) fn send_whole(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
     }
 
     /// Sends bytes as far as the server takes them now; the rest is thrown away. Then it reads no more for this circuit.
@@ -182,6 +194,7 @@ impl Circuit {
     }
 
     /// Asks for a double; `receive(READ_NOTIFY)` has it.
+    #[allow(dead_code, reason = "some ask for many at once")]
     pub(crate) fn ask(&mut self, sid: u32, id: u32) {
         self.send(Header::bare(command::READ_NOTIFY, 6, 1, sid, id), &[]);
     }
