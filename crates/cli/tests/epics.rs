@@ -129,6 +129,112 @@ fn our_tools_print_what_epics_tools_print() {
     }
 }
 
+const WRITTEN: &str = r#"
+record(ao, "$(P)ao") { field(PREC, "2") }
+record(longout, "$(P)long") {}
+record(mbbo, "$(P)mbbo") { field(ZRST, "zero") field(ONST, "one") field(TWST, "two") }
+record(bo, "$(P)bo") { field(ZNAM, "off") field(ONAM, "on") }
+record(stringout, "$(P)text") {}
+record(lso, "$(P)lso") { field(SIZV, "80") }
+record(waveform, "$(P)wave") { field(FTVL, "DOUBLE") field(NELM, "5") }
+record(waveform, "$(P)longs") { field(FTVL, "LONG") field(NELM, "3") }
+record(waveform, "$(P)chars") { field(FTVL, "CHAR") field(NELM, "20") }
+record(waveform, "$(P)texts") { field(FTVL, "STRING") field(NELM, "3") }
+"#;
+
+const LONG: &str = "0123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789";
+
+/// Arrays, long strings and states, as they are to be and not.
+const PUTS: &[&[&str]] = &[
+    &["-a", "X:wave", "3", "1", "2", "3"],
+    &["-c", "-a", "X:wave", "5", "1.5", "-2", "3e3", "0x10", "5"],
+    &["-a", "X:wave", "2", "1.5"],
+    &["-a", "X:wave", "1", "7", "8"],
+    &["-a", "X:wave", "7", "1", "2", "3", "4", "5", "6", "7"],
+    &["-a", "X:wave", "3", "1", "x", "3"],
+    &["-a", "X:wave", "0"],
+    &["-a", "X:wave"],
+    &["X:wave", "4.5"],
+    &["X:wave", "1", "2"],
+    &["-t", "-a", "X:wave", "2", "8", "9"],
+    &["-l", "-a", "X:wave", "2", "8", "9"],
+    &["-F,", "-a", "X:wave", "2", "6", "7"],
+    &["-#2", "-a", "X:wave", "3", "6", "7", "8"],
+    &["-a", "X:longs", "3", "1", "-2", "0x10"],
+    &["-a", "X:longs", "2", "1e2", "99999999999"],
+    &["-a", "X:ao", "1", "5"],
+    &["-a", "X:ao", "2", "5", "6"],
+    &["-a", "X:texts", "2", "one", "two words"],
+    &["-a", "X:texts", "2", LONG, "short"],
+    &["X:texts", "alone"],
+    &["-a", "X:chars", "3", "72", "105", "0"],
+    &["X:chars", "65"],
+    &["X:chars", "word"],
+    &["-S", "X:chars", "hello"],
+    &["-S", "X:chars", "two", "words"],
+    &["-S", "X:chars", "a\\tb\\x41"],
+    &["-S", "X:chars", ""],
+    &["-S", "X:chars", LONG],
+    &["-S", "X:lso.VAL$", "a long text that does not fit into forty characters at all"],
+    &["-S", "X:lso.VAL$", LONG],
+    &["X:lso", LONG],
+    &["-S", "X:text.VAL$", "fits"],
+    &["-S", "X:ao.DESC$", LONG],
+    &["-S", "X:text", "as it is"],
+    &["-S", "X:ao", "5"],
+    &["X:text", LONG],
+    &["X:text", ""],
+    &["X:mbbo", "two"],
+    &["X:mbbo", "1"],
+    &["X:mbbo", "7"],
+    &["X:mbbo", "99"],
+    &["X:mbbo", "three"],
+    &["-n", "X:mbbo", "2"],
+    &["-n", "X:mbbo", "one"],
+    &["-n", "X:mbbo", "-1"],
+    &["-s", "X:mbbo", "one"],
+    &["-s", "X:mbbo", "2"],
+    &["-a", "X:mbbo", "1", "two"],
+    &["-c", "X:bo", "on"],
+    &["-l", "X:bo", "0"],
+    &["X:long", "0x1F"],
+    &["X:long", "12 apples"],
+    &["-c", "X:ao", "1e400"],
+    &["-p", "50", "X:ao", "2.5"],
+];
+
+const READS: &[&[&str]] = &[
+    &["X:wave", "X:longs", "X:chars", "X:texts", "X:lso", "X:text", "X:mbbo", "X:bo", "X:long", "X:ao"],
+    &["-S", "X:wave", "X:longs", "X:chars", "X:texts", "X:lso", "X:text", "X:mbbo", "X:ao"],
+    &["-S", "-#3", "X:chars", "X:wave"],
+    &["-S", "X:lso.VAL$", "X:text.VAL$", "X:ao.DESC$"],
+    &["-S", "-a", "X:chars", "X:lso.VAL$"],
+    &["-S", "-t", "X:chars", "X:lso.VAL$"],
+    &["-n", "X:mbbo"],
+    &["-#2", "X:wave", "X:texts"],
+];
+
+#[test]
+fn our_put_and_get_treat_arrays_long_strings_and_states_as_epics_do() {
+    // Each tool has an IOC of its own, so that both start from the same values.
+    let (theirs, ours) = (Ioc::start(false, WRITTEN), Ioc::start(false, WRITTEN));
+    let mut different = String::new();
+    let mut compare = |what: String, left: String, right: String| {
+        if left != right {
+            different += &format!("{what}\nEPICS:\n{left}\ntahti:\n{right}\n");
+        }
+    };
+    for args in PUTS {
+        compare(format!("caput {args:?}"), theirs.run(false, "caput", args), ours.run(true, "caput", args));
+        let values = |ioc: &Ioc| ioc.run(false, "caget", READS[0]);
+        compare(format!("values after caput {args:?}"), values(&theirs), values(&ours));
+    }
+    for args in READS {
+        compare(format!("caget {args:?}"), ours.run(false, "caget", args), ours.run(true, "caget", args));
+    }
+    assert!(different.is_empty(), "{different}");
+}
+
 const WATCHED: &str = r#"
 record(ao, "$(P)ao") { field(PREC, "2") field(HIGH, "20") field(HSV, "MINOR") field(ADEL, "5") }
 record(bo, "$(P)bo") { field(ZNAM, "off") field(ONAM, "on") field(OSV, "MAJOR") }

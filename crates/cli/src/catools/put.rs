@@ -45,6 +45,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Err(code) => return code,
     };
     let words = std::mem::take(&mut options.words);
+    // EPICS' tool takes a count, and shows all elements in spite of it.
+    options.count = 0;
     let (name, values) = (&words[..1], &words[1..]);
     if values.is_empty() {
         eprintln!("No value specified. ('caput -h' for help.)");
