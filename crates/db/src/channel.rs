@@ -49,36 +49,54 @@ pub struct FieldInfo {
     pub text_size: u16,
 }
 
+/// A name that is not there.
+struct Absent<'db, 'a> {
+    record: &'a str,
+    field: &'a str,
+    /// Type of the record, where that is there.
+    kind: Option<&'db TypeDef>,
+}
+
+impl Absent<'_, '_> {
+    fn error(self) -> FindError {
+        let record = self.record.to_owned();
+        match self.kind {
+            None => FindError::NoRecord { name: record },
+            Some(kind) => {
+                FindError::NoField { record, field: self.field.to_owned(), nearest: kind.nearest_field(self.field) }
+            }
+        }
+    }
+}
+
 impl Db {
     /// Finds `RECORD`, `RECORD.FIELD`, with aliases, and with `$`, `[first:step:last]` or JSON filters after the field.
     ///
     /// # Errors
     /// When there is no such record or field, or the modifier is not understood.
     pub fn find(&self, name: &str) -> Result<Channel, FindError> {
-        let (mut channel, modifier) = self.find_field(name)?;
+        let (mut channel, modifier) = self.find_field(name).map_err(Absent::error)?;
         self.modifiers(&mut channel, modifier)?;
         Ok(channel)
     }
 
-    /// Finds the record and the field of a name, and what stands behind them. As C, which answers searches so, this does
-    /// not look at modifiers.
-    ///
-    /// # Errors
-    /// When there is no such record or field.
-    pub fn find_field<'a>(&self, name: &'a str) -> Result<(Channel, &'a str), FindError> {
-        let (record, rest) = match name.find('.') {
-            Some(dot) => (&name[..dot], &name[dot + 1..]),
-            None => (name, ""),
-        };
-        let no_record = || FindError::NoRecord { name: record.to_owned() };
-        let (_, rec) = self.names.find(record.as_bytes()).ok_or_else(no_record)?;
-        let common = &self.common[rec as usize];
-        if common.removed {
-            return Err(no_record());
-        }
-        let kind = &self.schema.types[common.kind() as usize];
+    /// Whether there are the record and the field of a name. As C, which answers searches so, this does not look at
+    /// modifiers. Does not allocate: most names that are searched for are of other IOCs.
+    #[must_use]
+    pub fn has_field(&self, name: &str) -> bool {
+        self.find_field(name).is_ok()
+    }
+
+    /// The record and the field of a name, and what stands behind them; or the names of both, where one is absent, and
+    /// the type of the record that lacks the field.
+    fn find_field<'a>(&self, name: &'a str) -> Result<(Channel, &'a str), Absent<'_, 'a>> {
+        let (record, rest) = name.split_once('.').unwrap_or((name, ""));
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (field, modifier) = rest.split_at(end);
+        let known = self.names.find(record.as_bytes());
+        let known = known.filter(|(_, rec)| !self.common[*rec as usize].removed && self.is_started(*rec));
+        let (_, rec) = known.ok_or(Absent { record, field, kind: None })?;
+        let kind = self.type_of(rec);
         let mut channel = Channel {
             record: RecId(rec),
             field: kind.val,
@@ -90,13 +108,15 @@ impl Db {
             match kind.field(field) {
                 Some(found) => channel.field = found,
                 None if field == "RTYP" => channel.type_name = true,
-                None => {
-                    let nearest = kind.nearest_field(field);
-                    return Err(FindError::NoField { record: record.to_owned(), field: field.to_owned(), nearest });
-                }
+                None => return Err(Absent { record, field, kind: Some(kind) }),
             }
         }
         Ok((channel, modifier))
+    }
+
+    /// Whether a record may be found: what is loaded while the database runs begins to live with the next init.
+    const fn is_started(&self, rec: u32) -> bool {
+        !self.running || rec < self.started
     }
 
     fn modifiers(&self, channel: &mut Channel, modifier: &str) -> Result<(), FindError> {

@@ -85,7 +85,6 @@ record! {
         on_stack: bool,
         broken: bool,
         name: u32,
-        cold: bool,
         removed: bool,
         away: bool,
     }

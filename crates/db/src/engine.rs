@@ -14,6 +14,7 @@ use crate::schema::Schema;
 use crate::through::Throughs;
 use base::{EventMask, MonoNs, Stamp, Status};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// The time of a processing pass: wall clock for stamps, monotonic clock for delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +68,8 @@ pub(crate) enum Outcome {
 
 /// An EPICS database.
 pub struct Db {
-    pub(crate) schema: Schema,
+    /// Shared with the databases that were divided from this one.
+    pub(crate) schema: Arc<Schema>,
     pub(crate) names: Names,
     pub(crate) common: Vec<Common>,
     pub(crate) bodies: Bodies,
@@ -77,6 +79,7 @@ pub struct Db {
     pub(crate) scans: Scans,
     pub(crate) remotes: Remotes,
     pub(crate) away: HashMap<u32, crate::split::Away>,
+    pub(crate) division: Option<crate::split::Division>,
     pub(crate) functions: Functions,
     pub(crate) supports: crate::support::Supports,
     pub(crate) json: JsonLinks,
@@ -92,6 +95,8 @@ pub struct Db {
     pub(crate) seed: u16,
     pub(crate) pool: crate::pool::Pool,
     pub(crate) running: bool,
+    /// Records from here on were loaded since the last init: nobody finds them yet.
+    pub(crate) started: u32,
     /// What autosave puts back at the next init.
     pub(crate) restores: Vec<crate::autosave::Saved>,
     /// Its number, where this is a part of a database that was divided.
@@ -116,7 +121,7 @@ impl Db {
     #[must_use]
     pub fn new() -> Self {
         let mut db = Self {
-            schema: Schema::builtin(),
+            schema: Arc::new(Schema::builtin()),
             names: Names::default(),
             common: Vec::new(),
             bodies: Bodies::default(),
@@ -126,6 +131,7 @@ impl Db {
             scans: Scans::default(),
             remotes: Remotes::default(),
             away: HashMap::new(),
+            division: None,
             functions: Functions::default(),
             supports: crate::support::Supports::default(),
             json: JsonLinks::default(),
@@ -141,6 +147,7 @@ impl Db {
             seed: 0xa3bf,
             pool: crate::pool::Pool::default(),
             running: false,
+            started: 0,
             restores: Vec::new(),
             part: None,
             regrouped: BTreeSet::new(),

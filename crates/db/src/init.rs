@@ -6,7 +6,7 @@ use crate::engine::{Db, Now};
 use crate::error::PutError;
 use crate::link::{self, CA, CP, CPP, IS_TIME, Link, LinkExtra, LinkField, LinkKind, LinkText};
 use crate::slot::Slot;
-use base::{EventMask, Status};
+use base::{EventMask, FieldType, Status};
 
 /// `PINI`: process at which state of the start.
 const PINI_YES: u16 = 1;
@@ -20,6 +20,9 @@ impl Db {
     pub fn init(&mut self, now: Now) {
         self.now = now;
         crate::message::prepare();
+        let first = self.first_new();
+        let end = self.common.len() as u32;
+        self.started = end;
         let pending = std::mem::take(&mut self.pending);
         let text = std::mem::take(&mut self.pending_text);
         for item in &pending {
@@ -31,14 +34,11 @@ impl Db {
         }
         drop(pending);
         drop(text);
-        let first = if self.running { self.first_new() } else { crate::record::Kind::ALL.len() as u32 };
-        let end = self.common.len() as u32;
         for rec in first..end {
             if self.common[rec as usize].removed || self.common[rec as usize].away {
                 continue;
             }
             let common = &mut self.common[rec as usize];
-            common.cold = true;
             if common.udf != 0 && common.stat == Status::Udf as u16 {
                 common.sevr = common.udfs;
             }
@@ -54,7 +54,10 @@ impl Db {
         }
         if added {
             for rec in first..end {
-                self.scan_add(rec);
+                let common = &self.common[rec as usize];
+                if !common.removed && !common.away {
+                    self.scan_add(rec);
+                }
             }
         } else {
             self.running = true;
@@ -64,10 +67,8 @@ impl Db {
     }
 
     /// The first record that is not initialised.
-    fn first_new(&self) -> u32 {
-        let known =
-            self.common.iter().rposition(|common| common.cold).map_or(crate::record::Kind::ALL.len(), |at| at + 1);
-        known as u32
+    pub(crate) const fn first_new(&self) -> u32 {
+        if self.running { self.started } else { crate::record::Kind::ALL.len() as u32 }
     }
 
     /// Processes the records whose PINI is this choice: when the IOC pauses (4, then 5) and goes on (2, then 3).
@@ -90,7 +91,8 @@ impl Db {
         }
     }
 
-    /// Removes a record: links to it become links elsewhere, its subscriptions end, its name is free.
+    /// Removes a record: its subscriptions and its own links end, its name is free. Links to it read and write what is
+    /// left of it until [`unlink`](Self::unlink) comes by.
     pub fn remove_record(&mut self, record: RecId) {
         let rec = record.0;
         self.scan_delete(rec);
@@ -100,6 +102,46 @@ impl Db {
         common.removed = true;
         common.scan = 0;
         common.pact = 1;
+        for field in self.link_fields(rec) {
+            if matches!(self.peek(rec, field), Slot::Link(link) if link.kind != LinkKind::Constant) {
+                self.set_link(rec, field, "");
+            }
+        }
+    }
+
+    /// Makes links of this database to a removed record links elsewhere, which find a later record of the name: those of
+    /// `count` records from number `from` on. Whether there are more records; an owner does other things between.
+    pub fn unlink(&mut self, gone: RecId, from: u32, count: u32) -> bool {
+        let end = (from.saturating_add(count) as usize).min(self.common.len()) as u32;
+        for rec in from..end {
+            if self.common[rec as usize].removed || self.common[rec as usize].away {
+                continue;
+            }
+            for field in self.link_fields(rec) {
+                let Slot::Link(link) = self.peek(rec, field) else { continue };
+                let leads = match link.kind {
+                    LinkKind::Db => link.target == gone.0,
+                    LinkKind::Through => {
+                        let (target, channels) = (link.target, &self.throughs);
+                        channels.get(target).is_some_and(|channel| channel.record == gone)
+                    }
+                    _ => false,
+                };
+                if leads {
+                    let text = self.link_text(rec, field);
+                    let said = self.notices.len();
+                    self.set_link(rec, field, &text);
+                    // Whoever removes a record knows that it is gone.
+                    self.notices.truncate(said);
+                }
+            }
+        }
+        (end as usize) < self.common.len()
+    }
+
+    fn link_fields(&self, rec: u32) -> Vec<u16> {
+        let fields = self.type_of(rec).fields.iter().enumerate();
+        fields.filter(|(_, def)| def.kind == Some(FieldType::Link)).map(|(field, _)| field as u16).collect()
     }
 
     /// Sets a link field from its text and resolves it.
@@ -168,7 +210,8 @@ impl Db {
             }
             _ => {
                 let forward = link_field == LinkField::Forward;
-                if forward && !name.rsplit('.').next().is_some_and(|last| last.contains("PROC")) {
+                let here = self.find(name).is_ok();
+                if forward && !here && !crate::remote::names_proc(name) {
                     let holder = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
                     self.notice(format!(
                         "{holder}: forward link to \"{name}\", which is not in this database and names no PROC field"

@@ -11,6 +11,7 @@ use crate::schema::{FieldDef, Schema};
 use crate::slot::Slot;
 use base::{FieldType, Str40, nearest};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Longest name of a record.
 const NAME_LIMIT: usize = 60;
@@ -32,19 +33,20 @@ impl Db {
     /// # Errors
     /// What is malformed, with its place; a record type that tahti does not have.
     pub fn load_dbd(&mut self, text: &str, file: &str, include: &mut Include<'_>) -> Result<(), FileError> {
-        self.schema.load(text, file, include)
+        Arc::make_mut(&mut self.schema).load(text, file, include)
     }
 
     /// The record types, menus and tables.
     #[must_use]
-    pub const fn schema(&self) -> &Schema {
+    pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// Reads a `.db`. Records may be added until [`init`](Db::init) is called.
+    /// Reads a `.db`. Its records begin to live with the next [`init`](Db::init).
     ///
     /// # Errors
-    /// The first thing that is malformed, with file, line and column (of the text after macros are replaced).
+    /// The first thing that is malformed, with file, line and column (of the text after macros are replaced). What stands
+    /// before it is loaded, as in C; while the database runs, no new record of the file is.
     pub fn load_records(
         &mut self,
         text: &str,
@@ -52,7 +54,14 @@ impl Db {
         macros: &Macros,
         include: &mut Include<'_>,
     ) -> Result<(), FileError> {
-        self.load_text(text, file, macros, include, 0)
+        let (records, links, texts) = (self.common.len(), self.pending.len(), self.pending_text.len());
+        let loaded = self.load_text(text, file, macros, include, 0);
+        if loaded.is_err() && self.running {
+            self.common[records..].iter_mut().for_each(|common| common.removed = true);
+            self.pending.truncate(links);
+            self.pending_text.truncate(texts);
+        }
+        loaded
     }
 
     fn load_text(

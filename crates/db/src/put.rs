@@ -358,6 +358,16 @@ impl Db {
     }
 }
 
+impl Db {
+    /// Processes a record if it is passive (dbScanPassive).
+    pub fn process_if_passive(&mut self, record: crate::channel::RecId, now: Now) {
+        self.now = now;
+        if self.common[record.0 as usize].scan == 0 {
+            self.run(record.0);
+        }
+    }
+}
+
 fn bad_number(value: Scalar) -> PutError {
     let given = base::text::scalar(value, 6);
     PutError::BadValue { what: format!("found \"{}\", expected a number that fits the field", given.to_str()) }

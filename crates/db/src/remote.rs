@@ -33,6 +33,12 @@ pub enum RemoteRequest {
         /// Whether [`Db::remote_written`] is to tell when what it started has ended.
         notify: bool,
     },
+    /// A forward link to a record, not to a PROC field: the record is processed if it is of this IOC. Over Channel
+    /// Access such a link does nothing, as in C.
+    Process {
+        /// Number of the link.
+        id: RemoteId,
+    },
     /// The link is gone.
     Disconnect {
         /// Number of the link.
@@ -82,6 +88,11 @@ pub(crate) struct Remotes {
 
 /// How many requests may wait for the shell.
 const REQUEST_LIMIT: usize = 100_000;
+
+/// Whether a forward link's target is a PROC field, as C looks at it.
+pub(crate) fn names_proc(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, field)| field.contains("PROC"))
+}
 
 impl Remotes {
     pub(crate) fn stamp(&self, id: u32) -> Option<Stamp> {
@@ -297,19 +308,26 @@ impl Db {
         Ok(())
     }
 
-    /// A forward link over the network: writes 1 to the PROC field that it names.
+    /// A forward link to elsewhere: writes 1 to the PROC field that it names.
     pub(crate) fn remote_forward(&mut self, id: u32) {
-        if self.remotes.links.get(id as usize).is_some_and(|remote| remote.connected) {
+        let Some(remote) = self.remotes.links.get(id as usize).filter(|remote| remote.connected) else { return };
+        if names_proc(&remote.name) {
             self.request_put(id, Value::from(1i16));
+        } else {
+            self.request(RemoteRequest::Process { id: RemoteId(id) });
         }
     }
 
     fn request_put(&mut self, id: u32, value: Value) {
+        self.request(RemoteRequest::Put { id: RemoteId(id), value, notify: false });
+    }
+
+    fn request(&mut self, request: RemoteRequest) {
         if self.remotes.requests.len() >= REQUEST_LIMIT {
             self.remotes.lost += 1;
             return;
         }
-        self.remotes.requests.push_back(RemoteRequest::Put { id: RemoteId(id), value, notify: false });
+        self.remotes.requests.push_back(request);
     }
 
     /// Ends what a link holds elsewhere.

@@ -8,8 +8,9 @@ use crate::channel::RecId;
 use crate::engine::Db;
 use crate::link::{self, CA, CP, CPP, LinkText};
 use crate::load::PendingLink;
+use crate::record::Kind;
 use crate::scan::period;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// A scan group: lock sets with records of these scans get an owner of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,28 @@ impl Sets {
     }
 }
 
+/// How a database was divided, for records that are loaded later.
+pub(crate) struct Division {
+    /// The group that each claimed choice of menuScan belongs to.
+    claims: HashMap<u16, usize>,
+    /// The scans of each group, for notices.
+    scans: Vec<String>,
+    /// The group of each owner.
+    groups: Vec<usize>,
+    /// The owner of each part. The first parts are one for each owner; later ones hold what was loaded later.
+    owners: Vec<usize>,
+}
+
+/// Who reaches a lock set that is to be assigned.
+#[derive(Default)]
+struct Reach {
+    /// Records of it that are to be assigned.
+    records: usize,
+    groups: BTreeSet<usize>,
+    /// Owners of records that are in it already.
+    owners: BTreeSet<usize>,
+}
+
 impl Db {
     /// Splits a loaded database that was not initialised yet. `groups` stand in the order of their priority, highest
     /// first: a lock set that several reach goes to the first of them, which is said in a notice. A group's lock sets
@@ -73,59 +96,97 @@ impl Db {
     /// # Errors
     /// A scan that menuScan does not have, or that two groups claim.
     pub fn split(&mut self, groups: &[ScanGroup]) -> Result<Vec<Self>, String> {
-        let claims = self.claims(groups)?;
-        let count = self.common.len();
-        let first = crate::record::Kind::ALL.len() as u32;
-        let mut sets = self.lock_sets();
-        // Which groups reach each set; the first is the one that it goes to.
-        let mut reached: HashMap<u32, Vec<usize>> = HashMap::new();
-        for rec in first..count as u32 {
-            let common = &self.common[rec as usize];
-            if common.removed {
+        let of_owners: Vec<usize> =
+            groups.iter().enumerate().flat_map(|(number, group)| vec![number; group.owners.max(1)]).collect();
+        let division = Division {
+            claims: self.claims(groups)?,
+            scans: groups.iter().map(|group| group.scans.join("\", \"")).collect(),
+            owners: (0..of_owners.len()).collect(),
+            groups: of_owners,
+        };
+        let assigned = self.assign(Kind::ALL.len() as u32, &division);
+        let parts = (0..division.groups.len()).map(|owner| self.take_part(owner, owner, &assigned)).collect();
+        self.division = Some(division);
+        Ok(parts)
+    }
+
+    /// Splits off what was loaded since the last [`init`](Self::init) and belongs to scan groups, by the same rule; a lock
+    /// set whose links lead to records of owners goes to the first of these, as if it had been there before. Records
+    /// that have an owner stay where they are. `part` gives the number of an owner's next part, or `None` where the
+    /// owner can take no more: then its records stay here, which is said in a notice.
+    ///
+    /// Returns the parts with their owners and numbers, to be treated as those of [`split`](Self::split).
+    pub fn split_new(&mut self, mut part: impl FnMut(usize) -> Option<usize>) -> Vec<(usize, usize, Self)> {
+        let Some(mut division) = self.division.take() else { return Vec::new() };
+        let assigned = self.assign(self.first_new(), &division);
+        let mut parts = Vec::new();
+        for owner in 0..division.groups.len() {
+            let count = assigned.iter().filter(|to| **to == Some(owner)).count();
+            if count == 0 {
                 continue;
             }
-            if let Some(group) = claims.get(&common.scan) {
-                let by = reached.entry(sets.find(rec)).or_default();
-                if !by.contains(group) {
-                    by.push(*group);
-                }
+            let Some(number) = part(owner) else {
+                self.notice(format!(
+                    "{count} records stay out of the scan group with \"{}\": its thread has taken records up too often; \
+                     load more with one command, or start the IOC anew",
+                    division.scans[division.groups[owner]]
+                ));
+                continue;
+            };
+            division.owners.resize(division.owners.len().max(number + 1), owner);
+            division.owners[number] = owner;
+            parts.push((owner, number, self.take_part(number, owner, &assigned)));
+        }
+        self.division = Some(division);
+        parts
+    }
+
+    /// The owner of each record from `first` on that belongs to a scan group.
+    fn assign(&mut self, first: u32, division: &Division) -> Vec<Option<usize>> {
+        let count = self.common.len() as u32;
+        let mut sets = self.lock_sets();
+        let mut reached: HashMap<u32, Reach> = HashMap::new();
+        for rec in first..count {
+            let common = &self.common[rec as usize];
+            if !common.removed {
+                let reach = reached.entry(sets.find(rec)).or_default();
+                reach.records += 1;
+                reach.groups.extend(division.claims.get(&common.scan));
             }
         }
-        let mut owned: Vec<(u32, usize)> = Vec::new();
-        for (set, mut by) in reached {
-            by.sort_unstable();
-            if by.len() > 1 {
-                let record = (first..count as u32).find(|rec| sets.find(*rec) == set).unwrap_or(set);
+        let mut load = vec![0; division.groups.len()];
+        for (rec, away) in &self.away {
+            let owner = division.owners[away.part];
+            load[owner] += 1;
+            if let Some(reach) = reached.get_mut(&sets.find(*rec)) {
+                reach.groups.insert(division.groups[owner]);
+                reach.owners.insert(owner);
+            }
+        }
+        let mut owned: Vec<(u32, Reach)> = reached.into_iter().filter(|(_, reach)| !reach.groups.is_empty()).collect();
+        owned.sort_by_key(|(set, reach)| (std::cmp::Reverse(reach.records), *set));
+        let mut owner_of: HashMap<u32, usize> = HashMap::new();
+        for (set, reach) in owned {
+            let Some(group) = reach.groups.first() else { continue };
+            if reach.groups.len() > 1 {
+                let record = (first..count).find(|rec| sets.find(*rec) == set).unwrap_or(set);
                 self.notice(format!(
                     "{}: its lock set ({} records) is scanned by {} scan groups; all of it goes to the first, with \"{}\"",
                     self.record_name(record),
-                    sets.size[set as usize],
-                    by.len(),
-                    groups[by[0]].scans.join("\", \"")
+                    reach.records,
+                    reach.groups.len(),
+                    division.scans[*group]
                 ));
             }
-            owned.push((set, by[0]));
+            let of_group = |owner: &usize| division.groups[*owner] == *group;
+            let known = reach.owners.iter().copied().find(of_group);
+            let least = (0..load.len()).filter(of_group).min_by_key(|owner| load[*owner]);
+            if let Some(owner) = known.or(least) {
+                load[owner] += reach.records;
+                owner_of.insert(set, owner);
+            }
         }
-        owned.sort_by_key(|(set, _)| (std::cmp::Reverse(sets.size[*set as usize]), *set));
-        let mut load: Vec<Vec<usize>> = groups.iter().map(|group| vec![0; group.owners.max(1)]).collect();
-        let starts: Vec<usize> = load
-            .iter()
-            .scan(0, |sum, owners| {
-                let start = *sum;
-                *sum += owners.len();
-                Some(start)
-            })
-            .collect();
-        let mut part_of: HashMap<u32, usize> = HashMap::new();
-        for (set, group) in owned {
-            let owners = &mut load[group];
-            let least = (0..owners.len()).min_by_key(|owner| owners[*owner]).unwrap_or(0);
-            owners[least] += sets.size[set as usize] as usize;
-            part_of.insert(set, starts[group] + least);
-        }
-        let parts = load.iter().map(Vec::len).sum();
-        let assigned: Vec<Option<usize>> = (0..count as u32).map(|rec| part_of.get(&sets.find(rec)).copied()).collect();
-        Ok((0..parts).map(|part| self.take_part(part, &assigned)).collect())
+        (0..count).map(|rec| if rec < first { None } else { owner_of.get(&sets.find(rec)).copied() }).collect()
     }
 
     /// The group that each claimed choice of menuScan belongs to.
@@ -185,8 +246,8 @@ impl Db {
             .unwrap_or_default()
     }
 
-    /// Moves the records of a part out.
-    fn take_part(&mut self, part: usize, assigned: &[Option<usize>]) -> Self {
+    /// Moves the records that are assigned to an owner out, into a part of this number.
+    fn take_part(&mut self, part: usize, owner: usize, assigned: &[Option<usize>]) -> Self {
         let mut to = Self::new();
         to.schema = self.schema.clone();
         to.clock = self.clock;
@@ -196,7 +257,7 @@ impl Db {
         to.restores = self.restores.clone();
         to.part = Some(part as u32);
         to.supports = self.supports.for_part();
-        for rec in (0..assigned.len()).filter(|rec| assigned[*rec] == Some(part)) {
+        for rec in (0..assigned.len()).filter(|rec| assigned[*rec] == Some(owner)) {
             let rec = rec as u32;
             let kind = self.common[rec as usize].kind();
             let name = self.names.name(self.common[rec as usize].name).to_vec();
@@ -213,7 +274,7 @@ impl Db {
             self.common[rec as usize].away = true;
         }
         for (number, rec) in self.names.iter() {
-            if assigned.get(rec as usize) == Some(&Some(part))
+            if assigned.get(rec as usize) == Some(&Some(owner))
                 && let Some(away) = self.away.get(&rec)
             {
                 to.names.add(self.names.name(number), away.record.0);
@@ -221,7 +282,7 @@ impl Db {
         }
         let pending = std::mem::take(&mut self.pending);
         for item in &pending {
-            if assigned.get(item.rec as usize) == Some(&Some(part))
+            if assigned.get(item.rec as usize) == Some(&Some(owner))
                 && let Some(away) = self.away.get(&item.rec)
             {
                 let start = to.pending_text.len() as u32;
@@ -229,7 +290,7 @@ impl Db {
                 to.pending.push(PendingLink { rec: away.record.0, field: item.field, start, len: item.len });
             }
         }
-        self.pending = pending.into_iter().filter(|item| assigned[item.rec as usize] != Some(part)).collect();
+        self.pending = pending.into_iter().filter(|item| assigned[item.rec as usize] != Some(owner)).collect();
         to
     }
 
@@ -242,7 +303,7 @@ impl Db {
             let here = &mut self.common[rec as usize];
             let (body, name) = (here.body, here.name);
             *here = there.clone();
-            (here.body, here.name, here.away, here.cold) = (body, name, true, true);
+            (here.body, here.name, here.away) = (body, name, true);
             (here.monitors, here.notify) = (0, 0);
             self.bodies.copy(here.kind(), body, &from.bodies, there.body);
         }
@@ -269,6 +330,12 @@ impl Db {
     pub fn remove_away(&mut self, record: RecId) {
         self.common[record.0 as usize].removed = true;
         self.away.remove(&record.0);
+    }
+
+    /// The last record of a part, by its number there; `None` where all were removed.
+    #[must_use]
+    pub fn last_of(&self, part: usize) -> Option<RecId> {
+        self.away.values().filter(|away| away.part == part).map(|away| away.record).max()
     }
 
     /// How many records belong to each part.

@@ -210,7 +210,7 @@ impl Fed {
 impl Db {
     /// Makes a device support known: records of its types may name it in DTYP. Before records are loaded.
     pub fn add_support(&mut self, support: Arc<dyn Support>) {
-        for kind in &mut self.schema.types {
+        for kind in &mut Arc::make_mut(&mut self.schema).types {
             let known = kind.devices.iter().any(|device| device.name == support.name());
             if !known && support.record_types().contains(&kind.name.as_str()) {
                 kind.devices.push(schema::Device { name: support.name().to_owned(), link: "INST_IO".to_owned() });

@@ -232,6 +232,11 @@ impl Fleet {
                         let _ = self.parts[to].put(&channel, &value, now);
                     }
                 }
+                RemoteRequest::Process { id } => {
+                    if let Some((to, channel)) = self.writes.get(&(from, id)).cloned() {
+                        self.parts[to].process_if_passive(channel.record, now);
+                    }
+                }
                 RemoteRequest::Disconnect { .. } => {}
             }
         }

@@ -102,3 +102,15 @@ fn processing_and_posting_allocate_and_free_nothing() {
     assert_eq!(asked, (0, 0), "blocks taken and given in 100 passes");
     assert_eq!(db.counters().too_deep, 0);
 }
+
+#[test]
+fn a_search_for_a_name_that_is_not_there_asks_for_no_memory() {
+    let mut db = Db::new();
+    db.load_records("record(ai, \"a\") {}", "test.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(now(0));
+    let before = sys::alloc::thread_counts().unwrap();
+    let found = ["b", "b.VAL", "a.NONE", "a.VAL{bad", "a.", "a.DESC$"].map(|name| db.has_field(name));
+    let after = sys::alloc::thread_counts().unwrap();
+    assert_eq!(found, [false, false, false, true, true, true]);
+    assert_eq!(after.taken - before.taken, 0);
+}

@@ -132,3 +132,74 @@ fn a_record_of_another_owner_cannot_be_loaded_over_and_is_forgotten_when_it_is_r
     assert!(db.find("fast").is_err() && db.away(record).is_none());
     assert_eq!(db.find("plain").map(|channel| channel.record != RecId(0)), Ok(true));
 }
+
+#[test]
+fn what_is_loaded_later_goes_to_the_owners_of_its_scans_and_links() {
+    let mut db = loaded(TEXT);
+    let parts = split(&mut db, &[group(&[".1 second"], 2), group(&["1 second"], 1)]);
+    assert_eq!(parts.len(), 3);
+    let fast = part_of(&db, "fast").unwrap();
+    let later = r#"
+    record(calc, "first") { field(SCAN, ".1 second") field(FLNK, "second") }
+    record(calc, "second") {}
+    record(calc, "beside") { field(INPA, "after") }
+    record(calc, "both") { field(SCAN, "1 second") field(INPA, "fast") }
+    record(calc, "apart") { field(SCAN, "1 second") field(INPA, "fast CP") }
+    record(calc, "home") { field(SCAN, "2 second") field(INPA, "plain") }
+    "#;
+    db.load_records(later, "later.db", &Macros::default(), &mut |_| None).unwrap();
+    let mut number = 2;
+    let mut fresh = db.split_new(|_| {
+        number += 1;
+        Some(number)
+    });
+    let owners: Vec<(usize, usize)> = fresh.iter().map(|(owner, part, _)| (*owner, *part)).collect();
+    assert_eq!(owners, [(0, 3), (1, 4), (2, 5)]);
+    for (_, part, late) in &mut fresh {
+        late.init(now());
+        db.learn(*part, late);
+    }
+    db.init(now());
+    let owner_of = |name: &str| part_of(&db, name).map(|part| part % 3);
+    // The set without older records goes to the emptier owner; the others to the one of the records that they link to,
+    // where a group of higher priority wins.
+    assert_eq!(["first", "second"].map(owner_of), [Some(1 - fast); 2]);
+    assert_eq!(["beside", "both"].map(owner_of), [Some(fast); 2]);
+    assert_eq!(["apart", "home"].map(owner_of), [Some(2), None]);
+    let notices: Vec<String> = db.take_notices().into_iter().map(|notice| notice.0).collect();
+    assert!(notices.iter().any(|text| text.contains("scanned by 2 scan groups")), "{notices:?}");
+    // Without room they stay, and that is said.
+    db.load_records("record(ai, \"late\") { field(SCAN, \".1 second\") }", "l.db", &Macros::default(), &mut |_| None)
+        .unwrap();
+    assert!(db.split_new(|_| None).is_empty());
+    db.init(now());
+    assert_eq!(part_of(&db, "late"), None);
+    assert!(db.take_notices().iter().any(|notice| notice.0.contains("1 records stay out")));
+    let tenth = db.scans().into_iter().find(|scan| scan.name == ".1 second").unwrap();
+    assert_eq!(tenth.records, 1);
+}
+
+#[test]
+fn links_to_a_removed_record_become_links_elsewhere() {
+    let mut db = loaded(
+        "record(calc, \"a\") { field(INPA, \"b\") field(INPB, \"b.DESC$ CP\") field(FLNK, \"b\") } record(ai, \"b\") {}",
+    );
+    db.init(now());
+    while db.next_remote().is_some() {}
+    let b = db.find("b").unwrap().record;
+    db.remove_record(b);
+    assert!(!db.unlink(b, 0, u32::MAX));
+    let names: Vec<String> = std::iter::from_fn(|| db.next_remote())
+        .filter_map(|request| match request {
+            RemoteRequest::Connect { name, .. } => Some(name),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names.contains(&"b".to_owned()) && names.contains(&"b.DESC$".to_owned()));
+    // A file with an error leaves no record.
+    let bad = "record(ai, \"b\") {} record(ai, \"c\") { field(NO, 1) }";
+    assert!(db.load_records(bad, "bad.db", &Macros::default(), &mut |_| None).is_err());
+    db.init(now());
+    assert!(db.find("b").is_err() && db.find("c").is_err());
+}

@@ -22,6 +22,7 @@ const SELF: Peer<'_> = Peer { user: "", host: "", address: "" };
 
 struct Bridge {
     opened: Opened,
+    name: String,
     monitor: bool,
 }
 
@@ -29,6 +30,8 @@ struct Bridge {
 #[derive(Default)]
 pub(crate) struct Bridges {
     links: HashMap<(Holder, RemoteId), Bridge>,
+    /// Links to names that no record of this IOC has: a later one may.
+    elsewhere: HashMap<(Holder, RemoteId), (String, bool)>,
     /// Who wants the posts of a field.
     watched: HashMap<u64, Vec<(Holder, RemoteId)>>,
     /// Who waits for the end of a write, by its token.
@@ -41,8 +44,14 @@ impl Bridges {
     pub(crate) fn take(&mut self, holder: Holder, request: RemoteRequest, store: &mut Store) -> Option<RemoteRequest> {
         match request {
             RemoteRequest::Connect { id, ref name, monitor } => {
-                let Some(opened) = store.open(name.as_bytes(), SELF) else { return Some(request) };
-                self.links.insert((holder, id), Bridge { opened, monitor });
+                let Some(opened) = store.open(name.as_bytes(), SELF) else {
+                    // Access security follows its inputs anew by itself.
+                    if holder != GUARD {
+                        self.elsewhere.insert((holder, id), (name.clone(), monitor));
+                    }
+                    return Some(request);
+                };
+                self.links.insert((holder, id), Bridge { opened, name: name.clone(), monitor });
                 if !monitor {
                     tell(store, holder, Ask::Connect { id, connected: true });
                     return None;
@@ -73,8 +82,17 @@ impl Bridges {
                 }
                 None => Some(RemoteRequest::Put { id, value, notify }),
             },
+            RemoteRequest::Process { id } => {
+                if let Some(bridge) = self.links.get(&(holder, id)) {
+                    store.process_if_passive(bridge.opened.handle);
+                }
+                None
+            }
             RemoteRequest::Disconnect { id } => {
-                let Some(bridge) = self.links.remove(&(holder, id)) else { return Some(request) };
+                let Some(bridge) = self.links.remove(&(holder, id)) else {
+                    self.elsewhere.remove(&(holder, id));
+                    return Some(request);
+                };
                 let handle = bridge.opened.handle;
                 if bridge.monitor {
                     if let Some(list) = self.watched.get_mut(&handle) {
@@ -113,18 +131,32 @@ impl Bridges {
         }
     }
 
-    /// Fields that are there no more: links to them are disconnected.
-    pub(crate) fn drop_handles(&mut self, gone: &[u64], store: &mut Store) {
+    /// Fields that are there no more: links to them are disconnected. What they ask for then: there may be such a name
+    /// elsewhere, or later.
+    pub(crate) fn drop_handles(&mut self, gone: &[u64], store: &mut Store) -> Vec<(Holder, RemoteRequest)> {
         let links: Vec<(Holder, RemoteId)> = self
             .links
             .iter()
             .filter(|(_, bridge)| gone.contains(&bridge.opened.handle))
             .map(|(link, _)| *link)
             .collect();
+        let mut asked = Vec::new();
         for (holder, id) in links {
+            let Some(bridge) = self.links.get(&(holder, id)) else { continue };
+            let connect = RemoteRequest::Connect { id, name: bridge.name.clone(), monitor: bridge.monitor };
+            if holder != GUARD {
+                asked.push((holder, connect));
+            }
             tell(store, holder, Ask::Connect { id, connected: false });
             self.take(holder, RemoteRequest::Disconnect { id }, store);
         }
+        asked
+    }
+
+    /// Links to elsewhere whose name is one of this IOC by now: they are to be disconnected there, and connected here.
+    pub(crate) fn found(&mut self, store: &Store) -> Vec<(Holder, RemoteRequest)> {
+        let here = self.elsewhere.extract_if(|_, (name, _)| store.db.find(name).is_ok());
+        here.map(|((holder, id), (name, monitor))| (holder, RemoteRequest::Connect { id, name, monitor })).collect()
     }
 }
 

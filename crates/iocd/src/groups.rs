@@ -3,12 +3,14 @@
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::net::Waker;
-use crate::owner::{Ends, Owner};
+use crate::owner::{Owner, OwnerShared};
 use crate::parts::Part;
+use crate::piece::Piece;
 use base::{CpuId, CpuSet, DurNs, Policy};
 use db::{Db, ScanGroup};
 use rt::{Armed, LoopSpec, Rt};
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// A scan group: `RATE[,RATE…]=CLASS[@CPUS]`, such as `.1 second=fifo:80@1` or `1 second,2 second=rr:40@2-3`.
 ///
@@ -105,9 +107,12 @@ impl Threads {
         let places = groups.iter().flat_map(|group| (0..group.owners()).map(move |nth| (group, nth)));
         for (number, (part, (group, nth))) in parts.into_iter().zip(places).enumerate() {
             let cpu: Option<CpuId> = group.cpus.iter().nth(nth);
-            let (owner, end) = Owner::new(part, waker.clone(), devices.ends(number + 1));
+            let shared = Arc::new(OwnerShared::default());
+            let (piece, end) = Piece::new(part, number, true, devices.ends(number + 1), &shared);
+            let (owner, scans) = Owner::new(piece, waker.clone(), shared);
             let place = cpu.map_or_else(String::new, |cpu| format!("@{cpu}"));
-            ends.push(named(format!("{}={}{place}", group.scans.join(","), group.policy), end));
+            let name = format!("{}={}{place}", group.scans.join(","), group.policy);
+            ends.push(Part::new(name, number, end, scans));
             let spec = LoopSpec {
                 class: Some(group.policy),
                 cpu,
@@ -138,10 +143,6 @@ impl Threads {
     pub(crate) fn join(mut self) {
         self.armed.stop();
     }
-}
-
-fn named(name: String, ends: Ends) -> Part {
-    Part::new(name, ends)
 }
 
 #[cfg(test)]

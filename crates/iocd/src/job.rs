@@ -3,6 +3,7 @@
 //! Jobs go to an owner and come back done, in the same box: memory is taken and freed on the network's side only.
 
 use crate::feed::Feed;
+use crate::piece::Piece;
 use base::{Alarm, EventMask, Meta, Scalar, Stamp, Str40, Value};
 use ca::Eca;
 use ca::encode::Reading;
@@ -84,6 +85,10 @@ pub(crate) enum Ask {
     Pause(bool),
     Feed(Option<Feed>),
     Call(Work),
+    /// Further records, for the owner of this part.
+    Adopt(Option<Box<Piece>>),
+    /// The part has no records any more: it is given back.
+    Retire,
 }
 
 pub(crate) enum Outcome {
@@ -108,6 +113,8 @@ pub(crate) enum Out {
     /// A record's access security group was written.
     Regrouped(RecId, Str40),
     Signal(Signal),
+    /// What an owner gives back.
+    Retired(Box<Piece>),
 }
 
 /// Who wrote what, for the put log.

@@ -20,6 +20,7 @@ pub mod links;
 pub mod net;
 mod owner;
 pub mod parts;
+mod piece;
 pub mod plugins;
 mod publish;
 pub mod putlog;

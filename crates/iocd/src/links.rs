@@ -228,6 +228,8 @@ impl Client {
                     self.put(channel, id, value, notify, news);
                 }
             }
+            // For records of the own IOC.
+            RemoteRequest::Process { .. } => {}
             RemoteRequest::Disconnect { id } => self.release((holder, id)),
         }
     }

@@ -1,37 +1,24 @@
-//! The thread that owns a part of the database: it runs the part's scans and does jobs for the network between them.
+//! The thread that owns parts of the database: it runs their scans and does jobs for the network between them.
 //!
 //! It shares no lock with anybody. Jobs come through a bounded ring, answers and posts go through another; where that has
 //! no room, jobs wait in theirs and posts in the database's queue, under EPICS' rule and counted. Jobs between two looks
 //! at the clock are one, between two turns of callbacks at most [`JOBS_MAX`].
 
-use crate::devices::{OwnerEnds, Requests};
 use crate::engine::now;
-use crate::feed::Feed;
-use crate::job::{Ask, Job, Out, Outcome};
+use crate::job::{Ask, Job, Out};
 use crate::net::Waker;
+use crate::piece::{ADVANCE_MAX, Piece};
 use crate::scans::Scans;
-use base::{EventMask, MonoNs, Severity, Str40};
-use ca::Eca;
-use ca::server::{Put, Write};
-use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
-use rtrb::{Consumer, Producer, RingBuffer};
-use std::collections::HashMap;
+use base::MonoNs;
+use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::bell::Bell;
 
-/// Jobs that an owner takes before callbacks and posts have their turn.
+/// Jobs of a piece that an owner takes before callbacks and posts have their turn.
 const JOBS_MAX: usize = 64;
-/// Records that callbacks and delays may process in a turn.
-const ADVANCE_MAX: usize = 100;
-/// Jobs that may wait for an owner.
-const JOBS_ROOM: usize = 4_096;
-/// Answers and posts that may wait for the network.
-const OUT_ROOM: usize = 16_384;
-/// Posts that wait in the database where the ring has no room, besides four for each subscription.
-const QUEUE_ROOM: usize = 1_024;
-/// Devices' threads that may feed an owner without its asking for memory.
-const FEEDS_ROOM: usize = 64;
+/// Pieces that one thread owns at most: each costs it some hundred nanoseconds a turn.
+pub(crate) const PIECES_MAX: usize = 64;
 
 /// What an owner and the network share besides the rings.
 #[derive(Debug, Default)]
@@ -77,65 +64,34 @@ impl OwnerShared {
     }
 }
 
-/// A part of the database with all that its thread needs.
+/// What a thread owns.
 pub(crate) struct Owner {
-    db: Db,
+    /// The first is there from the start.
+    #[expect(clippy::vec_box, reason = "the boxes in which they travel: none is copied here")]
+    pieces: Vec<Box<Piece>>,
     scans: Scans,
-    jobs: Consumer<Box<Job>>,
-    /// Done, but there was no room to say so.
-    held: Option<Box<Job>>,
-    out: Producer<Out>,
-    feeds: Vec<Feed>,
-    requests: Requests,
-    queue: QueueId,
-    subs: HashMap<u64, SubId>,
     net: Waker,
     shared: Arc<OwnerShared>,
     told: bool,
+    /// A piece that had its turn has something to say again.
+    again: bool,
 }
 
-/// The network's ends of an owner's rings.
+/// The network's ends of a piece's rings.
 pub(crate) struct Ends {
     pub(crate) jobs: Producer<Box<Job>>,
     pub(crate) out: Consumer<Out>,
     pub(crate) shared: Arc<OwnerShared>,
-    pub(crate) scans: Scans,
 }
 
 impl Owner {
-    /// Takes an initialised part over, and all memory that usual work needs.
-    pub(crate) fn new(mut db: Db, net: Waker, devices: OwnerEnds) -> (Self, Ends) {
-        let (to, jobs) = RingBuffer::new(JOBS_ROOM);
-        let (out, from) = RingBuffer::new(OUT_ROOM);
-        let shared = Arc::new(OwnerShared::default());
-        let queue = db.open_queue(QUEUE_ROOM);
-        let records = db.records().count();
-        // Usual clients watch a field or two of each record.
-        db.reserve_subscriptions(queue, 2 * records + 64);
-        db.share_signals();
-        db.reserve_arrays();
+    /// Takes its first piece over; its scans, for those who read what is measured.
+    pub(crate) fn new(first: Piece, net: Waker, shared: Arc<OwnerShared>) -> (Self, Scans) {
         let mut scans = Scans::default();
-        scans.plan(&db, now());
-        let mut feeds = Vec::with_capacity(FEEDS_ROOM);
-        feeds.push(devices.feed);
-        let bell = shared.clone();
-        devices.wake.set(move || bell.bell.ring());
-        let ends = Ends { jobs: to, out: from, shared: shared.clone(), scans: scans.clone() };
-        let owner = Self {
-            db,
-            scans,
-            jobs,
-            held: None,
-            out,
-            feeds,
-            requests: devices.requests,
-            queue,
-            subs: HashMap::with_capacity(2 * records + 64),
-            net,
-            shared,
-            told: false,
-        };
-        (owner, ends)
+        scans.plan(&first.db, now());
+        let mut pieces = Vec::with_capacity(PIECES_MAX);
+        pieces.push(Box::new(first));
+        (Self { pieces, scans: scans.clone(), net, shared, told: false, again: false }, scans)
     }
 
     /// Runs until it is told to stop.
@@ -146,11 +102,13 @@ impl Owner {
         let before = allocations();
         while !self.shared.stop.load(Ordering::Acquire) {
             let more = self.turn();
+            let sum = |of: fn(&Piece) -> u64| self.pieces.iter().map(|piece| of(piece)).sum();
             self.shared.allocations.store(allocations() - before, Ordering::Relaxed);
-            self.shared.processed.store(self.db.counters().processed, Ordering::Relaxed);
-            self.shared.replaced.store(self.db.replaced(self.queue), Ordering::Relaxed);
+            self.shared.processed.store(sum(|piece| piece.db.counters().processed), Ordering::Relaxed);
+            self.shared.replaced.store(sum(|piece| piece.db.replaced(piece.queue)), Ordering::Relaxed);
             if !more {
-                let until = [self.scans.next(), self.db.next_deadline()].into_iter().flatten().min();
+                let until = self.pieces.iter().map(|piece| piece.db.next_deadline());
+                let until = until.chain([self.scans.next()]).flatten().min();
                 self.shared.bell.wait(until);
             }
         }
@@ -158,86 +116,110 @@ impl Owner {
 
     /// Everything that is due, each kind in bounded measure; whether there is more.
     fn turn(&mut self) -> bool {
-        self.run_due();
         let mut more = false;
-        for feed in &mut self.feeds {
-            more |= feed.take(&mut self.db);
+        let mut nth = 0;
+        // Jobs may put further pieces behind this one.
+        while nth < self.pieces.len() {
+            self.run_due(nth);
+            more |= self.serve(nth);
+            nth += 1;
         }
-        self.feeds.retain(|feed| !feed.is_over());
-        let mut room = self.hand_out();
+        self.give_back();
+        if std::mem::take(&mut self.told) {
+            self.net.wake();
+        }
+        std::mem::take(&mut self.again) || more
+    }
+
+    /// Feeds, jobs, callbacks and delays of one piece, each in bounded measure; whether there is more.
+    fn serve(&mut self, nth: usize) -> bool {
+        let more = self.pieces[nth].take_feeds();
+        let mut room = self.hand_out(nth);
         for _ in 0..JOBS_MAX {
             if !room {
                 break;
             }
             if self.scans.is_due(sys::clock::mono_now()) {
-                self.run_due();
-                room = self.hand_out();
+                self.run_due(nth + 1);
+                room = self.hand_out(nth);
                 continue;
             }
-            let job = match self.held.take() {
+            let job = match self.pieces[nth].held.take() {
                 Some(done) => done,
-                None => match self.jobs.pop() {
+                None => match self.pieces[nth].jobs.pop() {
                     Ok(mut job) => {
-                        self.do_job(&mut job);
+                        self.do_job(nth, &mut job);
                         job
                     }
                     Err(_) => break,
                 },
             };
             // What the job has posted goes before its answer.
-            room = self.hand_out();
+            room = self.hand_out(nth);
             if room {
-                self.tell(Out::Done(job));
+                self.tell(nth, Out::Done(job));
             } else {
-                self.held = Some(job);
+                self.pieces[nth].held = Some(job);
             }
         }
         let now = now();
-        if self.db.next_deadline().is_some_and(|at| at <= now.mono) {
-            self.db.advance(now, ADVANCE_MAX);
-            room = self.hand_out();
+        let piece = &mut self.pieces[nth];
+        if piece.db.next_deadline().is_some_and(|at| at <= now.mono) {
+            piece.db.advance(now, ADVANCE_MAX);
+            room = self.hand_out(nth);
         }
-        self.requests.hand_on(&mut self.db);
-        if std::mem::take(&mut self.told) {
-            self.net.wake();
-        }
-        room && (more || !self.jobs.is_empty() || self.db.next_deadline() == Some(MonoNs(0)))
+        let piece = &mut self.pieces[nth];
+        piece.requests.hand_on(&mut piece.db);
+        room && (more || !piece.jobs.is_empty() || piece.db.next_deadline() == Some(MonoNs(0)))
     }
 
-    fn run_due(&mut self) {
+    /// Scans that are due, when so many pieces have had their turn.
+    fn run_due(&mut self, served: usize) {
         if self.scans.is_due(sys::clock::mono_now()) {
+            self.again |= served > 0 && self.pieces.len() > 1;
+            let pieces = &mut self.pieces;
             for nth in 0..self.scans.clocks().len() {
-                self.scans.run(nth, &mut self.db, now);
+                self.scans.run(nth, now, |scan, now| {
+                    pieces.iter_mut().map(|piece| crate::scans::scan_one(&mut piece.db, scan, now)).sum()
+                });
             }
         }
     }
 
-    fn tell(&mut self, out: Out) {
+    fn do_job(&mut self, nth: usize, job: &mut Job) {
+        self.shared.jobs.fetch_add(1, Ordering::Relaxed);
+        match &mut job.ask {
+            Ask::Pause(on) => {
+                self.again = true;
+                let pieces = &mut self.pieces;
+                self.scans.pause(*on, |pini, now| {
+                    pieces.iter_mut().for_each(|piece| piece.db.process_pini(pini, now));
+                });
+            }
+            // There is room: the network counts them.
+            Ask::Adopt(piece) => self.pieces.extend(piece.take()),
+            _ => self.pieces[nth].do_job(job),
+        }
+    }
+
+    fn tell(&mut self, nth: usize, out: Out) {
         self.told = true;
         // There is room: it was looked for, and nobody else writes.
-        let pushed = self.out.push(out);
+        let pushed = self.pieces[nth].out.push(out);
         debug_assert!(pushed.is_ok(), "a slot that was free");
     }
 
     /// Sends what processing has left, as far as there is room; whether all is sent and there is room for an answer.
-    fn hand_out(&mut self) -> bool {
-        let mut room = self.out.slots();
+    fn hand_out(&mut self, nth: usize) -> bool {
+        let mut room = self.pieces[nth].out.slots();
         while room > 1 {
-            let out = if let Some((_, posted)) = self.db.next_posted(self.queue) {
-                let db::Posted { token: key, value, alarm, stamp, mask, .. } = posted;
-                Out::Post { key, value, alarm, stamp, mask }
-            } else if let Some(completed) = self.db.next_completed() {
-                Out::Completed(completed)
-            } else if let Some(request) = self.db.next_remote() {
-                Out::Remote(request)
-            } else if let Some(signal) = self.db.next_signal() {
-                Out::Signal(signal)
-            } else if let Some((record, group)) = self.db.next_regrouped() {
-                Out::Regrouped(record, group)
-            } else {
-                return true;
-            };
-            self.tell(out);
+            let Some(out) = self.pieces[nth].next_out() else { return true };
+            if let Out::Signal(signal) = &out {
+                // Its own pieces need not wait for the network.
+                let others = self.pieces.iter_mut().enumerate().filter(|(other, _)| *other != nth);
+                others.for_each(|(_, piece)| piece.db.take_signal(signal));
+            }
+            self.tell(nth, out);
             room -= 1;
         }
         self.shared.no_room.fetch_add(1, Ordering::Relaxed);
@@ -246,90 +228,14 @@ impl Owner {
         false
     }
 
-    fn do_job(&mut self, job: &mut Job) {
-        let now = now();
-        self.shared.jobs.fetch_add(1, Ordering::Relaxed);
-        let db = &mut self.db;
-        match &mut job.ask {
-            Ask::Read { channel, meta } => {
-                let record = channel.record;
-                db.get_into(channel, usize::MAX, &mut job.reading.value);
-                job.reading.alarm = db.alarm(record);
-                job.reading.stamp = db.stamp_of(channel).0;
-                if *meta {
-                    let (ackt, acks) = db.acknowledge_state(record);
-                    job.reading.ackt = ackt != 0;
-                    job.reading.acks = Severity::from_index(acks);
-                    job.reading.record_type = Str40::from(db.type_name(record));
-                    job.reading.meta = db.meta(channel);
-                }
-                job.outcome = Outcome::Read(Ok::<(), Eca>(()));
-            }
-            Ask::Write { channel, write, notify, log } => {
-                if log.is_some() {
-                    db.get_into(channel, usize::MAX, &mut job.reading.value);
-                }
-                job.outcome = Outcome::Write(write_to(db, channel, write, *notify, now));
-                if let Some(log) = log {
-                    db.get_into(channel, usize::MAX, &mut log.new);
-                }
-            }
-            Ask::Forget(token) => db.cancel_notify(*token),
-            Ask::Watch { channel, key } => {
-                let all = EventMask::VALUE | EventMask::LOG | EventMask::ALARM | EventMask::PROPERTY;
-                let sub = db.subscribe(self.queue, channel, all, *key);
-                self.subs.insert(*key, sub);
-            }
-            Ask::Unwatch { key } => {
-                if let Some(sub) = self.subs.remove(key) {
-                    db.unsubscribe(sub);
-                }
-            }
-            Ask::Update { id, value, alarm, stamp } => {
-                if let Some(new) = value.take() {
-                    *value = db.remote_update(*id, new, *alarm, *stamp);
-                }
-            }
-            Ask::Meta { id, meta } => db.remote_meta(*id, meta),
-            Ask::Connect { id, connected: true } => db.remote_connect(*id),
-            Ask::Connect { id, connected: false } => db.remote_disconnect(*id),
-            Ask::Written { id, ok } => db.remote_written(*id, *ok),
-            Ask::Signal(signal) => db.take_signal(signal),
-            Ask::Finish(token) => drop(db.finish_function(*token)),
-            Ask::Pause(on) => self.scans.pause(*on, db),
-            Ask::Feed(feed) => self.feeds.extend(feed.take()),
-            Ask::Call(work) => {
-                work(db, now);
-                // It may have changed what is scanned.
-                self.scans.plan(db, now);
-            }
+    /// Gives pieces without records back to the network, which frees them.
+    fn give_back(&mut self) {
+        if let Some(nth) = self.pieces.iter().position(|piece| piece.retired && piece.held.is_none())
+            && self.pieces[0].out.slots() > 1
+        {
+            let piece = self.pieces.remove(nth);
+            self.tell(0, Out::Retired(piece));
         }
-        if matches!(job.ask, Ask::Write { .. }) && self.db.next_deadline() == Some(MonoNs(0)) {
-            self.db.advance(now, ADVANCE_MAX);
-        }
-    }
-}
-
-/// Writes for a client.
-pub(crate) fn write_to(db: &mut Db, channel: &Channel, write: &Write, notify: Option<u64>, now: Now) -> Put {
-    let value = match write {
-        Write::Value(value) => value,
-        Write::AckT(transient) => {
-            db.put_ackt(channel, *transient);
-            return Put::Done;
-        }
-        Write::AckS(severity) => {
-            db.put_acks(channel, *severity);
-            return Put::Done;
-        }
-    };
-    match notify {
-        None => db.put(channel, value, now).map_or(Put::Failed, |()| Put::Done),
-        Some(token) => match db.put_notify(channel, value, token, now) {
-            Ok(NotifyState::Done) => Put::Done,
-            Ok(NotifyState::Pending) => Put::Later,
-            Err(_) => Put::Failed,
-        },
     }
 }
 

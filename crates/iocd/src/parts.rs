@@ -4,7 +4,7 @@ use crate::job::{Ask, Job, Out, Whom, Work};
 use crate::owner::Ends;
 pub use crate::owner::{OwnerCounters, OwnerShared};
 use crate::scans::Scans;
-use rtrb::{Consumer, Producer};
+use rtrb::{Consumer, Producer, RingBuffer};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,10 +14,14 @@ const TAKE_MAX: usize = 4_096;
 
 /// A part, as the network's thread reaches it.
 pub struct Part {
-    /// What the part is called in reports: its scans and CPU.
+    /// What its owner is called in reports: scans and CPU.
     pub name: String,
-    /// Its scans with what was measured.
+    /// Its owner's scans with what was measured; a part that was loaded later has them in its owner's first.
     pub scans: Scans,
+    /// Number of its owner's first part; its own, if it is that.
+    pub owner: usize,
+    /// It has no records and no owner any more, and takes no jobs.
+    pub retired: bool,
     /// What its owner has done.
     pub shared: Arc<OwnerShared>,
     jobs: Producer<Box<Job>>,
@@ -29,13 +33,24 @@ pub struct Part {
 }
 
 impl Part {
-    pub(crate) fn new(name: String, ends: Ends) -> Self {
-        let Ends { jobs, out, shared, scans } = ends;
-        Self { name, scans, shared, jobs, waiting: VecDeque::new(), out, rang: true }
+    pub(crate) fn new(name: String, owner: usize, ends: Ends, scans: Scans) -> Self {
+        let Ends { jobs, out, shared } = ends;
+        Self { name, scans, owner, retired: false, shared, jobs, waiting: VecDeque::new(), out, rang: true }
+    }
+
+    /// Gives its rings up.
+    pub(crate) fn retire(&mut self) {
+        self.retired = true;
+        self.waiting.clear();
+        self.jobs = RingBuffer::new(0).0;
+        self.out = RingBuffer::new(0).1;
     }
 
     /// Sends a job; [`flush`](Self::flush) makes the owner look.
     pub(crate) fn send(&mut self, job: Box<Job>) {
+        if self.retired {
+            return;
+        }
         self.rang = false;
         if self.waiting.is_empty() {
             match self.jobs.push(job) {

@@ -140,14 +140,14 @@ impl Scans {
         self.paused
     }
 
-    /// Lets them hold, or go on, with the records whose PINI names that.
-    pub(crate) fn pause(&mut self, on: bool, db: &mut Db) {
+    /// Lets them hold, or go on; `process` does so with the records of a PINI.
+    pub(crate) fn pause(&mut self, on: bool, mut process: impl FnMut(u16, Now)) {
         let [before, after] = if on { PINI_PAUSE } else { PINI_RUN };
         let now = crate::engine::now();
-        db.process_pini(before, now);
+        process(before, now);
         self.paused = on;
         self.align(now);
-        db.process_pini(after, now);
+        process(after, now);
     }
 
     /// Goes on from now: what was due before is not made up for.
@@ -173,17 +173,18 @@ impl Scans {
         !self.paused && self.clocks.iter().any(|clock| clock.next <= now)
     }
 
-    /// Runs the `nth` scan if it is due; whether it was. `clock` reads the clocks before and after.
+    /// Runs the `nth` scan if it is due; whether it was. `pass` processes the records of a choice of menuScan, and says
+    /// how many they are; `clock` reads the clocks before and after.
     ///
     /// Real-time: beside what the records do, neither allocates nor blocks.
-    pub fn run(&mut self, nth: usize, db: &mut Db, clock: impl Fn() -> Now) -> bool {
+    pub fn run(&mut self, nth: usize, clock: impl Fn() -> Now, pass: impl FnOnce(u16, Now) -> usize) -> bool {
         if self.paused {
             return false;
         }
         let start = clock();
         let Some(scan) = self.clocks.get_mut(nth).filter(|scan| scan.next <= start.mono) else { return false };
         let lateness = start.mono - scan.next;
-        db.scan(scan.index, start);
+        let records = pass(scan.index, start);
         let end = clock().mono;
         scan.next = scan.next + scan.period;
         let mut missed = 0;
@@ -191,9 +192,15 @@ impl Scans {
             missed = ((end - scan.next).0 / scan.period.0) as u64 + 1;
             scan.next = scan.next + DurNs(missed as i64 * scan.period.0);
         }
-        scan.stats.pass(lateness, end - start.mono, missed, db.scanned(scan.index));
+        scan.stats.pass(lateness, end - start.mono, missed, records);
         true
     }
+}
+
+/// A pass of one database.
+pub(crate) fn scan_one(db: &mut Db, scan: u16, now: Now) -> usize {
+    db.scan(scan, now);
+    db.scanned(scan)
 }
 
 /// The first multiple of `period` of the wall clock that is still to come, on the monotonic clock.
@@ -236,7 +243,7 @@ mod tests {
             time.set(mono + DurNs::from_ms(130));
             Now { mono, ..start }
         };
-        assert!(scans.run(0, &mut db, clock));
+        assert!(scans.run(0, clock, |scan, now| scan_one(&mut db, scan, now)));
         let stats = &scans.clocks()[0].stats;
         assert_eq!((stats.passes(), stats.overruns()), (1, 1));
         assert_eq!(stats.lateness().max(), Some(DurNs::from_ms(20)));
@@ -244,7 +251,7 @@ mod tests {
         assert_eq!((stats.records(), scans.clocks()[0].next), (0, first + DurNs::from_ms(200)));
         stats.reset();
         time.set(first + DurNs::from_ms(200));
-        assert!(scans.run(0, &mut db, clock));
+        assert!(scans.run(0, clock, |scan, now| scan_one(&mut db, scan, now)));
         let stats = &scans.clocks()[0].stats;
         assert_eq!((stats.passes(), stats.lateness().max()), (1, Some(DurNs::from_ms(0))), "measured anew");
     }

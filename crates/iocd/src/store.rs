@@ -2,8 +2,8 @@
 
 use crate::guard::Guard;
 use crate::job::{Ask, Job, Logged, Outcome, Whom};
-use crate::owner::write_to;
 use crate::parts::Part;
+use crate::piece::write_to;
 use crate::putlog::PutLog;
 use base::{Array, EventMask, FieldType, NumberHash, Severity, Str40, Value};
 use ca::encode::Reading;
@@ -122,6 +122,25 @@ impl Store {
             parts: Vec::new(),
             opened: 0,
         }
+    }
+
+    /// Processes the record of an open field if it is passive.
+    pub(crate) fn process_if_passive(&mut self, handle: u64) {
+        let Some(entry) = self.entries.get(handle as usize).and_then(Option::as_ref) else { return };
+        match &entry.apart {
+            None => self.db.process_if_passive(entry.channel.record, self.now),
+            Some(apart) => {
+                let record = apart.channel.record;
+                if let Some(part) = self.parts.get_mut(apart.part) {
+                    part.ask(Ask::Call(Box::new(move |db, now| db.process_if_passive(record, now))));
+                }
+            }
+        }
+    }
+
+    /// The parts that have an owner, with their numbers.
+    pub fn live(&self) -> impl Iterator<Item = (usize, &Part)> {
+        self.parts.iter().enumerate().filter(|(_, part)| !part.retired)
     }
 
     /// Whether a client's writes to a field are to be logged.
@@ -278,7 +297,7 @@ fn text(name: &[u8]) -> Option<&str> {
 
 impl Backend for Store {
     fn exists(&mut self, name: &[u8]) -> bool {
-        text(name).is_some_and(|name| self.db.find_field(name).is_ok())
+        text(name).is_some_and(|name| self.db.has_field(name))
     }
 
     fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened> {

@@ -16,6 +16,14 @@ use sys::bell::Bell;
 const REQUESTS_ROOM: usize = 4_096;
 /// Deliveries that may be on their way to one owner.
 const DELIVERIES_ROOM: usize = 16_384;
+/// Room for those of one part.
+struct Room {
+    requests: usize,
+    deliveries: usize,
+}
+
+/// What an owner has from the start.
+const ALL_ROOM: Room = Room { requests: REQUESTS_ROOM, deliveries: DELIVERIES_ROOM };
 /// How soon an owner without room is tried again.
 const AGAIN: DurNs = DurNs::from_ms(5);
 
@@ -173,13 +181,13 @@ impl Hub {
     }
 
     /// Makes the rings to and from an owner, if they are not there.
-    fn owner<'a>(&self, inside: &'a mut Inside, part: usize) -> &'a Owner {
+    fn owner<'a>(&self, inside: &'a mut Inside, part: usize, room: Room) -> &'a Owner {
         let Inside { owners, ends, .. } = inside;
         owners.entry(part).or_insert_with(|| {
             let wake = WakeSlot::default();
-            let (to, requests) = RingBuffer::new(REQUESTS_ROOM);
+            let (to, requests) = RingBuffer::new(room.requests);
             let woken = wake.clone();
-            let (feeder, feed) = feed::ring(DELIVERIES_ROOM, move || woken.wake());
+            let (feeder, feed) = feed::ring(room.deliveries, move || woken.wake());
             ends.insert(part, OwnerEnds { feed, requests: Requests { to, hub: self.bell.clone() }, wake });
             Owner { requests, outlet: Arc::new(Mutex::new(Outlet { feeder, held: VecDeque::new() })) }
         })
@@ -191,13 +199,28 @@ impl Hub {
     /// If they were taken before.
     pub(crate) fn ends(&self, part: usize) -> OwnerEnds {
         let mut inside = lock(&self.inside);
-        self.owner(&mut inside, part);
+        self.owner(&mut inside, part, ALL_ROOM);
         inside.ends.remove(&part).expect("each owner takes its ends once")
+    }
+
+    /// Makes the rings of a part of so many records; its records come into service after that.
+    pub(crate) fn open(&self, part: usize, records: usize) {
+        let room = |most: usize, each: usize| most.min(16 + each * records);
+        let room = Room { requests: room(REQUESTS_ROOM, 1), deliveries: room(DELIVERIES_ROOM, 8) };
+        self.owner(&mut lock(&self.inside), part, room);
+    }
+
+    /// Forgets a part that has no records any more.
+    pub(crate) fn close(&self, part: usize) {
+        let mut inside = lock(&self.inside);
+        inside.owners.remove(&part);
+        inside.ends.remove(&part);
+        inside.records.retain(|(of, _), _| *of != part);
     }
 
     pub(super) fn attach(&self, part: usize, record: RecId, equipment: Box<dyn Equipment>) {
         let mut inside = lock(&self.inside);
-        self.owner(&mut inside, part);
+        self.owner(&mut inside, part, ALL_ROOM);
         inside.records.insert((part, record), Record { equipment: Some(equipment), started: false, due: None });
         inside.fresh.push((part, record));
         drop(inside);

@@ -117,6 +117,16 @@ impl Devices {
         self.hub.ends(part)
     }
 
+    /// Makes the rings of a part that is loaded while the IOC runs, before its records start.
+    pub(crate) fn open(&self, part: usize, records: usize) {
+        self.hub.open(part, records);
+    }
+
+    /// Forgets a part that has no records any more.
+    pub(crate) fn close(&self, part: usize) {
+        self.hub.close(part);
+    }
+
     /// Starts the thread "devices".
     ///
     /// # Errors

@@ -232,13 +232,15 @@ const COMMANDS: &[Command] = &[
     }),
     command!("scanppl", "[rate]", "periodic scans with their records, over-runs and lateness", |shell, _| {
         // The owners say what they scan, the measurements are read where they are made.
-        let measured = shell.with_engine(|engine| {
+        let (measured, owners) = shell.with_engine(|engine| {
+            let parts = engine.store.parts.iter().enumerate();
+            let first = parts.filter(|(number, part)| part.owner == *number);
+            let first = first.map(|(_, part)| (part.name.clone(), part.scans.clone(), Some(part.shared.counters())));
             let home = std::iter::once((String::new(), engine.scans.clone(), None));
-            let parts = &engine.store.parts;
-            home.chain(parts.iter().map(|part| (part.name.clone(), part.scans.clone(), Some(part.shared.counters()))))
-                .collect::<Vec<_>>()
+            let owners = engine.store.live().map(|(_, part)| part.owner + 1);
+            (home.chain(first).collect::<Vec<_>>(), std::iter::once(0).chain(owners).collect::<Vec<_>>())
         })?;
-        let lists = shell.with_each(|db, _| report::scan_lists(db))?;
+        let lists = report::by_owner(shell.with_each(|db, _| report::scan_lists(db))?, &owners);
         said(shell, &report::scans(&measured, &lists))
     }),
     command!("system", "command", "runs a program of the operating system", |_, args| {

@@ -28,6 +28,12 @@ impl Shell {
         self.load_text(text, path, macros)
     }
 
+    /// Loads a database file whose records do not start yet.
+    fn read_records(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
+        let text = self.read_file(path)?;
+        self.read_text(text, path, macros)
+    }
+
     /// Loads every template of a `.substitutions` file.
     ///
     /// # Errors
@@ -36,13 +42,14 @@ impl Shell {
         let text = self.read_file(path)?;
         let mut own = Macros::parse(macros);
         self.add_environment(&mut own);
-        for one in db::parse_substitutions(&text, path)? {
+        let loaded = db::parse_substitutions(&text, path)?.into_iter().try_for_each(|one| {
             let all = if macros.is_empty() { one.macros } else { format!("{macros},{}", one.macros) };
-            self.load_records(&own.expand(&one.file).0, &all).map_err(|Failed(error)| {
+            self.read_records(&own.expand(&one.file).0, &all).map_err(|Failed(error)| {
                 Failed(format!("{error}\n    (instance at {path}:{}:{})", one.place.line, one.place.column))
-            })?;
-        }
-        Ok(())
+            })
+        });
+        self.take_up()?;
+        loaded
     }
 
     /// Loads a template that is part of the program, such as `exit.db`.
@@ -93,22 +100,26 @@ impl Shell {
     }
 
     pub(super) fn load_text(&mut self, text: String, path: &str, macros: &str) -> Result<(), Failed> {
+        self.read_text(text, path, macros)?;
+        self.take_up()
+    }
+
+    /// A running IOC takes new records up at once.
+    fn take_up(&mut self) -> Result<(), Failed> {
+        if self.is_running() {
+            self.with_engine(Engine::take_up)?;
+        }
+        self.print_notices()
+    }
+
+    fn read_text(&mut self, text: String, path: &str, macros: &str) -> Result<(), Failed> {
         let mut macros = Macros::parse(macros);
         self.add_environment(&mut macros);
         let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
         let file = path.to_owned();
-        self.with_db(move |db, now| {
-            let loaded = db.load_records(&text, &file, &macros, &mut |name| included(&folder, name));
-            // A running IOC takes new records up at once.
-            if loaded.is_ok() && db.is_running() {
-                db.init(now);
-            }
-            loaded.map_err(Failed::from)
-        })??;
-        if self.is_running() {
-            self.with_engine(Engine::follow_inputs)?;
-        }
-        self.print_notices()
+        self.with_db(move |db, _| {
+            db.load_records(&text, &file, &macros, &mut |name| included(&folder, name)).map_err(Failed::from)
+        })?
     }
 
     /// Gives the environment's variables to macros that do not have them.

@@ -198,7 +198,7 @@ fn queues(shell: &mut Shell, args: &[String], wanted: &'static [(&'static str, u
     let all = shell.with_each(move |db, _| db.queues(reset))?;
     let names = match &shell.place {
         Place::Running(..) => {
-            shell.with_engine(|engine| engine.store.parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>())?
+            shell.with_engine(|engine| engine.store.live().map(|(_, part)| part.name.clone()).collect::<Vec<_>>())?
         }
         _ => Vec::new(),
     };

@@ -231,7 +231,7 @@ impl Shell {
             armed.start();
             threads = Some(armed);
         }
-        engine.use_devices(self.devices.ends(0));
+        engine.use_devices(&self.devices);
         self.devices.start()?;
         if let Some(rules) = rules {
             engine.secure(rules, by_address);
@@ -437,8 +437,8 @@ impl Shell {
     ) -> Result<Vec<T>, Failed> {
         let mut all = vec![self.with_db(work.clone())?];
         let Place::Running(mailbox, ..) = &self.place else { return Ok(all) };
-        let parts = mailbox.ask(|engine| engine.store.parts.len()).unwrap_or_default();
-        for number in 0..parts {
+        let live = mailbox.ask(|engine| engine.store.live().map(|(number, _)| number).collect::<Vec<_>>());
+        for number in live.unwrap_or_default() {
             let (reply, answer) = std::sync::mpsc::sync_channel(1);
             let work = work.clone();
             let asked = mailbox.ask(move |engine| {

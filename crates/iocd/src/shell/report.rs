@@ -279,8 +279,11 @@ fn plain(scalar: Scalar) -> String {
     }
 }
 
+/// Choices of menuScan with their records' names.
+pub(super) type ScanLists = Vec<(u16, Vec<String>)>;
+
 /// The records of each periodic scan, by number in menuScan.
-pub(super) fn scan_lists(db: &Db) -> Vec<(u16, Vec<String>)> {
+pub(super) fn scan_lists(db: &Db) -> ScanLists {
     let lists = db.scans().into_iter().filter(|scan| scan.records > 0);
     lists
         .map(|scan| {
@@ -290,8 +293,26 @@ pub(super) fn scan_lists(db: &Db) -> Vec<(u16, Vec<String>)> {
         .collect()
 }
 
+/// The scan lists of each owner's parts as one; `owners` has the owner of each part, first met in order.
+pub(super) fn by_owner(lists: Vec<ScanLists>, owners: &[usize]) -> Vec<ScanLists> {
+    let mut all: Vec<ScanLists> = Vec::new();
+    for (lists, owner) in lists.into_iter().zip(owners) {
+        let Some(known) = all.get_mut(*owner) else {
+            all.push(lists);
+            continue;
+        };
+        for (index, records) in lists {
+            match known.iter_mut().find(|(known, _)| *known == index) {
+                Some((_, all)) => all.extend(records),
+                None => known.push((index, records)),
+            }
+        }
+    }
+    all
+}
+
 /// `scanppl`: the periodic scans with their records, then what was measured; for each part with its name.
-pub(super) fn scans(measured: &[(String, Scans, Option<OwnerCounters>)], lists: &[Vec<(u16, Vec<String>)>]) -> String {
+pub(super) fn scans(measured: &[(String, Scans, Option<OwnerCounters>)], lists: &[ScanLists]) -> String {
     let mut out = String::new();
     for ((part, scans, _), lists) in measured.iter().zip(lists) {
         let part = if part.is_empty() { String::new() } else { format!(", owner {part}") };

@@ -1,25 +1,34 @@
 //! The network's thread: circuits in bounded bursts, and the housekeeping part of the database, its scans first.
 
-use crate::bridge::{Bridges, Holder};
+mod mail;
+mod records;
+mod traffic;
+
+pub use mail::Mailbox;
+
+use crate::bridge::Bridges;
 use crate::config::ServerConfig;
-use crate::devices::{OwnerEnds, Requests};
+use crate::devices::{Devices, Requests};
 use crate::feed::{self, Feed, Feeder};
 use crate::guard::GUARD;
-use crate::job::{Ask, Job, Out, Outcome, Whom, Work};
+use crate::job::{Ask, Out, Work};
 use crate::links::Links;
-use crate::net::{Net, Ready, Sent, Waker};
+use crate::net::{Net, Ready, Sent};
 use crate::parts::Part;
-use crate::scans::Scans;
+use crate::piece::Piece;
+use crate::scans::{Scans, scan_one};
 use crate::store::Store;
-use base::{MonoNs, Stamp, Value};
+use base::{MonoNs, Stamp};
 use ca::beacon::Beacon;
 use ca::search::{self, SearchCounters};
-use ca::server::{Answer, CircuitId, Limits, Post, Server, Token};
-use db::{Away, Db, Now, RemoteRequest, Security, Signal};
+use ca::server::{CircuitId, Limits, Server};
+use db::{Db, Now, Security};
 use std::cmp::Reverse;
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use mail::Mail;
 
 /// Requests to the engine that may wait.
 const MAIL_MAX: usize = 64;
@@ -31,64 +40,6 @@ const ADVANCE_MAX: usize = 1_000;
 const DATAGRAMS_MAX: usize = 64;
 /// Times in a row that one circuit may send before the others have their turn.
 const SENDS_MAX: usize = 4;
-
-/// Work for the engine thread.
-type Mail = Box<dyn FnOnce(&mut Engine) + Send>;
-
-/// Sends work to the engine from other threads.
-#[derive(Clone)]
-pub struct Mailbox {
-    sender: SyncSender<Mail>,
-    finished: SyncSender<db::Token>,
-    waker: Waker,
-}
-
-impl Mailbox {
-    /// Does something on the engine thread and waits for its result; `None` when the engine has ended.
-    pub fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Engine) -> T + Send + 'static) -> Option<T> {
-        let (reply, answer) = sync_channel(1);
-        let mail: Mail = Box::new(move |engine| {
-            // Nobody waits any more: nobody needs the answer.
-            let _ = reply.send(work(engine));
-        });
-        self.sender.send(mail).ok()?;
-        self.waker.wake();
-        answer.recv().ok()
-    }
-
-    /// Does something on the engine thread, later; waits only while the mailbox is full. Whether there is an engine.
-    pub fn tell(&self, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
-        let sent = self.sender.send(Box::new(work)).is_ok();
-        self.waker.wake();
-        sent
-    }
-
-    /// A function's call that was to end later has ended. Neither blocks nor allocates; whether there was room.
-    #[must_use]
-    pub fn finish_or_refuse(&self, token: db::Token) -> bool {
-        let sent = self.finished.try_send(token).is_ok();
-        self.waker.wake();
-        sent
-    }
-
-    /// Writes texts to those of these channels that there are, each on its owner's thread. An IOC that has ended
-    /// shows nothing any more.
-    pub(crate) fn put_texts(&self, puts: Vec<(String, String)>) {
-        let _ = self.ask(move |engine| {
-            for (name, text) in puts {
-                let own = name.clone();
-                engine.call(
-                    &name,
-                    Box::new(move |db, now| {
-                        if let Ok(channel) = db.find(&own) {
-                            let _ = db.put_text(&channel, &text, now);
-                        }
-                    }),
-                );
-            }
-        });
-    }
-}
 
 /// Circuits, sockets and the housekeeping part of the database, owned by one thread; the ways to the other parts.
 pub struct Engine {
@@ -107,8 +58,12 @@ pub struct Engine {
     mail: Receiver<Mail>,
     finished: Receiver<db::Token>,
     feeds: Vec<Feed>,
-    /// The way to the records' devices.
+    /// The records' devices, and the way to them.
+    devices: Option<Devices>,
     requests: Option<Requests>,
+    /// What owners have given back.
+    #[expect(clippy::vec_box, reason = "the boxes in which they travel")]
+    retiring: Vec<Box<Piece>>,
     /// What was taken from the parts, in one vector that is used again.
     taken: Vec<Out>,
     bridges: Bridges,
@@ -162,7 +117,9 @@ impl Engine {
             mail,
             finished,
             feeds: Vec::new(),
+            devices: None,
             requests: None,
+            retiring: Vec::new(),
             taken: Vec::new(),
             bridges: Bridges::default(),
             links: None,
@@ -181,7 +138,9 @@ impl Engine {
     }
 
     /// Has the housekeeping part's records served by their devices.
-    pub(crate) fn use_devices(&mut self, ends: OwnerEnds) {
+    pub(crate) fn use_devices(&mut self, devices: &Devices) {
+        let ends = devices.ends(0);
+        self.devices = Some(devices.clone());
         let waker = self.net.waker();
         ends.wake.set(move || waker.wake());
         self.feeds.push(ends.feed);
@@ -209,8 +168,10 @@ impl Engine {
 
     /// Lets the periodic scans of all owners hold, or go on.
     pub fn pause(&mut self, on: bool) {
-        self.scans.pause(on, &mut self.store.db);
-        self.store.parts.iter_mut().for_each(|part| part.ask(Ask::Pause(on)));
+        let db = &mut self.store.db;
+        self.scans.pause(on, |pini, now| db.process_pini(pini, now));
+        let owners = self.store.parts.iter_mut().enumerate().filter(|(number, part)| part.owner == *number);
+        owners.for_each(|(_, part)| part.ask(Ask::Pause(on)));
     }
 
     /// Takes rules of access; clients are told what changes for them.
@@ -236,30 +197,6 @@ impl Engine {
                 self.plan_scans();
             }
         }
-    }
-
-    /// Removes a record; clients of its fields are told.
-    ///
-    /// # Errors
-    /// When there is no such record.
-    pub fn remove_record(&mut self, name: &str) -> Result<(), String> {
-        let record = self.store.db.find(name).map_err(|error| error.to_string())?.record;
-        let store = &self.store;
-        let gone: Vec<u64> = store.handles_of(record).collect();
-        self.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
-        self.bridges.drop_handles(&gone, &mut self.store);
-        if let Some(away) = self.store.db.away(record) {
-            let mut work = Some(away.record);
-            if let Some(part) = self.store.parts.get_mut(away.part) {
-                part.call(Box::new(move |db, _| work.take().into_iter().for_each(|record| db.remove_record(record))));
-            }
-            self.store.db.remove_away(record);
-        } else {
-            self.store.db.remove_record(record);
-            self.plan_scans();
-        }
-        self.follow_inputs();
-        Ok(())
     }
 
     /// A ring for at most `bound` deliveries of a device's thread to the records of one owner: the one that owns `record`,
@@ -302,94 +239,6 @@ impl Engine {
                 Some(part) => part.into_iter().for_each(|part| part.ask(Ask::Finish(token))),
             }
         }
-    }
-
-    /// Takes what the owners of the other parts have sent, of each a bounded number.
-    fn take_parts(&mut self) {
-        self.store.now = now();
-        let mut more = false;
-        let mut taken = std::mem::take(&mut self.taken);
-        for part in 0..self.store.parts.len() {
-            more |= self.store.parts[part].take(&mut taken);
-            for out in taken.drain(..) {
-                self.take_out(part, out);
-            }
-        }
-        self.taken = taken;
-        self.settle();
-        if more {
-            self.net.waker().wake();
-        }
-    }
-
-    fn take_out(&mut self, part: usize, out: Out) {
-        match out {
-            Out::Done(mut job) => {
-                self.store.log_done(&mut job);
-                self.take_done(job);
-            }
-            Out::Post { key, value, alarm, stamp, mask } => {
-                let post = Post { watch: 0, mask, alarm, stamp, value: Value::from(0i32) };
-                let post = self.store.posted(key, mask, value.map(Value::Scalar), post);
-                self.post(post);
-            }
-            Out::Completed(done) => self.completed(&done),
-            Out::Remote(request) => self.remote(Some(part), request),
-            Out::Regrouped(record, group) => self.store.db.regroup_away(Away { part, record }, group),
-            Out::Signal(signal) => self.signal(Some(part), signal),
-        }
-    }
-
-    /// A job is done: its answer goes to whom it is for.
-    fn take_done(&mut self, job: Box<Job>) {
-        let mono = self.store.now.mono;
-        match (job.whom, &job.outcome) {
-            (Whom::Client(token), Outcome::Read(read)) => {
-                let answer = Answer::Read(read.map(|()| &job.reading));
-                self.server.answer(mono, token, answer, &mut self.store);
-            }
-            (Whom::Client(token), Outcome::Write(put)) if !self.bridges.answered(token, *put, &mut self.store) => {
-                self.server.answer(mono, token, Answer::Write(*put), &mut self.store);
-            }
-            (Whom::Watch { key, mask }, Outcome::Read(_)) => {
-                let post = self.store.fetched(key, mask, job);
-                self.post(post);
-            }
-            _ => {}
-        }
-    }
-
-    /// A put with completion has ended: a client's or a link's.
-    fn completed(&mut self, done: &db::Completed) {
-        let (token, ok) = (Token(done.token), done.error.is_none());
-        if !self.bridges.done(token, ok, &mut self.store) {
-            self.server.put_done(self.store.now.mono, token, ok, &mut self.store);
-        }
-    }
-
-    fn post(&mut self, post: Option<Post>) {
-        if let Some(post) = post {
-            self.server.post(&post, &mut self.store);
-            self.bridges.post(&post, &mut self.store);
-        }
-    }
-
-    /// What links to elsewhere ask for.
-    fn remote(&mut self, holder: Holder, request: RemoteRequest) {
-        if let Some(request) = self.bridges.take(holder, request, &mut self.store)
-            && let Some(links) = &mut self.links
-        {
-            links.ask(holder, request);
-        }
-    }
-
-    /// Tells all parts but the one that it comes from.
-    fn signal(&mut self, from: Option<usize>, signal: Signal) {
-        if from.is_some() {
-            self.store.db.take_signal(&signal);
-        }
-        let others = self.store.parts.iter_mut().enumerate().filter(|(number, _)| Some(*number) != from);
-        others.for_each(|(_, part)| part.ask(Ask::Signal(signal)));
     }
 
     /// Ends [`run`](Self::run).
@@ -444,7 +293,8 @@ impl Engine {
         if self.scans.is_due(self.store.now.mono) {
             for nth in 0..self.scans.clocks().len() {
                 self.store.now = now();
-                if self.scans.run(nth, &mut self.store.db, now) {
+                let db = &mut self.store.db;
+                if self.scans.run(nth, now, |scan, now| scan_one(db, scan, now)) {
                     self.settle();
                 }
             }

@@ -1,0 +1,63 @@
+//! How other threads reach the engine.
+
+use super::Engine;
+use crate::net::Waker;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+/// Work for the engine thread.
+pub(super) type Mail = Box<dyn FnOnce(&mut Engine) + Send>;
+
+/// Sends work to the engine from other threads.
+#[derive(Clone)]
+pub struct Mailbox {
+    pub(super) sender: SyncSender<Mail>,
+    pub(super) finished: SyncSender<db::Token>,
+    pub(super) waker: Waker,
+}
+
+impl Mailbox {
+    /// Does something on the engine thread and waits for its result; `None` when the engine has ended.
+    pub fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Engine) -> T + Send + 'static) -> Option<T> {
+        let (reply, answer) = sync_channel(1);
+        let mail: Mail = Box::new(move |engine| {
+            // Nobody waits any more: nobody needs the answer.
+            let _ = reply.send(work(engine));
+        });
+        self.sender.send(mail).ok()?;
+        self.waker.wake();
+        answer.recv().ok()
+    }
+
+    /// Does something on the engine thread, later; waits only while the mailbox is full. Whether there is an engine.
+    pub fn tell(&self, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
+        let sent = self.sender.send(Box::new(work)).is_ok();
+        self.waker.wake();
+        sent
+    }
+
+    /// A function's call that was to end later has ended. Neither blocks nor allocates; whether there was room.
+    #[must_use]
+    pub fn finish_or_refuse(&self, token: db::Token) -> bool {
+        let sent = self.finished.try_send(token).is_ok();
+        self.waker.wake();
+        sent
+    }
+
+    /// Writes texts to those of these channels that there are, each on its owner's thread. An IOC that has ended
+    /// shows nothing any more.
+    pub(crate) fn put_texts(&self, puts: Vec<(String, String)>) {
+        let _ = self.ask(move |engine| {
+            for (name, text) in puts {
+                let own = name.clone();
+                engine.call(
+                    &name,
+                    Box::new(move |db, now| {
+                        if let Ok(channel) = db.find(&own) {
+                            let _ = db.put_text(&channel, &text, now);
+                        }
+                    }),
+                );
+            }
+        });
+    }
+}

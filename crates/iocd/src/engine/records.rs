@@ -1,0 +1,123 @@
+//! Records that come and go while the IOC runs.
+
+use super::{Engine, now};
+use crate::job::Ask;
+use crate::owner::PIECES_MAX;
+use crate::parts::Part;
+use crate::piece::Piece;
+use crate::scans::Scans;
+use db::{Away, Db, RecId, RemoteRequest};
+
+/// Records that are looked through for links to a removed one, before scans have their turn.
+const UNLINK_MAX: u32 = 64;
+
+impl Engine {
+    /// Starts what was loaded since the last time. What belongs to a scan group is initialised here, PINI and all, and
+    /// then goes to an owner of the group, whose scans meanwhile go on: to the one that has the records that it links to,
+    /// else to the one with the fewest. Links between what was loaded at different times are links between owners.
+    /// The rest becomes part of the housekeeping part. Links that waited for such names are connected.
+    pub fn take_up(&mut self) {
+        self.store.now = now();
+        let parts = &self.store.parts;
+        let mut next = parts.len();
+        let fresh = self.store.db.split_new(|owner| {
+            let pieces = parts.iter().filter(|part| part.owner == owner && !part.retired).count();
+            (pieces < PIECES_MAX).then(|| {
+                next += 1;
+                next - 1
+            })
+        });
+        for (owner, number, part) in fresh {
+            self.adopt(owner, number, part);
+        }
+        self.store.db.init(self.store.now);
+        for (holder, connect) in self.bridges.found(&self.store) {
+            if let (Some(links), RemoteRequest::Connect { id, .. }) = (&mut self.links, &connect) {
+                links.ask(holder, RemoteRequest::Disconnect { id: *id });
+            }
+            self.remote(holder, connect);
+        }
+        self.follow_inputs();
+        self.plan_scans();
+    }
+
+    /// Gives an owner a further part.
+    fn adopt(&mut self, owner: usize, number: usize, mut part: Db) {
+        let Some(devices) = &self.devices else { return };
+        devices.open(number + 1, part.records().count());
+        part.init(self.store.now);
+        self.store.db.learn(number, &part);
+        let Some(first) = self.store.parts.get_mut(owner) else { return };
+        let (piece, ends) = Piece::new(part, number, false, devices.ends(number + 1), &first.shared);
+        first.ask(Ask::Adopt(Some(Box::new(piece))));
+        first.flush();
+        let part = Part::new(format!("{}, loaded later", first.name), owner, ends, Scans::default());
+        self.store.parts.push(part);
+    }
+
+    /// Removes a record; clients of its fields are told, links to it are disconnected.
+    ///
+    /// # Errors
+    /// When there is no such record.
+    pub fn remove_record(&mut self, name: &str) -> Result<(), String> {
+        let record = self.store.db.find(name).map_err(|error| error.to_string())?.record;
+        let store = &self.store;
+        let gone: Vec<u64> = store.handles_of(record).collect();
+        self.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
+        let asked = self.bridges.drop_handles(&gone, &mut self.store);
+        if let Some(away) = self.store.db.away(record) {
+            self.remove_away(record, away);
+        } else {
+            self.store.db.remove_record(record);
+            let mut from = 0;
+            while self.store.db.unlink(record, from, UNLINK_MAX) {
+                from += UNLINK_MAX;
+            }
+            self.plan_scans();
+        }
+        for (holder, connect) in asked {
+            self.remote(holder, connect);
+        }
+        self.follow_inputs();
+        Ok(())
+    }
+
+    /// Removes a record of another owner, in jobs between which it scans.
+    fn remove_away(&mut self, record: RecId, away: Away) {
+        let gone = away.record;
+        let last = self.store.db.last_of(away.part).map_or(0, |last| last.0);
+        self.store.db.remove_away(record);
+        let empty = self.store.db.last_of(away.part).is_none();
+        let Some(part) = self.store.parts.get_mut(away.part) else { return };
+        part.call(Box::new(move |db, _| db.remove_record(gone)));
+        for from in (0..=last).step_by(UNLINK_MAX as usize) {
+            part.ask(Ask::Call(Box::new(move |db, _| {
+                db.unlink(gone, from, UNLINK_MAX);
+            })));
+        }
+        if empty && part.owner != away.part {
+            part.ask(Ask::Retire);
+        }
+        part.flush();
+    }
+
+    /// Frees parts that have no records any more, after what they still had to say.
+    pub(super) fn free_retired(&mut self) {
+        for piece in std::mem::take(&mut self.retiring) {
+            let mut rest = Vec::new();
+            while let Some(part) = self.store.parts.get_mut(piece.part)
+                && (part.take(&mut rest) || !rest.is_empty())
+            {
+                for out in rest.drain(..) {
+                    self.take_out(piece.part, out);
+                }
+            }
+            if let Some(part) = self.store.parts.get_mut(piece.part) {
+                part.retire();
+            }
+            if let Some(devices) = &self.devices {
+                devices.close(piece.part + 1);
+            }
+        }
+    }
+}

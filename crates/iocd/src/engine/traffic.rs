@@ -1,0 +1,102 @@
+//! What comes from the owners of the other parts, and from links between them and to elsewhere.
+
+use super::{Engine, now};
+use crate::bridge::Holder;
+use crate::job::{Ask, Job, Out, Outcome, Whom};
+use base::Value;
+use ca::server::{Answer, Post, Token};
+use db::{Away, RemoteRequest, Signal};
+
+impl Engine {
+    /// Takes what the owners of the other parts have sent, of each a bounded number.
+    pub(super) fn take_parts(&mut self) {
+        self.store.now = now();
+        let mut more = false;
+        let mut taken = std::mem::take(&mut self.taken);
+        for part in 0..self.store.parts.len() {
+            more |= self.store.parts[part].take(&mut taken);
+            for out in taken.drain(..) {
+                self.take_out(part, out);
+            }
+        }
+        self.taken = taken;
+        self.free_retired();
+        self.settle();
+        if more {
+            self.net.waker().wake();
+        }
+    }
+
+    pub(super) fn take_out(&mut self, part: usize, out: Out) {
+        match out {
+            Out::Done(mut job) => {
+                self.store.log_done(&mut job);
+                self.take_done(job);
+            }
+            Out::Post { key, value, alarm, stamp, mask } => {
+                let post = Post { watch: 0, mask, alarm, stamp, value: Value::from(0i32) };
+                let post = self.store.posted(key, mask, value.map(Value::Scalar), post);
+                self.post(post);
+            }
+            Out::Completed(done) => self.completed(&done),
+            Out::Remote(request) => self.remote(Some(part), request),
+            Out::Regrouped(record, group) => self.store.db.regroup_away(Away { part, record }, group),
+            Out::Signal(signal) => self.signal(Some(part), signal),
+            Out::Retired(piece) => self.retiring.push(piece),
+        }
+    }
+
+    /// A job is done: its answer goes to whom it is for.
+    fn take_done(&mut self, job: Box<Job>) {
+        let mono = self.store.now.mono;
+        match (job.whom, &job.outcome) {
+            (Whom::Client(token), Outcome::Read(read)) => {
+                let answer = Answer::Read(read.map(|()| &job.reading));
+                self.server.answer(mono, token, answer, &mut self.store);
+            }
+            (Whom::Client(token), Outcome::Write(put)) if !self.bridges.answered(token, *put, &mut self.store) => {
+                self.server.answer(mono, token, Answer::Write(*put), &mut self.store);
+            }
+            (Whom::Watch { key, mask }, Outcome::Read(_)) => {
+                let post = self.store.fetched(key, mask, job);
+                self.post(post);
+            }
+            _ => {}
+        }
+    }
+
+    /// A put with completion has ended: a client's or a link's.
+    pub(super) fn completed(&mut self, done: &db::Completed) {
+        let (token, ok) = (Token(done.token), done.error.is_none());
+        if !self.bridges.done(token, ok, &mut self.store) {
+            self.server.put_done(self.store.now.mono, token, ok, &mut self.store);
+        }
+    }
+
+    pub(super) fn post(&mut self, post: Option<Post>) {
+        if let Some(post) = post {
+            self.server.post(&post, &mut self.store);
+            self.bridges.post(&post, &mut self.store);
+        }
+    }
+
+    /// What links to elsewhere ask for.
+    pub(super) fn remote(&mut self, holder: Holder, request: RemoteRequest) {
+        if let Some(request) = self.bridges.take(holder, request, &mut self.store)
+            && let Some(links) = &mut self.links
+        {
+            links.ask(holder, request);
+        }
+    }
+
+    /// Tells all parts but those of the owner that it comes from.
+    pub(super) fn signal(&mut self, from: Option<usize>, signal: Signal) {
+        if from.is_some() {
+            self.store.db.take_signal(&signal);
+        }
+        let parts = &mut self.store.parts;
+        let from = from.and_then(|part| parts.get(part)).map(|part| part.owner);
+        let others = parts.iter_mut().filter(|part| Some(part.owner) != from);
+        others.for_each(|part| part.ask(Ask::Signal(signal)));
+    }
+}

@@ -1,0 +1,196 @@
+//! A part of the database with its rings: what was loaded at once and belongs to one owner.
+//!
+//! An owner begins with one, and takes further ones for records that are loaded while the IOC runs. They are made ready
+//! on the network's thread, initialised and with all the memory that they need; the owner puts them beside the others.
+
+use crate::devices::{OwnerEnds, Requests};
+use crate::engine::now;
+use crate::feed::Feed;
+use crate::job::{Ask, Job, Out, Outcome};
+use crate::owner::{Ends, OwnerShared};
+use base::{EventMask, MonoNs, Severity, Str40};
+use ca::Eca;
+use ca::server::{Put, Write};
+use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Records that callbacks and delays may process in a turn.
+pub(crate) const ADVANCE_MAX: usize = 100;
+/// Jobs that may wait for an owner.
+const JOBS_ROOM: usize = 4_096;
+/// Answers and posts that may wait for the network.
+const OUT_ROOM: usize = 16_384;
+/// Posts that wait in the database where the ring has no room, besides four for each subscription.
+const QUEUE_ROOM: usize = 1_024;
+/// Devices' threads that may feed an owner without its asking for memory.
+const FEEDS_ROOM: usize = 64;
+/// Room in the rings for each record of a piece that is loaded later; the first has all of it.
+const ROOM_PER_RECORD: usize = 16;
+
+/// A part of the database, its rings to the network and to the devices.
+pub(crate) struct Piece {
+    pub(crate) db: Db,
+    /// Its number.
+    pub(crate) part: usize,
+    pub(crate) jobs: Consumer<Box<Job>>,
+    /// Done, but there was no room to say so.
+    pub(crate) held: Option<Box<Job>>,
+    pub(crate) out: Producer<Out>,
+    pub(crate) feeds: Vec<Feed>,
+    pub(crate) requests: Requests,
+    pub(crate) queue: QueueId,
+    subs: HashMap<u64, SubId>,
+    /// It has no records any more.
+    pub(crate) retired: bool,
+}
+
+impl Piece {
+    /// Takes an initialised part over, and all memory that usual work needs. `first` is the one that an owner begins
+    /// with.
+    pub(crate) fn new(
+        mut db: Db,
+        part: usize,
+        first: bool,
+        devices: OwnerEnds,
+        shared: &Arc<OwnerShared>,
+    ) -> (Self, Ends) {
+        let records = db.records().count();
+        let room = |most: usize| if first { most } else { most.min(64 + records * ROOM_PER_RECORD) };
+        let (to, jobs) = RingBuffer::new(room(JOBS_ROOM));
+        let (out, from) = RingBuffer::new(room(OUT_ROOM));
+        let queue = db.open_queue(room(QUEUE_ROOM));
+        // Usual clients watch a field or two of each record.
+        db.reserve_subscriptions(queue, 2 * records + 64);
+        db.share_signals();
+        db.reserve_arrays();
+        let mut feeds = Vec::with_capacity(FEEDS_ROOM);
+        feeds.push(devices.feed);
+        let bell = shared.clone();
+        devices.wake.set(move || bell.bell.ring());
+        let piece = Self {
+            db,
+            part,
+            jobs,
+            held: None,
+            out,
+            feeds,
+            requests: devices.requests,
+            queue,
+            subs: HashMap::with_capacity(2 * records + 64),
+            retired: false,
+        };
+        (piece, Ends { jobs: to, out: from, shared: shared.clone() })
+    }
+
+    /// What is to be told next. Does not allocate.
+    pub(crate) fn next_out(&mut self) -> Option<Out> {
+        if let Some((_, posted)) = self.db.next_posted(self.queue) {
+            let db::Posted { token: key, value, alarm, stamp, mask, .. } = posted;
+            Some(Out::Post { key, value, alarm, stamp, mask })
+        } else if let Some(completed) = self.db.next_completed() {
+            Some(Out::Completed(completed))
+        } else if let Some(request) = self.db.next_remote() {
+            Some(Out::Remote(request))
+        } else if let Some(signal) = self.db.next_signal() {
+            Some(Out::Signal(signal))
+        } else {
+            self.db.next_regrouped().map(|(record, group)| Out::Regrouped(record, group))
+        }
+    }
+
+    /// Takes what devices have delivered, each feeder's a bounded number; whether there is more.
+    pub(crate) fn take_feeds(&mut self) -> bool {
+        let mut more = false;
+        for feed in &mut self.feeds {
+            more |= feed.take(&mut self.db);
+        }
+        self.feeds.retain(|feed| !feed.is_over());
+        more
+    }
+
+    /// Does a job for the network.
+    pub(crate) fn do_job(&mut self, job: &mut Job) {
+        let now = now();
+        let db = &mut self.db;
+        match &mut job.ask {
+            Ask::Read { channel, meta } => {
+                let record = channel.record;
+                db.get_into(channel, usize::MAX, &mut job.reading.value);
+                job.reading.alarm = db.alarm(record);
+                job.reading.stamp = db.stamp_of(channel).0;
+                if *meta {
+                    let (ackt, acks) = db.acknowledge_state(record);
+                    job.reading.ackt = ackt != 0;
+                    job.reading.acks = Severity::from_index(acks);
+                    job.reading.record_type = Str40::from(db.type_name(record));
+                    job.reading.meta = db.meta(channel);
+                }
+                job.outcome = Outcome::Read(Ok::<(), Eca>(()));
+            }
+            Ask::Write { channel, write, notify, log } => {
+                if log.is_some() {
+                    db.get_into(channel, usize::MAX, &mut job.reading.value);
+                }
+                job.outcome = Outcome::Write(write_to(db, channel, write, *notify, now));
+                if let Some(log) = log {
+                    db.get_into(channel, usize::MAX, &mut log.new);
+                }
+            }
+            Ask::Forget(token) => db.cancel_notify(*token),
+            Ask::Watch { channel, key } => {
+                let all = EventMask::VALUE | EventMask::LOG | EventMask::ALARM | EventMask::PROPERTY;
+                let sub = db.subscribe(self.queue, channel, all, *key);
+                self.subs.insert(*key, sub);
+            }
+            Ask::Unwatch { key } => {
+                if let Some(sub) = self.subs.remove(key) {
+                    db.unsubscribe(sub);
+                }
+            }
+            Ask::Update { id, value, alarm, stamp } => {
+                if let Some(new) = value.take() {
+                    *value = db.remote_update(*id, new, *alarm, *stamp);
+                }
+            }
+            Ask::Meta { id, meta } => db.remote_meta(*id, meta),
+            Ask::Connect { id, connected: true } => db.remote_connect(*id),
+            Ask::Connect { id, connected: false } => db.remote_disconnect(*id),
+            Ask::Written { id, ok } => db.remote_written(*id, *ok),
+            Ask::Signal(signal) => db.take_signal(signal),
+            Ask::Finish(token) => drop(db.finish_function(*token)),
+            Ask::Feed(feed) => self.feeds.extend(feed.take()),
+            Ask::Call(work) => work(db, now),
+            Ask::Retire => self.retired = true,
+            // The owner's thread does these for all that it owns.
+            Ask::Pause(_) | Ask::Adopt(_) => {}
+        }
+        if matches!(job.ask, Ask::Write { .. }) && self.db.next_deadline() == Some(MonoNs(0)) {
+            self.db.advance(now, ADVANCE_MAX);
+        }
+    }
+}
+
+/// Writes for a client.
+pub(crate) fn write_to(db: &mut Db, channel: &Channel, write: &Write, notify: Option<u64>, now: Now) -> Put {
+    let value = match write {
+        Write::Value(value) => value,
+        Write::AckT(transient) => {
+            db.put_ackt(channel, *transient);
+            return Put::Done;
+        }
+        Write::AckS(severity) => {
+            db.put_acks(channel, *severity);
+            return Put::Done;
+        }
+    };
+    match notify {
+        None => db.put(channel, value, now).map_or(Put::Failed, |()| Put::Done),
+        Some(token) => match db.put_notify(channel, value, token, now) {
+            Ok(NotifyState::Done) => Put::Done,
+            Ok(NotifyState::Pending) => Put::Later,
+            Err(_) => Put::Failed,
+        },
+    }
+}
