@@ -237,6 +237,82 @@ fn stream_records_speak_the_protocol_of_their_file() {
     assert_eq!(ioc.exit(), Some(0));
 }
 
+const STARTS_PROTOCOL: &str = r#"
+Terminator = CR LF;
+ReplyTimeout = 200;
+volts { out "VOLTS %.1f"; in "OK"; @init { out "VOLTS?"; in "VOLTS %f"; } }
+raw { out "RAW %d"; in "OK"; @init { out "RAW?"; in "RAW %d"; } }
+power { out "POWER %{OFF|ON}"; in "OK"; @init { out "POWER?"; in "POWER %{OFF|ON}"; } }
+mode { out "MODE %d"; in "OK"; @init { out "MODE?"; in "MODE %d"; } }
+bits { out "BITS %x"; in "OK"; @init { out "BITS?"; in "BITS %x"; } }
+name { out "NAME %s"; in "OK"; @init { out "NAME?"; in "NAME %s"; } }
+lost { out "LOST %f"; in "OK"; @init { out "LOST?"; in "LOST %f"; } }
+"#;
+
+const STARTS: &str = r#"
+record(ao, "volts") { field(DTYP, "stream") field(OUT, "@s.proto volts ps") field(VAL, "99") }
+record(ao, "raw") { field(DTYP, "stream") field(OUT, "@s.proto raw ps") field(LINR, "SLOPE") field(ESLO, "0.5") }
+record(bo, "power") { field(DTYP, "stream") field(OUT, "@s.proto power ps") field(ZNAM, "off") field(ONAM, "on") }
+record(mbbo, "mode") { field(DTYP, "stream") field(OUT, "@s.proto mode ps") field(ONVL, 4) field(ONST, "idle") field(TWVL, 7) field(TWST, "run") }
+record(mbboDirect, "bits") { field(DTYP, "stream") field(OUT, "@s.proto bits ps") }
+record(stringout, "name") { field(DTYP, "stream") field(OUT, "@s.proto name ps") }
+record(ao, "lost") { field(DTYP, "stream") field(OUT, "@s.proto lost ps") }
+"#;
+
+/// A device that answers with these values, and notes what is written.
+fn settings(stream: TcpStream, known: &[(&str, &str)], written: &Mutex<Vec<String>>) {
+    let mut out = stream.try_clone().unwrap();
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return };
+        let answer = match line.strip_suffix('?') {
+            Some(name) => match known.iter().find(|(known, _)| *known == name) {
+                Some((_, value)) => format!("{name} {value}\r\n"),
+                None => continue,
+            },
+            None => {
+                written.lock().unwrap().push(line);
+                "OK\r\n".to_owned()
+            }
+        };
+        if out.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn outputs_start_with_what_the_device_says_and_write_nothing_for_it() {
+    let known = [("VOLTS", "12.5"), ("RAW", "123"), ("POWER", "ON"), ("MODE", "7"), ("BITS", "5"), ("NAME", "ACME")];
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let theirs = written.clone();
+    let port = device(move |stream| settings(stream, &known, &theirs));
+    let then = "epicsEnvSet STREAM_PROTOCOL_PATH .\ndbLoadRecords t.db\niocInit";
+    let files = [("t.db", STARTS), ("s.proto", STARTS_PROTOCOL), ("st.cmd", &script(&[("ps", port)], then))];
+    let mut ioc = Ioc::start("devices-starts", &files, &["st.cmd"]);
+    for (field, value) in [
+        ("volts", " 12.5 "),
+        ("volts.OVAL", " 12.5 "),
+        ("raw", " 61.5 "),
+        ("raw.RVAL", " 123 "),
+        ("power", "\"on\""),
+        ("mode", "\"run\""),
+        ("bits", " 5 "),
+        ("bits.B2", " 1 "),
+        ("name", "\"ACME\""),
+    ] {
+        ioc.until(&format!("dbgf {field}"), |said| said.contains(value));
+    }
+    // Nobody answered for the last one, which comes last.
+    for (record, udf) in [("volts", 0), ("raw", 0), ("power", 0), ("mode", 0), ("bits", 0), ("name", 0), ("lost", 1)] {
+        ioc.until(&format!("dbgf {record}.UDF"), |said| said.contains(&format!(" {udf} ")));
+    }
+    assert_eq!(*written.lock().unwrap(), Vec::<String>::new());
+    ioc.say("dbpf raw 100");
+    ioc.say("dbpf bits.B1 1");
+    ioc.until("echo", |_| written.lock().unwrap().len() == 2);
+    assert_eq!(*written.lock().unwrap(), ["RAW 200", "BITS 7"]);
+}
+
 const OWN: &str = r#"
 record(ao, "heater") { field(DTYP, "tahti Simulation") field(OUT, "@cell heater") field(PINI, "YES") field(VAL, "80") }
 record(ai, "temperature") { field(DTYP, "tahti Simulation") field(INP, "@lag heater tau=1ms") field(SCAN, ".1 second") }

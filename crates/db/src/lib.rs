@@ -58,6 +58,7 @@ mod events;
 mod filter;
 mod function;
 mod init;
+mod initial;
 mod jlink;
 mod json;
 mod lex;

@@ -19,6 +19,8 @@ enum Delivery {
     Record(RecId, Fed),
     /// The answer that a record waits for.
     Answer(RecId, Fed),
+    /// What an output begins with.
+    Start(RecId, Fed),
 }
 
 /// The end of a ring that a device's thread holds.
@@ -62,6 +64,11 @@ impl Feeder {
     /// A new value of a record's own device. Whether the ring took it.
     pub fn feed_record_or_refuse(&mut self, record: RecId, fed: Fed) -> bool {
         self.push(Delivery::Record(record, fed))
+    }
+
+    /// What an output record begins with ([`Db::start_with`]). Whether the ring took it.
+    pub fn start_or_refuse(&mut self, record: RecId, fed: Fed) -> bool {
+        self.push(Delivery::Start(record, fed))
     }
 
     /// Answers the request that a record waits for, or gives the answer back where the ring has no room: the record is
@@ -123,6 +130,7 @@ impl Feed {
                 Delivery::Value(source, fed) => db.feed(source, fed),
                 Delivery::Record(record, fed) => db.feed_record(record, fed),
                 Delivery::Answer(record, fed) => db.complete(record, fed),
+                Delivery::Start(record, fed) => db.start_with(record, fed),
             };
             if let Some(before) = before {
                 // There is room: it was looked for above, and nobody else writes.

@@ -85,6 +85,47 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     r.orbv = r.rbv;
 }
 
+/// What a raw value of the device means.
+pub(crate) fn from_raw(db: &mut Db, rec: u32, body: usize, raw: i32) -> Scalar {
+    let r = &mut db.bodies.ao[body];
+    r.rval = raw;
+    let mut value = f64::from(raw) + f64::from(r.roff);
+    if r.aslo != 0.0 {
+        value *= r.aslo;
+    }
+    value += r.aoff;
+    match r.linr {
+        0 => {}
+        1 | 2 => value = value * r.eslo + r.eoff,
+        linr => {
+            if !breaks::raw_to_eng(&db.schema, &mut value, linr, true, &mut r.lbrk) {
+                db.common[rec as usize].raise(Status::Soft, 2);
+            }
+        }
+    }
+    Scalar::F64(value)
+}
+
+/// What a value of the device means: ASLO and AOFF, as ai has them.
+pub(crate) fn from_device(db: &Db, body: usize, number: Scalar) -> Scalar {
+    let r = &db.bodies.ao[body];
+    let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
+    Scalar::F64(crate::initial::number(number) * slope + r.aoff)
+}
+
+/// VAL is what the device has.
+pub(crate) fn begin(db: &mut Db, rec: u32, body: usize) {
+    let r = &mut db.bodies.ao[body];
+    r.oval = r.val;
+    r.pval = r.val;
+    r.mlst = r.val;
+    r.alst = r.val;
+    r.lalm = r.val;
+    r.oraw = r.rval;
+    db.common[rec as usize].udf = u8::from(r.val.is_nan());
+    db.post_named(rec, "OVAL", EventMask::VALUE | EventMask::LOG);
+}
+
 /// Fetches, converts, checks, writes, tells.
 #[inline]
 pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {

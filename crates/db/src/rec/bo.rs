@@ -71,6 +71,21 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     r.orbv = r.rbv;
 }
 
+/// The state that a raw value of the device is.
+pub(crate) fn from_raw(db: &Db, body: usize, raw: u32) -> Scalar {
+    let mask = db.bodies.bo[body].mask;
+    Scalar::Enum(u16::from(if mask == 0 { raw } else { raw & mask } != 0))
+}
+
+/// VAL is what the device has.
+pub(crate) fn begin(db: &mut Db, body: usize) {
+    let r = &mut db.bodies.bo[body];
+    r.update_raw();
+    r.mlst = r.val;
+    r.lalm = r.val;
+    r.oraw = r.rval;
+}
+
 /// Fetches, checks, writes, tells.
 pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
     if db.device(rec) == Device::Missing {

@@ -105,6 +105,27 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     r.orbv = r.rbv;
 }
 
+/// The state that a raw value of the device is; 65535 where it is none.
+pub(crate) fn from_raw(db: &Db, body: usize, raw: u32) -> Scalar {
+    let r = &db.bodies.mbbo[body];
+    let raw = if r.mask == 0 { raw } else { raw & r.mask };
+    let raw = raw.checked_shr(u32::from(r.shft)).unwrap_or(0);
+    let state = if r.sdef == 0 { Some(raw as u16) } else { None };
+    let known = || r.values.iter().position(|value| *value == raw).map(|state| state as u16);
+    Scalar::Enum(state.or_else(known).unwrap_or(u16::MAX))
+}
+
+/// VAL is what the device has.
+pub(crate) fn begin(db: &mut Db, rec: u32, body: usize) {
+    if usize::from(db.bodies.mbbo[body].val) < super::mbbi::STATE_NAMES.len() {
+        convert(db, rec, body);
+    }
+    let r = &mut db.bodies.mbbo[body];
+    r.mlst = r.val;
+    r.lalm = r.val;
+    r.oraw = r.rval;
+}
+
 /// The raw value of VAL.
 fn convert(db: &mut Db, rec: u32, body: usize) {
     let r = &mut db.bodies.mbbo[body];

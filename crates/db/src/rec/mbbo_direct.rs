@@ -74,6 +74,22 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     r.orbv = r.rbv;
 }
 
+/// The value that a raw value of the device is.
+pub(crate) fn from_raw(db: &Db, body: usize, raw: u32) -> Scalar {
+    let r = &db.bodies.mbbo_direct[body];
+    let raw = if r.mask == 0 { raw } else { raw & r.mask };
+    Scalar::I32(raw.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32)
+}
+
+/// VAL is what the device has.
+pub(crate) fn begin(db: &mut Db, body: usize) {
+    let r = &mut db.bodies.mbbo_direct[body];
+    refresh(&mut r.b, r.val);
+    r.convert();
+    r.mlst = r.val;
+    r.oraw = r.rval;
+}
+
 impl MbboDirect {
     fn convert(&mut self) {
         self.rval = (self.val as u32).checked_shl(u32::from(self.shft)).unwrap_or(0);

@@ -88,8 +88,7 @@ pub struct Protocol {
     pub(super) mismatch: Vec<Command>,
     pub(super) reply_timeout_handler: Vec<Command>,
     pub(super) read_timeout_handler: Vec<Command>,
-    /// Whether it has an `@init` handler.
-    pub has_init: bool,
+    pub(super) init: Vec<Command>,
     pub(super) in_terminator: Option<Vec<u8>>,
     pub(super) out_terminator: Option<Vec<u8>>,
     pub(super) separator: Vec<Piece>,
@@ -318,7 +317,7 @@ impl Builder<'_> {
         };
         let (in_terminator, out_terminator) = (terminator(self, "InTerminator")?, terminator(self, "OutTerminator")?);
         let mut handler = |name: &str| built.handlers.remove(name);
-        let has_init = handler("init").is_some();
+        let init = handler("init").unwrap_or_default();
         let ignore_extra = match self.word("ExtraInput")?.as_deref() {
             None | Some("Error" | "error") => false,
             Some("Ignore" | "ignore") => true,
@@ -329,7 +328,7 @@ impl Builder<'_> {
             reply_timeout_handler: handler("replytimeout").unwrap_or_default(),
             read_timeout_handler: handler("readtimeout").unwrap_or_default(),
             commands: built.commands,
-            has_init,
+            init,
             in_terminator,
             out_terminator,
             separator: self.pieces_of("Separator")?,

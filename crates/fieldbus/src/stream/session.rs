@@ -106,6 +106,7 @@ enum Waits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Main,
+    Init,
     Mismatch,
     NoReply,
     Unfinished,
@@ -152,6 +153,13 @@ impl Session {
         }
     }
 
+    /// A run of the `@init` handler; `None` where the protocol has none.
+    #[must_use]
+    pub fn init(protocol: Arc<Protocol>) -> Option<Self> {
+        let there = !protocol.init.is_empty();
+        there.then(|| Self { part: Part::Init, ..Self::new(protocol, Given::default()) })
+    }
+
     /// The values that came, or what went wrong, once it is over.
     #[must_use]
     pub fn result(&self) -> Option<Result<&[Value], &Trouble>> {
@@ -161,6 +169,7 @@ impl Session {
     fn commands(&self) -> &[Command] {
         match self.part {
             Part::Main => &self.protocol.commands,
+            Part::Init => &self.protocol.init,
             Part::Mismatch => &self.protocol.mismatch,
             Part::NoReply => &self.protocol.reply_timeout_handler,
             Part::Unfinished => &self.protocol.read_timeout_handler,
@@ -178,7 +187,7 @@ impl Session {
             Trouble::Unfinished(_) => Part::Unfinished,
             Trouble::Output | Trouble::Closed(_) => Part::Main,
         };
-        let first = self.part == Part::Main && handler != Part::Main;
+        let first = matches!(self.part, Part::Main | Part::Init) && handler != Part::Main;
         self.trouble.get_or_insert(trouble);
         (self.part, self.at, self.waits) = (if first { handler } else { self.part }, 0, Waits::No);
         if !first || self.commands().is_empty() {
@@ -264,7 +273,7 @@ impl Session {
         let mut values = Vec::new();
         if format::scan(pieces, &self.protocol.separator, line, self.protocol.ignore_extra, &mut values) {
             self.at += 1;
-            if self.part == Part::Main {
+            if matches!(self.part, Part::Main | Part::Init) {
                 self.values.extend(values);
             }
         } else {

@@ -175,6 +175,13 @@ impl Interrupt {
     }
 }
 
+impl Interrupt {
+    /// What the record, an output, begins with. Whether its owner had room; if not, it is refused and counted.
+    pub fn start_or_refuse(&self, fed: Fed) -> bool {
+        lock(&self.outlet).feeder.start_or_refuse(self.record, fed)
+    }
+}
+
 impl Hub {
     pub(super) fn new() -> Self {
         Self { bell: Arc::new(Bell::new()), stop: AtomicBool::new(false), inside: Mutex::default() }

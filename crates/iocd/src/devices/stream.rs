@@ -130,12 +130,14 @@ struct Shape {
 impl Shape {
     /// What the values of a run mean for the record.
     fn fed(&self, values: &[Value], stamp: Stamp) -> Fed {
-        if self.output {
-            return Fed::done(stamp);
-        }
+        if self.output { Fed::done(stamp) } else { self.value(values, stamp) }
+    }
+
+    /// The values of a run as what the record holds.
+    fn value(&self, values: &[Value], stamp: Stamp) -> Fed {
         match self.record_type.as_str() {
-            "waveform" | "aai" => self.array(values, stamp),
-            "lsi" => match values.first() {
+            "waveform" | "aai" | "aao" => self.array(values, stamp),
+            "lsi" | "lso" => match values.first() {
                 Some(Value::Text(text)) => Fed::good(base::Value::Array(Array::U8(text.clone())), stamp),
                 first => self.scalar(first, stamp),
             },
@@ -144,7 +146,7 @@ impl Shape {
     }
 
     fn scalar(&self, value: Option<&Value>, stamp: Stamp) -> Fed {
-        let states = matches!(self.record_type.as_str(), "bi" | "mbbi");
+        let states = matches!(self.record_type.as_str(), "bi" | "mbbi" | "bo" | "mbbo");
         let Some(value) = value else { return Fed::failed(Status::Calc) };
         let scalar = match value {
             Value::Float(value) => Scalar::F64(*value),
@@ -209,6 +211,12 @@ struct Line {
 
 impl Equipment for Line {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
+        if let (Some(session), Ok(port)) = (Session::init(self.protocol.clone()), self.ports.open(&self.port)) {
+            let latest = now().mono + self.protocol.lock_timeout;
+            let start = Start { session, shape: self.shape.clone(), latest, record: interrupt.clone() };
+            // Where too many wait, the record begins with what the database says, as where nobody answers.
+            let _ = port.submit_or_refuse(Box::new(start));
+        }
         if self.interrupts
             && let Ok(port) = self.ports.open(&self.port)
         {
@@ -263,6 +271,36 @@ impl Job for Run {
     fn missed(self: Box<Self>, _: &str) {
         self.reply.send(Fed::failed(Status::Timeout));
     }
+}
+
+/// The run of `@init` before a record is asked for anything.
+struct Start {
+    session: Session,
+    shape: Arc<Shape>,
+    latest: MonoNs,
+    record: Interrupt,
+}
+
+impl Job for Start {
+    fn exchange(&mut self) -> &mut dyn Exchange {
+        &mut self.session
+    }
+
+    fn latest(&self) -> Option<MonoNs> {
+        Some(self.latest)
+    }
+
+    fn done(self: Box<Self>) {
+        if let Some(Ok(values)) = self.session.result()
+            && self.shape.output
+            && !values.is_empty()
+        {
+            // Refused where the ring has no room, which is counted.
+            self.record.start_or_refuse(self.shape.value(values, now().wall));
+        }
+    }
+
+    fn missed(self: Box<Self>, _: &str) {}
 }
 
 /// Hears lines that nobody asked for.
