@@ -16,6 +16,9 @@ use sys::shm::SharedWords;
 pub(super) const TEAM: usize = 10;
 /// Words from one bare thread's to the next one's: a cache line.
 const LINE: usize = 8;
+/// Behind the threads' words: when the leader woke, and how often the last thread had the turn.
+const WOKE: usize = TEAM * LINE;
+const ENDED: usize = WOKE + 1;
 
 /// What a frame's page says, and its last activity.
 #[derive(Default)]
@@ -150,15 +153,19 @@ impl Bare {
             let (words, stop) = (words.clone(), stop.clone());
             move || {
                 place_at(cpu, PRIORITY)?;
-                let mut due = first;
+                let (mut due, mut begun) = (first, 0);
                 while !stop.load(Ordering::Relaxed) {
                     while due <= mono_now() {
                         due = due + MINOR;
                     }
                     sleep_until(due);
                     let woke = mono_now();
-                    words.words()[TEAM * LINE].store(woke.0, Ordering::Relaxed);
-                    futex::count_up(&words.words()[0], 1);
+                    // Where the last round still goes on, this one is left out.
+                    if words.words()[ENDED].load(Ordering::Acquire) == begun {
+                        begun += 1;
+                        words.words()[WOKE].store(woke.0, Ordering::Relaxed);
+                        futex::count_up(&words.words()[0], 1);
+                    }
                 }
                 Ok(())
             }
@@ -201,7 +208,8 @@ fn bare(cpu: CpuId, place: usize, words: &SharedWords, stop: &AtomicBool) -> Res
         } else if place + 1 < TEAM {
             futex::count_up(&words[(place + 1) * LINE], 1);
         } else {
-            whole.record(mono_now() - MonoNs(words[TEAM * LINE].load(Ordering::Relaxed)));
+            whole.record(mono_now() - MonoNs(words[WOKE].load(Ordering::Relaxed)));
+            words[ENDED].fetch_add(1, Ordering::Release);
         }
     }
 }

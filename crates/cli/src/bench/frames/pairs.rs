@@ -33,7 +33,10 @@ fn pair(
     let meet = move |both: &AtomicU64| {
         both.fetch_add(1, Ordering::AcqRel);
         while both.load(Ordering::Acquire) < 2 {
-            std::thread::yield_now();
+            // On one CPU the other must be able to come, which has no priority before it is placed.
+            if cpus[0] == cpus[1] {
+                sleep_until(mono_now() + DurNs::from_us(100));
+            }
         }
     };
     let other = both.clone();
