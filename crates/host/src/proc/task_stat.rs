@@ -39,6 +39,14 @@ impl Stat {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
+    /// Whether the kernel bound this thread, or is about to: workers of workqueues are found under their name before
+    /// that, and any thread in its first moment under that of kthreadd, which makes it. A mask that is set then does not last.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        let newborn = self.comm.starts_with("kworker/") || (self.comm == "kthreadd" && self.ppid != 0);
+        self.flags & NO_SETAFFINITY != 0 || (self.flags & KTHREAD != 0 && newborn)
+    }
+
     /// Reads the line; nothing if it is not one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -86,6 +94,18 @@ mod tests {
             policy: 1,
         };
         assert_eq!(stat, expected);
+    }
+
+    #[test]
+    fn a_kernel_thread_that_is_just_being_made_is_as_bound_as_it_will_be() {
+        let bound =
+            |comm: &str, ppid, flags| Stat { comm: comm.into(), ppid, flags, ..Stat::parse(LINE).unwrap() }.is_bound();
+        assert!(bound("ksoftirqd/1", 2, KTHREAD | NO_SETAFFINITY) && !bound("kswapd0", 2, KTHREAD));
+        assert!(bound("kworker/u9:1", 2, KTHREAD) && bound("kthreadd", 2, KTHREAD));
+        assert!(
+            !bound("kthreadd", 0, KTHREAD) && !bound("kworker/u9:1", 1, 0),
+            "kthreadd itself, and who only bears the name"
+        );
     }
 
     proptest! {

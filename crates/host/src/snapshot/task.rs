@@ -16,7 +16,7 @@ pub struct Task {
     pub ppid: i32,
     /// Whether it is the kernel's.
     pub kernel: bool,
-    /// Whether the kernel bound it and refuses to move it (`PF_NO_SETAFFINITY`).
+    /// Whether the kernel bound it and refuses to move it ([`Stat::is_bound`]).
     pub bound: bool,
     /// How it is scheduled.
     pub class: Class,

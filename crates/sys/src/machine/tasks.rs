@@ -92,7 +92,7 @@ impl Places {
             tgid,
             ppid: stat.ppid,
             kernel: stat.flags & task_stat::KTHREAD != 0,
-            bound: stat.flags & task_stat::NO_SETAFFINITY != 0,
+            bound: stat.is_bound(),
             class: Class::of(&stat),
             own: None,
             cpus: CpuSet::EMPTY,
