@@ -1,7 +1,7 @@
 //! The thread of one band: takes messages from queues, asks the state machine, puts them into others.
 
 use crate::door::Door;
-use crate::memory::{Half, Inside};
+use crate::memory::{Half, Inside, ROOM_WORDS};
 use crate::parcel::{Fault, Packing, Parcel, prefix};
 use crate::spin::Spin;
 use base::{DurNs, MonoNs};
@@ -18,6 +18,8 @@ use sys::shm::SharedWords;
 
 /// Messages taken from one client before the next one's turn.
 const TURN: usize = 32;
+/// As many messages as a queue can hold.
+const LAST_REPLIES: usize = ROOM_WORDS / HEADER_WORDS;
 /// Words kept free in a client's queue, so that a short reply to each of its outstanding requests always fits.
 const SPARE_WORDS: usize = 1 << 13;
 /// Longest sleep, so that a lane whose mark was missed for whatever reason goes on. In unit tests that must not happen.
@@ -121,7 +123,7 @@ impl LaneThread {
         let before = Counting::calls();
         while !self.stop.load(Ordering::Relaxed) {
             let now = mono_now();
-            self.change(now);
+            self.change(now, &mut parcel);
             self.desk(&mut parcel);
             self.clients(&mut parcel);
             self.due(now);
@@ -154,7 +156,7 @@ impl LaneThread {
         &self.seats[..self.used]
     }
 
-    fn change(&mut self, now: MonoNs) {
+    fn change(&mut self, now: MonoNs, parcel: &mut Parcel) {
         while self.returns.slots() > 1
             && let Ok(change) = self.changes.pop()
         {
@@ -169,6 +171,7 @@ impl LaneThread {
                     _ => Some(Return::Refused(seat)),
                 },
                 Change::Gone(conn, name) => {
+                    self.last_replies(conn, parcel);
                     let place = self.seats.get_mut(conn.slot as usize);
                     let seat = place.and_then(|place| place.take_if(|seat| seat.conn == conn));
                     self.gone(now, conn, &name);
@@ -180,6 +183,21 @@ impl LaneThread {
                 let _ = self.returns.push(back);
             }
             self.seen.adopted.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// What a manager answered before it went counts; as much as its queue held, whatever is written there meanwhile.
+    fn last_replies(&mut self, conn: Conn, parcel: &mut Parcel) {
+        for _ in 0..LAST_REPLIES {
+            let Some(Some(seat)) = self.seats.get_mut(conn.slot as usize) else { return };
+            if seat.conn != conn || seat.broken.is_some() || !matches!(parcel.take(&mut seat.up), Ok(true)) {
+                return;
+            }
+            let who = (seat.conn, seat.subject, seat.pool);
+            let is_reply = parcel.frame().is_ok_and(|frame| frame.header.kind != Kind::Request);
+            if is_reply && self.message(who, parcel).is_err() {
+                return;
+            }
         }
     }
 
