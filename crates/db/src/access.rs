@@ -27,7 +27,7 @@ impl Db {
         }
         let value = self.get_plain(channel, usize::MAX);
         let (stamp, _) = self.stamp_of(channel);
-        let mut value = Self::filtered(channel, value, stamp);
+        let mut value = self.filtered(channel, value, stamp);
         if let Value::Array(array) = &mut value {
             array.truncate(max);
         }
@@ -36,8 +36,8 @@ impl Db {
 
     /// A channel's plain value as its filters show it. A text read as characters ends with a zero, as C has it, also where a
     /// range leaves its end out.
-    pub(crate) fn filtered(channel: &Channel, plain: Value, stamp: Stamp) -> Value {
-        let mut value = channel.filters.apply(plain, stamp);
+    pub(crate) fn filtered(&self, channel: &Channel, plain: Value, stamp: Stamp) -> Value {
+        let mut value = channel.filters.apply(plain, stamp, self.local);
         if let (true, Value::Array(Array::I8(bytes))) = (channel.long_string, &mut value) {
             bytes.pop();
             bytes.push(0);

@@ -81,6 +81,29 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
             let address = db.address(rec);
             db.attach(rec, &name, &address).unwrap_or(Device::Missing)
         }
+        Device::GeneralTime => {
+            let known: &[&str] = match db.common[rec as usize].kind() {
+                Kind::Ai => &["TIME"],
+                Kind::Bo => &["RSTERRCNT"],
+                Kind::LongIn => &["GETERRCNT"],
+                _ => &["BESTTCP", "TOPTCP", "BESTTEP"],
+            };
+            let address = db.address(rec);
+            let asked = address.trim_start_matches('@').trim();
+            if known.iter().any(|known| known.eq_ignore_ascii_case(asked)) {
+                return Device::GeneralTime;
+            }
+            let text = format!(
+                "{}: General Time has no \"{asked}\" for this type of record, expected {}",
+                db.record_name(rec),
+                known.join(" or ")
+            );
+            db.notice(text);
+            // Active from the start, as C's device support leaves it.
+            db.common[rec as usize].broken = true;
+            db.common[rec as usize].pact = 1;
+            Device::Missing
+        }
         device => device,
     }
 }

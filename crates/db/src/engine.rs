@@ -5,6 +5,7 @@ use crate::events::Events;
 use crate::function::Functions;
 use crate::jlink::JsonLinks;
 use crate::link::{LinkKind, PP};
+use crate::local::LocalText;
 use crate::names::Names;
 use crate::notify::Notifies;
 use crate::record::{Bodies, Kind};
@@ -91,6 +92,7 @@ pub struct Db {
     pub(crate) counters: Counters,
     pub(crate) now: Now,
     pub(crate) clock: Option<fn() -> Stamp>,
+    pub(crate) local: LocalText,
     pub(crate) active: Vec<u32>,
     pub(crate) seed: u16,
     pub(crate) pool: crate::pool::Pool,
@@ -143,6 +145,7 @@ impl Db {
             counters: Counters::default(),
             now: Now::default(),
             clock: None,
+            local: crate::local::utc,
             active: Vec::new(),
             seed: 0xa3bf,
             pool: crate::pool::Pool::default(),
@@ -191,6 +194,11 @@ impl Db {
     /// With a clock each record is stamped by itself, as C's IOC does; without, all records of a pass share its time.
     pub fn stamp_each_record(&mut self, clock: Option<fn() -> Stamp>) {
         self.clock = clock;
+    }
+
+    /// What writes texts in local time; UTC without.
+    pub fn set_local_text(&mut self, local: LocalText) {
+        self.local = local;
     }
 
     pub(crate) fn notice(&mut self, text: String) {

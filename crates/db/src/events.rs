@@ -250,7 +250,7 @@ impl Db {
                 None => {
                     let channel = self.events.subs[sub.0 as usize].channel.clone();
                     let plain = self.get_plain(&channel, usize::MAX);
-                    Self::filtered(&channel, plain, stamp)
+                    self.filtered(&channel, plain, stamp)
                 }
             };
             take(sub, Event { token, value, alarm, stamp, utag, mask });
@@ -275,10 +275,12 @@ impl Db {
             let value = match (sub.late, sub.channel.filters.is_empty()) {
                 (true, _) => None,
                 (false, true) => Some(entry.value),
-                (false, false) => match sub.channel.filters.apply(Value::Scalar(entry.value), entry.stamp) {
-                    Value::Scalar(scalar) => Some(scalar),
-                    Value::Array(_) => None,
-                },
+                (false, false) => {
+                    match sub.channel.filters.apply(Value::Scalar(entry.value), entry.stamp, self.local) {
+                        Value::Scalar(scalar) => Some(scalar),
+                        Value::Array(_) => None,
+                    }
+                }
             };
             let Entry { alarm, stamp, utag, mask, .. } = entry;
             return Some((SubId(entry.sub), Posted { token: sub.token, value, alarm, stamp, utag, mask }));

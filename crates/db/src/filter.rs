@@ -8,9 +8,9 @@ use crate::conv;
 use crate::deadband;
 use crate::events::Entry;
 use crate::json::Json;
-use base::{Array, EventMask, FieldType, Scalar, Stamp, Str40, Utc, Value};
+use crate::local::LocalText;
+use base::{Array, EventMask, FieldType, Scalar, Stamp, Str40, Value};
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
 
 /// The filters of a channel, in the order of its name; mostly none.
@@ -40,6 +40,10 @@ enum Step {
     UserTag { mask: u64, value: u64 },
 }
 
+/// The formats of `ts` with `"str"`.
+const EPICS: &str = "%Y-%m-%d %H:%M:%S.%06f";
+const ISO: &str = "%Y-%m-%dT%H:%M:%S.%06f%z";
+
 /// What a time stamp is shown as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Show {
@@ -49,8 +53,8 @@ enum Show {
     Nanos,
     Double,
     Both,
-    Text,
-    Iso,
+    /// By a format of [`crate::local`].
+    Text(&'static str),
 }
 
 /// Which events of a state pass.
@@ -126,7 +130,7 @@ impl Filters {
                         Show::Seconds | Show::Nanos => (FieldType::U32, 1, false),
                         Show::Double => (FieldType::F64, 1, false),
                         Show::Both => (FieldType::U32, 2, true),
-                        Show::Text | Show::Iso => (FieldType::String, 1, false),
+                        Show::Text(_) => (FieldType::String, 1, false),
                     };
                 }
                 _ => {}
@@ -135,8 +139,8 @@ impl Filters {
         (kind, room, array)
     }
 
-    /// A value as it is read through the filters.
-    pub(crate) fn apply(&self, mut value: Value, stamp: Stamp) -> Value {
+    /// A value as it is read through the filters; `local` writes its stamp where one wants that.
+    pub(crate) fn apply(&self, mut value: Value, stamp: Stamp, local: LocalText) -> Value {
         for step in self.steps() {
             match step {
                 Step::Array { first, step, last } => {
@@ -156,8 +160,7 @@ impl Filters {
                         Show::Nanos => Value::from(stamp.nanos),
                         Show::Double => Value::from(f64::from(secs) + f64::from(stamp.nanos) * 1e-9),
                         Show::Both => Value::Array(Array::U32(vec![secs, stamp.nanos])),
-                        Show::Text => Value::Scalar(Scalar::String(written(stamp, false))),
-                        Show::Iso => Value::Scalar(Scalar::String(written(stamp, true))),
+                        Show::Text(format) => Value::Scalar(Scalar::String(written(stamp, format, local))),
                     };
                 }
                 _ => {}
@@ -259,7 +262,7 @@ fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> 
                 "num",
                 &[("dbl", Show::Double), ("sec", Show::Seconds), ("nsec", Show::Nanos), ("ts", Show::Both)],
             )?;
-            let text = settings.choice("str", &[("epics", Show::Text), ("iso", Show::Iso)])?;
+            let text = settings.choice("str", &[("epics", Show::Text(EPICS)), ("iso", Show::Text(ISO))])?;
             let unix = settings.choice("epoch", &[("epics", false), ("unix", true)])?.unwrap_or(false);
             Ok(Step::Time { show: text.or(number).unwrap_or(Show::Now), unix })
         }
@@ -314,19 +317,11 @@ fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> 
     }
 }
 
-/// A stamp as text, in UTC.
-fn written(stamp: Stamp, iso: bool) -> Str40 {
-    let (unix, _) = stamp.to_unix();
-    let Utc { year, month, day, hour, minute, second } = Utc::of(unix);
-    let mut out = base::Str40Writer::new();
-    let (between, zone) = if iso { ('T', "+0000") } else { (' ', "") };
-    // 31 bytes at most: nothing is cut.
-    let _ = write!(
-        out,
-        "{year:04}-{month:02}-{day:02}{between}{hour:02}:{minute:02}:{second:02}.{:06}{zone}",
-        stamp.rounded_micros()
-    );
-    out.finish()
+/// A stamp as text by a format.
+fn written(stamp: Stamp, format: &str, local: LocalText) -> Str40 {
+    let mut out = [0; 39];
+    let length = crate::local::write(stamp, format, &mut out, local);
+    Str40::new(&out[..length])
 }
 
 /// What the filters of one subscription remember.
@@ -423,8 +418,8 @@ mod tests {
     #[test]
     fn stamps_are_written_as_epics_and_as_iso_write_them() {
         let stamp = Stamp::from_unix(1_700_000_000, 123_456_489);
-        assert_eq!(written(stamp, false).to_str(), "2023-11-14 22:13:20.123456");
-        assert_eq!(written(stamp, true).to_str(), "2023-11-14T22:13:20.123456+0000");
+        assert_eq!(written(stamp, EPICS, crate::local::utc).to_str(), "2023-11-14 22:13:20.123456");
+        assert_eq!(written(stamp, ISO, crate::local::utc).to_str(), "2023-11-14T22:13:20.123456+0000");
     }
 
     #[test]

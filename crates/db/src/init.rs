@@ -264,11 +264,11 @@ impl Db {
         }
         self.set_link(rec, field, text);
         if device_link {
-            self.common[rec as usize].device = dev::choose(self, rec);
             if self.common[rec as usize].broken {
                 self.common[rec as usize].broken = false;
                 self.common[rec as usize].pact = 0;
             }
+            self.common[rec as usize].device = dev::choose(self, rec);
         }
         crate::rec::link_put(self, rec, field);
         self.post(rec, field, EventMask::VALUE | EventMask::LOG);

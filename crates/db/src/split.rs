@@ -251,6 +251,7 @@ impl Db {
         let mut to = Self::new();
         to.schema = self.schema.clone();
         to.clock = self.clock;
+        to.local = self.local;
         to.environment = self.environment.clone();
         to.states = self.states.clone();
         to.functions = self.functions.clone();

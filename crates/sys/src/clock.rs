@@ -126,6 +126,37 @@ pub fn mono_resolution() -> DurNs {
     DurNs(to_ns(rustix::time::clock_getres(ClockId::Monotonic)).0 as i64)
 }
 
+/// Writes a Unix time as local time by a format of `strftime(3)`; how many bytes it took, `None` where they do not fit
+/// (255 bytes at most, as for the format).
+///
+/// Local time as the C library knows it (`TZ`, `/etc/localtime`, read at the first call). Does not allocate after that;
+/// takes the C library's lock of time zones, which is held for as long as another thread asks the same.
+#[must_use]
+pub fn local_text(unix: u64, format: &str, out: &mut [u8]) -> Option<usize> {
+    if format.is_empty() {
+        return Some(0);
+    }
+    // A mark behind the text, so that one that is empty by its format differs from one that does not fit.
+    let (mut ended, mut text) = ([0_u8; 258], [0_u8; 258]);
+    if format.len() > 255 || format.contains('\0') {
+        return None;
+    }
+    ended[..format.len()].copy_from_slice(format.as_bytes());
+    ended[format.len()] = b'.';
+    let unix = libc::time_t::try_from(unix).ok()?;
+    let mut fields = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are valid for the call, which fills the structure or returns null.
+    if unsafe { libc::localtime_r(&raw const unix, fields.as_mut_ptr()) }.is_null() {
+        return None;
+    }
+    // SAFETY: the room is as long as is said, the format ends with a zero, and localtime_r has filled the structure.
+    let length =
+        unsafe { libc::strftime(text.as_mut_ptr().cast(), text.len() - 1, ended.as_ptr().cast(), fields.as_ptr()) };
+    let length = length.checked_sub(1)?;
+    out.get_mut(..length)?.copy_from_slice(&text[..length]);
+    Some(length)
+}
+
 /// Seconds by which local time is ahead of UTC at a Unix time, as the C library knows it (`TZ`, `/etc/localtime`).
 #[must_use]
 pub fn local_offset_secs(unix: i64) -> i64 {
@@ -142,6 +173,21 @@ pub fn local_offset_secs(unix: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn local_time_is_written_where_it_fits() {
+        let mut out = [0; 39];
+        let offset = local_offset_secs(1_700_000_000);
+        let length = local_text(1_700_000_000, "%s %% %z", &mut out).unwrap();
+        let sign = if offset < 0 { '-' } else { '+' };
+        let minutes = offset.abs() / 60;
+        let expected = format!("1700000000 % {sign}{:02}{:02}", minutes / 60, minutes % 60);
+        assert_eq!(std::str::from_utf8(&out[..length]), Ok(&*expected));
+        assert_eq!(local_text(0, "", &mut out), Some(0));
+        assert_eq!(local_text(0, "%Y", &mut out[..3]), None);
+        assert_eq!(local_text(0, "a\0b", &mut out), None);
+        assert_eq!(local_text(0, &"x".repeat(256), &mut [0; 300]), None);
+    }
 
     #[test]
     fn a_process_has_used_at_least_what_its_thread_has() {

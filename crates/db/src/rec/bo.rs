@@ -171,6 +171,10 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         db.set_state(&name, on);
         return false;
     }
+    // RSTERRCNT: there are no errors of clocks to forget.
+    if simm == 0 && device == Device::GeneralTime {
+        return false;
+    }
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
     let raw = if simm == 0 { device == Device::SoftRaw } else { simm == 2 };
     let value = if raw { Scalar::I32(r.rval as i32) } else { Scalar::U16(r.val) };

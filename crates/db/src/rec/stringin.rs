@@ -104,6 +104,26 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             },
             Got::Constant | Got::Failed => Read::Failed,
         },
+        Device::SoftTimestamp => {
+            db.stamp_now(rec);
+            let mut text = [0; 39];
+            let format = db.bodies.stringin[body].inp.text().trim_start_matches('@');
+            let length = crate::local::write(db.common[rec as usize].time, format, &mut text, db.local);
+            db.bodies.stringin[body].val = Str40::new(&text[..length]);
+            db.common[rec as usize].udf = 0;
+            Read::Value
+        }
+        Device::GeneralTime => {
+            // Of the best sources of time and of events, which there are none of; the one with the highest claim is
+            // the same as the best.
+            let known = !db.bodies.stringin[body].inp.text().contains("BESTTEP");
+            db.bodies.stringin[body].val = Str40::from(if known { "OS Clock" } else { "No working providers" });
+            db.common[rec as usize].udf = 0;
+            if !known {
+                db.common[rec as usize].raise(Status::Read, 2);
+            }
+            Read::Value
+        }
         Device::Getenv => {
             let name = db.bodies.stringin[body].inp.text().trim_start_matches('@').trim();
             match db.environment.get(name) {

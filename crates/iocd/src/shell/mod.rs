@@ -205,6 +205,7 @@ impl Shell {
         self.devices.ports.set_environment(|name| self.env.get(name).cloned());
         db.register_function("exit", exit::function(self.ioc.clone()));
         let term = exit::Term::hold()?;
+        db.set_local_text(sys::clock::local_text);
         if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {
             db.stamp_each_record(Some(stamps::clock()));
         }
