@@ -6,10 +6,11 @@
  * set `size` to sizeof before the call. What an older program does not know is left out. Handles belong to the thread that
  * uses them, unless said otherwise.
  *
- * Real-time: tahti_frame_yield and _mode, tahti_set_*, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and _broadcast,
- * and tahti_barrier_wait do not allocate; the first two and a free mutex do not block. Nor do tahti_manager_serve and the
- * answers to what it hands over allocate. All others belong into the start-up. A program's own allocations are not counted, for
- * its allocator is its own; the page faults of activities and loops are (`tahti frames show`).
+ * Real-time: tahti_frame_yield and _mode, tahti_set_*, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and
+ * _broadcast, tahti_barrier_wait, tahti_manager_serve and the answers to what it hands over do not allocate. Of these,
+ * tahti_frame_yield, tahti_cond_wait, tahti_barrier_wait, tahti_manager_serve and the lock of a mutex that somebody holds
+ * block, for that is what they are for. All others belong into the start-up. A program's own allocations are not counted,
+ * for its allocator is its own; the page faults of activities and loops are (`tahti frames show`).
  */
 #ifndef TAHTI_H
 #define TAHTI_H
