@@ -10,6 +10,7 @@
 
 mod client;
 mod door;
+mod end;
 mod greeting;
 mod manager;
 mod memory;
@@ -20,7 +21,8 @@ pub mod server;
 mod spin;
 pub mod zmq;
 
-pub use client::{Client, ClientError, Received, Sending, Waker};
+pub use client::{Client, Received, Sending};
+pub use end::{ClientError, Waker};
 pub use greeting::socket_name;
 pub use manager::{Desk, Manager, ManagerLane};
 pub use pool::{POOL_BYTES_MAX, Room};

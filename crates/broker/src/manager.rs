@@ -1,6 +1,6 @@
 //! An equipment manager's end.
 
-use crate::client::{ClientError, End, Waker, greet};
+use crate::end::{ClientError, End, Waker, greet};
 use crate::greeting::{Hello, VERSION};
 use crate::memory::Half;
 use crate::parcel::{Packing, Parcel, put};

@@ -1,6 +1,7 @@
 //! Asking the message server in the name of others: for links to other hosts, and for ZeroMQ's clients.
 
-use crate::client::{Client, ClientError, Received, Sending, Waker};
+use crate::client::{Client, Received, Sending};
+use crate::end::{ClientError, Waker};
 use crate::pool::POOL_BYTES_MAX;
 use base::{DurNs, MonoNs};
 use msg::{BODY_BYTES_MAX, Band, Code, Failure, Flags, Hop, Subject};

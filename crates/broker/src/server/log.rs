@@ -1,8 +1,18 @@
 //! The message log: a line for every write and every error, and for all that is watched.
 
 use super::lane::{BATCH_RECORD, RECORD_WORDS};
+use super::{Desk, Event, Lanes};
+use crate::end::unix_now_ns;
 use base::{DurNs, MonoNs, Utc};
 use msg::{BODY_BYTES_MAX, Band, HEADER_WORDS, Header, Lines, Request, TEXT_BYTES_MAX};
+use std::io::Write as _;
+use sys::clock::mono_now;
+
+/// Records taken from one band's log before the others have their turn, such turns before all else has its own, and bytes
+/// that are written at once.
+const LOG_TURN: usize = 64;
+const LOG_TURNS: usize = 64;
+pub(super) const LOG_BYTES: usize = 1 << 16;
 
 /// Most words of a record behind its head: a name and a batch, or the texts of a request and its reply.
 pub(super) const TEXTS_WORDS: usize = (TEXT_BYTES_MAX + BODY_BYTES_MAX) / 8 + 128;
@@ -100,4 +110,57 @@ fn at(unix_ns: u64) -> String {
     let Utc { year, month, day, hour, minute, second } = Utc::of(unix_ns / 1_000_000_000);
     let micros = unix_ns % 1_000_000_000 / 1_000;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+impl Desk<'_> {
+    /// Writes what the lanes logged, and tells those who watch: the most urgent band first, and again after each turn of
+    /// another, so that none loses records by a flood on a less urgent one. Says whether there is more than it took.
+    pub(super) fn write_log(&mut self) -> bool {
+        let mut words = vec![0; RECORD_WORDS + TEXTS_WORDS];
+        for _ in 0..LOG_TURNS {
+            let Some(at) = (0..self.lanes.len()).rev().find(|at| !self.lanes[*at].log.is_empty()) else { break };
+            self.log_turn(at, &mut words);
+            if self.text.len() >= LOG_BYTES {
+                self.flush_log();
+            }
+        }
+        for at in 0..self.lanes.len() {
+            let Lanes { band, log, lost: told, .. } = &mut self.lanes[at];
+            let refused = log.stream().refused();
+            if refused != *told {
+                self.text += &lost(*band, refused - *told, unix_now_ns());
+                *told = refused;
+            }
+        }
+        self.flush_log();
+        self.lanes.iter().any(|lane| !lane.log.is_empty())
+    }
+
+    /// Takes some records of a lane.
+    fn log_turn(&mut self, at: usize, words: &mut [u64]) {
+        let (now, unix_now) = (mono_now(), unix_now_ns());
+        for _ in 0..LOG_TURN {
+            let Ok(Some(length)) = self.lanes[at].log.pop(words) else { break };
+            let Some(record) = Record::read(&words[..length], now, unix_now) else { continue };
+            let line = record.line(self.tables.host(record.header.subject));
+            if record.is_wanted() {
+                self.text += &line;
+                self.text.push('\n');
+            }
+            // Who watches is told of the batch when it has ended.
+            if record.parts.is_none() {
+                self.tell_watchers(&record, &line);
+            }
+        }
+    }
+
+    fn flush_log(&mut self) {
+        if let Some(file) = self.log.as_mut().filter(|_| !self.text.is_empty())
+            && let Err(error) = file.write_all(self.text.as_bytes())
+        {
+            (self.say)(Event::Trouble(format!("message log: {error}; it ends here")));
+            self.log = None;
+        }
+        self.text.clear();
+    }
 }

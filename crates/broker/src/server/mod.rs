@@ -1,32 +1,34 @@
 //! The message server.
 
+mod checked;
 mod config;
 mod desk;
 mod lane;
 mod log;
+mod threads;
 
 pub use config::{BandConfig, Config};
 
 use crate::door::Door;
-use crate::greeting::{BYTES_MAX, CLAIMS_MAX, Hello, Welcome, socket_name};
+use crate::greeting::{BYTES_MAX, Hello, Welcome, socket_name};
 use crate::memory::{self, Spares};
 use crate::parcel::{Packing, Parcel};
 use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
 use base::{DurNs, MonoNs};
-use lane::{Change, LaneThread, Return, Seat, Seen};
-use msg::{Band, Conn, Lane, Line, Object, Route, Subject, Tables};
-use ring::{Stream, StreamReader, StreamWriter};
-use rt::{LoopSpec, Rt};
-use rtrb::{Consumer, Producer, RingBuffer};
+use checked::Checked;
+use lane::{Change, Return, Seat, Seen};
+use msg::{Band, Conn, Route, Subject, Tables};
+use ring::{StreamReader, StreamWriter};
+use rtrb::{Consumer, Producer};
 use rustix::event::EventfdFlags;
 use std::fs::File;
-use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::mono_now;
 use sys::handover::{Caller, Counter};
 use sys::shm::SharedWords;
+use threads::{Running, lane};
 
 /// How often the log is written and counters are looked at.
 const ROUND: DurNs = DurNs::from_ms(50);
@@ -40,12 +42,6 @@ const GREETINGS_MAX: usize = 64;
 /// Room of a lane's log in words, 2 MiB, and of its queues to and from the desk, 512 KiB each.
 const LOG_WORDS: usize = 1 << 18;
 const DESK_WORDS: usize = 1 << 16;
-/// Records taken from one band's log before the others have their turn, such turns before all else has its own, and bytes
-/// that are written at once.
-const LOG_TURN: usize = 64;
-const LOG_TURNS: usize = 64;
-const LOG_BYTES: usize = 1 << 16;
-
 type Inside = memory::Inside;
 
 /// What the server tells its operator.
@@ -170,7 +166,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         tables,
         watchers: Vec::new(),
         log,
-        text: String::with_capacity(2 * LOG_BYTES),
+        text: String::with_capacity(2 * log::LOG_BYTES),
         unseen_events: 0,
         packing: Packing::new(),
         say,
@@ -183,110 +179,6 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     running.join();
     while desk.write_log() {}
     Ok(())
-}
-
-/// A lane's thread and what the desk keeps of it.
-fn lane(
-    config: &Config,
-    band: Band,
-    tables: &Tables,
-    bell: &Arc<OwnedFd>,
-    stop: &Arc<AtomicBool>,
-) -> sys::Result<(LaneThread, Lanes)> {
-    let both = |room| {
-        let words = memory::inside(room);
-        let first = Stream::format(words.clone()).expect("long enough");
-        let second = Stream::attach(words).expect("just made");
-        (first.writer(), second.reader())
-    };
-    let (changes, changes_in) = RingBuffer::new(CHANGES);
-    let (returns, returns_in) = RingBuffer::new(CHANGES);
-    let ((to_desk, to_desk_in), (from_desk, from_desk_in), (log, log_in)) =
-        (both(DESK_WORDS), both(DESK_WORDS), both(LOG_WORDS));
-    let (door, seen) = (Arc::new(Door::new()?), Arc::new(Seen::default()));
-    let thread = LaneThread {
-        lane: Lane::new(config.limits, Arc::new(tables.clone())),
-        door: door.clone(),
-        seats: (0..config.limits.conns).map(|_| None).collect(),
-        used: 0,
-        changes: changes_in,
-        returns,
-        to_desk,
-        from_desk: from_desk_in,
-        log,
-        logged: 0,
-        desk_bell: bell.clone(),
-        seen: seen.clone(),
-        stop: stop.clone(),
-        line: Line::new(),
-        packing: Packing::new(),
-    };
-    let seen_by_desk = Lanes {
-        band,
-        door,
-        changes,
-        returns: returns_in,
-        back: Vec::new(),
-        to_desk: to_desk_in,
-        from_desk,
-        log: log_in,
-        lost: 0,
-        seen,
-        sent: 0,
-    };
-    Ok((thread, seen_by_desk))
-}
-
-/// The threads of the lanes: plain ones, or a real-time part where the configuration asks for that.
-enum Running {
-    Plain(Vec<std::thread::JoinHandle<()>>),
-    RealTime(Rt<rt::Armed>),
-}
-
-impl Running {
-    fn start(config: &Config, threads: Vec<LaneThread>, stop: &Arc<AtomicBool>) -> Result<Self, String> {
-        let name = |at: usize| format!("band-{at}");
-        if config.bands.iter().all(|band| band.class.is_none() && band.cpu.is_none()) {
-            let spawned = threads
-                .into_iter()
-                .enumerate()
-                .map(|(at, thread)| std::thread::Builder::new().name(name(at)).spawn(move || thread.run()));
-            let spawned: Result<Vec<_>, _> = spawned.collect();
-            return spawned.map(Self::Plain).map_err(|error| {
-                stop.store(true, Ordering::Relaxed);
-                format!("start a thread: {error}")
-            });
-        }
-        let mut rt = Rt::new();
-        for (at, thread) in threads.into_iter().enumerate() {
-            let wanted = config.bands.iter().find(|wanted| usize::from(wanted.band.number()) == at);
-            let spec = LoopSpec::new(name(at), ROUND);
-            let (class, cpu) = wanted.map_or((None, None), |wanted| (wanted.class, wanted.cpu));
-            let entry = wanted.and_then(|wanted| wanted.entry.clone());
-            rt.add_task(LoopSpec { class, cpu, entry, ..spec }, move || thread.run());
-        }
-        let mut armed = rt.arm().map_err(|error| error.to_string())?;
-        armed.start(DurNs::ZERO);
-        Ok(Self::RealTime(armed))
-    }
-
-    fn missing(&self) -> Vec<String> {
-        match self {
-            Self::Plain(_) => Vec::new(),
-            Self::RealTime(armed) => armed.missing().map(ToString::to_string).collect(),
-        }
-    }
-
-    fn join(self) {
-        match self {
-            Self::Plain(threads) => threads.into_iter().for_each(|thread| {
-                if let Err(panic) = thread.join() {
-                    std::panic::resume_unwind(panic);
-                }
-            }),
-            Self::RealTime(mut armed) => armed.stop(),
-        }
-    }
 }
 
 impl Desk<'_> {
@@ -543,57 +435,6 @@ impl Desk<'_> {
             }
         }
     }
-
-    /// Writes what the lanes logged, and tells those who watch: the most urgent band first, and again after each turn of
-    /// another, so that none loses records by a flood on a less urgent one. Says whether there is more than it took.
-    fn write_log(&mut self) -> bool {
-        let mut words = vec![0; lane::RECORD_WORDS + log::TEXTS_WORDS];
-        for _ in 0..LOG_TURNS {
-            let Some(at) = (0..self.lanes.len()).rev().find(|at| !self.lanes[*at].log.is_empty()) else { break };
-            self.log_turn(at, &mut words);
-            if self.text.len() >= LOG_BYTES {
-                self.flush_log();
-            }
-        }
-        for at in 0..self.lanes.len() {
-            let Lanes { band, log, lost, .. } = &mut self.lanes[at];
-            let refused = log.stream().refused();
-            if refused != *lost {
-                self.text += &log::lost(*band, refused - *lost, crate::client::unix_now_ns());
-                *lost = refused;
-            }
-        }
-        self.flush_log();
-        self.lanes.iter().any(|lane| !lane.log.is_empty())
-    }
-
-    /// Takes some records of a lane.
-    fn log_turn(&mut self, at: usize, words: &mut [u64]) {
-        let (now, unix_now) = (mono_now(), crate::client::unix_now_ns());
-        for _ in 0..LOG_TURN {
-            let Ok(Some(length)) = self.lanes[at].log.pop(words) else { break };
-            let Some(record) = log::Record::read(&words[..length], now, unix_now) else { continue };
-            let line = record.line(self.tables.host(record.header.subject));
-            if record.is_wanted() {
-                self.text += &line;
-                self.text.push('\n');
-            }
-            // Who watches is told of the batch when it has ended.
-            if record.parts.is_none() {
-                self.tell_watchers(&record, &line);
-            }
-        }
-    }
-
-    fn flush_log(&mut self) {
-        if let Some(file) = self.log.as_mut().filter(|_| !self.text.is_empty())
-            && let Err(error) = file.write_all(self.text.as_bytes())
-        {
-            (self.say)(Event::Trouble(format!("message log: {error}; it ends here")));
-            self.log = None;
-        }
-        self.text.clear();
-    }
 }
 
 /// Hands a pool to a manager's lane. One that does not take the news answers requests with such bodies `INTERNAL`.
@@ -624,47 +465,5 @@ impl Lanes {
         }
         self.sent += 1;
         self.door.knock();
-    }
-}
-
-/// A greeting that can be.
-struct Checked {
-    name: String,
-    bands: Vec<Band>,
-    serves: Vec<String>,
-    host: String,
-    pool: u64,
-}
-
-impl Checked {
-    fn new(hello: Hello) -> Result<Self, String> {
-        let Hello { version: _, name, bands, serves, host, pool } = hello;
-        if name.is_empty() || name.len() > 64 || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(format!("name {name:?}, expected 1 to 64 printable ASCII characters without blanks"));
-        }
-        let known: Option<Vec<Band>> = bands.iter().map(|number| Band::new(*number)).collect();
-        let known = known.filter(|known| !known.is_empty() && known.len() <= msg::BANDS);
-        let known = known.ok_or_else(|| format!("bands {bands:?}, expected one or more of 0 to 7"))?;
-        if (1..known.len()).any(|at| known[..at].contains(&known[at])) {
-            return Err(format!("bands {bands:?}, expected each once"));
-        }
-        if serves.len() > CLAIMS_MAX {
-            return Err(format!("{} objects to serve, expected at most {CLAIMS_MAX}", serves.len()));
-        }
-        for object in &serves {
-            Object::new(object).map_err(|error| format!("object {object:?}: {error}"))?;
-            if object == "server" || object.starts_with("server_") {
-                return Err("object server is the message server itself".to_owned());
-            }
-        }
-        if !host.is_empty() && (!msg::is_host(&host) || matches!(&*host, "local" | "other")) {
-            return Err(format!(
-                "host {host:?}, expected 1 to 48 letters, digits, '-', '_' and '.', and not local or other"
-            ));
-        }
-        if !host.is_empty() && !serves.is_empty() {
-            return Err("a link speaks for another host or serves its objects, by two connections".to_owned());
-        }
-        Ok(Self { name, bands: known, serves, host, pool })
     }
 }

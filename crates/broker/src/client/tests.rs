@@ -1,0 +1,204 @@
+use super::*;
+use crate::greeting::socket_name;
+use crate::server::{Config, Event, serve};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+
+/// Numbers that look like nothing (xorshift), the same in each run.
+fn noise(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+#[test]
+fn a_wake_up_before_a_wait_ends_it() {
+    let name = format!("woken-{}", std::process::id());
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tell, events) = channel();
+    let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+    let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+    events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says that it is ready");
+    let (woken, ended) = channel();
+    std::thread::spawn(move || {
+        let mut client = Client::connect(&name, "sleeper", Band::DEFAULT).unwrap();
+        for _ in 0..3 {
+            client.waker().unwrap().wake();
+            woken.send(client.next(DurNs::from_secs(36_000))).unwrap();
+        }
+    });
+    for _ in 0..3 {
+        assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(60)), Ok(Ok(None)), "it sleeps");
+    }
+    stop.store(true, Ordering::Relaxed);
+    server.join().unwrap().unwrap();
+}
+
+#[test]
+fn who_dies_between_greeting_and_welcome_leaves_its_place_to_others() {
+    let name = format!("fleeting-{}", std::process::id());
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tell, events) = channel();
+    let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+    let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+    events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says that it is ready");
+    let hello = Hello {
+        version: VERSION,
+        name: "fleeting".into(),
+        bands: Band::all().map(Band::number).collect(),
+        serves: Vec::new(),
+        host: String::new(),
+        pool: 0,
+    };
+    for _ in 0..40 {
+        let connection = sys::handover::connect(&socket_name(&name)).unwrap();
+        sys::handover::send(connection.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
+        drop(connection);
+        let mut client = Client::connect(&name, "staying", Band::DEFAULT).unwrap();
+        assert_eq!(client.ask("ping/server", &Sending::default()).unwrap().code, Code::Ok);
+    }
+    stop.store(true, Ordering::Relaxed);
+    server.join().unwrap().unwrap();
+}
+
+#[test]
+fn who_scribbles_over_its_queues_is_cut_off_and_nobody_else_notices() {
+    let name = format!("hostile-{}", std::process::id());
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tell, events) = channel();
+    let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+    let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+    let wait = || events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something");
+    assert!(matches!(wait(), Event::Ready(_)));
+    let mut honest = Client::connect(&name, "honest", Band::DEFAULT).unwrap();
+    let mut seed = 0x9e37_79b9_7f4a_7c15;
+    for round in 0..40usize {
+        let hello = Hello {
+            version: VERSION,
+            name: format!("hostile{round}"),
+            bands: vec![Band::DEFAULT.number()],
+            serves: Vec::new(),
+            host: String::new(),
+            pool: 0,
+        };
+        let mut end = greet(&name, &hello).unwrap().pop().unwrap();
+        let mut packing = Packing::new();
+        let header = Header::request(Band::DEFAULT, 1);
+        for _ in 0..3 {
+            put(&mut end.up, &mut packing, header, "ping/server", &[]).unwrap();
+        }
+        // The counters and the first words, or everything; then a length that cannot be, so that it must be noticed.
+        let words = end.memory.words();
+        let scribbled = if round % 2 == 0 { 64 } else { words.len() };
+        for word in &words[..scribbled] {
+            word.store(noise(&mut seed) >> (round % 60), Ordering::Relaxed);
+        }
+        words[8].store(u64::MAX / 3, Ordering::Relaxed);
+        end.knock();
+        loop {
+            match wait() {
+                Event::CutOff(who) => {
+                    assert!(who.starts_with(&format!("hostile{round} ")), "{who}");
+                    break;
+                }
+                Event::Joined(_) | Event::Left(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let reply = honest.ask("ping/server", &Sending::default()).unwrap();
+        assert_eq!((reply.code, &reply.text), (Code::Ok, &name));
+    }
+    stop.store(true, Ordering::Relaxed);
+    server.join().unwrap().unwrap();
+}
+
+#[test]
+fn thousands_of_round_trips_need_no_time_out_to_wake_anybody() {
+    const ROUNDS: u64 = 3_000;
+    let (done, watchdog) = channel();
+    std::thread::spawn(move || {
+        let waited = watchdog.recv_timeout(std::time::Duration::from_secs(300));
+        if waited == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("somebody was not woken");
+            std::process::abort();
+        }
+    });
+    let name = format!("bells-{}", std::process::id());
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tell, events) = channel();
+    let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+    let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+    assert!(matches!(events.recv(), Ok(Event::Ready(_))));
+    let mut lanes = crate::Manager::connect(&name, "manager", &["sr"], &[Band::DEFAULT]).unwrap();
+    let (over, waker) = (Arc::new(AtomicBool::new(false)), lanes[0].waker());
+    let ends = over.clone();
+    let manager = std::thread::spawn(move || {
+        let (mut served, hour) = (0, DurNs::from_secs(3600));
+        while !ends.load(Ordering::Acquire) {
+            let taken = lanes[0].serve(hour, |asked, desk| {
+                desk.answer(asked.ticket, &msg::Answer::ok("1"));
+            });
+            served += taken.unwrap() as u64;
+        }
+        served
+    });
+    let mut client = Client::connect(&name, "client", Band::DEFAULT).unwrap();
+    let sending = Sending { limit: DurNs::from_secs(3600), ..Sending::default() };
+    for round in 0..ROUNDS {
+        // Others between them, so that it also meets who is just falling asleep.
+        for _ in 0..round % 7 * 50 {
+            std::hint::spin_loop();
+        }
+        assert_eq!(client.ask("get/sr/x", &sending).unwrap().code, Code::Ok);
+    }
+    over.store(true, Ordering::Release);
+    waker.wake();
+    assert_eq!(manager.join().unwrap(), ROUNDS);
+    done.send(()).unwrap();
+    stop.store(true, Ordering::Relaxed);
+    server.join().unwrap().unwrap();
+}
+
+#[test]
+fn who_names_a_place_outside_its_pool_is_cut_off() {
+    let name = format!("outside-{}", std::process::id());
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tell, events) = channel();
+    let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+    let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+    assert!(matches!(events.recv(), Ok(Event::Ready(_))));
+    let good = Pooled { offset: 0, room: 4096, bytes: 4096, pool: 0 };
+    let bad = [
+        (4096, Pooled { offset: 64, ..good }),
+        (4096, Pooled { offset: 8, room: 8, bytes: 8, ..good }),
+        (4096, Pooled { bytes: 4097, ..good }),
+        (4096, Pooled { offset: u64::MAX - 63, ..good }),
+        (0, good),
+    ];
+    for (pool, place) in bad {
+        let hello = Hello {
+            version: VERSION,
+            name: "hostile".into(),
+            bands: vec![Band::DEFAULT.number()],
+            serves: Vec::new(),
+            host: String::new(),
+            pool,
+        };
+        let mut end = greet(&name, &hello).unwrap().pop().unwrap();
+        let header = Header { flags: Flags::POOLED, ..Header::request(Band::DEFAULT, 1) };
+        put(&mut end.up, &mut Packing::new(), header, "put/sr/x", &place.to_bytes()).unwrap();
+        end.knock();
+        let why = loop {
+            match events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something") {
+                Event::CutOff(why) => break why,
+                Event::Joined(_) | Event::Left(_) => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(why.ends_with("a body lies outside of its sender's pool"), "{why} {place:?}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    server.join().unwrap().unwrap();
+}

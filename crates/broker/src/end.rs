@@ -1,0 +1,199 @@
+//! One end of a connection to a server: what clients and managers share.
+
+use crate::door::Knocker;
+use crate::greeting::{BYTES_MAX, Hello, Welcome, socket_name};
+use crate::memory::{self, Half};
+use crate::spin::Spin;
+use base::{DurNs, MonoNs};
+use msg::Band;
+use ring::{Damaged, StreamReader, StreamWriter};
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use sys::clock::mono_now;
+use sys::shm::SharedWords;
+
+/// How often an end that sleeps looks whether the server is still there. In unit tests never: who is woken only by this
+/// has missed a wake-up.
+pub(crate) const ALIVE: DurNs = if cfg!(test) { DurNs::from_secs(3600) } else { DurNs::from_ms(50) };
+
+/// Why there is no connection, or no message was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientError {
+    /// The kernel refused something; mostly nobody serves.
+    System(String),
+    /// The server refused the connection.
+    Refused(String),
+    /// The message cannot be sent as it is.
+    Message(String),
+    /// The queue to the server is full: take replies first.
+    Full,
+    /// The pool has no room of that many bytes: drop rooms first, or connect with a larger pool.
+    NoRoom(u64),
+    /// The server is gone.
+    Lost,
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System(why) | Self::Message(why) => f.write_str(why),
+            Self::Refused(why) => write!(f, "the message server refused: {why}"),
+            Self::Full => f.write_str("the queue to the message server is full; take replies first"),
+            Self::NoRoom(bytes) => write!(
+                f,
+                "the pool of this client has no room of {bytes} bytes; drop rooms first, or connect with a larger pool"
+            ),
+            Self::Lost => f.write_str("the message server is gone"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+impl From<sys::Error> for ClientError {
+    fn from(error: sys::Error) -> Self {
+        Self::System(error.to_string())
+    }
+}
+
+impl From<Damaged> for ClientError {
+    fn from(_: Damaged) -> Self {
+        Self::Lost
+    }
+}
+
+/// Nanoseconds since 1970 (UTC).
+pub(crate) fn unix_now_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// A connection to a server on one band.
+pub(crate) struct End {
+    pub(crate) band: Band,
+    pub(crate) up: StreamWriter<Half>,
+    pub(crate) down: StreamReader<Half>,
+    door: Knocker,
+    spin: Spin,
+    /// The third descriptor, where one was asked for.
+    pub(crate) pool: Option<OwnedFd>,
+    connection: Arc<OwnedFd>,
+    pub(crate) memory: Arc<SharedWords>,
+    rung: Arc<AtomicU64>,
+    seen: u64,
+}
+
+/// Wakes one end of a connection from another thread of its process.
+#[derive(Clone)]
+pub struct Waker {
+    memory: Arc<SharedWords>,
+    rung: Arc<AtomicU64>,
+}
+
+impl Waker {
+    /// Lets [`ManagerLane::serve`](crate::ManagerLane::serve) or [`Client::next`] return, now or at once when it is called.
+    pub fn wake(&self) {
+        self.rung.fetch_add(1, Ordering::Release);
+        if let Ok([_, down]) = memory::attach(&self.memory) {
+            sys::futex::count_up(down.bell(), 1);
+        }
+    }
+}
+
+/// Introduces itself to the server `server`; an end for each band.
+pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError> {
+    let socket = socket_name(server);
+    let nobody = |error: sys::Error| {
+        ClientError::System(format!(
+            "{error}; is `tahti msg serve` or a plant with [messages] running as \"{server}\"?"
+        ))
+    };
+    let connection = Arc::new(sys::handover::connect(&socket).map_err(nobody)?);
+    if !sys::handover::is_trusted(connection.as_fd()) {
+        return Err(ClientError::Refused(format!("@{socket} belongs to another user than root and this one")));
+    }
+    let text = serde_json::to_vec(hello).map_err(|error| ClientError::Message(error.to_string()))?;
+    sys::handover::send(connection.as_fd(), &text, &[])?;
+    let mut ends = Vec::new();
+    loop {
+        let mut bytes = [0; BYTES_MAX];
+        let (length, fds) = sys::handover::receive(connection.as_fd(), &mut bytes)?.ok_or(ClientError::Lost)?;
+        let welcome = serde_json::from_slice(&bytes[..length])
+            .map_err(|error| ClientError::Refused(format!("what the server says is not understood: {error}")))?;
+        let mut fds = fds.into_iter();
+        match (welcome, fds.next(), fds.next(), fds.next()) {
+            (Welcome::Refused(why), ..) => return Err(ClientError::Refused(why)),
+            (Welcome::Ready, ..) => return Ok(ends),
+            (Welcome::Band(number), Some(memory), Some(door), pool) if ends.len() < msg::BANDS => {
+                let band = Band::new(number).ok_or(ClientError::Lost)?;
+                let memory = Arc::new(SharedWords::attach(memory)?);
+                let [up, down] = memory::attach(&memory).map_err(|error| ClientError::System(error.to_string()))?;
+                let door = Knocker::new(door)?;
+                ends.push(End {
+                    band,
+                    up: up.writer(),
+                    down: down.reader(),
+                    door,
+                    spin: Spin::new(),
+                    pool,
+                    connection: connection.clone(),
+                    memory,
+                    rung: Arc::default(),
+                    seen: 0,
+                });
+            }
+            (Welcome::Band(_), ..) => return Err(ClientError::Lost),
+        }
+    }
+}
+
+impl End {
+    /// Wakes the server's lane after messages were put into `up`.
+    pub(crate) fn knock(&self) {
+        self.door.knock();
+    }
+
+    /// Whether the server is there.
+    pub(crate) fn is_alive(&self) -> bool {
+        sys::handover::is_alive(self.connection.as_fd())
+    }
+
+    /// Wakes this end from another thread.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker { memory: self.memory.clone(), rung: self.rung.clone() }
+    }
+
+    /// Whether a [`Waker`] was used since this was asked last.
+    pub(crate) fn was_rung(&mut self) -> bool {
+        let rung = self.rung.load(Ordering::Acquire);
+        std::mem::replace(&mut self.seen, rung) != rung
+    }
+
+    /// The bell as it stands now, for [`wait`](Self::wait): to be read before looking for what rings it.
+    pub(crate) fn bell(&self) -> u64 {
+        self.down.stream().bell().load(Ordering::Acquire)
+    }
+
+    /// Waits until a message is there, the bell differs from `bell`, or `until`; spins first where that has paid before.
+    ///
+    /// # Errors
+    /// `Lost` if the server is gone and all that it sent has been read.
+    pub(crate) fn wait(&mut self, until: MonoNs, bell: u64) -> Result<(), ClientError> {
+        let Self { down, spin, .. } = self;
+        let rung = |down: &StreamReader<Half>| down.stream().bell().load(Ordering::Acquire) != bell;
+        if spin.until(|| !down.is_empty() || rung(down)) {
+            return Ok(());
+        }
+        down.fall_asleep();
+        let now = mono_now();
+        if down.is_empty() && until > now {
+            sys::futex::wait(down.stream().bell(), bell, Some(ALIVE.min(until - now)));
+            spin.slept(mono_now() - now);
+        }
+        self.down.wake_up();
+        let lost = self.down.is_empty() && !self.is_alive() && self.down.is_empty();
+        if lost { Err(ClientError::Lost) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,119 @@
+//! The threads of the lanes: how they are made, started and joined.
+
+use super::lane::{LaneThread, Seen};
+use super::{CHANGES, Config, DESK_WORDS, LOG_WORDS, Lanes, ROUND};
+use crate::door::Door;
+use crate::memory;
+use crate::parcel::Packing;
+use base::DurNs;
+use msg::{Band, Lane, Line, Tables};
+use ring::Stream;
+use rt::{LoopSpec, Rt};
+use rtrb::RingBuffer;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A lane's thread and what the desk keeps of it.
+pub(super) fn lane(
+    config: &Config,
+    band: Band,
+    tables: &Tables,
+    bell: &Arc<OwnedFd>,
+    stop: &Arc<AtomicBool>,
+) -> sys::Result<(LaneThread, Lanes)> {
+    let both = |room| {
+        let words = memory::inside(room);
+        let first = Stream::format(words.clone()).expect("long enough");
+        let second = Stream::attach(words).expect("just made");
+        (first.writer(), second.reader())
+    };
+    let (changes, changes_in) = RingBuffer::new(CHANGES);
+    let (returns, returns_in) = RingBuffer::new(CHANGES);
+    let ((to_desk, to_desk_in), (from_desk, from_desk_in), (log, log_in)) =
+        (both(DESK_WORDS), both(DESK_WORDS), both(LOG_WORDS));
+    let (door, seen) = (Arc::new(Door::new()?), Arc::new(Seen::default()));
+    let thread = LaneThread {
+        lane: Lane::new(config.limits, Arc::new(tables.clone())),
+        door: door.clone(),
+        seats: (0..config.limits.conns).map(|_| None).collect(),
+        used: 0,
+        changes: changes_in,
+        returns,
+        to_desk,
+        from_desk: from_desk_in,
+        log,
+        logged: 0,
+        desk_bell: bell.clone(),
+        seen: seen.clone(),
+        stop: stop.clone(),
+        line: Line::new(),
+        packing: Packing::new(),
+    };
+    let seen_by_desk = Lanes {
+        band,
+        door,
+        changes,
+        returns: returns_in,
+        back: Vec::new(),
+        to_desk: to_desk_in,
+        from_desk,
+        log: log_in,
+        lost: 0,
+        seen,
+        sent: 0,
+    };
+    Ok((thread, seen_by_desk))
+}
+
+/// The threads of the lanes: plain ones, or a real-time part where the configuration asks for that.
+pub(super) enum Running {
+    Plain(Vec<std::thread::JoinHandle<()>>),
+    RealTime(Rt<rt::Armed>),
+}
+
+impl Running {
+    pub(super) fn start(config: &Config, threads: Vec<LaneThread>, stop: &Arc<AtomicBool>) -> Result<Self, String> {
+        let name = |at: usize| format!("band-{at}");
+        if config.bands.iter().all(|band| band.class.is_none() && band.cpu.is_none()) {
+            let spawned = threads
+                .into_iter()
+                .enumerate()
+                .map(|(at, thread)| std::thread::Builder::new().name(name(at)).spawn(move || thread.run()));
+            let spawned: Result<Vec<_>, _> = spawned.collect();
+            return spawned.map(Self::Plain).map_err(|error| {
+                stop.store(true, Ordering::Relaxed);
+                format!("start a thread: {error}")
+            });
+        }
+        let mut rt = Rt::new();
+        for (at, thread) in threads.into_iter().enumerate() {
+            let wanted = config.bands.iter().find(|wanted| usize::from(wanted.band.number()) == at);
+            let spec = LoopSpec::new(name(at), ROUND);
+            let (class, cpu) = wanted.map_or((None, None), |wanted| (wanted.class, wanted.cpu));
+            let entry = wanted.and_then(|wanted| wanted.entry.clone());
+            rt.add_task(LoopSpec { class, cpu, entry, ..spec }, move || thread.run());
+        }
+        let mut armed = rt.arm().map_err(|error| error.to_string())?;
+        armed.start(DurNs::ZERO);
+        Ok(Self::RealTime(armed))
+    }
+
+    pub(super) fn missing(&self) -> Vec<String> {
+        match self {
+            Self::Plain(_) => Vec::new(),
+            Self::RealTime(armed) => armed.missing().map(ToString::to_string).collect(),
+        }
+    }
+
+    pub(super) fn join(self) {
+        match self {
+            Self::Plain(threads) => threads.into_iter().for_each(|thread| {
+                if let Err(panic) = thread.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }),
+            Self::RealTime(mut armed) => armed.stop(),
+        }
+    }
+}
