@@ -386,10 +386,16 @@ impl Client {
             }
         }
         let Some(end) = &mut self.end else { return Err(ClientError::Lost) };
-        for waiting in &mut self.outstanding {
+        for mut waiting in std::mem::take(&mut self.outstanding) {
             waiting.perhaps = Request::parse(&waiting.line).is_ok_and(|request| request.verb.writes());
-            // Less was outstanding than a queue holds; what does not fit nevertheless runs into its deadline.
-            let _ = put(&mut end.up, &mut self.packing, waiting.header, &waiting.line, &waiting.body);
+            match put(&mut end.up, &mut self.packing, waiting.header, &waiting.line, &waiting.body) {
+                Ok(true) => self.outstanding.push_back(waiting),
+                // More was outstanding than the queue holds at once.
+                _ => {
+                    let failure = Failure::Died { hop: Hop::Server, after: mono_now() - waiting.since };
+                    self.given.push_back(waiting.answered(&failure));
+                }
+            }
         }
         end.knock();
         Ok(())
@@ -408,6 +414,8 @@ impl Client {
             match self.next((patience - mono_now()).max(DurNs::ZERO)) {
                 Ok(Some(received)) if received.id == id && !received.event => break Ok(received),
                 Ok(Some(other)) => others.push_back(other),
+                // Somebody has used a waker.
+                Ok(None) if mono_now() < patience => {}
                 Ok(None) => {
                     let failure = Failure::NoAnswer { hop: Hop::Server, after: sending.limit };
                     let at = self.outstanding.iter().position(|waiting| waiting.id == id);

@@ -331,6 +331,40 @@ fn a_client_outlives_its_server_and_repeats_only_what_may_be_repeated() {
 }
 
 #[test]
+fn what_finds_no_room_to_be_sent_again_is_answered_too() {
+    let first = server();
+    let name = first.name.clone();
+    let (hung, mut client) = (manager(&name, "sr"), first.client("test"));
+    // More than a queue holds at once, and all of them may be sent again.
+    let sending = Sending { limit: LONG, flags: Flags::IDEMPOTENT, body: &[7; 16_000], ..Sending::default() };
+    let mut sent = Vec::new();
+    for _ in 0..60 {
+        sent.push(client.send("call/sr/hang", &sending).unwrap());
+        assert_eq!(ask(&mut client, "get/sr/a").0, Code::Ok, "the manager has it");
+    }
+    drop(first);
+    hung.join().unwrap();
+    let _second = Server::start(Config { name, ..Config::default() });
+    for _ in 0..60 {
+        let reply = client.next(LONG).unwrap().expect("each gets a reply");
+        assert_eq!(reply.code, Code::Unknown, "{}", reply.text);
+        sent.retain(|id| *id != reply.id);
+    }
+    assert!(sent.is_empty(), "two replies each: {sent:?}");
+}
+
+#[test]
+fn whoever_asks_waits_for_the_reply_although_it_is_woken() {
+    let server = server();
+    let _manager = manager(&server.name, "sr");
+    let mut client = server.client("test");
+    for _ in 0..100 {
+        client.waker().unwrap().wake();
+        assert_eq!(ask(&mut client, "get/sr/a"), (Code::Ok, "0A".into()));
+    }
+}
+
+#[test]
 fn what_was_sent_again_and_refused_then_may_have_happened_the_first_time() {
     let first = server();
     let name = first.name.clone();
