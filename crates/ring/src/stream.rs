@@ -180,6 +180,19 @@ impl<W: AsRef<Words>> StreamWriter<W> {
         true
     }
 
+    /// How many words are free: exactly where they are fewer than `enough`, else at least that many. A message takes one
+    /// more than its length.
+    ///
+    /// # Errors
+    /// [`Damaged`] if the consumer's position makes no sense.
+    pub fn free(&self, enough: usize) -> Result<usize, Damaged> {
+        let free = |tail| (self.stream.room as u64).checked_sub(self.head.wrapping_sub(tail)).ok_or(Damaged);
+        match free(self.tail) {
+            Ok(free) if free >= enough as u64 => Ok(free as usize),
+            _ => free(self.stream.at(TAIL).load(Ordering::Acquire)).map(|free| free as usize),
+        }
+    }
+
     /// The stream itself, for its counters and its bell.
     #[must_use]
     pub fn stream(&self) -> &Stream<W> {
@@ -265,6 +278,7 @@ mod tests {
             words[at].store(old, Ordering::Relaxed);
         }
         words[TAIL].store(77, Ordering::Relaxed);
+        assert_eq!(stream.writer().free(16), Err(Damaged));
         assert!(!stream.writer().push_or_refuse(&[&[1]]), "a consumer ahead of its producer gets nothing");
     }
 
@@ -276,6 +290,10 @@ mod tests {
         assert!(!writer.push_leaving_or_refuse(&[&[1, 2]], 3));
         assert!(writer.push_or_refuse(&[&[1], &[2]]));
         assert_eq!(writer.stream().refused(), 1);
+        assert_eq!(writer.free(8), Ok(2));
+        let mut reader = Stream::attach(&words[..]).unwrap().reader();
+        reader.pop(&mut [0; 8]).unwrap();
+        assert_eq!((writer.free(2), writer.free(3)), (Ok(2), Ok(5)), "what is enough is not looked up again");
     }
 
     proptest! {

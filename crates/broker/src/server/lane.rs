@@ -8,7 +8,7 @@ use base::{DurNs, MonoNs};
 use msg::{
     Code, Conn, Counters, Done, Flags, HEADER_WORDS, Header, Kind, Lane, Line, Pooled, Reply, Step, Subject, Tables,
 };
-use ring::{StreamReader, StreamWriter};
+use ring::{Damaged, StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,8 +22,12 @@ const TURN: usize = 32;
 const LAST_REPLIES: usize = ROOM_WORDS / HEADER_WORDS;
 /// Words kept free in a client's queue, so that a short reply to each of its outstanding requests always fits.
 const SPARE_WORDS: usize = 1 << 13;
+/// Most words of an answer that the server gives at once, with its length.
+const ANSWER_WORDS: usize = 1 + HEADER_WORDS + msg::TEXT_BYTES_MAX / 8;
 /// Longest sleep, so that a lane whose mark was missed for whatever reason goes on. In unit tests that must not happen.
 const SLEEP: DurNs = if cfg!(test) { DurNs::from_secs(3600) } else { DurNs::from_ms(100) };
+/// Bytes that are told of what a manager answered that is no reply.
+const NO_REPLY_BYTES: usize = 24;
 /// Words of a log record before its texts.
 pub(crate) const RECORD_WORDS: usize = 3 + HEADER_WORDS;
 /// Of a log record: what follows is who asked, and a batch with its body as it came.
@@ -36,6 +40,8 @@ pub(crate) struct Seat {
     pub(crate) conn: Conn,
     pub(crate) subject: Subject,
     pub(crate) name: Arc<str>,
+    /// Whether it is a manager.
+    pub(crate) serves: bool,
     /// Bytes of its pool, 0 for none.
     pub(crate) pool: u64,
     pub(crate) memory: Arc<SharedWords>,
@@ -45,6 +51,21 @@ pub(crate) struct Seat {
     pub(crate) put: bool,
     /// Its memory cannot be trusted any more.
     pub(crate) broken: Option<Fault>,
+}
+
+impl Seat {
+    /// How many messages may be taken from it now. A client that does not take its replies is not heard until it has, so that
+    /// each reply finds room: what it asks waits in its own queue. Replies of managers are always heard.
+    fn turn(&self) -> Result<usize, Damaged> {
+        if self.broken.is_some() || self.up.is_empty() {
+            return Ok(0);
+        }
+        if self.serves {
+            return Ok(TURN);
+        }
+        let free = self.down.free(SPARE_WORDS + TURN * ANSWER_WORDS)?;
+        Ok(TURN.min(free.saturating_sub(SPARE_WORDS) / ANSWER_WORDS))
+    }
 }
 
 /// What the desk tells a lane.
@@ -148,7 +169,7 @@ impl LaneThread {
         self.changes.slots() > 0
             || !self.from_desk.is_empty()
             || self.stop.load(Ordering::Relaxed)
-            || self.taken().iter().flatten().any(|seat| seat.broken.is_none() && !seat.up.is_empty())
+            || self.taken().iter().flatten().any(|seat| seat.turn() != Ok(0))
     }
 
     /// The seats up to the last one that was ever taken.
@@ -227,18 +248,19 @@ impl LaneThread {
             if frame.header.kind == Kind::Event {
                 out.put(conn, &frame.header, parcel.rest(), SPARE_WORDS);
             } else if let Some(done) = lane.reply(Conn::SERVER, &frame.header, frame.text) {
-                out.give(&done, frame.text, frame.body);
+                out.pass(&done, frame.text, frame.body.len(), parcel.rest());
             }
         }
     }
 
     fn clients(&mut self, parcel: &mut Parcel) {
         for slot in 0..self.used {
-            for _ in 0..TURN {
+            let turn = self.seats[slot].as_ref().map_or(Ok(0), |seat| seat.turn());
+            if let Err(damaged) = turn {
+                self.cut_off(slot, damaged.into());
+            }
+            for _ in 0..turn.unwrap_or(0) {
                 let Some(seat) = &mut self.seats[slot] else { break };
-                if seat.broken.is_some() {
-                    break;
-                }
                 let taken = parcel.take(&mut seat.up).map_err(Fault::from);
                 let who = (seat.conn, seat.subject, seat.pool);
                 match taken.and_then(|taken| if taken { self.message(who, parcel).map(|()| true) } else { Ok(false) }) {
@@ -302,14 +324,15 @@ impl LaneThread {
                 }
             }
             _ => {
-                let fault = Reply::parse(frame.text).err();
+                let is_reply = Reply::parse(frame.text).is_ok();
                 let Some(done) = lane.reply(from, &frame.header, frame.text) else { return Ok(()) };
-                match fault {
-                    Some(fault) => {
-                        line.reply(Code::Internal, format_args!("the manager answered what is no reply: {fault}"));
+                match is_reply {
+                    false => {
+                        let begins = &frame.text[..frame.text.floor_char_boundary(NO_REPLY_BYTES)];
+                        line.reply(Code::Internal, format_args!("the manager answered what is no reply: {begins:?}"));
                         out.give(&done, line.text(), &[]);
                     }
-                    None => out.pass(&done, frame.text, frame.body.len(), parcel.rest()),
+                    true => out.pass(&done, frame.text, frame.body.len(), parcel.rest()),
                 }
             }
         }

@@ -312,14 +312,15 @@ impl Desk<'_> {
             let lane = &mut self.lanes[usize::from(band.number())];
             let (up, down) = (up.reader(), down.writer());
             let (name, pool_bytes) = (name.clone(), pool.map_or(0, |pool| pool.bytes));
-            let fd = memory.clone();
-            let seat = Seat { conn, subject, name, pool: pool_bytes, memory, up, down, put: false, broken: None };
+            let (serves, fd) = (!hello.serves.is_empty(), memory.clone());
+            let seat =
+                Seat { conn, subject, name, serves, pool: pool_bytes, memory, up, down, put: false, broken: None };
             lane.change(Change::Join(Box::new(seat)));
             let lane = &self.lanes[usize::from(band.number())];
             let welcome = serde_json::to_vec(&Welcome::Band(band.number())).unwrap_or_default();
             let mut fds = vec![fd.fd(), lane.door.fd()];
             fds.extend(pool.map(|pool| pool.fd.as_fd()));
-            let far = match !hello.serves.is_empty() && hello.pool > 0 {
+            let far = match serves && hello.pool > 0 {
                 true => {
                     let [near, far] = sys::handover::pair().map_err(text)?;
                     self.tell_pools(&near, *band);

@@ -1,0 +1,130 @@
+//! Bodies that go through pools, and memory that goes from client to client.
+
+mod server;
+
+use base::DurNs;
+use broker::server::Event;
+use broker::{Client, ClientError, Manager, Sending};
+use msg::{Answer, Band, Code, Flags, Verb};
+use server::{LONG, ask, manager, server};
+
+#[test]
+fn a_large_body_goes_both_ways_through_its_clients_pool_and_a_manager_without_rooms_refuses_it() {
+    const BYTES: usize = 1 << 20;
+    let server = server();
+    let mut early = Client::with_pool(&server.name, "early", Band::DEFAULT, 4 << 20).unwrap();
+    let mut lanes = Manager::with_rooms(&server.name, "camera", &["camera"], &[Band::DEFAULT]).unwrap();
+    let _plain = manager(&server.name, "sr");
+    let mut late = Client::with_pool(&server.name, "late", Band::DEFAULT, 2 << 20).unwrap();
+    std::thread::spawn(move || {
+        let mut image = vec![0; BYTES];
+        // Until the server is gone.
+        while lanes[0]
+            .serve(LONG, |asked, desk| {
+                let Some(mut room) = desk.room() else {
+                    desk.answer(asked.ticket, &Answer::ok("no room"));
+                    return;
+                };
+                let length = room.copy_to(&mut image);
+                image[..length].reverse();
+                assert!(room.write(&image[..length]) && asked.body.is_empty());
+                desk.answer_room(asked.ticket, "reversed", &room);
+            })
+            .is_ok()
+        {}
+    });
+    let sending = Sending { limit: LONG, ..Sending::default() };
+    for client in [&mut early, &mut late] {
+        for round in 0..5u8 {
+            let mut room = client.room(BYTES as u64).unwrap();
+            let body: Vec<u8> = (0..BYTES).map(|at| (at / 7) as u8 ^ round).collect();
+            assert!(room.write(&body));
+            let id = client.send_room("put/camera/image", &sending, room).unwrap();
+            let reply = client.next(LONG).unwrap().unwrap();
+            assert_eq!((reply.id, reply.code, &*reply.text), (id, Code::Ok, "reversed"));
+            let mut back = vec![0; BYTES];
+            assert_eq!(reply.room.unwrap().copy_to(&mut back), BYTES);
+            assert!(back.iter().eq(body.iter().rev()));
+        }
+        assert_eq!(ask(client, "get/camera/image"), (Code::Ok, "no room".into()));
+    }
+    let held: Vec<_> = (0..2).map(|_| late.room(BYTES as u64).unwrap()).collect();
+    assert_eq!(late.room(1).unwrap_err(), ClientError::NoRoom(1));
+    drop(held);
+    let room = late.room(1).unwrap();
+    late.send_room("put/sr/image", &sending, room).unwrap();
+    let reply = late.next(LONG).unwrap().unwrap();
+    assert_eq!(
+        (reply.code, &*reply.text),
+        (Code::Malformed, "this manager takes no bodies above 16 KiB; nothing was done")
+    );
+}
+
+#[test]
+fn a_large_body_needs_no_room_of_ones_own_and_is_answered_now_or_later() {
+    const BYTES: usize = 100_000;
+    let server = server();
+    let lanes = Manager::with_bodies(&server.name, "camera", &["camera"], &[Band::DEFAULT], BYTES as u64).unwrap();
+    let [mut lane] = <[_; 1]>::try_from(lanes).ok().unwrap();
+    std::thread::spawn(move || {
+        let mut later = None;
+        // Until the server is gone.
+        while lane
+            .serve(LONG, |asked, desk| {
+                assert!(!asked.flags.has(Flags::POOLED));
+                match asked.request.verb {
+                    Verb::Call => later = Some((asked.ticket, asked.body.to_vec())),
+                    _ => {
+                        let text = asked.answer_bytes_max.to_string();
+                        let body: Vec<u8> = asked.body.iter().rev().copied().collect();
+                        desk.answer(asked.ticket, &Answer { code: Code::Ok, complement: &text, body: &body });
+                        if let Some((ticket, body)) = later.take() {
+                            desk.answer(ticket, &Answer { code: Code::Range, complement: "later", body: &body });
+                        }
+                    }
+                }
+            })
+            .is_ok()
+        {}
+    });
+    let mut client = Client::with_pool(&server.name, "client", Band::DEFAULT, 256 << 10).unwrap();
+    let body: Vec<u8> = (0..BYTES).map(|at| at as u8).collect();
+    let sending = Sending { limit: LONG, body: &body, ..Sending::default() };
+    let first = client.send("call/camera/x", &sending).unwrap();
+    let second = client.ask("put/camera/x", &sending).unwrap();
+    // Rooms are whole cache lines.
+    assert_eq!((second.code, &*second.text), (Code::Ok, "100032"));
+    assert!(second.room.is_none() && second.body.iter().eq(body.iter().rev()));
+    let later = client.next(LONG).unwrap().unwrap();
+    assert_eq!((later.id, later.code, &*later.text, &later.body), (first, Code::Range, "later", &body));
+    // What is small goes as before; what is too large for the manager or the pool says so.
+    let small = client.ask("put/camera/x", &Sending { limit: LONG, body: b"abc", ..Sending::default() }).unwrap();
+    assert_eq!((&*small.text, &*small.body), ("16384", &b"cba"[..]));
+    let large = [0; BYTES + 1];
+    let refused = client.ask("put/camera/x", &Sending { body: &large, ..sending }).unwrap();
+    assert_eq!((refused.code, &refused.text[..26]), (Code::Malformed, "the body is larger than th"));
+    let huge = client.ask("put/camera/x", &Sending { answer: 1 << 20, ..sending }).unwrap_err();
+    assert_eq!(huge, ClientError::NoRoom(1 << 20));
+    // Rooms that are lost to an answer that may still come are had back by a new connection.
+    let mut lost = 0;
+    while lost < 4 {
+        let hung = client.ask("call/camera/x", &Sending { limit: DurNs::from_ms(50), ..sending }).unwrap();
+        // On a busy machine the time may be over before the server has it.
+        assert!(matches!(hung.code, Code::Timeout | Code::Expired), "{}", hung.text);
+        lost += usize::from(hung.code == Code::Timeout);
+    }
+    assert_eq!(client.ask("put/camera/x", &sending).unwrap().code, Code::Ok);
+}
+
+#[test]
+fn clients_that_come_and_go_leave_their_memory_to_the_next_and_nothing_is_unmapped() {
+    let server = server();
+    let mut watching = server.client("watching");
+    for _ in 0..300 {
+        let mut client = server.client("fleeting");
+        assert_eq!(ask(&mut client, "ping/server").0, Code::Ok);
+        drop(client);
+        server.until(|event| *event == Event::Left("fleeting".into()));
+    }
+    assert!(ask(&mut watching, "describe/server").1.contains(" unmapped=0"));
+}
