@@ -13,7 +13,7 @@ use sys::clock::mono_now;
 /// Introduces a client; its end, and its pool if it asked for one.
 fn enter(server: &str, hello: &Hello) -> Result<(End, Option<Pool>), ClientError> {
     let mut end = greet(server, hello)?.pop().ok_or(ClientError::Lost)?;
-    let pool = end.pool.take().map(Pool::new).transpose()?;
+    let pool = end.pool.take().map(|fd| Pool::new(fd, Some(end.connection()))).transpose()?;
     Ok((end, pool))
 }
 

@@ -155,6 +155,11 @@ impl End {
         self.door.knock();
     }
 
+    /// What the server sees end when this end has gone.
+    pub(crate) fn connection(&self) -> Arc<OwnedFd> {
+        self.connection.clone()
+    }
+
     /// Whether the server is there.
     pub(crate) fn is_alive(&self) -> bool {
         sys::handover::is_alive(self.connection.as_fd())

@@ -235,6 +235,7 @@ impl ManagerLane {
             if self.end.was_rung() || taken > 0 || mono_now() >= until {
                 return Ok(taken);
             }
+            self.hear();
             self.end.wait(until, bell)?;
         }
     }
@@ -250,7 +251,23 @@ impl ManagerLane {
         mut handle: impl FnMut(&Asked<'_>, &mut Desk<'_>),
     ) -> Result<usize, ClientError> {
         let mut first = true;
-        self.take(|| std::mem::take(&mut first) || mono_now() < until, &mut handle)
+        let taken = self.take(|| std::mem::take(&mut first) || mono_now() < until, &mut handle)?;
+        if taken == 0 {
+            self.hear();
+        }
+        Ok(taken)
+    }
+
+    /// Takes what the server has told of pools, and lets go of rooms whose requests it has answered in this manager's
+    /// stead: where nothing else is to be done.
+    fn hear(&mut self) {
+        if let Some(pools) = &mut self.pools {
+            pools.hear();
+        }
+        if let Some(copied) = self.copied.as_mut().filter(|copied| !copied.kept.is_empty()) {
+            let now = mono_now();
+            copied.kept.retain(|(_, until, _)| *until > now);
+        }
     }
 
     /// Answers with nothing asked: for answers that were kept.

@@ -30,6 +30,8 @@ pub(crate) struct Pool {
 struct Taken {
     ranges: Mutex<Vec<Range<u64>>>,
     lost: AtomicBool,
+    /// As long as a room is left the connection is, so that the server gives the pool to nobody else.
+    _connection: Option<Arc<OwnedFd>>,
 }
 
 impl Taken {
@@ -61,8 +63,10 @@ impl PartialEq for Room {
 impl Eq for Room {}
 
 impl Pool {
-    pub(crate) fn new(fd: OwnedFd) -> sys::Result<Self> {
-        Ok(Self { memory: Arc::new(SharedWords::attach(fd)?), taken: Arc::default() })
+    /// A client's, whose connection it is.
+    pub(crate) fn new(fd: OwnedFd, connection: Option<Arc<OwnedFd>>) -> sys::Result<Self> {
+        let taken = Taken { _connection: connection, ..Taken::default() };
+        Ok(Self { memory: Arc::new(SharedWords::attach(fd)?), taken: Arc::new(taken) })
     }
 
     /// Whether a part of it is never used again.
@@ -210,11 +214,17 @@ impl Room {
 pub(crate) struct Pools {
     /// Where the server tells of new ones: their number and memory.
     news: OwnedFd,
-    /// By their clients' slots.
-    known: Vec<Option<(u64, Arc<SharedWords>)>>,
+    /// By their places.
+    known: Vec<Option<Known>>,
 }
 
-/// Most pools that a lane keeps; the server has no more places for clients.
+/// A pool: its number, and its memory as soon as a request has named it.
+enum Known {
+    Told(u64, OwnedFd),
+    Mapped(u64, Arc<SharedWords>),
+}
+
+/// Most pools that a lane knows; the server has no more places for them.
 const KNOWN_MAX: usize = 1 << 12;
 
 impl Pools {
@@ -222,7 +232,7 @@ impl Pools {
         Self { news, known: Vec::new() }
     }
 
-    /// The room that a request names. A pool that is not known yet is mapped: a few system calls, once for each client.
+    /// The room that a request names. A pool is mapped when it is named first: a few system calls.
     pub(crate) fn room(&mut self, at: Pooled) -> Option<Room> {
         if self.find(at.pool).is_none() {
             self.hear();
@@ -230,30 +240,40 @@ impl Pools {
         Room::lent(self.find(at.pool)?, at)
     }
 
-    fn find(&self, number: u64) -> Option<&Arc<SharedWords>> {
-        let (found, memory) = self.known.get(place(number))?.as_ref()?;
-        (*found == number).then_some(memory)
+    fn find(&mut self, number: u64) -> Option<&Arc<SharedWords>> {
+        let known = self.known.get_mut(place(number))?;
+        if let Some(Known::Told(told, _)) = known
+            && *told == number
+            && let Some(Known::Told(_, fd)) = known.take()
+        {
+            *known = SharedWords::attach(fd).ok().map(|memory| Known::Mapped(number, Arc::new(memory)));
+        }
+        match known {
+            Some(Known::Mapped(mapped, memory)) if *mapped == number => Some(memory),
+            _ => None,
+        }
     }
 
-    /// Takes what the server has told since.
-    fn hear(&mut self) {
+    /// Takes what the server has told since: to be called now and then, so that it can tell more. Where a place got another
+    /// pool, the one of before is unmapped.
+    pub(crate) fn hear(&mut self) {
         let mut number = [0; 8];
         while let Ok(Some((8, fds))) = sys::handover::receive_now(self.news.as_fd(), &mut number) {
             let number = u64::from_le_bytes(number);
-            let Some(memory) = fds.into_iter().next().and_then(|fd| SharedWords::attach(fd).ok()) else { continue };
+            let Some(fd) = fds.into_iter().next() else { continue };
             let place = place(number);
             if place >= KNOWN_MAX {
                 continue;
             }
             if self.known.len() <= place {
-                self.known.resize(place + 1, None);
+                self.known.resize_with(place + 1, || None);
             }
-            self.known[place] = Some((number, Arc::new(memory)));
+            self.known[place] = Some(Known::Told(number, fd));
         }
     }
 }
 
-/// A pool's number is its client's: the slot, and in the low half how often that was used.
+/// A pool's number has its place in the high half, and in the low one how often that was used.
 fn place(number: u64) -> usize {
     (number >> 32) as usize
 }
@@ -264,7 +284,7 @@ mod tests {
 
     fn pool(bytes: usize) -> Pool {
         let memory = SharedWords::create("tahti-test-pool", bytes / 8).unwrap();
-        Pool::new(memory.fd().try_clone_to_owned().unwrap()).unwrap()
+        Pool::new(memory.fd().try_clone_to_owned().unwrap(), None).unwrap()
     }
 
     #[test]

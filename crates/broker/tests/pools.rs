@@ -7,6 +7,7 @@ use broker::server::Event;
 use broker::{Client, ClientError, Manager, Sending};
 use msg::{Answer, Band, Code, Flags, Verb};
 use server::{LONG, ask, manager, server};
+use std::collections::BTreeSet;
 
 #[test]
 fn a_large_body_goes_both_ways_through_its_clients_pool_and_a_manager_without_rooms_refuses_it() {
@@ -127,4 +128,88 @@ fn clients_that_come_and_go_leave_their_memory_to_the_next_and_nothing_is_unmapp
         server.until(|event| *event == Event::Left("fleeting".into()));
     }
     assert!(ask(&mut watching, "describe/server").1.contains(" unmapped=0"));
+}
+
+/// The memories of pools that this process has mapped.
+fn mapped() -> BTreeSet<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let pools = maps.lines().filter(|line| line.contains("memfd:tahti-pool"));
+    pools.map(|line| line.split_whitespace().nth(4).unwrap().to_owned()).collect()
+}
+
+#[test]
+fn pools_go_from_client_to_client_so_that_managers_keep_them_mapped() {
+    let server = server();
+    let lanes = Manager::with_bodies(&server.name, "camera", &["camera"], &[Band::DEFAULT], 1 << 20).unwrap();
+    let [mut lane] = <[_; 1]>::try_from(lanes).ok().unwrap();
+    // Until the server is gone. What is to hang does.
+    std::thread::spawn(move || {
+        let echo = |asked: &msg::Asked<'_>, desk: &mut broker::Desk<'_>| {
+            if asked.request.verb != Verb::Call {
+                assert!(desk.answer(asked.ticket, &Answer { code: Code::Ok, complement: "", body: asked.body }));
+            }
+        };
+        while lane.serve(LONG, echo).is_ok() {}
+    });
+    let body = vec![7; 100_000];
+    let sending = Sending { limit: LONG, body: &body, ..Sending::default() };
+    let come_and_go = |line: &str, limit: DurNs| {
+        let mut client = Client::with_pool(&server.name, "fleeting", Band::DEFAULT, 1 << 18).unwrap();
+        let reply = client.ask(line, &Sending { limit, ..sending }).unwrap();
+        drop(client);
+        server.until(|event| *event == Event::Left("fleeting".into()));
+        reply
+    };
+    for _ in 0..50 {
+        let reply = come_and_go("put/camera/x", LONG);
+        assert!(reply.code == Code::Ok && reply.body == body);
+    }
+    let first = mapped();
+    assert_eq!(first.len(), 1, "{first:?}");
+
+    // A room that somebody may still write into is nobody else's: that pool is not used again.
+    while come_and_go("call/camera/x", DurNs::from_ms(50)).code != Code::Timeout {}
+    assert_eq!(come_and_go("put/camera/x", LONG).code, Code::Ok);
+    assert!(!mapped().is_subset(&first));
+
+    // Nor is one in which its client still has a room.
+    let mut client = Client::with_pool(&server.name, "fleeting", Band::DEFAULT, 1 << 18).unwrap();
+    let mut room = client.room(100_000).unwrap();
+    assert!(room.write(&body));
+    let id = client.send_room("put/camera/x", &sending, room).unwrap();
+    let reply = client.next(LONG).unwrap().unwrap();
+    assert_eq!((reply.id, reply.code), (id, Code::Ok));
+    drop(client);
+    let mut other = Client::with_pool(&server.name, "other", Band::DEFAULT, 1 << 18).unwrap();
+    let zeros = vec![0; 100_000];
+    assert_eq!(other.ask("put/camera/x", &Sending { body: &zeros, ..sending }).unwrap().code, Code::Ok);
+    let mut still = vec![0; 100_000];
+    reply.room.unwrap().copy_to(&mut still);
+    assert_eq!(still, body);
+}
+
+#[test]
+fn a_manager_that_got_no_large_body_for_long_knows_the_pool_of_who_comes_then() {
+    // More than a socket holds unread.
+    const CLIENTS: u64 = 400;
+    let server = server();
+    let lanes = Manager::with_bodies(&server.name, "camera", &["camera"], &[Band::DEFAULT], 1 << 20).unwrap();
+    let [mut lane] = <[_; 1]>::try_from(lanes).ok().unwrap();
+    std::thread::spawn(move || {
+        let answer = |asked: &msg::Asked<'_>, desk: &mut broker::Desk<'_>| {
+            assert!(desk.answer(asked.ticket, &Answer::ok(&asked.body.len().to_string())));
+        };
+        while lane.serve(LONG, answer).is_ok() {}
+    });
+    let client = |at: u64| Client::with_pool(&server.name, "fleeting", Band::DEFAULT, (at + 1) << 12).unwrap();
+    (0..CLIENTS).for_each(|at| drop(client(at)));
+    let mut last = client(CLIENTS);
+    let body = vec![7; 100_000];
+    let begun = std::time::Instant::now();
+    // A manager that is starved for that long learns it a moment later.
+    while last.ask("put/camera/x", &Sending { limit: LONG, body: &body, ..Sending::default() }).unwrap().code
+        != Code::Ok
+    {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "it is never told");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::batch::Lines;
 use crate::code::{Code, Failure, Hop};
-use crate::header::{Band, Header, Kind};
+use crate::header::{Band, Flags, Header, Kind};
 use crate::line::Line;
 use crate::tables::{Access, Conn, Route, Tables};
 use crate::text::{Request, TextError};
@@ -122,6 +122,8 @@ pub struct Lane {
     free: Vec<u32>,
     /// Outstanding requests by the client's slot.
     each: Vec<u32>,
+    /// By the client's slot whether a request with a room ended otherwise than by its manager's reply.
+    lost_rooms: Vec<bool>,
     wheel: Wheel,
     counters: Counters,
 }
@@ -147,6 +149,7 @@ impl Lane {
             pending: vec![empty; limits.outstanding],
             free: (0..limits.outstanding as u32).rev().collect(),
             each: vec![0; limits.conns],
+            lost_rooms: vec![false; limits.conns],
             wheel: Wheel::new(limits.outstanding),
             counters: Counters::default(),
             limits,
@@ -163,6 +166,12 @@ impl Lane {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Whether somebody may still write into a room of the client which has had this slot: a request with one was answered in
+    /// its manager's stead, or outlived the client. Forgets it: to be asked once, when the client has [gone](Self::gone).
+    pub fn has_lost_rooms(&mut self, client: Conn) -> bool {
+        self.lost_rooms.get_mut(client.slot as usize).is_some_and(core::mem::take)
     }
 
     /// Requests outstanding now.
@@ -371,8 +380,15 @@ impl Lane {
         Some(done)
     }
 
+    /// Whoever has the request may still write into its room.
+    fn lose_room(&mut self, slot: u32) {
+        let pending = &self.pending[slot as usize];
+        self.lost_rooms[pending.client.slot as usize] |= pending.header.flags.has(Flags::POOLED);
+    }
+
     /// Answers a request in another's stead.
     fn answer(&mut self, slot: u32, failure: Failure<'_>, line: &mut Line) -> Done<'_> {
+        self.lose_room(slot);
         self.counters.answered[failure.code() as usize] += 1;
         line.reply(failure.code(), failure);
         self.free(slot, true)
@@ -411,6 +427,7 @@ impl Lane {
             self.wheel.remove(slot);
             if orphan {
                 self.counters.orphaned += 1;
+                self.lose_room(slot);
                 self.free(slot, false);
             } else {
                 return Some(self.answer(slot, Failure::Died { hop: Hop::Manager(name), after }, line));

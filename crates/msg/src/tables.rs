@@ -21,14 +21,6 @@ pub struct Conn {
 /// Most other hosts that are known by their names.
 const HOSTS_MAX: usize = 256;
 
-impl Conn {
-    /// Both in one number.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        (self.slot as u64) << 32 | self.turn as u64
-    }
-}
-
 /// A manager's claim: requests for the object itself and for all whose names continue it with an underscore go to
 /// the manager with the longest claim.
 #[derive(Clone, Debug, PartialEq, Eq)]

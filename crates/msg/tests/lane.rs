@@ -1,7 +1,7 @@
 //! One band of a message server under a simulated network and virtual time.
 
 use base::{DurNs, MonoNs};
-use msg::{Band, Code, Conn, Done, Header, Kind, Lane, Limits, Line, Reply, Route, Step, Subject, Tables};
+use msg::{Band, Code, Conn, Done, Flags, Header, Kind, Lane, Limits, Line, Reply, Route, Step, Subject, Tables};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -216,5 +216,36 @@ fn what_clocks_of_the_day_say_changes_nothing_and_a_deadline_beyond_all_time_is_
         let due = world.lane.due(later, &mut world.line).map(|done| done.header.id);
         assert_eq!(due, Some(1));
         assert!(world.lane.due(later, &mut world.line).is_none(), "the other one has time left");
+    }
+}
+
+#[test]
+fn a_room_is_lost_where_its_request_ended_otherwise_than_by_its_managers_reply() {
+    let mut world = World::new();
+    let (client, mut id, later) = (CLIENTS[0], 0, world.now + DurNs::from_secs(3600));
+    let mut send = |world: &mut World, flags| {
+        id += 1;
+        let header = Header { flags, ..Header::request(Band::DEFAULT, id) };
+        match world.lane.request(world.now, client, &header, "put/sr_rf/1", &[], &mut world.line) {
+            Step::Forward { header, .. } => header,
+            step => panic!("{step:?}"),
+        }
+    };
+    for flags in [Flags::POOLED, Flags::NONE] {
+        let header = send(&mut world, flags);
+        assert!(world.lane.reply(MANAGERS[1], &header.reply(), "OK/1").is_some());
+        let header = send(&mut world, flags);
+        assert!(world.lane.refused(header.id, &mut world.line).is_some());
+        assert!(!world.lane.has_lost_rooms(client), "nobody has them");
+        let lost = flags == Flags::POOLED;
+        send(&mut world, flags);
+        assert!(world.lane.due(later, &mut world.line).is_some());
+        assert_eq!([(); 2].map(|()| world.lane.has_lost_rooms(client)), [lost, false], "told once");
+        send(&mut world, flags);
+        assert!(world.lane.gone(world.now, MANAGERS[1], "it", &mut world.line).is_some());
+        assert_eq!(world.lane.has_lost_rooms(client), lost);
+        send(&mut world, flags);
+        assert!(world.lane.gone(world.now, client, "it", &mut world.line).is_none());
+        assert_eq!(world.lane.has_lost_rooms(client), lost);
     }
 }

@@ -3,6 +3,7 @@
 use crate::door::Door;
 use crate::memory::{Half, Inside, ROOM_WORDS};
 use crate::parcel::{Fault, Packing, Parcel, prefix};
+use crate::server::pools::Lent;
 use crate::spin::Spin;
 use base::{DurNs, MonoNs};
 use msg::{
@@ -42,8 +43,7 @@ pub(crate) struct Seat {
     pub(crate) name: Arc<str>,
     /// Whether it is a manager.
     pub(crate) serves: bool,
-    /// Bytes of its pool, 0 for none.
-    pub(crate) pool: u64,
+    pub(crate) pool: Option<Lent>,
     pub(crate) memory: Arc<SharedWords>,
     pub(crate) up: StreamReader<Half>,
     pub(crate) down: StreamWriter<Half>,
@@ -77,7 +77,8 @@ pub(crate) enum Change {
 
 /// What a lane gives back to be freed elsewhere, and whom it will not hear any more.
 pub(crate) enum Return {
-    Seat(Box<Seat>),
+    /// With it whether somebody may still write into a room of its pool.
+    Seat(Box<Seat>, bool),
     Tables(Arc<Tables>),
     Broken(Conn, String),
     /// A change that has no place any more.
@@ -196,7 +197,8 @@ impl LaneThread {
                     let place = self.seats.get_mut(conn.slot as usize);
                     let seat = place.and_then(|place| place.take_if(|seat| seat.conn == conn));
                     self.gone(now, conn, &name);
-                    seat.map(Return::Seat)
+                    let lost = self.lane.has_lost_rooms(conn);
+                    seat.map(|seat| Return::Seat(seat, lost))
                 }
             };
             if let Some(back) = back {
@@ -285,10 +287,10 @@ impl LaneThread {
         }
     }
 
-    fn message(&mut self, (from, subject, pool): (Conn, Subject, u64), parcel: &Parcel) -> Result<(), Fault> {
+    fn message(&mut self, (from, subject, pool): (Conn, Subject, Option<Lent>), parcel: &Parcel) -> Result<(), Fault> {
         let frame = parcel.frame()?;
         let pooled = match frame.header.kind == Kind::Request && frame.header.flags.has(Flags::POOLED) {
-            true => Some(pool_place(from, pool, frame.body).ok_or(Fault::Pool)?),
+            true => Some(pool_place(pool, frame.body).ok_or(Fault::Pool)?),
             false => None,
         };
         let now = mono_now();
@@ -351,9 +353,10 @@ impl LaneThread {
 }
 
 /// Where a request's body lies, with the number of its client's pool; `None` if that is not within the pool.
-fn pool_place(from: Conn, pool: u64, body: &[u8]) -> Option<Pooled> {
-    let place = Pooled::from_bytes(body).filter(|place| place.is_within(pool))?;
-    Some(Pooled { pool: from.number(), ..place })
+fn pool_place(pool: Option<Lent>, body: &[u8]) -> Option<Pooled> {
+    let Lent { number, bytes } = pool?;
+    let place = Pooled::from_bytes(body).filter(|place| place.is_within(bytes))?;
+    Some(Pooled { pool: number, ..place })
 }
 
 /// Tells the desk that there is something.

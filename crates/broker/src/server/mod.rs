@@ -5,6 +5,7 @@ mod config;
 mod desk;
 mod lane;
 mod log;
+mod pools;
 mod threads;
 
 pub use config::{BandConfig, Config};
@@ -13,11 +14,11 @@ use crate::door::Door;
 use crate::greeting::{BYTES_MAX, Hello, Welcome, socket_name};
 use crate::memory::{self, Spares};
 use crate::parcel::{Packing, Parcel};
-use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
 use base::{DurNs, MonoNs};
 use checked::Checked;
 use lane::{Change, Return, Seat, Seen};
 use msg::{Band, Conn, Route, Subject, Tables};
+use pools::{Lent, News, Pools};
 use ring::{StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
 use rustix::event::EventfdFlags;
@@ -27,7 +28,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::mono_now;
 use sys::handover::{Caller, Counter};
-use sys::shm::SharedWords;
 use threads::{Running, lane};
 
 /// How often the log is written and counters are looked at.
@@ -79,20 +79,12 @@ struct Lanes {
 /// Somebody who is connected.
 struct Peer {
     conn: Conn,
-    /// A client's pool.
-    pool: Option<Pool>,
     /// Where the lanes of a manager hear of pools.
-    news: Vec<(Band, OwnedFd)>,
+    news: Vec<News>,
     caller: Caller,
     name: Arc<str>,
     bands: Vec<Band>,
     since: MonoNs,
-}
-
-/// A client's pool, which this process never maps.
-struct Pool {
-    fd: OwnedFd,
-    bytes: u64,
 }
 
 /// Somebody who watches.
@@ -114,6 +106,7 @@ struct Desk<'a> {
     peers: Vec<Option<Peer>>,
     turns: Vec<u32>,
     spares: Spares,
+    pools: Pools,
     greetings: Vec<(Caller, MonoNs)>,
     tables: Tables,
     watchers: Vec<Watcher>,
@@ -162,6 +155,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         peers: (0..config.limits.conns).map(|_| None).collect(),
         turns: vec![0; config.limits.conns],
         spares: Spares::default(),
+        pools: Pools::default(),
         greetings: Vec::new(),
         tables,
         watchers: Vec::new(),
@@ -195,6 +189,7 @@ impl Desk<'_> {
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8][..]);
         self.requests(parcel);
         self.returns();
+        self.tell_pools();
         if self.write_log() {
             lane::ring_desk(&self.bell);
         }
@@ -271,14 +266,19 @@ impl Desk<'_> {
         }
         let connection = caller.connection.try_clone().map_err(|error| error.to_string())?;
         let subject = Subject { uid: caller.uid, pid: caller.pid as u32, host };
-        let is_manager = !hello.serves.is_empty();
-        let pool = if is_manager { None } else { self.pool(hello.pool)? };
-        let seated = self.seat(conn, &hello, subject, &connection, pool.as_ref());
-        let news = seated.inspect_err(|_| self.unseat(conn, &name, &hello.bands))?;
-        if let Some(pool) = &pool {
-            let lanes = self.peers.iter().flatten().flat_map(|peer| &peer.news);
-            let heard = lanes.filter(|(band, _)| hello.bands.contains(band));
-            heard.for_each(|(_, news)| tell_pool(news, conn, pool));
+        let pool = match hello.serves.is_empty() && hello.pool > 0 {
+            true => Some(self.pools.take(subject.uid, &hello.bands, hello.pool)?),
+            false => None,
+        };
+        let seated = self.seat(conn, &hello, subject, &connection, pool.map(|(pool, _)| pool));
+        let news = seated.inspect_err(|_| {
+            self.unseat(conn, &name, &hello.bands);
+            pool.iter().for_each(|(pool, _)| self.pools.forget(pool.number));
+        })?;
+        if let Some((pool, true)) = pool {
+            let lanes = self.peers.iter_mut().flatten().flat_map(|peer| &mut peer.news);
+            lanes.for_each(|news| news.add(&hello.bands, pool.number));
+            self.tell_pools();
         }
         if tables != self.tables {
             self.tables = tables;
@@ -290,7 +290,7 @@ impl Desk<'_> {
         let _ = sys::handover::send(connection.as_fd(), &ready, &[]);
         let caller = Caller { connection, pid: caller.pid, uid: caller.uid };
         (self.say)(Event::Joined(format!("{} (user {}, process {})", hello.name, caller.uid, caller.pid)));
-        self.peers[slot] = Some(Peer { conn, pool, news, caller, name, bands: hello.bands, since: mono_now() });
+        self.peers[slot] = Some(Peer { conn, news, caller, name, bands: hello.bands, since: mono_now() });
         Ok(())
     }
 
@@ -301,8 +301,8 @@ impl Desk<'_> {
         hello: &Checked,
         subject: Subject,
         connection: &OwnedFd,
-        pool: Option<&Pool>,
-    ) -> Result<Vec<(Band, OwnedFd)>, String> {
+        pool: Option<Lent>,
+    ) -> Result<Vec<News>, String> {
         let text = |error: sys::Error| error.to_string();
         let name: Arc<str> = hello.name.as_str().into();
         let mut news = Vec::new();
@@ -311,20 +311,19 @@ impl Desk<'_> {
             let [up, down] = memory::format(&memory).map_err(|error| error.to_string())?;
             let lane = &mut self.lanes[usize::from(band.number())];
             let (up, down) = (up.reader(), down.writer());
-            let (name, pool_bytes) = (name.clone(), pool.map_or(0, |pool| pool.bytes));
-            let (serves, fd) = (!hello.serves.is_empty(), memory.clone());
-            let seat =
-                Seat { conn, subject, name, serves, pool: pool_bytes, memory, up, down, put: false, broken: None };
+            let (name, serves, fd) = (name.clone(), !hello.serves.is_empty(), memory.clone());
+            let seat = Seat { conn, subject, name, serves, pool, memory, up, down, put: false, broken: None };
             lane.change(Change::Join(Box::new(seat)));
             let lane = &self.lanes[usize::from(band.number())];
             let welcome = serde_json::to_vec(&Welcome::Band(band.number())).unwrap_or_default();
             let mut fds = vec![fd.fd(), lane.door.fd()];
-            fds.extend(pool.map(|pool| pool.fd.as_fd()));
+            fds.extend(pool.and_then(|pool| self.pools.fd(pool.number)));
             let far = match serves && hello.pool > 0 {
                 true => {
                     let [near, far] = sys::handover::pair().map_err(text)?;
-                    self.tell_pools(&near, *band);
-                    news.push((*band, near));
+                    let mut lane_news = News::new(*band, near, &self.pools);
+                    lane_news.tell(&self.pools);
+                    news.push(lane_news);
                     Some(far)
                 }
                 false => None,
@@ -342,30 +341,9 @@ impl Desk<'_> {
         }
     }
 
-    /// Memory for a client's pool, if it wants one and the limit allows it.
-    fn pool(&self, bytes: u64) -> Result<Option<Pool>, String> {
-        if bytes == 0 {
-            return Ok(None);
-        }
-        let pools = self.peers.iter().flatten().filter_map(|peer| peer.pool.as_ref());
-        let taken: u64 = pools.map(|pool| pool.bytes).sum();
-        if bytes > POOL_BYTES_MAX || taken + bytes > POOLS_BYTES_MAX {
-            return Err(format!(
-                "a pool of {bytes} bytes, expected at most {POOL_BYTES_MAX} each and {POOLS_BYTES_MAX} together, of which {taken} are taken"
-            ));
-        }
-        let bytes = bytes.next_multiple_of(ALIGNED);
-        let fd = SharedWords::unmapped("tahti-pool", bytes as usize / 8).map_err(|error| error.to_string())?;
-        Ok(Some(Pool { fd, bytes }))
-    }
-
-    /// Tells a manager's new lane of all pools.
-    fn tell_pools(&self, news: &OwnedFd, band: Band) {
-        for peer in self.peers.iter().flatten().filter(|peer| peer.bands.contains(&band)) {
-            if let Some(pool) = &peer.pool {
-                tell_pool(news, peer.conn, pool);
-            }
-        }
+    /// Tells managers of the pools that they do not know yet.
+    fn tell_pools(&mut self) {
+        self.peers.iter_mut().flatten().flat_map(|peer| &mut peer.news).for_each(|news| news.tell(&self.pools));
     }
 
     /// Forgets somebody who has gone.
@@ -419,9 +397,14 @@ impl Desk<'_> {
                 match back {
                     Return::Broken(conn, why) => broken.push((conn, why)),
                     Return::Tables(tables) => drop(tables),
-                    Return::Seat(seat) => self.spares.keep_seat(*seat),
+                    Return::Seat(seat, lost) => {
+                        let lost = lost || seat.broken.is_some();
+                        seat.pool.iter().for_each(|pool| self.pools.give_back(pool.number, lost));
+                        self.spares.keep_seat(*seat);
+                    }
                     Return::Refused(seat) => {
                         broken.push((seat.conn, "its place was taken".to_owned()));
+                        seat.pool.iter().for_each(|pool| self.pools.forget(pool.number));
                         self.spares.keep_seat(*seat);
                     }
                 }
@@ -436,11 +419,6 @@ impl Desk<'_> {
             }
         }
     }
-}
-
-/// Hands a pool to a manager's lane. One that does not take the news answers requests with such bodies `INTERNAL`.
-fn tell_pool(news: &OwnedFd, conn: Conn, pool: &Pool) {
-    let _ = sys::handover::send(news.as_fd(), &conn.number().to_le_bytes(), &[pool.fd.as_fd()]);
 }
 
 impl Spares {

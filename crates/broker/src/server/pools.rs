@@ -1,0 +1,220 @@
+//! The pools of clients. This process never maps one.
+//!
+//! A manager keeps each pool mapped that it was told of, for unmapping one interrupts the CPUs of its bands. So a pool whose
+//! client has gone is kept and given to the next one that asks for the same: managers know it already. Never given again
+//! is a pool into which somebody may still write, or whose client broke the rules.
+
+use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
+use msg::Band;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use sys::shm::SharedWords;
+
+/// Most bytes of pools that nobody has at the moment, which are kept for others; beyond it the oldest goes.
+const KEPT_BYTES_MAX: u64 = POOL_BYTES_MAX;
+/// Most pools that nobody has at the moment.
+const KEPT_MAX: usize = 256;
+
+/// How a pool is known to managers: its place, and in the low half how often that was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lent {
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+}
+
+pub(super) struct Pool {
+    lent: Lent,
+    fd: OwnedFd,
+    user: u32,
+    bands: Vec<Band>,
+    /// Bands on which its client still has a seat; none: it is kept for another one.
+    seats: usize,
+    lost: bool,
+}
+
+#[derive(Default)]
+struct Place {
+    turn: u32,
+    pool: Option<Pool>,
+}
+
+/// All pools, by their places.
+#[derive(Default)]
+pub(super) struct Pools {
+    places: Vec<Place>,
+    /// Places of those that are kept, the oldest first.
+    kept: VecDeque<usize>,
+}
+
+impl Pools {
+    /// A pool for a client on these bands, and whether managers are to be told of it.
+    pub(super) fn take(&mut self, user: u32, bands: &[Band], bytes: u64) -> Result<(Lent, bool), String> {
+        let taken: u64 = self.pools().filter(|pool| pool.seats > 0).map(|pool| pool.lent.bytes).sum();
+        if bytes > POOL_BYTES_MAX || taken + bytes > POOLS_BYTES_MAX {
+            return Err(format!(
+                "a pool of {bytes} bytes, expected at most {POOL_BYTES_MAX} each and {POOLS_BYTES_MAX} together, of which {taken} are taken"
+            ));
+        }
+        let bytes = bytes.next_multiple_of(ALIGNED);
+        // Whoever had it may have kept it mapped, so users are kept apart.
+        let fits = |pool: &Pool| pool.user == user && pool.lent.bytes == bytes && pool.bands == bands;
+        let places = &self.places;
+        let found = self.kept.iter().position(|at| places[*at].pool.as_ref().is_some_and(fits));
+        if let Some(at) = found.and_then(|at| self.kept.remove(at))
+            && let Some(pool) = &mut self.places[at].pool
+        {
+            pool.seats = bands.len();
+            return Ok((pool.lent, false));
+        }
+        self.keep_at_most(KEPT_BYTES_MAX.min(POOLS_BYTES_MAX - taken - bytes));
+        let fd = SharedWords::unmapped("tahti-pool", bytes as usize / 8).map_err(|error| error.to_string())?;
+        let at = self.places.iter().position(|place| place.pool.is_none()).unwrap_or(self.places.len());
+        if at == self.places.len() {
+            self.places.push(Place::default());
+        }
+        let place = &mut self.places[at];
+        place.turn = place.turn.wrapping_add(1);
+        let lent = Lent { number: (at as u64) << 32 | u64::from(place.turn), bytes };
+        place.pool = Some(Pool { lent, fd, user, bands: bands.to_vec(), seats: bands.len(), lost: false });
+        Ok((lent, true))
+    }
+
+    /// The memory of a pool.
+    pub(super) fn fd(&self, number: u64) -> Option<BorrowedFd<'_>> {
+        self.find(number).map(|pool| pool.fd.as_fd())
+    }
+
+    /// A client has left one of its bands; `lost`: somebody may still write into the pool.
+    pub(super) fn give_back(&mut self, number: u64, lost: bool) {
+        let at = (number >> 32) as usize;
+        let Some(place) = self.places.get_mut(at) else { return };
+        let Some(pool) = place.pool.as_mut().filter(|pool| pool.lent.number == number && pool.seats > 0) else {
+            return;
+        };
+        pool.lost |= lost;
+        pool.seats -= 1;
+        match (pool.seats, pool.lost) {
+            (0, true) => place.pool = None,
+            (0, false) => self.kept.push_back(at),
+            _ => {}
+        }
+        self.keep_at_most(KEPT_BYTES_MAX);
+    }
+
+    /// Forgets a pool that was taken for somebody who got no seats.
+    pub(super) fn forget(&mut self, number: u64) {
+        self.places.iter_mut().for_each(|place| drop(place.pool.take_if(|pool| pool.lent.number == number)));
+    }
+
+    fn keep_at_most(&mut self, bytes: u64) {
+        let places = &self.places;
+        let size = |at: &usize| places[*at].pool.as_ref().map_or(0, |pool| pool.lent.bytes);
+        let mut kept: u64 = self.kept.iter().map(size).sum();
+        while kept > bytes || self.kept.len() > KEPT_MAX {
+            let Some(at) = self.kept.pop_front() else { return };
+            kept -= self.places[at].pool.take().map_or(0, |pool| pool.lent.bytes);
+        }
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.places.iter().filter_map(|place| place.pool.as_ref())
+    }
+
+    /// The numbers of all pools of a band.
+    fn of(&self, band: Band) -> impl Iterator<Item = u64> {
+        self.pools().filter(move |pool| pool.bands.contains(&band)).map(|pool| pool.lent.number)
+    }
+
+    fn find(&self, number: u64) -> Option<&Pool> {
+        self.places.get((number >> 32) as usize)?.pool.as_ref().filter(|pool| pool.lent.number == number)
+    }
+}
+
+/// Where a manager hears of pools on one of its bands, and what it has not been told yet.
+pub(super) struct News {
+    band: Band,
+    socket: OwnedFd,
+    untold: VecDeque<u64>,
+}
+
+impl News {
+    /// All that there are, for a manager that has just come.
+    pub(super) fn new(band: Band, socket: OwnedFd, pools: &Pools) -> Self {
+        Self { band, socket, untold: pools.of(band).collect() }
+    }
+
+    /// Adds what is new on these bands.
+    pub(super) fn add(&mut self, bands: &[Band], number: u64) {
+        if bands.contains(&self.band) {
+            self.untold.push_back(number);
+        }
+    }
+
+    /// Tells as much as the manager takes at once. The rest waits until it has taken that.
+    pub(super) fn tell(&mut self, pools: &Pools) {
+        while let Some(number) = self.untold.front() {
+            if let Some(pool) = pools.fd(*number)
+                && sys::handover::send(self.socket.as_fd(), &number.to_le_bytes(), &[pool]).is_err()
+            {
+                return;
+            }
+            self.untold.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_pool_goes_to_the_next_of_its_user_and_none_that_somebody_may_still_write() {
+        let (mut pools, bands) = (Pools::default(), [Band::DEFAULT]);
+        let take = |pools: &mut Pools, user, bytes| pools.take(user, &bands, bytes).unwrap();
+        let (first, is_new) = take(&mut pools, 1000, MIB);
+        assert!(is_new);
+        pools.give_back(first.number, false);
+        assert_eq!(take(&mut pools, 1000, MIB), (first, false));
+        assert!(take(&mut pools, 1000, MIB).1, "somebody has it");
+        pools.give_back(first.number, false);
+        assert!(take(&mut pools, 1001, MIB).1, "another user");
+        assert!(take(&mut pools, 1000, 2 * MIB).1, "another size");
+        assert!(pools.take(1000, &[Band::new(7).unwrap()], MIB).unwrap().1, "managers of another band do not know it");
+        assert_eq!(take(&mut pools, 1000, MIB), (first, false));
+        pools.give_back(first.number, true);
+        pools.give_back(first.number, false);
+        let (second, is_new) = take(&mut pools, 1000, MIB);
+        assert!(is_new && second.number == first.number + 1, "its place is used again, under another number");
+    }
+
+    #[test]
+    fn a_pool_of_several_bands_is_kept_when_all_have_given_it_back() {
+        let mut pools = Pools::default();
+        let bands = [2, 3].map(|band| Band::new(band).unwrap());
+        let (pool, _) = pools.take(1, &bands, MIB).unwrap();
+        pools.give_back(pool.number, false);
+        assert!(pools.take(1, &bands, MIB).unwrap().1);
+        pools.give_back(pool.number, false);
+        assert_eq!(pools.take(1, &bands, MIB).unwrap(), (pool, false));
+        pools.give_back(pool.number, true);
+        pools.give_back(pool.number, false);
+        assert!(pools.take(1, &bands, MIB).unwrap().1, "one band is enough to lose it");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_is_in_nobodys_way() {
+        let (mut pools, bands) = (Pools::default(), [Band::DEFAULT]);
+        let all: Vec<_> = (0..16).map(|_| pools.take(1, &bands, 64 * MIB).unwrap().0.number).collect();
+        assert!(pools.take(1, &bands, MIB).unwrap_err().contains("of which 1073741824 are taken"));
+        all.iter().for_each(|number| pools.give_back(*number, false));
+        let kept: Vec<u64> = pools.of(bands[0]).collect();
+        assert_eq!(kept, all[12..], "256 MiB, the latest");
+        for user in 2..6 {
+            pools.take(user, &bands, 256 * MIB).unwrap();
+        }
+        assert_eq!(pools.of(bands[0]).count(), 4, "others come first");
+        assert!(pools.take(1, &bands, 257 * MIB).is_err() && pools.take(1, &bands, u64::MAX).is_err());
+    }
+}
