@@ -77,21 +77,25 @@ const fn tests(package: &'static str, target: &'static str, prefix: &'static str
     Tests { package, target, prefix }
 }
 
-/// Four CPUs, two cores of two threads each.
-const SMT: &str = "4,sockets=1,cores=2,threads=2";
+/// What most guests have in common.
+const USUAL: Guest = Guest {
+    name: "",
+    what: "",
+    kernel: Kernel::Rt6_12,
+    boot: "",
+    cpus: "4,sockets=1,cores=2,threads=2",
+    nodes: &[],
+    thread: Thread::Single,
+    init: Init::CgroupV2,
+    hardware: Hardware::Plain,
+    tests: &[],
+};
 
 /// Every guest, the most telling first.
 pub(crate) const GUESTS: &[Guest] = &[
     Guest {
         name: "rt",
         what: "6.12 PREEMPT_RT, 4 CPUs, two threads a core, cgroup v2, no init system",
-        kernel: Kernel::Rt6_12,
-        boot: "",
-        cpus: SMT,
-        nodes: &[],
-        thread: Thread::Single,
-        hardware: Hardware::Plain,
-        init: Init::CgroupV2,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "plain::"),
@@ -108,17 +112,12 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("capi", "guest_frames", ""),
             tests("testkit", "guest_model", ""),
         ],
+        ..USUAL
     },
     Guest {
         name: "old",
         what: "6.1 PREEMPT_RT, cgroup v2: no exclusive CPUs, no remote partitions",
         kernel: Kernel::Rt6_1,
-        boot: "",
-        cpus: SMT,
-        nodes: &[],
-        thread: Thread::Single,
-        hardware: Hardware::Plain,
-        init: Init::CgroupV2,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "plain::"),
@@ -129,23 +128,19 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "hotplug::"),
             tests("testkit", "guest_model", ""),
         ],
+        ..USUAL
     },
     Guest {
         name: "isolcpus",
         what: "6.12 PREEMPT_RT, CPUs 2-3 isolated at boot with isolcpus= and nohz_full=, cgroup v2",
-        kernel: Kernel::Rt6_12,
         boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1",
-        cpus: SMT,
-        nodes: &[],
-        thread: Thread::Single,
-        hardware: Hardware::Plain,
-        init: Init::CgroupV2,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "isolcpus::"),
             tests("keep", "guest_shield", "remote::"),
         ],
+        ..USUAL
     },
     Guest {
         // 6.12 forgets for good what the boot isolated once a remote partition is dissolved: the model is held
@@ -153,25 +148,16 @@ pub(crate) const GUESTS: &[Guest] = &[
         // clock, which on a busy host it would cease to do after minutes.
         name: "isolcpus-model",
         what: "as isolcpus, freshly booted: quiet sections, and beside the model of the kernel",
-        kernel: Kernel::Rt6_12,
         boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1 tsc=reliable",
-        cpus: SMT,
-        nodes: &[],
-        thread: Thread::Single,
-        hardware: Hardware::Plain,
-        init: Init::CgroupV2,
         tests: &[tests("rt", "guest_quiet", ""), tests("testkit", "guest_model", "")],
+        ..USUAL
     },
     Guest {
         name: "numa",
         what: "6.12 PREEMPT_RT, two sockets with a NUMA node each, nohz_full= without isolcpus=, cgroup v2",
-        kernel: Kernel::Rt6_12,
         boot: "nohz_full=2-3",
         cpus: "4,sockets=2,cores=2,threads=1",
         nodes: &["0-1", "2-3"],
-        thread: Thread::Single,
-        hardware: Hardware::Plain,
-        init: Init::CgroupV2,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "numa::"),
@@ -180,32 +166,24 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "hotplug::"),
             tests("testkit", "guest_model", ""),
         ],
+        ..USUAL
     },
     Guest {
         name: "v1",
         what: "6.1 PREEMPT_RT, cgroup v1's cpuset and cpu, isolcpus on the last CPU",
         kernel: Kernel::Rt6_1,
         boot: "isolcpus=3",
-        cpus: SMT,
-        nodes: &[],
-        thread: Thread::Single,
-        hardware: Hardware::Plain,
         init: Init::CgroupV1,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("testkit", "guest_machine", "v1::"),
             tests("keep", "guest_shield", "everywhere::"),
         ],
+        ..USUAL
     },
     Guest {
         name: "systemd",
         what: "6.12 PREEMPT_RT, systemd is PID 1",
-        kernel: Kernel::Rt6_12,
-        boot: "",
-        cpus: SMT,
-        nodes: &[],
-        thread: Thread::Single,
-        hardware: Hardware::Plain,
         init: Init::Systemd,
         tests: &[
             tests("testkit", "guest_machine", "all::"),
@@ -213,30 +191,24 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "everywhere::"),
             tests("keep", "guest_shield", "systemd::"),
         ],
+        ..USUAL
     },
     Guest {
         name: "devices",
         what: "6.12 PREEMPT_RT, devices for user space behind an IOMMU",
-        kernel: Kernel::Rt6_12,
         // The kernel tries its timer through the IOMMU before anything else, and gives up on a busy host.
         boot: "intel_iommu=on iommu=pt no_timer_check",
         cpus: "4",
-        nodes: &[],
-        thread: Thread::Single,
         hardware: Hardware::Devices,
-        init: Init::CgroupV2,
         tests: &[tests("rt", "guest_devices", ""), tests("rt", "guest_edges", ""), tests("capi", "guest_device", "")],
+        ..USUAL
     },
     Guest {
         name: "hog",
         what: "6.12 PREEMPT_RT, CPUs that spin at the same time",
-        kernel: Kernel::Rt6_12,
-        boot: "",
         cpus: "4",
-        nodes: &[],
         thread: Thread::Multi,
-        hardware: Hardware::Plain,
-        init: Init::CgroupV2,
         tests: &[tests("keep", "guest_hog", "")],
+        ..USUAL
     },
 ];
