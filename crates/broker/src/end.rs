@@ -93,7 +93,7 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Lets [`ManagerLane::serve`](crate::ManagerLane::serve) or [`Client::next`] return, now or at once when it is called.
+    /// Lets [`ManagerLane::serve`](crate::ManagerLane::serve) or [`Client::next`](crate::Client::next) return, now or at once when it is called.
     pub fn wake(&self) {
         self.rung.fetch_add(1, Ordering::Release);
         if let Ok([_, down]) = memory::attach(&self.memory) {
