@@ -22,7 +22,7 @@ fuzz_target!(|input: (bool, u16, String, Vec<Vec<u8>>)| {
     let Ok(file) = File::parse(&text, "x") else { return };
     for name in ["p", "get", "a"] {
         if let Ok(protocol) = file.protocol(name, &["1".to_owned()]) {
-            let given = Given { value: Some(base::Value::from(1.5)), raw: Some(count.into()) };
+            let given = Given { value: Some(base::Value::from(1.5)), raw: Some(count.into()), ..Given::default() };
             run(&mut Session::new(Arc::new(protocol), given), &answers);
         }
     }

@@ -313,6 +313,95 @@ fn outputs_start_with_what_the_device_says_and_write_nothing_for_it() {
     assert_eq!(*written.lock().unwrap(), ["RAW 200", "BITS 7"]);
 }
 
+const ELSEWHERE_PROTOCOL: &str = r#"
+Terminator = CR LF;
+ReplyTimeout = 200;
+all { out "ALL %(\$1limit)d %(EGU)s?"; in "ALL %f %(\$1second)f %(\$1text)s"; @mismatch { in "ERR %(\$1text)39c"; } }
+set { out "SET %s %{OFF|ON}"; in "SET %s %=s"; }
+level { out "LEVEL %.1f"; in "LEVEL %f"; @init { out "BEGIN?"; in "BEGIN %f %(\$1second)f"; } }
+same { out "SAME %(DESC)s %d"; in "SAME %(EGU)s"; }
+heard { in "ALL %f %*f %(\$1heard:text)s"; }
+bad { out "%(nobody)f"; }
+"#;
+
+const ELSEWHERE: &str = r#"
+record(ai, "X:all") { field(DTYP, "stream") field(INP, "@e.proto all(X:) ps") field(EGU, "mm") }
+record(longout, "X:limit") { field(VAL, "7") }
+record(ao, "X:second") { field(FLNK, "X:count") field(SCAN, "SCANNED") }
+record(stringin, "X:text") { field(DISV, "9") field(DISA, "8") }
+record(calc, "X:count") { field(CALC, "A+1") field(INPA, "X:count") }
+record(bo, "X:set") { field(DTYP, "stream") field(OUT, "@e.proto set ps") field(ZNAM, "closed") field(ONAM, "open") }
+record(ao, "X:level") { field(DTYP, "stream") field(OUT, "@e.proto level(X:) ps") }
+record(longin, "X:same") { field(DTYP, "stream") field(INP, "@e.proto same ps") field(VAL, "17") field(DESC, "two words") }
+record(ai, "X:heard") { field(DTYP, "stream") field(INP, "@e.proto heard(X:) ps") field(SCAN, "I/O Intr") }
+record(waveform, "X:heard:text") { field(FTVL, "CHAR") field(NELM, "10") }
+record(longin, "X:bad") { field(DTYP, "stream") field(INP, "@e.proto bad ps") }
+"#;
+
+/// Answers lines as this table says, and notes them.
+fn table(stream: TcpStream, answers: &[(&str, &str)], heard: &Mutex<Vec<String>>) {
+    let mut out = stream.try_clone().unwrap();
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return };
+        let answer = answers.iter().find(|(asked, _)| *asked == line).map(|(_, answer)| format!("{answer}\r\n"));
+        heard.lock().unwrap().push(line);
+        if out.write_all(answer.unwrap_or_default().as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn fields_of_other_records_are_read_and_written(name: &str, scanned: &str, options: &[&str]) {
+    let answers = [
+        ("ALL 7 mm?", "ALL 1.5 2.5 warm"),
+        ("ALL 8 mm?", "ERR too hot"),
+        ("SET open ON", "SET open open"),
+        ("LEVEL 3.0", "LEVEL 2.75"),
+        ("BEGIN?", "BEGIN 12.5 99"),
+        ("SAME two words 17", "SAME kV"),
+    ];
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let theirs = heard.clone();
+    let port = device(move |stream| table(stream, &answers, &theirs));
+    let database = ELSEWHERE.replace("SCANNED", scanned);
+    let then = "epicsEnvSet STREAM_PROTOCOL_PATH .\ndbLoadRecords t.db\niocInit";
+    let files = [("t.db", &*database), ("e.proto", ELSEWHERE_PROTOCOL), ("st.cmd", &script(&[("ps", port)], then))];
+    let mut ioc = Ioc::start(name, &files, &[options, &["st.cmd"]].concat());
+    ioc.until("dbgf X:level", |said| said.contains(" 12.5 "));
+    ioc.until("dbgf X:second", |said| said.contains(" 99 "));
+    assert!(ioc.say("dbgf X:second.UDF").contains(" 0 "));
+    ioc.until("dbpf X:all.PROC 1\ndbgf X:all", |said| said.contains(" 1.5 "));
+    assert!(ioc.say("dbgf X:second").contains(" 2.5 "), "written before the record's own processing ends");
+    assert!(ioc.say("dbgf X:text").contains("\"warm\""));
+    ioc.until("dbgf X:heard", |said| said.contains(" 1.5 "));
+    assert!(ioc.say("dbgf X:heard:text").contains("\"warm\""));
+    // A handler's text reaches its record too; the one that asked has its alarm.
+    ioc.say("dbpf X:limit 8");
+    ioc.until("dbpf X:all.PROC 1\ndbgf X:all.STAT", |said| said.contains("\"CALC\""));
+    assert!(ioc.say("dbgf X:text").contains("\"too hot\""));
+    // Outputs take what their device answers, and states go by their names.
+    ioc.say("dbpf X:level 3");
+    ioc.until("dbgf X:level", |said| said.contains(" 2.75 "));
+    ioc.say("dbpf X:set open");
+    ioc.until("dbgf X:set.PACT", |said| said.contains(" 0 "));
+    assert!(ioc.say("dbgf X:set.SEVR").contains("NO_ALARM"));
+    // Its own fields: read, and written without processing it.
+    ioc.until("dbpf X:same.PROC 1\ndbgf X:same.EGU", |said| said.contains("\"kV\""));
+    ioc.until("dbpf X:bad.PROC 1\ndbgf X:bad.STAT", |said| said.contains("\"CALC\""));
+    assert!(heard.lock().unwrap().iter().any(|line| line == "SET open ON"));
+    assert_eq!(ioc.exit(), Some(0));
+}
+
+#[test]
+fn a_protocol_reads_and_writes_fields_of_other_records() {
+    fields_of_other_records_are_read_and_written("devices-fields", "Passive", &[]);
+}
+
+#[test]
+fn a_protocol_reads_and_writes_fields_that_other_threads_own() {
+    fields_of_other_records_are_read_and_written("devices-owned", "10 second", &["--scan", "10 second=other"]);
+}
+
 const OWN: &str = r#"
 record(ao, "heater") { field(DTYP, "tahti Simulation") field(OUT, "@cell heater") field(PINI, "YES") field(VAL, "80") }
 record(ai, "temperature") { field(DTYP, "tahti Simulation") field(INP, "@lag heater tau=1ms") field(SCAN, ".1 second") }

@@ -1,7 +1,8 @@
 //! What an output holds when it starts: the value that its device has, without writing it there.
 
 use crate::channel::{Channel, RecId};
-use crate::engine::Db;
+use crate::engine::{Db, Now};
+use crate::error::PutError;
 use crate::filter::Filters;
 use crate::record::Kind;
 use crate::scan::Fed;
@@ -20,8 +21,45 @@ impl Db {
         if common.removed || common.pact != 0 || common.time != Stamp::EPOCH {
             return Some(fed);
         }
-        let (kind, body) = (common.kind(), common.body as usize);
-        let Some(given) = fed.value.as_ref() else { return Some(fed) };
+        if self.take_from_device(rec, &fed) {
+            let (kind, body) = (self.common[rec as usize].kind(), self.common[rec as usize].body as usize);
+            match kind {
+                Kind::Ao => crate::rec::ao::begin(self, rec, body),
+                Kind::Bo => crate::rec::bo::begin(self, body),
+                Kind::Mbbo => crate::rec::mbbo::begin(self, rec, body),
+                Kind::MbboDirect => crate::rec::mbbo_direct::begin(self, body),
+                _ => {}
+            }
+            self.post_value(rec, EventMask::VALUE | EventMask::LOG);
+        }
+        Some(fed)
+    }
+
+    /// Writes a field as a device does (dbPut): nothing is processed, DISP is not obeyed.
+    ///
+    /// # Errors
+    /// When the field cannot be written or the value does not fit it.
+    pub fn put_by_device(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
+        self.now = now;
+        self.put_value(channel, value)
+    }
+
+    /// As [`put_by_device`](Self::put_by_device), for what a record begins with: it is no longer undefined.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_with(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
+        self.put_by_device(channel, value, now)?;
+        let common = &mut self.common[channel.record.0 as usize];
+        (common.udf, common.sevr, common.stat) = (0, 0, 0);
+        Ok(())
+    }
+
+    /// An output's value is what its device says it has: VAL and UDF are set, whole numbers of at most 32 bits go through the
+    /// record's conversion and stand in RVAL and RBV. Whether there is a value that the record can hold.
+    pub(crate) fn take_from_device(&mut self, rec: u32, fed: &Fed) -> bool {
+        let (kind, body) = (self.common[rec as usize].kind(), self.common[rec as usize].body as usize);
+        let Some(given) = fed.value.as_ref() else { return false };
         let raw = fed.raw();
         let value = match (kind, raw, fed.scalar()) {
             (Kind::Ao, Some(raw), _) => Some(crate::rec::ao::from_raw(self, rec, body, raw)),
@@ -33,19 +71,37 @@ impl Db {
         };
         let value = value.map(Value::Scalar);
         let val = self.type_of(rec).val;
+        let record = RecId(rec);
         let channel = Channel { record, field: val, long_string: false, type_name: false, filters: Filters::default() };
-        if self.put_value(&channel, value.as_ref().unwrap_or(given)).is_ok() {
-            self.common[rec as usize].udf = 0;
-            match kind {
-                Kind::Ao => crate::rec::ao::begin(self, rec, body),
-                Kind::Bo => crate::rec::bo::begin(self, body),
-                Kind::Mbbo => crate::rec::mbbo::begin(self, rec, body),
-                Kind::MbboDirect => crate::rec::mbbo_direct::begin(self, body),
-                _ => {}
-            }
-            self.post_value(rec, EventMask::VALUE | EventMask::LOG);
+        if self.put_value(&channel, value.as_ref().unwrap_or(given)).is_err() {
+            return false;
         }
-        Some(fed)
+        self.common[rec as usize].udf = 0;
+        let Some(raw) = raw else { return true };
+        let masked = |mask: u32| if mask == 0 { raw as u32 } else { raw as u32 & mask };
+        match kind {
+            Kind::Ao => {
+                let r = &mut self.bodies.ao[body];
+                (r.rval, r.rbv) = (raw, raw);
+            }
+            Kind::Bo => {
+                let r = &mut self.bodies.bo[body];
+                r.rval = masked(r.mask);
+                r.rbv = r.rval;
+            }
+            Kind::Mbbo => {
+                let r = &mut self.bodies.mbbo[body];
+                r.rval = masked(r.mask);
+                r.rbv = r.rval;
+            }
+            Kind::MbboDirect => {
+                let r = &mut self.bodies.mbbo_direct[body];
+                r.rval = masked(r.mask);
+                r.rbv = r.rval;
+            }
+            _ => {}
+        }
+        true
     }
 }
 

@@ -90,8 +90,11 @@ pub trait Direct: Send {
 pub struct Output {
     /// The value: OVAL of ao, the state's number of bo and mbbo, else VAL.
     pub value: Value,
-    /// RVAL, for record types that have it; else the value as a whole number.
+    /// RVAL, for record types that have it; else the value as a whole number. Of a mbbo whose states have no values it is
+    /// the state's number, shifted by SHFT.
     pub raw: i64,
+    /// The name of the state, where the record has states and this one has a name.
+    pub name: Option<Str40>,
 }
 
 /// What a record asks of its device.
@@ -225,11 +228,17 @@ impl Db {
     }
 
     /// Answers the request of a record: its processing goes on soon, in the order of PRIO. What it was answered with
-    /// before comes back, to be freed elsewhere, and so does an answer that nobody waits for.
+    /// before comes back, to be freed elsewhere, and so does an answer that nobody waits for. A value that answers an
+    /// output's request is the value that its device has now: it becomes VAL, or raises CALC where it cannot.
     ///
-    /// Real-time: neither allocates nor blocks.
-    pub fn complete(&mut self, record: RecId, fed: Fed) -> Option<Fed> {
+    /// Real-time: does not block; allocates for arrays and long texts that an output takes.
+    pub fn complete(&mut self, record: RecId, mut fed: Fed) -> Option<Fed> {
         let rec = record.0;
+        let waits = self.supports.attached.contains_key(&rec) && self.common[rec as usize].pact != 0;
+        let answered = waits && fed.value.is_some() && self.type_of(rec).field("OUT").is_some();
+        if answered && !self.take_from_device(rec, &fed) {
+            fed.alarm = base::Alarm { status: Status::Calc, severity: Severity::Invalid };
+        }
         let Some(one) = self.supports.attached.get_mut(&rec) else { return Some(fed) };
         let before = one.reply.replace(fed);
         self.call_back(rec, Callback::Resume);

@@ -156,7 +156,8 @@ fn every_input_takes_what_its_device_says_raw_or_not() {
 fn every_output_hands_its_device_value_and_raw_value() {
     let mut db = database(
         r#"record(ao, "ao") { field(DTYP, "test later") field(OUT, "@x") field(ASLO, "0.5") field(VAL, "3") }
-           record(bo, "bo") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") }
+           record(bo, "bo") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") field(ONAM, "on") }
+           record(mbbo, "named") { field(DTYP, "test later") field(OUT, "@x") field(TWST, "fast") field(NOBT, "2") field(SHFT, "4") field(VAL, "2") }
            record(mbbo, "mbbo") { field(DTYP, "test later") field(OUT, "@x") field(ONVL, "9") field(VAL, "1") }
            record(longout, "longout") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "-7") }
            record(int64out, "int64out") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "5000000000") }
@@ -165,21 +166,53 @@ fn every_output_hands_its_device_value_and_raw_value() {
            record(aao, "aao") { field(DTYP, "test later") field(OUT, "@x") field(NELM, "2") field(FTVL, "SHORT") }"#,
     );
     let done = || Fed::done(Stamp::EPOCH);
-    let mut check = |name: &str, value: Value, raw: i64| {
-        assert_eq!(exchange(&mut db, name, done()), Some(Output { value, raw }), "{name}");
+    let mut check = |record: &str, value: Value, raw: i64, name: Option<&str>| {
+        let name = name.map(Into::into);
+        assert_eq!(exchange(&mut db, record, done()), Some(Output { value, raw, name }), "{record}");
     };
-    check("ao", Value::from(6.0), 6);
-    check("bo", Value::Scalar(Scalar::U16(1)), 1);
-    check("mbbo", Value::Scalar(Scalar::U16(1)), 9);
-    check("longout", Value::from(-7i32), -7);
-    check("int64out", Value::from(5_000_000_000i64), 5_000_000_000);
-    check("stringout", Value::Scalar(Scalar::String("go".into())), 0);
+    check("ao", Value::from(6.0), 6, None);
+    check("bo", Value::Scalar(Scalar::U16(1)), 1, Some("on"));
+    check("mbbo", Value::Scalar(Scalar::U16(1)), 9, Some(""));
+    check("named", Value::Scalar(Scalar::U16(2)), 2 << 4, Some("fast"));
+    check("longout", Value::from(-7i32), -7, None);
+    check("int64out", Value::from(5_000_000_000i64), 5_000_000_000, None);
+    check("stringout", Value::Scalar(Scalar::String("go".into())), 0, None);
     let lso = db.find("lso.VAL$").unwrap();
     db.put(&lso, &Value::Array(Array::U8(b"go on".to_vec())), now()).unwrap();
     assert_eq!(db.next_request().unwrap().output.unwrap().value, Value::Array(Array::U8(b"go on\0".to_vec())));
     let aao = db.find("aao").unwrap();
     db.put(&aao, &Value::Array(Array::I16(vec![4, 5])), now()).unwrap();
     assert_eq!(db.next_request().unwrap().output.unwrap().value, Value::Array(Array::I16(vec![4, 5])));
+}
+
+#[test]
+fn what_a_device_answers_to_an_output_becomes_its_value() {
+    let mut db = database(
+        r#"record(ao, "ao") { field(DTYP, "test later") field(OUT, "@x") field(ASLO, "0.5") field(VAL, "3") }
+           record(bo, "bo") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") }
+           record(mbbo, "mbbo") { field(DTYP, "test later") field(OUT, "@x") field(ONVL, "9") field(VAL, "1") }
+           record(mbbo, "named") { field(DTYP, "test later") field(OUT, "@x") field(TWST, "fast") field(NOBT, "2") field(SHFT, "4") field(VAL, "1") }
+           record(mbboDirect, "direct") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") }
+           record(longout, "longout") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "-7") }
+           record(stringout, "stringout") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "go") }
+           record(aao, "aao") { field(DTYP, "test later") field(OUT, "@x") field(NELM, "2") field(FTVL, "SHORT") }"#,
+    );
+    let mut check = |record: &str, answer: Value, fields: &[(&str, &str)]| {
+        exchange(&mut db, record, good(answer));
+        for (field, value) in fields {
+            assert_eq!(get(&mut db, &format!("{record}.{field}")), *value, "{record}.{field}");
+        }
+    };
+    check("ao", Value::from(7.0), &[("VAL", "3.500"), ("OVAL", "3.000"), ("UDF", "0")]);
+    check("ao", Value::from(8i32), &[("VAL", "4.000"), ("RVAL", "8"), ("RBV", "8")]);
+    check("bo", Value::from(0i32), &[("VAL", "0"), ("RBV", "0")]);
+    check("mbbo", Value::from(9i32), &[("VAL", "1"), ("RBV", "9")]);
+    check("mbbo", Value::from(5i32), &[("VAL", "65535"), ("RBV", "5")]);
+    check("named", Value::from(0x20i32), &[("VAL", "2"), ("RBV", "32")]);
+    check("direct", Value::from(6i32), &[("VAL", "6"), ("B1", "1"), ("B0", "0"), ("RBV", "6")]);
+    check("longout", Value::from(-8i32), &[("VAL", "-8")]);
+    check("stringout", Value::from("gone"), &[("VAL", "gone")]);
+    check("aao", Value::Array(Array::I16(vec![4, 5, 6])), &[("NORD", "2")]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
-use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value};
+use fieldbus::stream::{Field, File, Given, Kind, Protocol, Session, State, Taken, Takes, Trouble, Value};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -12,11 +12,17 @@ fn protocol(text: &str, name: &str, arguments: &[&str]) -> Protocol {
 }
 
 fn number(value: f64) -> Given {
-    Given { value: Some(base::Value::from(value)), raw: Some(value as i64) }
+    Given { value: Some(base::Value::from(value)), raw: Some(value as i64), ..Given::default() }
 }
 
-/// Runs a protocol against a device whose answers come in pieces: what was sent, and the result.
+/// Runs a protocol against a device whose answers come in pieces: what was sent, and the values or what went wrong.
 fn run(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>, Result<Vec<Value>, Trouble>) {
+    let (sent, session) = run_session(protocol, given, answers);
+    let result = session.result().expect("it comes to an end");
+    (sent, result.map(|taken| taken.values.clone()).map_err(Clone::clone))
+}
+
+fn run_session(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>, Session) {
     let mut session = Session::new(Arc::new(protocol), given);
     let (mut sent, mut now) = (Vec::new(), MonoNs(0));
     let mut answers = answers.iter();
@@ -33,14 +39,14 @@ fn run(protocol: Protocol, given: Given, answers: &[&[u8]]) -> (Vec<u8>, Result<
             }
         }
     }
-    let result = session.result().expect("it comes to an end").map(<[Value]>::to_vec).map_err(Clone::clone);
-    (sent, result)
+    (sent, session)
 }
 
 /// The values of one line.
 fn read(format: &str, line: &[u8]) -> Option<Vec<Value>> {
-    let text = format!("Terminator = LF; p {{ in {format}; }}");
-    protocol(&text, "p", &[]).unasked(line)
+    let text = format!("Separator = \",\"; Terminator = LF; p {{ in {format}; }}");
+    let array = Given { takes: Takes::Many(10), ..Given::default() };
+    protocol(&text, "p", &[]).unasked(line, &array).map(|taken| taken.values)
 }
 
 /// The message that a number becomes.
@@ -127,7 +133,111 @@ fn texts_sets_states_and_wild_cards_are_read() {
     assert_eq!(read("\"%{OFF|ON}\"", b"ON"), Some(vec![Value::Enum(1)]));
     assert_eq!(read("\"%#{idle=-1|busy=4|done}\"", b"done"), Some(vec![Value::Enum(5)]));
     assert_eq!(read("STX \"\\_x\\?\" ? ETX", b"\x02  \tx12\x03"), Some(vec![]));
-    assert_eq!(read("\"%d\"; Separator = \",\"", b"1,2,3"), Some([1, 2, 3].map(Value::Int).to_vec()));
+    assert_eq!(read("\"%d\"", b"1,2,3"), Some([1, 2, 3].map(Value::Int).to_vec()));
+}
+
+#[test]
+fn texts_may_be_shorter_than_their_width_and_empty() {
+    let text = |text: &str| Some(vec![Value::Text(text.into())]);
+    assert_eq!(read("\"%39c\"", b"ACME PS-100"), text("ACME PS-100"));
+    assert_eq!(read("\"<%s>\"; ExtraInput = Ignore", b"<"), None);
+    assert_eq!(read("\"%*d %s\"", b"0"), None);
+    assert_eq!(read("\"%*d\\_%s\"", b"0"), text(""));
+    assert_eq!(read("\"%#s\"", b" no error "), text("no error "));
+    assert_eq!(read("\"<%[^>]>\"", b"<>"), text(""));
+}
+
+#[test]
+fn the_elements_of_an_array_need_no_separator_and_a_single_value_takes_none() {
+    let array = Given { takes: Takes::Many(3), ..Given::default() };
+    let taken = |given: &Given, text: &str, line: &[u8]| {
+        protocol(text, "p", &[]).unasked(line, given).map(|taken| taken.values)
+    };
+    let ints = |values: &[i64]| Some(values.iter().copied().map(Value::Int).collect::<Vec<_>>());
+    assert_eq!(taken(&array, "p { in \"%2x\"; }", b"0aff10"), ints(&[10, 255, 16]));
+    assert_eq!(taken(&array, "p { in \"%d\"; }", b"1 2 3 4"), None, "there is no room for the fourth");
+    assert_eq!(taken(&array, "Separator = \" \"; p { in \"%d\"; }", b"1\t 2"), ints(&[1, 2]));
+    let single = "Separator = \",\"; p { in \"%d,%*d\"; }";
+    assert_eq!(taken(&Given::default(), single, b"1,2"), ints(&[1]));
+    let characters = Given { takes: Takes::Characters(10), ..Given::default() };
+    let text = Some(vec![Value::Text(b"a,b".to_vec())]);
+    assert_eq!(taken(&characters, "Separator = \",\"; p { in \"%s\"; }", b"a,b"), text);
+}
+
+#[test]
+fn raw_floats_packed_digits_and_bits_of_any_letters_go_and_come() {
+    assert_eq!(
+        read("\"%R%#R\"", &[0x3f, 0xc0, 0, 0, 0, 0, 0x20, 0xc0]),
+        Some(vec![Value::Float(1.5), Value::Float(-2.5)])
+    );
+    assert_eq!(read("\"%8R\"", &1.1f64.to_be_bytes()), Some(vec![Value::Float(1.1)]));
+    assert_eq!(read("\"%2D\"", &[0x12, 0x34]), Some(vec![Value::Int(1234)]));
+    assert_eq!(read("\"%#2D\"", &[0x12, 0x34]), Some(vec![Value::Int(3412)]));
+    assert_eq!(read("\"%+2D\"", &[0xf2, 0x34]), Some(vec![Value::Int(-234)]));
+    assert_eq!(read("\"%B.!\"", b"!.!!"), Some(vec![Value::Int(11)]));
+    assert_eq!(read("\"%#b\"", b"0011"), Some(vec![Value::Int(12)]));
+    assert_eq!(write("\"%8R\"", -2.5), (-2.5f64).to_be_bytes());
+    assert_eq!(write("\"%.4D\"", 1234.0), [0x12, 0x34]);
+    assert_eq!(write("\"%+#.3D\"", -234.0), [0x34, 0xf2]);
+    assert_eq!(write("\"%.4B.!|%06b|%#.3b\"", 5.0), b".!.!|000101|101");
+    assert_eq!(write("\"%04X\"", 74565.0), b"2345", "as many digits as there is room for");
+    assert_eq!(write("\"%#{idle=-1|fast=10|else=?}\"", 7.0), b"else");
+}
+
+#[test]
+fn an_echo_is_compared_with_what_was_written() {
+    let text = "Terminator = LF; p { out \"SET %.2f\"; in \"SET %=.2f\"; }";
+    let run = |answer: &[u8]| run(protocol(text, "p", &[]), number(1.5), &[answer]).1;
+    assert_eq!(run(b"SET 1.50\n"), Ok(vec![]));
+    assert_eq!(run(b"SET 1.5\n"), Err(Trouble::Mismatch(b"SET 1.5".to_vec())));
+}
+
+#[test]
+fn states_go_by_their_number_and_their_name() {
+    let state = |name: Option<&str>| Given {
+        value: Some(base::Value::Scalar(base::Scalar::U16(1))),
+        raw: Some(8),
+        state: Some(State { number: 1, name: name.map(|name| name.into()) }),
+        ..Given::default()
+    };
+    let states = || protocol("p { out \"%s %{off|on} %d\"; }", "p", &[]);
+    assert_eq!(run(states(), state(Some("running")), &[]).0, b"running on 8");
+    assert_eq!(run(states(), state(None), &[]).1, Err(Trouble::Output));
+}
+
+#[test]
+fn values_go_from_and_to_the_fields_that_a_protocol_names() {
+    let text = "Terminator = LF; Separator = \",\";
+        p { out \"%(\\$1:LIMIT)d %(EGU)s %f\"; in \"%f;%(\\$1:B.VAL)f;%(\\$1:W)d\"; @mismatch { in \"ERR %(MSG)s\"; } }";
+    let asked = protocol(text, "p", &["X"]);
+    let names = [
+        ("X:LIMIT", Kind::Int),
+        ("EGU", Kind::Text),
+        ("X:B.VAL", Kind::Float),
+        ("X:W", Kind::Int),
+        ("MSG", Kind::Text),
+    ];
+    assert_eq!(asked.fields(), names);
+    assert!(asked.says_own_value() && asked.takes_own_value());
+    let field = |(name, kind): (&str, Kind)| Field {
+        name: name.to_owned(),
+        kind,
+        value: match name {
+            "X:LIMIT" => Some(base::Value::Scalar(base::Scalar::I64(7))),
+            "EGU" => Some(base::Value::from("mm")),
+            _ => None,
+        },
+        takes: if name == "X:W" { Takes::Many(9) } else { Takes::One },
+    };
+    let given = Given { fields: names.map(field).to_vec(), ..number(1.0) };
+    let (sent, session) = run_session(asked.clone(), given.clone(), &[b"1.5;2.5;1,2,3\n"]);
+    assert_eq!(sent, b"7 mm 1.000000\n");
+    let fields =
+        vec![("X:B.VAL".to_owned(), vec![Value::Float(2.5)]), ("X:W".to_owned(), [1, 2, 3].map(Value::Int).to_vec())];
+    assert_eq!(session.result(), Some(Ok(&Taken { values: vec![Value::Float(1.5)], fields })));
+    let (_, session) = run_session(asked, given, &[b"ERR 5\n"]);
+    assert!(matches!(session.result(), Some(Err(Trouble::Mismatch(_)))));
+    assert_eq!(session.fields(), [("MSG".to_owned(), vec![Value::Text(b"5".to_vec())])]);
 }
 
 #[test]
@@ -137,7 +247,7 @@ fn values_are_written_as_printf_does_it() {
     assert_eq!(write("\"%2r%#2r\"", 258.0), [0, 2, 2, 0]);
     assert_eq!(write("\"%.2r\"", 258.0), [1, 2]);
     assert_eq!(write("\"%.4b\"", 5.0), b"0101");
-    let wave = Given { value: Some(base::Value::Array(base::Array::I16(vec![1, -2, 3]))), raw: None };
+    let wave = Given { value: Some(base::Value::Array(base::Array::I16(vec![1, -2, 3]))), ..Given::default() };
     let waves = protocol("Separator = \", \"; p { out \"W %d;\"; }", "p", &[]);
     assert_eq!(run(waves, wave, &[]).0, b"W 1, -2, 3;");
     let none = protocol("p { out \"%{OFF|ON}\"; }", "p", &[]);
@@ -169,7 +279,8 @@ fn what_is_wrong_in_a_file_is_said_with_its_line() {
     assert_eq!(error("p { in FOO; }").split(';').next(), Some("x.proto:1: \"FOO\""));
     assert_eq!(error("ReplyTimeout = soon; p {}"), "x.proto:1: ReplyTimeout = soon; expected a whole number");
     assert_eq!(error("p { event(5) 100; }"), "x.proto:1: command event is not known here");
-    assert_eq!(error("p { out \"%(A.B)d\"; }"), "x.proto:1: redirection to other records, %(…), is not known here");
+    assert_eq!(error("p { out \"%(A.B\"; }"), "x.proto:1: %( that is not closed");
+    assert_eq!(error("p { out \"%()d\"; }"), "x.proto:1: %() without a name; expected a field or a record");
     assert_eq!(error("p { @x {} }").split(';').next(), Some("x.proto:1: @x"));
     assert!(error("p { out \"%<sha>\"; }").contains("expected sum,"));
 }

@@ -21,6 +21,9 @@ pub trait Job: Send {
         None
     }
 
+    /// Its turn has come: what it needs may be fetched now, which holds up the port. On the port's thread.
+    fn begin(&mut self) {}
+
     /// The exchange is over. On the port's thread.
     fn done(self: Box<Self>);
 
@@ -201,6 +204,7 @@ fn run(line: &mut Line, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Listener
         job.missed("the port was busy too long");
         return;
     }
+    job.begin();
     // What came before the request is no answer to it.
     if line.fd().is_some() {
         hear(line, listeners);

@@ -253,7 +253,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         let r = &db.bodies.ao[body];
         let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
         let value = Scalar::F64((r.oval - r.aoff) / slope);
-        let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.ao[body].rval) };
+        let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.ao[body].rval), name: None };
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, simm == 0, resumed)

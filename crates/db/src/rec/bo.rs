@@ -8,7 +8,7 @@ use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::slot::{Rarely, Text, record};
 use crate::support::Output;
-use base::{EventMask, Scalar, Status, Value};
+use base::{EventMask, Scalar, Status, Str40, Value};
 
 record! {
     /// The fields of a bo record.
@@ -179,7 +179,10 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     let raw = if simm == 0 { device == Device::SoftRaw } else { simm == 2 };
     let value = if raw { Scalar::I32(r.rval as i32) } else { Scalar::U16(r.val) };
     if simm == 0 && db.device(rec) == Device::External {
-        let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.bo[body].rval) };
+        let r = &db.bodies.bo[body];
+        let name = if r.val == 0 { &r.znam } else { &r.onam };
+        let name = Some(Str40::new(name.bytes()));
+        let output = Output { value: Value::Scalar(value), raw: i64::from(r.rval), name };
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, simm == 0, resumed)

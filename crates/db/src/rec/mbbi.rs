@@ -111,6 +111,8 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
             r.rval = rval;
         }
         r.raw_mask();
+    } else if device == Device::External {
+        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
     } else if let Some(val) = Db::constant(&r.inp) {
         r.val = val;
         db.common[rec as usize].udf = 0;
@@ -153,6 +155,12 @@ fn device_value(db: &mut Db, rec: u32, body: usize, fed: &Fed) -> Read {
     let state = device_state(db, rec, fed);
     let r = &mut db.bodies.mbbi[body];
     match (fed.raw(), state) {
+        // Where states have names but no values, the number is the state.
+        (Some(raw), _) if r.sdef != 0 && r.values.iter().all(|value| *value == 0) => {
+            let raw = if r.mask == 0 { raw as u32 } else { raw as u32 & r.mask };
+            r.val = raw.checked_shr(u32::from(r.shft)).unwrap_or(0) as u16;
+            Read::Value
+        }
         (Some(raw), _) => {
             // Without NOBT there is no mask, and all bits count.
             r.rval = if r.mask == 0 { raw as u32 } else { raw as u32 & r.mask };

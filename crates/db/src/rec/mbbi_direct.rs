@@ -79,6 +79,8 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
             r.mask = u32::MAX;
         }
         r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
+    } else if device == Device::External {
+        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
     } else if let Some(val) = Db::constant::<u32>(&r.inp) {
         r.val = val as i32;
         db.common[rec as usize].udf = 0;

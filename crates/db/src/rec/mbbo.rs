@@ -8,7 +8,7 @@ use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
 use crate::record::Bodies;
 use crate::slot::{Rarely, Text, record};
 use crate::support::Output;
-use base::{EventMask, Scalar, Status, Value};
+use base::{EventMask, Scalar, Status, Str40, Value};
 
 record! {
     /// The fields of a mbbo record.
@@ -57,6 +57,14 @@ impl Mbbo {
         }
     }
 
+    /// What a device gets: RVAL where states have values, else the state's number.
+    fn device_value(&self) -> u32 {
+        let valued = self.sdef != 0 && self.values.iter().any(|value| *value != 0);
+        let own = u32::from(self.val).checked_shl(u32::from(self.shft)).unwrap_or(0);
+        let raw = if valued { self.rval } else { own };
+        if self.mask == 0 { raw } else { raw & self.mask }
+    }
+
     /// The raw device supports shift the mask; without NOBT all bits count.
     fn raw_mask(&mut self) {
         if self.nobt == 0 {
@@ -96,6 +104,8 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     r.complete_mask();
     if device == Device::SoftRaw {
         r.raw_mask();
+    } else if device == Device::External {
+        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
     }
     convert(db, rec, body);
     let r = &mut db.bodies.mbbo[body];
@@ -110,7 +120,8 @@ pub(crate) fn from_raw(db: &Db, body: usize, raw: u32) -> Scalar {
     let r = &db.bodies.mbbo[body];
     let raw = if r.mask == 0 { raw } else { raw & r.mask };
     let raw = raw.checked_shr(u32::from(r.shft)).unwrap_or(0);
-    let state = if r.sdef == 0 { Some(raw as u16) } else { None };
+    let valued = r.sdef != 0 && r.values.iter().any(|value| *value != 0);
+    let state = if valued { None } else { Some(raw as u16) };
     let known = || r.values.iter().position(|value| *value == raw).map(|state| state as u16);
     Scalar::Enum(state.or_else(known).unwrap_or(u16::MAX))
 }
@@ -214,7 +225,9 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         _ => Scalar::U32(r.rval),
     };
     if simm == 0 && db.device(rec) == Device::External {
-        let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.mbbo[body].rval) };
+        let r = &db.bodies.mbbo[body];
+        let name = r.names.get(usize::from(r.val)).map(|name| Str40::new(name.bytes()));
+        let output = Output { value: Value::Scalar(value), raw: i64::from(r.device_value()), name };
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, simm == 0, resumed)

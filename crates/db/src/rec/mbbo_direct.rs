@@ -54,10 +54,10 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     if r.mask == 0 && (0..=32).contains(&r.nobt) {
         r.mask = ((1u64 << r.nobt) - 1) as u32;
     }
-    if device == Device::SoftRaw {
-        if r.nobt == 0 {
-            r.mask = u32::MAX;
-        }
+    if device == Device::SoftRaw && r.nobt == 0 {
+        r.mask = u32::MAX;
+    }
+    if matches!(device, Device::SoftRaw | Device::External) {
         r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
     }
     if common.udf == 0 {
@@ -190,7 +190,9 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         _ => Scalar::U32(r.rval),
     };
     if simm == 0 && db.device(rec) == Device::External {
-        let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.mbbo_direct[body].rval) };
+        let r = &db.bodies.mbbo_direct[body];
+        let raw = if r.mask == 0 { r.rval } else { r.rval & r.mask };
+        let output = Output { value: Value::Scalar(value), raw: i64::from(raw), name: None };
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, simm == 0, resumed)

@@ -28,7 +28,11 @@ fn file(spec: &DeviceSpec, folder: &Path) -> Result<File, String> {
 
 fn protocol(file: &File, text: &str) -> Result<Arc<Protocol>, String> {
     let (name, arguments) = point(text)?;
-    file.protocol(&name, &arguments).map(Arc::new).map_err(|error| error.to_string())
+    let protocol = file.protocol(&name, &arguments).map_err(|error| error.to_string())?;
+    match protocol.fields().first() {
+        Some((field, _)) => Err(format!("protocol {name}: %({field}) names a field of a record; there are none here")),
+        None => Ok(Arc::new(protocol)),
+    }
 }
 
 /// What is wrong with the protocols that a device uses: each with its point, or without where it is the file.
@@ -69,7 +73,7 @@ impl Stream {
         let mut session = Session::new(self.points[point].clone(), given);
         self.line.run(&mut session);
         match session.result() {
-            Some(Ok(values)) => Ok(values.to_vec()),
+            Some(Ok(taken)) => Ok(taken.values.clone()),
             Some(Err(trouble @ Trouble::Output)) => Err(DeviceFault::Refused(trouble.to_string().into())),
             Some(Err(trouble)) => Err(DeviceFault::Silent(trouble.to_string().into())),
             None => Err(DeviceFault::Silent("the exchange ended without a result".into())),
@@ -94,7 +98,7 @@ impl Device for Stream {
             Datum::Number(number) => Base::Scalar(Scalar::F64(*number)),
             Datum::Text(text) => Base::Array(Array::U8(text.as_bytes().to_vec())),
         };
-        self.run(point, Given { value: Some(value), raw: None }).map(drop)
+        self.run(point, Given { value: Some(value), ..Given::default() }).map(drop)
     }
 }
 

@@ -1,6 +1,6 @@
-//! Conversions: one `%` of a protocol, written and read.
+//! Conversions: what stands behind a `%` of a protocol.
 
-use crate::checksum::{self, Crc};
+use crate::checksum::Crc;
 use base::Directive;
 
 /// Widest field that is read.
@@ -33,13 +33,37 @@ pub enum Conversion {
     /// `[set]`: bytes of the set; what is in it.
     Set(Box<[bool; 256]>),
     /// `{a|b}`: texts with their numbers.
-    Enum(Vec<(Vec<u8>, i64)>),
-    /// `b`: binary digits.
-    Bits,
+    Enum(Choices),
+    /// `b`, `Bzo`: binary digits, as these two bytes.
+    Bits([u8; 2]),
     /// `r`: bytes of a number as they are.
     Raw,
+    /// `R`: bytes of a floating-point number as they are.
+    RawFloat,
+    /// `D`: packed decimal digits.
+    Bcd,
     /// `<name>`: a checksum of the message so far.
     Sum(Sum),
+}
+
+/// The texts of `%{…}`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choices {
+    /// Each with its number.
+    pub(super) known: Vec<(Vec<u8>, i64)>,
+    /// `=?`: what is written for numbers that are not there.
+    pub(super) otherwise: Option<Vec<u8>>,
+}
+
+/// What a conversion makes of a field of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A floating-point number.
+    Float,
+    /// A whole number.
+    Int,
+    /// A text: the names of states, numbers as EPICS prints them.
+    Text,
 }
 
 /// A checksum.
@@ -64,9 +88,11 @@ pub struct Format {
     pub conversion: Conversion,
     skip: bool,
     compare: bool,
-    fixed: bool,
-    default: bool,
-    directive: Directive,
+    pub(super) fixed: bool,
+    pub(super) default: bool,
+    pub(super) directive: Directive,
+    /// `%(FIELD)…`, `%(RECORD.FIELD)…`: whose value it is, if not the record's that runs the protocol.
+    field: Option<Box<str>>,
 }
 
 fn number(bytes: &[u8]) -> (usize, usize) {
@@ -80,8 +106,15 @@ impl Format {
         let mut directive = Directive::default();
         let (mut skip, mut compare, mut fixed, mut default) = (false, false, false, false);
         let mut at = 0;
+        let mut field = None;
         if bytes.first() == Some(&b'(') {
-            return Err("redirection to other records, %(…), is not known here".to_owned());
+            let end = bytes.iter().position(|byte| *byte == b')').ok_or("%( that is not closed")?;
+            let name = std::str::from_utf8(&bytes[1..end]).map_err(|_| "%(…) with bytes that are no UTF-8")?.trim();
+            if name.is_empty() {
+                return Err("%() without a name; expected a field or a record".to_owned());
+            }
+            field = Some(name.into());
+            at = end + 1;
         }
         while let Some(flag) = bytes.get(at) {
             match flag {
@@ -117,8 +150,17 @@ impl Format {
             b'd' | b'i' | b'u' | b'x' | b'X' | b'o' => Conversion::Int(letter),
             b's' => Conversion::Text,
             b'c' => Conversion::Chars,
-            b'b' => Conversion::Bits,
+            b'b' => Conversion::Bits(*b"01"),
+            b'B' => {
+                let (zero, len) = bit(rest)?;
+                let (one, more) = bit(&rest[len..])?;
+                at += len + more;
+                Conversion::Bits([zero, one])
+            }
             b'r' => Conversion::Raw,
+            b'R' if matches!(directive.width, 0 | 4 | 8) => Conversion::RawFloat,
+            b'R' => return Err(format!("%{}R; expected 4 or 8 bytes", directive.width)),
+            b'D' => Conversion::Bcd,
             b'[' => {
                 // A closing bracket at the start belongs to the set.
                 let first = usize::from(rest.first() == Some(&b'^'));
@@ -139,232 +181,40 @@ impl Format {
             }
             other => return Err(format!("conversion %{} is not known here", other.escape_ascii())),
         };
-        if compare {
-            return Err("comparing with %= is not known here".to_owned());
+        if field.is_some() && matches!(conversion, Conversion::Sum(_)) {
+            return Err("a field of a record with a checksum; a checksum takes no value".to_owned());
         }
-        Ok((Self { conversion, skip, compare, fixed, default, directive }, at))
+        Ok((Self { conversion, skip, compare, fixed, default, directive, field }, at))
     }
 
-    /// Whether a value goes or comes with it.
+    /// Whether a value of the record that runs the protocol goes or comes with it.
     #[must_use]
     pub const fn takes_value(&self) -> bool {
+        self.has_value() && self.field.is_none()
+    }
+
+    /// Whether a value goes or comes with it, anybody's.
+    pub(super) const fn has_value(&self) -> bool {
         !self.skip && !matches!(self.conversion, Conversion::Sum(_))
     }
 
-    /// Writes a value; `None` where it does not fit.
-    pub(super) fn print(&self, value: &Value, out: &mut Vec<u8>) -> Option<()> {
-        let directive = &self.directive;
-        match (&self.conversion, value) {
-            (Conversion::Float(letter), Value::Float(value)) => directive.float(out, *value, *letter),
-            (Conversion::Int(b'd' | b'i'), Value::Int(value)) => directive.signed(out, *value),
-            (Conversion::Int(letter), Value::Int(value)) => {
-                // Negative numbers are written with the 32 bits that a record's raw value has.
-                let bits =
-                    if *value < 0 && *value >= i64::from(i32::MIN) { *value as u32 as u64 } else { *value as u64 };
-                directive.unsigned(out, bits, *letter);
-            }
-            (Conversion::Text | Conversion::Set(_), Value::Text(text)) => directive.text(out, text),
-            (Conversion::Chars, Value::Text(text)) => directive.text(out, text),
-            (Conversion::Chars, Value::Int(value)) => out.push(u8::try_from(*value).ok()?),
-            (Conversion::Enum(choices), Value::Enum(value)) => {
-                let (text, _) = choices.iter().find(|(_, number)| number == value)?;
-                out.extend_from_slice(text);
-            }
-            (Conversion::Bits, Value::Int(value)) => {
-                let digits =
-                    directive.precision.unwrap_or(0).clamp(1, 64).max(64 - (*value as u64).leading_zeros() as usize);
-                let text: Vec<u8> = (0..digits).rev().map(|bit| b'0' + (*value as u64 >> bit & 1) as u8).collect();
-                let fill = directive.width.min(256).saturating_sub(text.len());
-                out.extend(std::iter::repeat_n(if directive.zero { b'0' } else { b' ' }, fill));
-                out.extend(text);
-            }
-            (Conversion::Raw, Value::Int(value)) => {
-                let count = directive.precision.unwrap_or(1).clamp(1, 8);
-                let width = directive.width.clamp(count, 8);
-                let bytes = value.to_be_bytes();
-                let filled: Vec<u8> = (0..width)
-                    .rev()
-                    .map(|at| {
-                        if at < count {
-                            bytes[7 - at]
-                        } else if *value < 0 && !directive.zero {
-                            0xff
-                        } else {
-                            0
-                        }
-                    })
-                    .collect();
-                if directive.alternate { out.extend(filled.iter().rev()) } else { out.extend(filled) }
-            }
-            _ => return None,
-        }
-        Some(())
+    /// The field that `%(…)` names.
+    pub(super) fn field(&self) -> Option<&str> {
+        self.field.as_deref().filter(|_| !self.skip)
     }
 
-    /// Writes what needs no value: a checksum. Nothing else is written without one.
-    pub(super) fn print_own(&self, out: &mut Vec<u8>) -> Option<()> {
-        let Conversion::Sum(sum) = self.conversion else { return Some(()) };
-        let bytes = self.summed(sum, out, out.len())?;
-        out.extend(bytes);
-        Some(())
+    /// `%=`: what comes is to be what would be written.
+    pub(super) const fn compares(&self) -> bool {
+        self.compare && self.has_value()
     }
 
-    /// The checksum of a message up to `at`, as it stands on the line. Width and precision leave bytes out at the
-    /// beginning and at the end.
-    fn summed(&self, sum: Sum, line: &[u8], at: usize) -> Option<Vec<u8>> {
-        let end = at.checked_sub(self.directive.precision.unwrap_or(0))?;
-        let body = line.get(self.directive.width..end)?;
-        let (value, width) = match sum {
-            Sum::Plain(width) => (checksum::sum(body), width),
-            Sum::Negative(width) => (checksum::sum(body).wrapping_neg(), width),
-            Sum::Xor => (checksum::xor(body).into(), 1),
-            Sum::Crc(crc) => (crc.of(body), crc.bits / 8),
-            Sum::Adler => (checksum::adler32(body), 4),
-        };
-        let all = value.to_be_bytes();
-        let mut bytes = all[4 - usize::from(width)..].to_vec();
-        if self.directive.alternate {
-            bytes.reverse();
-        }
-        if !self.directive.zero {
-            return Some(bytes);
-        }
-        Some(bytes.iter().flat_map(|byte| format!("{byte:02X}").into_bytes()).collect())
-    }
-
-    /// Reads a value from a line at `at`: how many bytes it took, and the value.
-    pub(super) fn scan(&self, line: &[u8], at: usize) -> Option<(usize, Option<Value>)> {
-        let rest = line.get(at..)?;
-        if let Conversion::Sum(sum) = self.conversion {
-            let expected = self.summed(sum, line, at)?;
-            let found = rest.get(..expected.len())?;
-            return found
-                .eq_ignore_ascii_case(&expected)
-                .then_some((expected.len(), None))
-                .filter(|_| self.directive.zero || found == expected);
-        }
-        match self.scan_value(rest) {
-            Some((len, value)) => (!self.fixed || len == self.directive.width).then_some((len, Some(value))),
-            None if self.default => Some((0, Some(self.nothing()))),
-            None => None,
-        }
-    }
-
-    /// What `?` gives for input that is missing.
-    fn nothing(&self) -> Value {
+    pub(super) const fn kind(&self) -> Kind {
         match self.conversion {
-            Conversion::Float(_) => Value::Float(0.0),
-            Conversion::Text | Conversion::Chars | Conversion::Set(_) => Value::Text(Vec::new()),
-            Conversion::Enum(_) => Value::Enum(0),
-            _ => Value::Int(0),
+            Conversion::Float(_) | Conversion::RawFloat => Kind::Float,
+            Conversion::Text | Conversion::Set(_) => Kind::Text,
+            _ => Kind::Int,
         }
     }
-
-    fn scan_value(&self, rest: &[u8]) -> Option<(usize, Value)> {
-        let blanks = match self.conversion {
-            Conversion::Chars | Conversion::Set(_) | Conversion::Enum(_) | Conversion::Raw => 0,
-            _ => rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count(),
-        };
-        let body = &rest[blanks..];
-        let most = if self.directive.width == 0 { body.len() } else { body.len().min(self.directive.width) };
-        let field = &body[..most];
-        let while_in = |inside: &dyn Fn(u8) -> bool| field.iter().take_while(|byte| inside(**byte)).count();
-        let (len, value) = match &self.conversion {
-            Conversion::Float(_) => {
-                let len = float_len(field);
-                let text = std::str::from_utf8(&field[..len]).ok()?;
-                (len, Value::Float(text.parse().ok()?))
-            }
-            Conversion::Int(letter) => integer(field, *letter)?,
-            Conversion::Text => {
-                let len = while_in(&|byte| !byte.is_ascii_whitespace());
-                (len, Value::Text(field[..len].to_vec()))
-            }
-            Conversion::Chars => {
-                let len = self.directive.width.max(1);
-                (len, Value::Text(body.get(..len)?.to_vec()))
-            }
-            Conversion::Set(set) => {
-                let len = while_in(&|byte| set[usize::from(byte)]);
-                (len, Value::Text(field[..len].to_vec()))
-            }
-            Conversion::Enum(choices) => {
-                // The first that fits, as they stand.
-                let (text, number) = choices.iter().find(|(text, _)| field.starts_with(text))?;
-                return Some((text.len(), Value::Enum(*number)));
-            }
-            Conversion::Bits => {
-                let len = while_in(&|byte| matches!(byte, b'0' | b'1')).min(64);
-                let bits = field[..len].iter().fold(0u64, |bits, byte| bits << 1 | u64::from(*byte == b'1'));
-                (len, Value::Int(bits as i64))
-            }
-            Conversion::Raw => {
-                let len = self.directive.width.clamp(1, 8);
-                let mut bytes = body.get(..len)?.to_vec();
-                if self.directive.alternate {
-                    bytes.reverse();
-                }
-                let bits = bytes.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
-                let shift = 64 - 8 * len as u32;
-                let value = if self.directive.zero { bits as i64 } else { ((bits << shift) as i64) >> shift };
-                (len, Value::Int(value))
-            }
-            Conversion::Sum(_) => return None,
-        };
-        (len > 0).then_some((blanks + len, value))
-    }
-}
-
-/// Length of the floating-point number at the start.
-fn float_len(field: &[u8]) -> usize {
-    let digits = |from: usize| field[from.min(field.len())..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let sign = usize::from(matches!(field.first(), Some(b'+' | b'-')));
-    for word in [&b"infinity"[..], b"inf", b"nan"] {
-        if field[sign..].len() >= word.len() && field[sign..sign + word.len()].eq_ignore_ascii_case(word) {
-            return sign + word.len();
-        }
-    }
-    let whole = digits(sign);
-    let mut len = sign + whole;
-    let mut fraction = 0;
-    if field.get(len) == Some(&b'.') {
-        fraction = digits(len + 1);
-        len += 1 + fraction;
-    }
-    if whole + fraction == 0 {
-        return 0;
-    }
-    if matches!(field.get(len), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(field.get(len + 1), Some(b'+' | b'-')));
-        let exponent = digits(len + 1 + sign);
-        if exponent > 0 {
-            len += 1 + sign + exponent;
-        }
-    }
-    len
-}
-
-/// The whole number at the start: its length and value, which keeps within 64 bits.
-fn integer(field: &[u8], letter: u8) -> Option<(usize, Value)> {
-    let sign = usize::from(matches!(field.first(), Some(b'+' | b'-')));
-    let hex = field.len() >= sign + 2 && field[sign] == b'0' && matches!(field[sign + 1], b'x' | b'X');
-    let hex = hex && field.get(sign + 2).is_some_and(u8::is_ascii_hexdigit);
-    let (radix, skip) = match letter {
-        b'x' | b'X' => (16, if hex { 2 } else { 0 }),
-        b'o' => (8, 0),
-        b'i' if hex => (16, 2),
-        b'i' if field.get(sign) == Some(&b'0') => (8, 0),
-        _ => (10, 0),
-    };
-    let digits = field[sign + skip..].iter().map_while(|byte| char::from(*byte).to_digit(radix));
-    let (value, count) = digits.fold((Some(0i64), 0), |(value, count), digit| {
-        (value.and_then(|value| value.checked_mul(radix.into())?.checked_add(digit.into())), count + 1)
-    });
-    if count == 0 {
-        return None;
-    }
-    let value = if field.first() == Some(&b'-') { -value? } else { value? };
-    Some((sign + skip + count, Value::Int(value)))
 }
 
 fn set(text: &[u8]) -> [bool; 256] {
@@ -387,33 +237,62 @@ fn set(text: &[u8]) -> [bool; 256] {
     set
 }
 
-/// `a|b|c`, numbered from 0; with the flag `#` each may say `=number`.
-fn choices(text: &[u8], numbered: bool) -> Result<Vec<(Vec<u8>, i64)>, String> {
-    let mut choices = Vec::new();
+/// A byte of `%Bzo`, perhaps escaped; how many bytes it has here.
+fn bit(rest: &[u8]) -> Result<(u8, usize), String> {
+    match rest {
+        [b'\\', escaped @ ..] => match super::format::escape(escaped) {
+            (super::format::Piece::Byte(byte), len) => Ok((byte, 1 + len)),
+            _ => Err("a wild card behind %B; expected two bytes".to_owned()),
+        },
+        [byte, ..] => Ok((*byte, 1)),
+        [] => Err("%B at the end of a text; expected two bytes behind it".to_owned()),
+    }
+}
+
+/// `a|b|c`, numbered from 0; with the flag `#` each may say `=number`, the last `=?`.
+fn choices(text: &[u8], numbered: bool) -> Result<Choices, String> {
+    let mut choices = Choices { known: Vec::new(), otherwise: None };
     let mut next = 0;
-    let mut current = Vec::new();
+    // A text so far, and what stands behind its =.
+    let (mut current, mut number): (Vec<u8>, Option<Vec<u8>>) = (Vec::new(), None);
     let mut bytes = text.iter();
-    let mut finish = |current: &mut Vec<u8>| -> Result<(), String> {
-        let mut text = std::mem::take(current);
-        let at = text.iter().rposition(|byte| *byte == b'=').filter(|_| numbered);
-        if let Some(at) = at {
-            let number = String::from_utf8_lossy(&text[at + 1..]).trim().to_owned();
-            next = number.parse().map_err(|_| format!("\"={number}\" in %#{{}}; expected a whole number"))?;
-            text.truncate(at);
-        }
-        choices.push((text, next));
-        next += 1;
-        Ok(())
-    };
-    while let Some(byte) = bytes.next() {
+    loop {
+        let byte = bytes.next();
         match byte {
-            b'|' => finish(&mut current)?,
-            b'\\' => current.extend(bytes.next()),
-            byte => current.push(*byte),
+            None | Some(b'|') => {
+                let (name, given) = (std::mem::take(&mut current), number.take());
+                let given = given.map(|given| String::from_utf8_lossy(&given).trim().to_owned());
+                match given.as_deref() {
+                    Some("?") if byte.is_none() => {
+                        choices.otherwise = Some(name);
+                        return Ok(choices);
+                    }
+                    Some("?") => return Err("\"=?\" before the last text of %#{}".to_owned()),
+                    Some(given) => {
+                        next =
+                            whole(given).ok_or_else(|| format!("\"={given}\" in %#{{}}; expected a whole number"))?;
+                    }
+                    None => {}
+                }
+                choices.known.push((name, next));
+                next += 1;
+                if byte.is_none() {
+                    return Ok(choices);
+                }
+            }
+            Some(b'=') if numbered && number.is_none() => number = Some(Vec::new()),
+            Some(b'\\') => number.as_mut().unwrap_or(&mut current).extend(bytes.next()),
+            Some(byte) => number.as_mut().unwrap_or(&mut current).push(*byte),
         }
     }
-    finish(&mut current)?;
-    Ok(choices)
+}
+
+/// A decimal or hexadecimal number.
+fn whole(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => i64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 fn sum(name: &[u8]) -> Result<Sum, String> {

@@ -1,7 +1,7 @@
 //! What `out` writes and `in` expects: bytes, wild cards, conversions.
 
 use super::convert::{Format, Value};
-use super::session::Given;
+use super::given::{Given, Taken};
 
 /// Most pieces of one `in` or `out`.
 const PIECES_MAX: usize = 1_024;
@@ -119,7 +119,7 @@ fn substitute(text: &str, lookup: &dyn Fn(&str) -> Result<String, String>) -> Re
 }
 
 /// The piece that an escape means, and how many bytes it has behind its backslash.
-fn escape(bytes: &[u8]) -> (Piece, usize) {
+pub(super) fn escape(bytes: &[u8]) -> (Piece, usize) {
     let Some(first) = bytes.first() else { return (Piece::Byte(b'\\'), 0) };
     let digits = |radix: u32, from: usize, most: usize| {
         let digits = bytes[from..].iter().take(most).map_while(|byte| char::from(*byte).to_digit(radix));
@@ -160,84 +160,98 @@ pub(super) fn literal(pieces: &[Piece]) -> Result<Vec<u8>, String> {
     pieces.iter().map(byte).collect()
 }
 
+/// What is written for a piece that needs no value.
+const fn plain(piece: &Piece) -> Option<u8> {
+    match piece {
+        Piece::Byte(byte) => Some(*byte),
+        Piece::Blank => Some(b' '),
+        Piece::Any | Piece::Format(_) => None,
+    }
+}
+
+fn written(separator: &[Piece]) -> Vec<u8> {
+    separator.iter().filter_map(plain).collect()
+}
+
 /// Writes a message; `None` where a value does not fit its conversion.
-pub(super) fn print(pieces: &[Piece], separator: &[Piece], given: &Given, next: &mut usize) -> Option<Vec<u8>> {
+pub(super) fn print(pieces: &[Piece], separator: &[Piece], given: &Given) -> Option<Vec<u8>> {
+    let separator = written(separator);
     let mut out = Vec::new();
     for piece in pieces {
         match piece {
-            Piece::Byte(byte) => out.push(*byte),
-            Piece::Any => {}
-            Piece::Blank => out.push(b' '),
-            Piece::Format(format) if format.takes_value() => {
-                let elements = given.elements();
-                for element in 0..elements.unwrap_or(1) {
-                    if element > 0 {
-                        out.extend(separator.iter().filter_map(|piece| match piece {
-                            Piece::Byte(byte) => Some(*byte),
-                            Piece::Blank => Some(b' '),
-                            _ => None,
-                        }));
-                    }
-                    let index = if elements.is_some() { element } else { *next };
-                    format.print(&given.value(index, &format.conversion)?, &mut out)?;
-                }
-                *next += 1;
-            }
+            Piece::Format(format) if format.has_value() => given.print(format, &separator, &mut out)?,
             Piece::Format(format) => format.print_own(&mut out)?,
+            other => out.extend(plain(other)),
         }
     }
     Some(out)
 }
 
-/// Matches a line and takes its values; whether all of it fits. With a separator the last conversion may repeat.
-pub(super) fn scan(
-    pieces: &[Piece],
-    separator: &[Piece],
-    line: &[u8],
-    ignore_extra: bool,
-    values: &mut Vec<Value>,
-) -> bool {
-    let mut at = 0;
-    for piece in pieces {
-        let Some(len) = scan_one(piece, line, at, values) else { return false };
-        at += len;
-        let Piece::Format(format) = piece else { continue };
-        if separator.is_empty() || !format.takes_value() {
-            continue;
-        }
-        while values.len() < VALUES_MAX
-            && let Some(len) = scan_all(separator, line, at)
-        {
-            let Some(more) = scan_one(piece, line, at + len, values) else { break };
-            if len + more == 0 {
-                break;
+/// How a protocol's `in` are read.
+pub(super) struct Reading<'a> {
+    /// What stands between the elements of arrays.
+    pub(super) separator: &'a [Piece],
+    pub(super) ignore_extra: bool,
+    pub(super) given: &'a Given,
+}
+
+impl Reading<'_> {
+    /// Matches a line and takes its values; whether all of it fits. Arrays take as many as there are.
+    pub(super) fn scan(&self, pieces: &[Piece], line: &[u8], taken: &mut Taken) -> bool {
+        let mut at = 0;
+        for piece in pieces {
+            let Piece::Format(format) = piece else {
+                let Some(len) = scan_plain(piece, line, at) else { return false };
+                at += len;
+                continue;
+            };
+            let mut values = Vec::new();
+            let Some(len) = self.scan_format(format, line, at, &mut values) else { return false };
+            at += len;
+            while values.len() < self.given.takes(format).min(VALUES_MAX)
+                && !values.is_empty()
+                && let Some(len) = scan_all(self.separator, line, at)
+                && let Some(more) = self.scan_format(format, line, at + len, &mut values)
+                && len + more > 0
+            {
+                at += len + more;
             }
-            at += len + more;
+            match format.field() {
+                _ if values.is_empty() => {}
+                Some(name) => taken.fields.push((name.to_owned(), values)),
+                None => taken.values.append(&mut values),
+            }
         }
+        self.ignore_extra || at == line.len()
     }
-    ignore_extra || at == line.len()
+
+    fn scan_format(&self, format: &Format, line: &[u8], at: usize, values: &mut Vec<Value>) -> Option<usize> {
+        if format.compares() {
+            let mut expected = Vec::new();
+            self.given.print(format, &written(self.separator), &mut expected)?;
+            return line.get(at..)?.starts_with(&expected).then_some(expected.len());
+        }
+        let (len, value) = format.scan(line, at)?;
+        values.extend(value.filter(|_| format.has_value()));
+        Some(len)
+    }
 }
 
 fn scan_all(pieces: &[Piece], line: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     for piece in pieces {
-        at += scan_one(piece, line, at, &mut Vec::new())?;
+        at += scan_plain(piece, line, at)?;
     }
     Some(at - from)
 }
 
-fn scan_one(piece: &Piece, line: &[u8], at: usize, values: &mut Vec<Value>) -> Option<usize> {
+fn scan_plain(piece: &Piece, line: &[u8], at: usize) -> Option<usize> {
     let rest = line.get(at..)?;
     match piece {
         Piece::Byte(byte) => (rest.first() == Some(byte)).then_some(1),
-        Piece::Any => (!rest.is_empty()).then_some(1),
+        // As StreamDevice: where the line ends, there is nothing to pass over.
+        Piece::Any => Some(rest.len().min(1)),
         Piece::Blank => Some(rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()),
-        Piece::Format(format) => {
-            let (len, value) = format.scan(line, at)?;
-            if format.takes_value() {
-                values.push(value?);
-            }
-            Some(len)
-        }
+        Piece::Format(_) => None,
     }
 }

@@ -10,14 +10,21 @@
 //! Known: commands `out in wait connect disconnect`, variables of one's own, references to other protocols, arguments
 //! `$1` to `$9`, system variables `Terminator InTerminator OutTerminator ReplyTimeout ReadTimeout WriteTimeout
 //! PollPeriod LockTimeout MaxInput Separator ExtraInput`, handlers `@mismatch @replytimeout @readtimeout @init`,
-//! conversions `f e g d i u x o s c b r [set] {enum} <checksum>` with flags `* # + - 0 blank`, width and precision.
-//! Not known, and refused by name: `event exec`, redirection to other records `%(…)`, conversions `B R D m / T`.
+//! conversions `f e g d i u x o s c b B r R D [set] {enum} <checksum>` with flags `* # + - 0 blank ? ! =`, width and
+//! precision, of the value or of a field that `%(FIELD)…` or `%(RECORD.FIELD)…` names: whoever runs the protocol reads and
+//! writes those. Not known, and refused by name: `event exec`, conversions `m / T`.
 
 mod convert;
 mod file;
 mod format;
+mod given;
+mod protocol;
+mod read;
 mod session;
+mod written;
 
-pub use convert::{Conversion, Format, Value};
-pub use file::{Error, File, Protocol};
-pub use session::{Given, Session, Trouble};
+pub use convert::{Conversion, Format, Kind, Value};
+pub use file::{Error, File};
+pub use given::{Field, Given, State, Taken, Takes};
+pub use protocol::Protocol;
+pub use session::{Session, Trouble};

@@ -1,10 +1,11 @@
 //! One run of a protocol.
 
-use super::convert::{Conversion, Value};
-use super::file::{Command, Protocol};
+use super::convert::Value;
 use super::format;
+use super::given::{Given, Taken};
+use super::protocol::{Command, Protocol};
 use crate::exchange::Exchange;
-use base::{Array, DurNs, MonoNs, Scalar};
+use base::{DurNs, MonoNs};
 use std::sync::Arc;
 
 /// Longest line that is taken.
@@ -28,65 +29,6 @@ pub enum Trouble {
     /// The line was closed or could not be opened.
     #[error("no connection: {0}")]
     Closed(String),
-}
-
-/// What a protocol writes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given {
-    /// The value.
-    pub value: Option<base::Value>,
-    /// The raw value, for `%d` and its kin; without, the value as a whole number.
-    pub raw: Option<i64>,
-}
-
-impl Given {
-    /// How many elements an array has that is no text.
-    pub(super) fn elements(&self) -> Option<usize> {
-        match &self.value {
-            Some(base::Value::Array(Array::U8(_))) | Some(base::Value::Scalar(_)) | None => None,
-            Some(base::Value::Array(values)) => Some(values.len()),
-        }
-    }
-
-    /// The value that a conversion wants.
-    pub(super) fn value(&self, index: usize, conversion: &Conversion) -> Option<Value> {
-        let value = self.value.as_ref()?;
-        let scalar = || value.get(if self.elements().is_some() { index } else { 0 });
-        let whole = |scalar: Scalar| match scalar {
-            Scalar::F64(value) => Some(value.round() as i64),
-            Scalar::F32(value) => Some(value.round() as i64),
-            Scalar::I8(value) => Some(value.into()),
-            Scalar::U8(value) => Some(value.into()),
-            Scalar::I16(value) => Some(value.into()),
-            Scalar::U16(value) | Scalar::Enum(value) => Some(value.into()),
-            Scalar::I32(value) => Some(value.into()),
-            Scalar::U32(value) => Some(value.into()),
-            Scalar::I64(value) => Some(value),
-            Scalar::U64(value) => i64::try_from(value).ok(),
-            Scalar::String(text) => text.to_str().trim().parse().ok(),
-        };
-        match conversion {
-            Conversion::Float(_) => Some(Value::Float(match scalar()? {
-                Scalar::F64(value) => value,
-                Scalar::F32(value) => value.into(),
-                other => whole(other)? as f64,
-            })),
-            Conversion::Enum(_) => whole(scalar()?).map(Value::Enum),
-            Conversion::Text | Conversion::Set(_) => Some(Value::Text(match value {
-                base::Value::Array(Array::U8(bytes)) => {
-                    bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())].to_vec()
-                }
-                _ => base::text::scalar(scalar()?, 6).bytes().to_vec(),
-            })),
-            Conversion::Sum(_) => None,
-            Conversion::Int(_) | Conversion::Chars | Conversion::Bits | Conversion::Raw => {
-                match (self.raw, scalar()?) {
-                    (Some(raw), _) if self.elements().is_none() => Some(Value::Int(raw)),
-                    (_, scalar) => whole(scalar).map(Value::Int),
-                }
-            }
-        }
-    }
 }
 
 /// What the run waits for.
@@ -120,13 +62,12 @@ pub struct Session {
     part: Part,
     at: usize,
     waits: Waits,
-    next: usize,
     bytes: Vec<u8>,
     /// How many of them hold no beginning of a terminator.
     searched: usize,
     /// The line that did not fit, for the handler's first `in`.
     again: Option<Vec<u8>>,
-    values: Vec<Value>,
+    taken: Taken,
     trouble: Option<Trouble>,
     over: bool,
     hang_up: bool,
@@ -142,11 +83,10 @@ impl Session {
             part: Part::Main,
             at: 0,
             waits: Waits::No,
-            next: 0,
             bytes: Vec::new(),
             searched: 0,
             again: None,
-            values: Vec::new(),
+            taken: Taken::default(),
             trouble: None,
             over: false,
             hang_up: false,
@@ -155,15 +95,32 @@ impl Session {
 
     /// A run of the `@init` handler; `None` where the protocol has none.
     #[must_use]
-    pub fn init(protocol: Arc<Protocol>) -> Option<Self> {
+    pub fn init(protocol: Arc<Protocol>, given: Given) -> Option<Self> {
         let there = !protocol.init.is_empty();
-        there.then(|| Self { part: Part::Init, ..Self::new(protocol, Given::default()) })
+        there.then(|| Self { part: Part::Init, ..Self::new(protocol, given) })
+    }
+
+    /// The protocol that it runs.
+    #[must_use]
+    pub fn protocol(&self) -> &Protocol {
+        &self.protocol
+    }
+
+    /// What it writes, until it begins.
+    pub fn given_mut(&mut self) -> &mut Given {
+        &mut self.given
     }
 
     /// The values that came, or what went wrong, once it is over.
     #[must_use]
-    pub fn result(&self) -> Option<Result<&[Value], &Trouble>> {
-        self.over.then(|| self.trouble.as_ref().map_or(Ok(self.values.as_slice()), Err))
+    pub fn result(&self) -> Option<Result<&Taken, &Trouble>> {
+        self.over.then(|| self.trouble.as_ref().map_or(Ok(&self.taken), Err))
+    }
+
+    /// What came for fields that the protocol names, also where something went wrong afterwards.
+    #[must_use]
+    pub fn fields(&self) -> &[(String, Vec<Value>)] {
+        &self.taken.fields
     }
 
     fn commands(&self) -> &[Command] {
@@ -205,7 +162,10 @@ impl Session {
             match command {
                 Command::Out(pieces) => {
                     self.at += 1;
-                    match format::print(&pieces, &self.protocol.separator, &self.given, &mut self.next) {
+                    // What came unasked is no answer to this.
+                    self.bytes.clear();
+                    self.searched = 0;
+                    match format::print(&pieces, &self.protocol.separator, &self.given) {
                         Some(bytes) => {
                             out.extend(bytes);
                             out.extend(self.protocol.out_terminator.as_deref().unwrap_or_default());
@@ -270,12 +230,14 @@ impl Session {
     fn take_line(&mut self, line: &[u8]) {
         self.waits = Waits::No;
         let Some(Command::In(pieces)) = self.commands().get(self.at) else { return };
-        let mut values = Vec::new();
-        if format::scan(pieces, &self.protocol.separator, line, self.protocol.ignore_extra, &mut values) {
+        let mut taken = Taken::default();
+        if self.protocol.reading(&self.given).scan(pieces, line, &mut taken) {
             self.at += 1;
+            // A handler has no say in the record's value.
             if matches!(self.part, Part::Main | Part::Init) {
-                self.values.extend(values);
+                self.taken.values.append(&mut taken.values);
             }
+            self.taken.fields.append(&mut taken.fields);
         } else {
             self.fail(Trouble::Mismatch(line.to_vec()));
         }

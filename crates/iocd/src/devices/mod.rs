@@ -7,6 +7,7 @@
 //! that owns the record, the answer goes back by the owner's feeder. Ports have threads of their own. A device support
 //! that can answer without waiting does so on the owner's thread ([`db::Direct`]).
 
+mod fields;
 mod frame;
 mod hub;
 mod message;

@@ -2,10 +2,11 @@
 //! start when they are first used.
 
 use super::post::{Letter, Outcome, Post};
+use crate::engine::Mailbox;
 use msg::Band;
 use port::{Address, Port};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Exchanges that may wait for a port.
 const WAITING_MAX: usize = 1_024;
@@ -35,6 +36,8 @@ struct Inside {
     protocol_path: Vec<String>,
     /// The message server of records that name none.
     message_server: Option<String>,
+    /// The IOC, for fields that protocols name; empty until it runs.
+    ioc: Arc<OnceLock<Mailbox>>,
 }
 
 impl Ports {
@@ -111,6 +114,16 @@ impl Ports {
             inside.protocol_path = path.split(':').filter(|folder| !folder.is_empty()).map(str::to_owned).collect();
         }
         inside.message_server = get("TAHTI_MESSAGES").filter(|name| !name.is_empty());
+    }
+
+    /// Names the IOC that records and ports belong to. Before records start.
+    pub(crate) fn set_ioc(&self, ioc: Arc<OnceLock<Mailbox>>) {
+        self.lock().ioc = ioc;
+    }
+
+    /// The IOC, once it runs.
+    pub(super) fn ioc(&self) -> Arc<OnceLock<Mailbox>> {
+        self.lock().ioc.clone()
     }
 
     /// The message server of records that name none (`TAHTI_MESSAGES`, else `main`).

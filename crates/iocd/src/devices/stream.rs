@@ -2,18 +2,20 @@
 //!
 //! Files are looked for in `STREAM_PROTOCOL_PATH`, and read when a record starts. `%f` and its kin carry the value (of ai
 //! and ao apart from ASLO and AOFF), `%d` and its kin the raw value where a record has one, `%{…}` the number of a state,
-//! `%s` a text or the name of a state. Array records take all values that come. An input whose protocol begins with `in`
-//! may have SCAN `I/O Intr`: each line that nobody asked for and that fits processes it.
+//! `%s` a text or the name of a state, `%(…)` values of [fields](super::fields). Array records take all values that come;
+//! what an output's `in` takes becomes its value. An input whose protocol begins with `in` may have SCAN `I/O Intr`: each
+//! line that nobody asked for and that fits processes it.
 //!
 //! Alarms, all INVALID: TIMEOUT no reply, or the port was busy too long (LockTimeout); READ a reply that stopped; CALC one
-//! that does not fit; WRITE a value that does not fit its conversion; COMM no connection.
+//! that does not fit, or a value that does not fit its conversion; COMM no connection.
 
+use super::fields::{Fields, Write};
 use super::{DeviceSupport, Equipment, Interrupt, Ports, Reply, Served};
 use crate::engine::now;
 use base::{Array, FieldType, MonoNs, Scalar, Stamp, Status, Str40};
 use db::{Attaching, Fed, Now, Output};
 use fieldbus::Exchange;
-use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value};
+use fieldbus::stream::{File, Given, Protocol, Session, State, Taken, Takes, Trouble, Value};
 use port::{Job, Listener};
 use std::path::Path;
 use std::sync::Arc;
@@ -62,8 +64,7 @@ impl DeviceSupport for Stream {
         let parsed = File::parse(&text, &file).map_err(|error| error.to_string())?;
         let mut protocol = parsed.protocol(&name, &arguments).map_err(|error| error.to_string())?;
         protocol.set_default_terminators(&configured.input_end, &configured.output_end);
-        let takes = protocol.conversions().1.len();
-        if !place.output && takes == 0 {
+        if !place.output && !protocol.takes_own_value() && protocol.fields().is_empty() {
             return Err(format!(
                 "protocol {name} of {file} takes no value; expected a conversion in one of its \"in\""
             ));
@@ -75,8 +76,9 @@ impl DeviceSupport for Stream {
             count: place.count,
             output: place.output,
         };
-        let line =
-            Line { protocol: Arc::new(protocol), shape: Arc::new(shape), port, ports: ports.clone(), interrupts };
+        let fields = Fields::new(ports.ioc(), place.name);
+        let run = Arc::new(Runs { protocol: Arc::new(protocol), shape, fields });
+        let line = Line { run, port, ports: ports.clone(), interrupts };
         Ok(Served { equipment: Some(Box::new(line)), interrupts, ..Served::default() })
     }
 }
@@ -128,9 +130,17 @@ struct Shape {
 }
 
 impl Shape {
-    /// What the values of a run mean for the record.
+    const fn takes(&self) -> Takes {
+        match (self.count, self.elements) {
+            (0 | 1, _) => Takes::One,
+            (count, FieldType::I8 | FieldType::U8) => Takes::Characters(count),
+            (count, _) => Takes::Many(count),
+        }
+    }
+
+    /// What the values of a run mean for the record: one that takes none has been written, or keeps its value.
     fn fed(&self, values: &[Value], stamp: Stamp) -> Fed {
-        if self.output { Fed::done(stamp) } else { self.value(values, stamp) }
+        if values.is_empty() { Fed::done(stamp) } else { self.value(values, stamp) }
     }
 
     /// The values of a run as what the record holds.
@@ -194,16 +204,47 @@ fn status(trouble: &Trouble) -> Status {
     match trouble {
         Trouble::NoReply(_) => Status::Timeout,
         Trouble::Unfinished(_) => Status::Read,
-        Trouble::Mismatch(_) => Status::Calc,
-        Trouble::Output => Status::Write,
+        Trouble::Mismatch(_) | Trouble::Output => Status::Calc,
         Trouble::Closed(_) => Status::Comm,
+    }
+}
+
+/// A record's protocol with all that its runs need.
+struct Runs {
+    protocol: Arc<Protocol>,
+    shape: Shape,
+    fields: Fields,
+}
+
+impl Runs {
+    /// What a run is given, before it is its turn.
+    fn given(&self, output: Option<Output>) -> Given {
+        let takes = self.shape.takes();
+        let Some(Output { value, raw, name }) = output else { return Given { takes, ..Given::default() } };
+        let number = match (self.shape.record_type.as_str(), value.get(0)) {
+            ("bo", Some(Scalar::U16(state))) => Some(state.into()),
+            ("mbbo", _) => Some(raw),
+            _ => None,
+        };
+        let state = number.map(|number| State { number, name: name.map(|name| name.bytes().to_vec()) });
+        let has_raw = !matches!(self.shape.record_type.as_str(), "stringout" | "lso" | "aao");
+        Given { raw: has_raw.then_some(raw), value: Some(value), state, takes, fields: Vec::new() }
+    }
+
+    /// What a run has come to, its fields written.
+    fn end(&self, session: &Session, how: Write) -> Option<Fed> {
+        let written = self.fields.write(session.fields(), how);
+        match session.result()? {
+            Ok(_) if !written => Some(Fed::failed(Status::Calc)),
+            Ok(taken) => Some(self.shape.fed(&taken.values, now().wall)),
+            Err(trouble) => Some(Fed::failed(status(trouble))),
+        }
     }
 }
 
 /// What stands behind a record.
 struct Line {
-    protocol: Arc<Protocol>,
-    shape: Arc<Shape>,
+    run: Arc<Runs>,
     port: String,
     ports: Ports,
     interrupts: bool,
@@ -211,31 +252,29 @@ struct Line {
 
 impl Equipment for Line {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
-        if let (Some(session), Ok(port)) = (Session::init(self.protocol.clone()), self.ports.open(&self.port)) {
-            let latest = now().mono + self.protocol.lock_timeout;
-            let start = Start { session, shape: self.shape.clone(), latest, record: interrupt.clone() };
+        let run = &self.run;
+        run.fields.check(&run.protocol);
+        let session = Session::init(run.protocol.clone(), run.given(None));
+        if let (Some(session), Ok(port)) = (session, self.ports.open(&self.port)) {
+            let latest = now().mono + run.protocol.lock_timeout;
+            let start = Start { session, run: run.clone(), latest, record: interrupt.clone() };
             // Where too many wait, the record begins with what the database says, as where nobody answers.
             let _ = port.submit_or_refuse(Box::new(start));
         }
         if self.interrupts
             && let Ok(port) = self.ports.open(&self.port)
         {
-            let (protocol, shape) = (self.protocol.clone(), self.shape.clone());
-            port.listen(Box::new(Ear { protocol, shape, interrupt, bytes: Vec::new(), deaf: false }));
+            port.listen(Box::new(Ear { run: run.clone(), interrupt, bytes: Vec::new(), deaf: false }));
         }
     }
 
     fn request(&mut self, now: Now, output: Option<Output>, reply: Reply) {
-        let has_raw = !matches!(self.shape.record_type.as_str(), "stringout" | "lso" | "aao");
-        let given = output.map_or_else(Given::default, |output| Given {
-            raw: has_raw.then_some(output.raw),
-            value: Some(output.value),
-        });
-        let latest = now.mono + self.protocol.lock_timeout;
-        let session = Session::new(self.protocol.clone(), given);
-        let job = Run { session, shape: self.shape.clone(), latest, reply };
+        let run = self.run.clone();
+        let latest = now.mono + run.protocol.lock_timeout;
+        let reads = output.is_none();
+        let session = Session::new(run.protocol.clone(), run.given(output));
         if let Ok(port) = self.ports.open(&self.port)
-            && let Err(job) = port.submit_or_refuse(Box::new(job))
+            && let Err(job) = port.submit_or_refuse(Box::new(Run { session, reads, run, latest, reply }))
         {
             job.missed("too many wait for the port");
         }
@@ -245,7 +284,9 @@ impl Equipment for Line {
 /// One run for one record.
 struct Run {
     session: Session,
-    shape: Arc<Shape>,
+    /// Whether the record is an input: what it says of its own value it has to ask for.
+    reads: bool,
+    run: Arc<Runs>,
     latest: MonoNs,
     reply: Reply,
 }
@@ -259,13 +300,12 @@ impl Job for Run {
         Some(self.latest)
     }
 
+    fn begin(&mut self) {
+        self.run.fields.fill(&self.run.protocol, self.reads, self.session.given_mut());
+    }
+
     fn done(self: Box<Self>) {
-        let fed = match self.session.result() {
-            Some(Ok(values)) => self.shape.fed(values, now().wall),
-            Some(Err(trouble)) => Fed::failed(status(trouble)),
-            None => Fed::failed(Status::Comm),
-        };
-        self.reply.send(fed);
+        self.reply.send(self.run.end(&self.session, Write::Runs).unwrap_or(Fed::failed(Status::Comm)));
     }
 
     fn missed(self: Box<Self>, _: &str) {
@@ -276,7 +316,7 @@ impl Job for Run {
 /// The run of `@init` before a record is asked for anything.
 struct Start {
     session: Session,
-    shape: Arc<Shape>,
+    run: Arc<Runs>,
     latest: MonoNs,
     record: Interrupt,
 }
@@ -290,13 +330,15 @@ impl Job for Start {
         Some(self.latest)
     }
 
+    fn begin(&mut self) {
+        self.run.fields.fill(&self.run.protocol, true, self.session.given_mut());
+    }
+
     fn done(self: Box<Self>) {
-        if let Some(Ok(values)) = self.session.result()
-            && self.shape.output
-            && !values.is_empty()
-        {
+        let fed = self.run.end(&self.session, Write::Begins);
+        if let Some(fed) = fed.filter(|fed| self.run.shape.output && fed.value.is_some()) {
             // Refused where the ring has no room, which is counted.
-            self.record.start_or_refuse(self.shape.value(values, now().wall));
+            self.record.start_or_refuse(fed);
         }
     }
 
@@ -305,8 +347,7 @@ impl Job for Start {
 
 /// Hears lines that nobody asked for.
 struct Ear {
-    protocol: Arc<Protocol>,
-    shape: Arc<Shape>,
+    run: Arc<Runs>,
     interrupt: Interrupt,
     bytes: Vec<u8>,
     /// Whether the rest of a line that was too long is passed over.
@@ -315,16 +356,21 @@ struct Ear {
 
 impl Ear {
     fn line(&self, line: &[u8]) {
-        if let Some(values) = self.protocol.unasked(line) {
+        let Runs { protocol, shape, fields } = &*self.run;
+        let mut given = self.run.given(None);
+        fields.fill(protocol, true, &mut given);
+        if let Some(Taken { values, fields: others }) = protocol.unasked(line, &given) {
+            let written = fields.write(&others, Write::Runs);
+            let fed = if written { shape.fed(&values, now().wall) } else { Fed::failed(Status::Calc) };
             // Where there is no room it is refused and counted; the next line may have room.
-            self.interrupt.feed_or_refuse(self.shape.fed(&values, now().wall));
+            self.interrupt.feed_or_refuse(fed);
         }
     }
 }
 
 impl Listener for Ear {
     fn handle_bytes(&mut self, _: MonoNs, bytes: &[u8]) {
-        let terminator = self.protocol.in_terminator();
+        let terminator = self.run.protocol.in_terminator();
         if terminator.is_empty() {
             self.line(bytes);
             return;

@@ -117,6 +117,8 @@ impl Shell {
     pub fn new(serves: bool, env: impl IntoIterator<Item = (String, String)>) -> Self {
         let (mut db, devices) = (Db::new(), Devices::default());
         devices.register(&mut db);
+        let ioc = Arc::default();
+        devices.ports.set_ioc(Arc::clone(&ioc));
         Self {
             place: Place::Building(Box::new(db)),
             devices,
@@ -134,7 +136,7 @@ impl Shell {
             home: None,
             require_rt: false,
             fatal: false,
-            ioc: Arc::default(),
+            ioc,
             output: None,
             failures: 0,
         }
@@ -233,13 +235,13 @@ impl Shell {
             threads = Some(armed);
         }
         engine.use_devices(&self.devices);
-        self.devices.start()?;
         if let Some(rules) = rules {
             engine.secure(rules, by_address);
         }
         let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || engine.run())?;
         // It was empty: one IOC is started once.
         let _ = self.ioc.set(mailbox.clone());
+        self.devices.start()?;
         term.end(mailbox.clone())?;
         self.place = Place::Running(mailbox, thread, threads);
         if let Some(port) = other_port {

@@ -1,0 +1,180 @@
+//! Fields of records that protocols name: `%(FIELD)…`, `%(RECORD)…`, `%(RECORD.FIELD)…`.
+//!
+//! They are read and written on the threads that own the records, each in its turn; whoever asks waits for it. For
+//! threads of ports, never for those of scans.
+
+use crate::engine::Mailbox;
+use base::{Array, FieldType, Scalar, Str40};
+use db::{Channel, Db, Now, PutError};
+use fieldbus::stream::{Field, Given, Kind, Protocol, State, Takes, Value};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
+
+/// The fields of an IOC, as one of its records names them.
+#[derive(Clone)]
+pub(super) struct Fields {
+    ioc: Arc<OnceLock<Mailbox>>,
+    /// The record whose protocol it is.
+    own: String,
+}
+
+/// What a field is to whoever writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Write {
+    /// The record's device does: others are processed, as a client's write would, the record itself is not.
+    Runs,
+    /// Records begin with it: none is processed, and none is undefined any more.
+    Begins,
+}
+
+/// The full name of a field, and whether it is of the record itself.
+fn resolve(db: &Db, own: &str, name: &str) -> Option<(String, bool)> {
+    let field = format!("{own}.{name}");
+    let full = if !name.contains('.') && db.has_field(&field) { field } else { name.to_owned() };
+    let record = db.find(&full).ok()?.record;
+    let is_own = db.find(own).is_ok_and(|own| own.record == record);
+    Some((full, is_own))
+}
+
+impl Fields {
+    pub(super) fn new(ioc: Arc<OnceLock<Mailbox>>, own: &str) -> Self {
+        Self { ioc, own: own.to_owned() }
+    }
+
+    /// Does something with a field on its owner's thread; `None` where there is no such field, or no IOC any more.
+    fn with<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce(&mut Db, &Channel, bool, Now) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (reply, answer) = sync_channel(1);
+        let (own, name, mut work) = (self.own.clone(), name.to_owned(), Some(work));
+        self.ioc.get()?.tell(move |engine| {
+            let Some((name, is_own)) = resolve(&engine.store.db, &own, &name) else { return };
+            let record = name.clone();
+            let job = move |db: &mut Db, now: Now| {
+                if let (Some(work), Ok(channel)) = (work.take(), db.find(&name)) {
+                    // There is room for the one answer.
+                    let _ = reply.try_send(work(db, &channel, is_own, now));
+                }
+            };
+            engine.call(&record, Box::new(job));
+        });
+        answer.recv().ok()
+    }
+
+    /// Says which fields of a protocol there are not.
+    pub(super) fn check(&self, protocol: &Protocol) {
+        let names: Vec<String> = protocol.fields().into_iter().map(|(name, _)| name.to_owned()).collect();
+        let own = self.own.clone();
+        if let (false, Some(ioc)) = (names.is_empty(), self.ioc.get()) {
+            ioc.tell(move |engine| {
+                for name in names.iter().filter(|name| resolve(&engine.store.db, &own, name).is_none()) {
+                    eprintln!("{own}: protocol: %({name}): no such field of it, and no such record");
+                }
+            });
+        }
+    }
+
+    /// Reads what a run of a protocol is to write: the fields that it names and, where `own` says so, the record's value.
+    pub(super) fn fill(&self, protocol: &Protocol, own: bool, given: &mut Given) {
+        given.fields = protocol.fields().into_iter().map(|(name, kind)| self.read(name, kind)).collect();
+        if own && protocol.says_own_value() {
+            self.read_own(given);
+        }
+    }
+
+    fn read(&self, name: &str, kind: Kind) -> Field {
+        let read = self.with(name, move |db, channel, _, _| (as_kind(db, channel, kind), takes(db, channel)));
+        let (value, takes) = read.unwrap_or_default();
+        Field { name: name.to_owned(), kind, value, takes }
+    }
+
+    /// The record's own value, for the `out` of an input.
+    fn read_own(&self, given: &mut Given) {
+        let read =
+            |name: &str| self.with(name, |db, channel, _, _| (db.get(channel, usize::MAX), db.get_text(channel)));
+        let Some((value, text)) = read("VAL") else { return };
+        if let base::Value::Scalar(Scalar::Enum(number)) = value {
+            let raw = read("RVAL").map(|(raw, _)| raw);
+            given.raw = raw.and_then(|raw| raw.get(0)).and_then(Scalar::to_f64).map(|raw| raw as i64);
+            given.state = Some(State { number: number.into(), name: Some(text.bytes().to_vec()) });
+        }
+        given.value = Some(value);
+    }
+
+    /// Writes what came for fields; whether all of it could be.
+    pub(super) fn write(&self, fields: &[(String, Vec<Value>)], how: Write) -> bool {
+        let one = |(name, values): &(String, Vec<Value>)| {
+            let values = values.clone();
+            let put = move |db: &mut Db, channel: &Channel, own: bool, now: Now| -> Result<(), PutError> {
+                let value = for_field(db, channel, &values);
+                match how {
+                    Write::Runs if own => db.put_by_device(channel, &value, now),
+                    Write::Runs => db.put(channel, &value, now),
+                    Write::Begins => db.begin_with(channel, &value, now),
+                }
+            };
+            match self.with(name, put) {
+                Some(Ok(())) => true,
+                Some(Err(error)) => {
+                    eprintln!("{}: protocol: %({name}): {error}", self.own);
+                    false
+                }
+                None => false,
+            }
+        };
+        // All of them, also behind one that failed.
+        fields.iter().filter(|field| !one(field)).count() == 0
+    }
+}
+
+/// Whether a field holds characters that are one text.
+fn is_text(db: &Db, channel: &Channel) -> bool {
+    let info = db.info(channel);
+    info.kind == FieldType::String && info.text_size > 40
+        || info.array && matches!(info.kind, FieldType::I8 | FieldType::U8)
+}
+
+fn takes(db: &Db, channel: &Channel) -> Takes {
+    let info = db.info(channel);
+    let most = info.elements_max as usize;
+    match info.array {
+        true if is_text(db, channel) => Takes::Characters(most),
+        true => Takes::Many(most),
+        false => Takes::One,
+    }
+}
+
+/// A field's value as a conversion wants it.
+fn as_kind(db: &mut Db, channel: &Channel, kind: Kind) -> Option<base::Value> {
+    let as_type = match kind {
+        Kind::Text if is_text(db, channel) => return Some(db.get(channel, usize::MAX)),
+        Kind::Text => FieldType::String,
+        Kind::Int => FieldType::I64,
+        Kind::Float => FieldType::F64,
+    };
+    let values = db.get_as(channel, as_type)?;
+    if db.info(channel).array { Some(base::Value::Array(values)) } else { values.get(0).map(base::Value::Scalar) }
+}
+
+/// Values of a line as a field takes them.
+fn for_field(db: &Db, channel: &Channel, values: &[Value]) -> base::Value {
+    if let ([Value::Text(text)], true) = (values, is_text(db, channel)) {
+        return base::Value::Array(Array::U8(text.clone()));
+    }
+    let scalar = |value: &Value| match value {
+        Value::Float(value) => Scalar::F64(*value),
+        Value::Int(value) | Value::Enum(value) => i32::try_from(*value).map_or(Scalar::I64(*value), Scalar::I32),
+        Value::Text(text) => Scalar::String(Str40::new(text)),
+    };
+    match values {
+        [one] => base::Value::Scalar(scalar(one)),
+        [Value::Text(_), ..] => {
+            base::Value::Array(Array::String(values.iter().map(|value| base::text::scalar(scalar(value), 6)).collect()))
+        }
+        several => base::Value::Array(Array::F64(
+            several.iter().map(|value| scalar(value).to_f64().unwrap_or(f64::NAN)).collect(),
+        )),
+    }
+}
