@@ -1,6 +1,8 @@
 """The package as pip installed it, beside the C examples `meet` and `magnet` and the binary `tahti` (the arguments)."""
 
 import asyncio
+import itertools
+import json
 import os
 import subprocess
 import sys
@@ -46,6 +48,46 @@ class Team(unittest.TestCase):
                       lambda: tahti.Barrier.create(None, 0)):
             with self.assertRaisesRegex(tahti.Error, "expected"):
                 wrong()
+
+
+class Frames(unittest.TestCase):
+    def setUp(self):
+        """A frame of one minor in two modes, whose one activity is the test."""
+        self.plant = f"python-{os.getpid()}"
+        background = {"underrunnable": False, "overrunnable": False, "continuable": False, "background": True}
+        activity = {"name": "log", "budget": None, "queue": [[0, background]], "recovery": "none", "tolerate": None}
+        modes = [{"name": mode, "activities": ["log"]} for mode in ("normal", "tuning")]
+        spec = {"name": "fast", "base": "timer", "minors": ["5ms"], "activities": [activity], "modes": modes, "reserve": "0s"}
+        config = {"spec": spec, "cpu": None, "priority": 50, "join_within": "60s", "followers": []}
+        environment = dict(os.environ, TAHTI_PLANT=self.plant, TAHTI_FRAME=json.dumps(config))
+        self.frame = subprocess.Popen([TAHTI, "frames", "run"], env=environment, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.frame.stdout.close)
+        self.addCleanup(self.frame.wait)
+        self.addCleanup(self.frame.kill)
+
+    def test_an_activity_asks_for_a_mode_and_is_told_where_the_frame_ends(self):
+        with tahti.join(f"{self.plant}/fast", "log", within=PATIENCE) as member:
+            self.assertEqual(next(member).mode, 0)
+            with self.assertRaisesRegex(tahti.Error, "no mode \"cruise\"; it has: normal, tuning"):
+                member.want_mode("cruise")
+            member.want_mode("tuning")
+            pulses = [turn.pulse for turn in itertools.islice((turn for turn in member if turn.mode == 1), 3)]
+            self.assertEqual(pulses, sorted(set(pulses)))
+            self.frame.terminate()
+            for _ in member:
+                pass
+            with self.assertRaises(StopIteration):
+                next(member)
+
+    def test_whose_frame_is_killed_gets_an_error_and_a_frame_that_is_not_there_is_refused(self):
+        member = tahti.join(f"{self.plant}/fast", "log", within=PATIENCE)
+        next(member)
+        self.frame.kill()
+        with self.assertRaisesRegex(tahti.Error, "has died"):
+            for _ in member:
+                pass
+        with self.assertRaisesRegex(tahti.Error, "no frame"):
+            tahti.join(f"{self.plant}/absent", "log", within=0.01)
 
 
 class Messages(unittest.TestCase):

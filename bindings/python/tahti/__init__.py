@@ -71,19 +71,50 @@ class Variables:
         self.close()
 
 
-def join(frame, activity, within=10.0):
-    """Joins a frame with the calling thread; yields a Turn for each call, and ends with the frame. Error if its process dies."""
-    handle = _lib().tahti_frame_join(frame.encode(), activity.encode(), None, int(within * 1000))
-    if not handle:
-        raise _failed()
-    try:
-        turn = _Turn(size=ctypes.sizeof(_Turn))
-        while (said := _lib().tahti_frame_yield(handle, ctypes.byref(turn))) == 1:
-            yield Turn(turn.minor, turn.mode, turn.pulse, turn.due_ns, turn.end_ns)
-        if said < 0:
+class Member:
+    """The thread that made it, as an activity of a frame: iterate for its calls, until the frame ends."""
+
+    def __init__(self, frame, activity, within=10.0):
+        self._handle = _lib().tahti_frame_join(frame.encode(), activity.encode(), None, int(within * 1000))
+        if not self._handle:
             raise _failed()
-    finally:
-        _lib().tahti_frame_leave(handle)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        """Ends the call that the thread is in and waits for the next one, a Turn. Error if the frame's process dies."""
+        turn = _Turn(size=ctypes.sizeof(_Turn))
+        said = _lib().tahti_frame_yield(self._handle, ctypes.byref(turn)) if self._handle else 0
+        if said == 1:
+            return Turn(turn.minor, turn.mode, turn.pulse, turn.due_ns, turn.end_ns)
+        why = StopIteration() if said == 0 else _failed()
+        self.leave()
+        raise why
+
+    def want_mode(self, mode):
+        """Asks for a mode by its name: entered where the next major frame begins. Error if the frame has no such mode."""
+        if _lib().tahti_frame_mode(self._handle, mode.encode()) != 0:
+            raise _failed()
+
+    def leave(self):
+        """Leaves the frame; so does the end of `with`, and of the last reference."""
+        if getattr(self, "_handle", None):
+            _lib().tahti_frame_leave(self._handle)
+            self._handle = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.leave()
+
+    __del__ = leave
+
+
+def join(frame, activity, within=10.0):
+    """Joins a frame with the calling thread, which waits for it at most for `within` seconds: a Member, to iterate over."""
+    return Member(frame, activity, within)
 
 
 def trigger(frame):

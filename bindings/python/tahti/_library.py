@@ -48,6 +48,7 @@ _FUNCTIONS = {
     "tahti_import_close": (None, [c_void_p]),
     "tahti_frame_join": (c_void_p, [c_char_p, c_char_p, c_void_p, c_uint32]),
     "tahti_frame_yield": (c_int, [c_void_p, POINTER(Turn)]),
+    "tahti_frame_mode": (c_int, [c_void_p, c_char_p]),
     "tahti_frame_leave": (None, [c_void_p]),
     "tahti_frame_trigger": (c_int, [c_char_p]),
     "tahti_barrier_create": (c_void_p, [c_char_p, c_uint32]),
