@@ -65,8 +65,8 @@ int tahti_frame_trigger(const char *frame);
 
 /* Hands a descriptor to a frame whose time base is `eventfd`: each time it becomes readable (an eventfd, a timerfd, the
  * interrupt of VFIO or UIO), a minor begins. The frame reads a copy. A later one takes its place. From any thread.
- * A pin's interrupt behind uio_pci_generic comes once: the activity that has quietened the device calls
- * tahti_device_enable() for the next one, or the frame's trigger stops. Other UIO drivers are asked by the frame. */
+ * UIO's interrupt comes once: the activity that has quietened the device calls tahti_device_enable() for the next one, or
+ * the frame's trigger stops. */
 int tahti_frame_trigger_fd(const char *frame, int fd);
 
 /* ---- variables */

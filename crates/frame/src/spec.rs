@@ -39,7 +39,7 @@ pub enum TimeBase {
     Counter(DurNs),
     /// Each datagram that arrives at this UDP port of the loopback address.
     Udp(u16),
-    /// A file that a blocking read of 4 or 8 bytes returns from when it is time: UIO devices, a FIFO.
+    /// A file that can be read when it is time: a UIO device, a FIFO.
     Device(String),
     /// A descriptor that somebody hands to the running frame: an `eventfd`, a `timerfd`, VFIO's interrupt. The first minor
     /// begins with its first tick.

@@ -228,10 +228,21 @@ fn each_external_time_base_begins_one_minor_for_each_tick() {
     let fifo = std::env::temp_dir().join(format!("tahti-fifo-{}", std::process::id()));
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let mut writer = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
-    begins_a_minor_with_each_tick("device", TimeBase::Device(fifo.display().to_string()), |_| {
-        std::io::Write::write_all(&mut writer, b"!").unwrap();
-    });
+    // Also as many bytes as a UIO device or an eventfd would say its count in.
+    for line in [&b"!"[..], b"tick", b"one tick", b"a tick of the clock"] {
+        begins_a_minor_with_each_tick("device", TimeBase::Device(fifo.display().to_string()), |_| {
+            std::io::Write::write_all(&mut writer, line).unwrap();
+        });
+    }
     std::fs::remove_file(&fifo).unwrap();
+    let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut handed = false;
+    begins_a_minor_with_each_tick("socket", TimeBase::Eventfd, |served| {
+        if !std::mem::replace(&mut handed, true) {
+            hand_trigger(&served.name, here.as_fd()).unwrap();
+        }
+        std::io::Write::write_all(&mut &there, b"tick").unwrap();
+    });
 }
 
 #[test]

@@ -54,6 +54,15 @@ impl Uio {
         })
     }
 
+    /// Whether a descriptor is that of a UIO device, whoever has opened it.
+    #[must_use]
+    pub fn is(fd: BorrowedFd<'_>) -> bool {
+        let Ok(about) = rustix::fs::fstat(fd) else { return false };
+        let (major, minor) = (rustix::fs::major(about.st_rdev), rustix::fs::minor(about.st_rdev));
+        let class = rustix::fs::readlink(format!("/sys/dev/char/{major}:{minor}/subsystem"), Vec::new());
+        class.is_ok_and(|class| class.as_bytes().ends_with(b"/uio"))
+    }
+
     /// The name that the driver gives it.
     #[must_use]
     pub fn driver(&self) -> &str {

@@ -262,9 +262,11 @@ pub fn trigger(frame: &str) -> Result<(), JoinError> {
 /// Hands a descriptor to a frame whose time base is `eventfd`: each time it becomes readable a minor begins. A later one
 /// takes its place. The frame reads a copy: the caller keeps its own.
 ///
-/// The interrupt of a device's pin behind `uio_pci_generic` comes once: the activity that has quietened the device calls
-/// [`enable`](crate::device::Uio::enable) for the next one, or the frame's trigger stops. Other drivers for UIO, which take
-/// it as a write, are asked for the next one by the frame; VFIO's message interrupts need nothing.
+/// An eventfd and a timerfd say how many ticks have come, a UIO device too; anything else says one with each read.
+///
+/// A UIO device's interrupt comes once: the activity that has quietened the device calls
+/// [`enable`](crate::device::Uio::enable) for the next one, or the frame's trigger stops. VFIO's message interrupts need
+/// nothing.
 ///
 /// # Errors
 /// If no frame of that name runs, or its time base is another.

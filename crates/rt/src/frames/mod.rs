@@ -15,6 +15,7 @@ mod cause;
 mod dispatcher;
 mod member;
 mod runner;
+mod ticker;
 mod trigger;
 mod watch;
 

@@ -1,11 +1,12 @@
 //! Waiting for what begins a minor frame.
 
 use crate::frames::address;
+use crate::frames::ticker::Ticker;
 use base::{DurNs, MonoNs};
 use frame::TimeBase;
 use ring::{FramePage, FrameState};
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,10 +24,10 @@ pub(crate) enum Trigger {
     Timer,
     Word { words: Arc<SharedWords>, seen: u64, poll: Option<DurNs> },
     Udp(UdpSocket),
-    Device { file: File, seen: Option<u32> },
+    Device(Ticker),
     Pps { source: Pps, seen: u32, at: Option<MonoNs> },
     Gpio { line: Line, seen: u32, at: Option<MonoNs> },
-    Handed { door: Arc<Door>, file: Option<File> },
+    Handed { door: Arc<Door>, ticker: Option<Ticker> },
     Frame { words: SharedWords, connection: OwnedFd, sequence: Option<u64> },
 }
 
@@ -34,7 +35,7 @@ pub(crate) enum Trigger {
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     /// Held for a moment by the runner; the dispatcher only tries.
-    left: Mutex<Option<File>>,
+    left: Mutex<Option<Ticker>>,
     /// Whether there is one.
     fresh: AtomicBool,
 }
@@ -42,11 +43,11 @@ pub(crate) struct Door {
 impl Door {
     /// Leaves a descriptor; the one that nobody has taken yet is forgotten.
     pub(crate) fn leave(&self, fd: OwnedFd) {
-        *self.left.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(File::from(fd));
+        *self.left.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(Ticker::of(File::from(fd)));
         self.fresh.store(true, Ordering::Release);
     }
 
-    fn take(&self) -> Option<File> {
+    fn take(&self) -> Option<Ticker> {
         if !self.fresh.load(Ordering::Acquire) {
             return None;
         }
@@ -90,8 +91,9 @@ impl Trigger {
                 Self::Udp(socket)
             }
             TimeBase::Device(path) => {
+                // For writing, too: a FIFO whose writers have gone does not end then.
                 let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
-                Self::Device { file: file.map_err(|error| format!("{path} cannot be opened: {error}"))?, seen: None }
+                Self::Device(Ticker::of(file.map_err(|error| format!("{path} cannot be opened: {error}"))?))
             }
             TimeBase::Pps(path) => {
                 let source = Pps::open(path).map_err(|error| error.to_string())?;
@@ -102,7 +104,7 @@ impl Trigger {
                 let line = Line::open(chip, *line, *falling).map_err(|error| error.to_string())?;
                 Self::Gpio { line, seen: 0, at: None }
             }
-            TimeBase::Eventfd => Self::Handed { door: door.clone(), file: None },
+            TimeBase::Eventfd => Self::Handed { door: door.clone(), ticker: None },
             TimeBase::Frame(name) => {
                 let (words, connection) = follow(name)?;
                 Self::Frame { words, connection, sequence: None }
@@ -113,7 +115,7 @@ impl Trigger {
     /// Whether nothing is expected of the base yet: nobody has handed it over, or the frame that is followed is forming.
     pub(crate) fn is_forming(&self) -> bool {
         match self {
-            Self::Handed { file, .. } => file.is_none(),
+            Self::Handed { ticker, .. } => ticker.is_none(),
             Self::Frame { words, .. } => {
                 FramePage::attach(words.words()).is_ok_and(|page| page.state() == FrameState::Forming)
             }
@@ -159,17 +161,17 @@ impl Trigger {
                     await_change(page.trigger_word(), seen, *poll)
                 }
                 Self::Udp(socket) => datagrams(socket),
-                Self::Device { file, seen } => reads(file, seen),
+                Self::Device(ticker) => ticker.ticks(),
                 Self::Pps { source, seen, at } => pulses(source, seen, at),
                 Self::Gpio { line, seen, at } => edges(line, seen, at),
-                Self::Handed { door, file } => {
+                Self::Handed { door, ticker } => {
                     if let Some(fresh) = door.take() {
-                        *file = Some(fresh);
+                        *ticker = Some(fresh);
                     }
-                    match file {
-                        Some(open) => reads(open, &mut None).or_else(|| {
+                    match ticker {
+                        Some(open) => open.ticks().or_else(|| {
                             // It has ended; somebody may hand another.
-                            *file = None;
+                            *ticker = None;
                             Some(0)
                         }),
                         None => {
@@ -282,27 +284,4 @@ fn datagrams(socket: &UdpSocket) -> Option<u64> {
         }
     }
     Some(ticks)
-}
-
-/// How often a device has interrupted: UIO tells a running count in 4 bytes, an eventfd or timerfd the count since the
-/// last read in 8, anything else one for a read.
-fn reads(file: &mut File, seen: &mut Option<u32>) -> Option<u64> {
-    if !sys::poll::is_readable(file.as_fd(), LOOK) {
-        return Some(0);
-    }
-    let mut bytes = [0u8; 8];
-    match file.read(&mut bytes) {
-        Ok(4) => {
-            let count = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            let before = seen.replace(count);
-            // UIO masks the interrupt until it is asked for the next one; a device that does not know this refuses.
-            let _ = std::io::Write::write(file, &1u32.to_ne_bytes());
-            Some(before.map_or(1, |before| u64::from(count.wrapping_sub(before))))
-        }
-        Ok(8) => Some(u64::from_ne_bytes(bytes)),
-        // Somebody else has read it.
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Some(0),
-        Ok(0) | Err(_) => None,
-        Ok(_) => Some(1),
-    }
 }
