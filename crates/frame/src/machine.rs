@@ -247,6 +247,13 @@ impl Machine {
         regular.chain(behind.map(|entry| Entry { discipline: crate::Discipline::BACKGROUND, ..entry }))
     }
 
+    /// The [`queue`](Self::queue) where it is all that the plan has for the minor: one mode, nothing remembered of anybody.
+    #[must_use]
+    pub fn queue_of_all(&self) -> Option<&[Entry]> {
+        // The plan has the background ones last, too.
+        (self.calm && self.plan.modes.len() == 1).then(|| self.plan.queue(self.minor))
+    }
+
     /// Asks for a mode; it is entered at the next border of a major frame. `false` if there is no such mode.
     pub fn want_mode(&mut self, mode: usize) -> bool {
         let known = mode < self.plan.modes.len();
@@ -389,39 +396,44 @@ impl Machine {
 
     /// Goes on to the minor that runs at `now`; how many were lost.
     fn advance(&mut self, now: MonoNs, ticks: u64) -> u64 {
-        let mut lost = if self.plan.timer { 0 } else { ticks.saturating_sub(1) };
-        let step = |machine: &mut Self| {
-            machine.minor = (machine.minor + 1) % machine.plan.minors();
-            machine.pulse = machine.pulse.wrapping_add(1);
-            let length = machine.plan.lengths[machine.minor];
-            if machine.plan.timer {
-                // What was stolen comes back here: the next minor ends when it would have.
-                machine.due = machine.end;
-                machine.planned = machine.planned + length;
-            } else {
-                (machine.due, machine.planned) = (now, now + length);
-            }
-            machine.end = machine.planned;
-        };
-        if !self.plan.timer {
-            // Whole major frames change nothing but the pulse.
-            let minors = self.plan.minors() as u64;
-            self.pulse = self.pulse.wrapping_add(lost - lost % minors);
-            (0..=lost % minors).for_each(|_| step(self));
-            return lost;
+        if self.plan.timer {
+            self.step(now);
+            return if now < self.end { 0 } else { self.catch_up(now) };
         }
-        step(self);
+        // Whole major frames change nothing but the pulse.
+        let lost = ticks.saturating_sub(1);
+        let minors = self.plan.minors() as u64;
+        self.pulse = self.pulse.wrapping_add(lost - lost % minors);
+        (0..=lost % minors).for_each(|_| self.step(now));
+        lost
+    }
+
+    /// The next minor, due now unless a timer says when.
+    fn step(&mut self, now: MonoNs) {
+        self.minor = if self.minor + 1 < self.plan.minors() { self.minor + 1 } else { 0 };
+        self.pulse = self.pulse.wrapping_add(1);
+        let length = self.plan.lengths[self.minor];
+        if self.plan.timer {
+            // What was stolen comes back here: the next minor ends when it would have.
+            self.due = self.end;
+            self.planned = self.planned + length;
+        } else {
+            (self.due, self.planned) = (now, now + length);
+        }
+        self.end = self.planned;
+    }
+
+    /// Goes on from a minor that has ended by now to the one that runs: how many were lost.
+    #[cold]
+    fn catch_up(&mut self, now: MonoNs) -> u64 {
         let major = self.plan.lengths.iter().map(|length| length.0 as u64).sum::<u64>();
         let whole = now.0.saturating_sub(self.end.0) / major;
-        if whole > 0 {
-            let by = DurNs((whole * major) as i64);
-            (self.due, self.planned, self.end) = (self.due + by, self.planned + by, self.end + by);
-            let skipped = whole * self.plan.minors() as u64;
-            self.pulse = self.pulse.wrapping_add(skipped);
-            lost += skipped;
-        }
+        let by = DurNs((whole * major) as i64);
+        (self.due, self.planned, self.end) = (self.due + by, self.planned + by, self.end + by);
+        let mut lost = whole * self.plan.minors() as u64;
+        self.pulse = self.pulse.wrapping_add(lost);
         while now >= self.end {
-            step(self);
+            self.step(now);
             lost += 1;
         }
         lost

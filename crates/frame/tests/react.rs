@@ -61,6 +61,9 @@ impl World {
 
     fn fill(&mut self) {
         self.queue = self.machine.queue().map(|entry| usize::from(entry.activity)).collect();
+        if let Some(all) = self.machine.queue_of_all() {
+            assert!(all.iter().copied().eq(self.machine.queue()), "the plan's own queue is the same");
+        }
     }
 
     /// Runs to the end of the minor.

@@ -11,10 +11,14 @@
 //! | `P - 3` | parked: a call that went on beyond its minor, until its turn comes again |
 //! | `P - 4` | background activities |
 
+mod accounts;
+mod caretaker;
 mod cause;
 mod dispatcher;
+mod judged;
 mod member;
 mod runner;
+mod shared;
 mod ticker;
 mod trigger;
 mod watch;

@@ -1,8 +1,10 @@
 //! The process behind a frame: lets activities in, starts the real-time threads, notices who is gone.
 
 use crate::frames::address;
+use crate::frames::caretaker;
 use crate::frames::cause::ThreadFiles;
-use crate::frames::dispatcher::{self, Dispatcher, Guest, Known, Shared, Slot};
+use crate::frames::dispatcher::{Dispatcher, Known};
+use crate::frames::shared::{Guest, Shared, Slot};
 use crate::frames::trigger::{Door, Trigger};
 use crate::obtained::Obtained;
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority, Schedule};
@@ -431,7 +433,7 @@ impl Runner {
         self.threads.push(main);
         if ordered {
             let shared = self.shared.clone();
-            let care = spawn("caretaker", Priority(top.0 - 2), Box::new(move || dispatcher::care(&shared)))?;
+            let care = spawn("caretaker", Priority(top.0 - 2), Box::new(move || caretaker::care(&shared)))?;
             self.threads.push(care);
         }
         Ok(())

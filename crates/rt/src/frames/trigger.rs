@@ -143,6 +143,14 @@ impl Trigger {
     ///
     /// Real-time: blocks; does not allocate.
     pub(crate) fn wait(&mut self, end: MonoNs, limit: DurNs, stop: &AtomicBool) -> Waited {
+        match self {
+            Self::Timer => until(end, stop),
+            _ => self.await_tick(limit, stop),
+        }
+    }
+
+    #[inline(never)]
+    fn await_tick(&mut self, limit: DurNs, stop: &AtomicBool) -> Waited {
         let mut now = mono_now();
         let give_up = now + limit;
         loop {
@@ -150,12 +158,8 @@ impl Trigger {
                 return Waited::Over;
             }
             let ticks = match self {
-                Self::Timer if now >= end => return Waited::Ticks(1, now),
-                Self::Timer => {
-                    sleep_until(end.min(now + LOOK));
-                    now = mono_now();
-                    continue;
-                }
+                // `wait` has done so.
+                Self::Timer => return Waited::Nothing,
                 Self::Word { words, seen, poll } => {
                     let Ok(page) = FramePage::attach(words.words()) else { return Waited::Over };
                     await_change(page.trigger_word(), seen, *poll)
@@ -196,6 +200,19 @@ impl Trigger {
                 None => return Waited::Over,
             }
         }
+    }
+}
+
+/// Waits for a time.
+fn until(end: MonoNs, stop: &AtomicBool) -> Waited {
+    loop {
+        let now = mono_now();
+        if stop.load(Ordering::Relaxed) {
+            return Waited::Over;
+        } else if now >= end {
+            return Waited::Ticks(1, now);
+        }
+        sleep_until(end.min(now + LOOK));
     }
 }
 

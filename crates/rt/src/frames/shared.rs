@@ -1,0 +1,98 @@
+//! What the threads of a frame's process have in common.
+
+use crate::frames::cause::ThreadFiles;
+use base::{Policy, Priority};
+use ring::{FrameCounter, FramePage, Turn};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use sys::futex;
+use sys::sched::{Scheduling, try_set_scheduling};
+use sys::shm::SharedWords;
+
+/// What the runner's thread and the dispatcher share of each activity.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    /// Held by the runner's thread while somebody joins or leaves; the dispatcher only tries.
+    pub(crate) guest: Mutex<Guest>,
+    /// Whether its thread has the priority of parked ones.
+    pub(crate) parked: AtomicBool,
+    /// Whether its process is to be killed.
+    pub(crate) kill: AtomicBool,
+}
+
+/// What belongs to the thread that has joined.
+#[derive(Debug, Default)]
+pub(crate) struct Guest {
+    pub(crate) files: Option<ThreadFiles>,
+    pub(crate) variables: Option<SharedWords>,
+}
+
+/// What both threads and the runner's have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) words: Arc<SharedWords>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) stop: AtomicBool,
+    /// Frames that wait for this one's borders.
+    pub(crate) followers: AtomicUsize,
+    /// Calls that are parked.
+    pub(crate) parked: AtomicUsize,
+    /// Whether priorities are had, so that the queue's order holds and late calls can be parked.
+    pub(crate) ordered: bool,
+    pub(crate) priority: Priority,
+}
+
+impl Shared {
+    pub(crate) fn page(&self) -> FramePage<'_> {
+        FramePage::attach(self.words.words()).expect("made by this process; who destroys it ends the frame")
+    }
+
+    pub(crate) fn below(&self, by: u8) -> Policy {
+        Policy::Fifo(Priority(self.priority.0.saturating_sub(by).max(1)))
+    }
+
+    /// Sets the priority of an activity's thread. A thread that is gone needs none.
+    fn set_priority(&self, page: &FramePage<'_>, activity: usize, below: u8) {
+        let (_, _, tid) = page.who(activity);
+        if tid > 0 {
+            let _ = try_set_scheduling(tid as i32, Scheduling { policy: self.below(below), reset_on_fork: true });
+        }
+    }
+
+    /// Puts a call that goes on beyond its minor behind everybody else.
+    pub(crate) fn park(&self, page: &FramePage<'_>, activity: usize) {
+        let slot = &self.slots[activity];
+        if self.ordered && !slot.parked.swap(true, Ordering::AcqRel) {
+            self.parked.fetch_add(1, Ordering::AcqRel);
+            self.set_priority(page, activity, 3);
+            page.count(FrameCounter::Parked, 1);
+        }
+    }
+
+    /// Gives a parked thread its place again. Whether it was parked.
+    pub(crate) fn unpark(&self, page: &FramePage<'_>, activity: usize) -> bool {
+        let was = self.forget_parked(activity);
+        if was {
+            self.set_priority(page, activity, 1);
+        }
+        was
+    }
+
+    /// An activity's thread has the priority of its place, or is another one. Whether it was parked.
+    pub(crate) fn forget_parked(&self, activity: usize) -> bool {
+        let was = self.slots[activity].parked.swap(false, Ordering::AcqRel);
+        if was {
+            self.parked.fetch_sub(1, Ordering::AcqRel);
+        }
+        was
+    }
+
+    /// Passes the turn on over an activity that has not yielded, and wakes who has it then. Whether it was here.
+    pub(crate) fn pass_over(page: &FramePage<'_>, turn: Turn) -> bool {
+        let (moved, next) = page.pass_over(turn);
+        if let Some(next) = next {
+            futex::wake(page.call_word(next.into()));
+        }
+        moved
+    }
+}
