@@ -8,6 +8,7 @@ use crate::encode::Reading;
 use crate::server::Access;
 use crate::wire::{self, Header, MINOR, NONE, Read, command};
 use base::{DurNs, MonoNs};
+use std::collections::BTreeSet;
 
 /// How long a server may take to answer "are you there".
 const ECHO_WAIT: DurNs = DurNs::from_secs(5);
@@ -26,7 +27,7 @@ pub(super) struct Circuit {
     pub(super) connected: bool,
     pub(super) closing: bool,
     pub(super) touched: bool,
-    pub(super) channels: Vec<u32>,
+    pub(super) channels: BTreeSet<u32>,
     pub(super) out: Vec<u8>,
     input: Vec<u8>,
     /// When something was last heard.
@@ -64,7 +65,7 @@ impl Client {
             connected: false,
             closing: false,
             touched: false,
-            channels: Vec::new(),
+            channels: BTreeSet::new(),
             out,
             input: Vec::new(),
             heard: now,
@@ -109,16 +110,16 @@ impl Client {
             return;
         }
         self.events.push_back(Event::Disconnected(ChannelId(id)));
-        for key in self.ios.keys() {
-            let Some(io) = self.ios.get(key).copied().filter(|io| io.channel() == id) else { continue };
+        for key in self.ios_of(id) {
+            let Some(io) = self.ios.get(key).copied() else { continue };
             let (io_id, channel) = (IoId(key), ChannelId(id));
             match io {
                 Io::Read(_) => {
-                    self.ios.remove(key);
+                    self.remove_io(key);
                     self.events.push_back(Event::Read { io: io_id, channel, result: Err(Eca::DISCONN) });
                 }
                 Io::Write(_) => {
-                    self.ios.remove(key);
+                    self.remove_io(key);
                     self.events.push_back(Event::Written { io: io_id, channel, result: Err(Eca::DISCONN) });
                 }
                 Io::Sub(..) => self.events.push_back(Event::Update { io: io_id, channel, result: Err(Eca::DISCONN) }),
@@ -200,7 +201,7 @@ impl Client {
         wire::write_text(Header::bare(command::CREATE_CHAN, 0, 0, id, MINOR.into()), name.as_bytes(), &mut message);
         if let Some(to) = self.circuits.get_mut(circuit) {
             to.out.extend_from_slice(&message);
-            to.channels.push(id);
+            to.channels.insert(id);
         }
         if let Some(channel) = self.channels.get_mut(id) {
             channel.state = State::Creating(CircuitId(circuit));
@@ -252,14 +253,14 @@ impl Client {
             }
             command::CREATE_CH_FAIL | command::SERVER_DISCONN => {
                 if let Some(circuit) = self.circuits.get_mut(id.0) {
-                    circuit.channels.retain(|channel| *channel != header.p1);
+                    circuit.channels.remove(&header.p1);
                 }
                 let refused = header.command == command::CREATE_CH_FAIL;
                 self.lost(now, header.p1, if refused { now + REFUSED_GAP } else { now });
             }
             command::READ_NOTIFY => {
                 let Some(Io::Read(channel)) = self.ios.get(header.p2).copied() else { return };
-                self.ios.remove(header.p2);
+                self.remove_io(header.p2);
                 let result = answer(header, payload);
                 self.events.push_back(Event::Read { io: IoId(header.p2), channel: ChannelId(channel), result });
             }
@@ -273,7 +274,7 @@ impl Client {
             }
             command::WRITE_NOTIFY => {
                 let Some(Io::Write(channel)) = self.ios.get(header.p2).copied() else { return };
-                self.ios.remove(header.p2);
+                self.remove_io(header.p2);
                 let status = Eca(header.p1);
                 let result = if status.is_ok() { Ok(()) } else { Err(status) };
                 self.events.push_back(Event::Written { io: IoId(header.p2), channel: ChannelId(channel), result });
@@ -310,9 +311,9 @@ impl Client {
         let access = channel.info.map_or(Access { read: true, write: true }, |info| info.access);
         channel.info = Some(ChannelInfo { native: dbr.basic(), count: header.count, access, server });
         channel.state = State::Connected(id, header.p2);
-        let subs = channel.subs.clone();
         self.events.push_back(Event::Connected(ChannelId(header.p1)));
-        for io in subs {
+        // Reads and writes ended when it was lost: what it has are subscriptions.
+        for io in self.ios_of(header.p1) {
             self.send_subscription(id.0, header.p2, io);
         }
     }

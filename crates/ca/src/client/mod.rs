@@ -21,7 +21,7 @@ use crate::wire::{self, Header, command, padded};
 use base::{DurNs, EventMask, MonoNs, Value};
 use circuit::Circuit;
 use search::Search;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// An IPv4 address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -168,7 +168,6 @@ struct Channel {
     priority: u16,
     state: State,
     info: Option<ChannelInfo>,
-    subs: Vec<u32>,
 }
 
 impl Channel {
@@ -203,6 +202,8 @@ pub struct Client {
     circuits: Numbered<Circuit>,
     by_server: HashMap<(Address, u16), u32>,
     ios: Numbered<Io>,
+    /// Each of `ios` with its channel before it: a channel that is lost or cleared looks at its own alone.
+    by_channel: BTreeSet<(u32, u32)>,
     search: Search,
     /// When name servers are called again that are not connected.
     call_again: Option<MonoNs>,
@@ -221,6 +222,7 @@ impl Client {
             circuits: Numbered::default(),
             by_server: HashMap::new(),
             ios: Numbered::default(),
+            by_channel: BTreeSet::new(),
             call_again: None,
             connects: VecDeque::new(),
             events: VecDeque::new(),
@@ -243,13 +245,8 @@ impl Client {
 
     /// Starts to search for a channel. `priority` is 0 to 99.
     pub fn channel(&mut self, now: MonoNs, name: &str, priority: u16) -> ChannelId {
-        let channel = Channel {
-            name: name.to_owned(),
-            priority: priority.min(99),
-            state: State::Searching,
-            info: None,
-            subs: Vec::new(),
-        };
+        let channel =
+            Channel { name: name.to_owned(), priority: priority.min(99), state: State::Searching, info: None };
         let id = self.channels.insert(channel);
         self.search.add(now, id);
         ChannelId(id)
@@ -259,10 +256,8 @@ impl Client {
     pub fn clear(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.remove(id.0) else { return };
         self.search.remove(id.0);
-        for io in self.ios.keys() {
-            if self.ios.get(io).is_some_and(|io| io.channel() == id.0) {
-                self.ios.remove(io);
-            }
+        for io in self.ios_of(id.0) {
+            self.remove_io(io);
         }
         if let State::Connected(circuit, sid) = channel.state {
             self.send(circuit.0, Header::bare(command::CLEAR_CHANNEL, 0, 0, sid, id.0), &[]);
@@ -270,7 +265,7 @@ impl Client {
         if let State::Connected(circuit, _) | State::Creating(circuit) = channel.state
             && let Some(circuit) = self.circuits.get_mut(circuit.0)
         {
-            circuit.channels.retain(|channel| *channel != id.0);
+            circuit.channels.remove(&id.0);
         }
     }
 
@@ -310,7 +305,7 @@ impl Client {
         if count > info.count {
             return Err(RequestError::BadCount);
         }
-        let io = self.ios.insert(Io::Read(id.0));
+        let io = self.insert_io(Io::Read(id.0));
         self.send(circuit.0, Header::bare(command::READ_NOTIFY, dbr.wire(), count, sid, io), &[]);
         Ok(IoId(io))
     }
@@ -346,7 +341,7 @@ impl Client {
         if count > info.count {
             return Err(RequestError::BadCount);
         }
-        let io = notify.then(|| self.ios.insert(Io::Write(id.0)));
+        let io = notify.then(|| self.insert_io(Io::Write(id.0)));
         let command = if notify { command::WRITE_NOTIFY } else { command::WRITE };
         self.send(circuit.0, Header::bare(command, dbr.wire(), count, sid, io.unwrap_or(0)), payload);
         Ok(io.map(IoId))
@@ -355,12 +350,9 @@ impl Client {
     /// Subscribes; the subscription outlives the channel's connection. `count` 0 asks for as many elements as
     /// there are each time.
     pub fn subscribe(&mut self, id: ChannelId, dbr: Dbr, count: u32, mask: EventMask) -> IoId {
-        let io = self.ios.insert(Io::Sub(id.0, dbr, count, mask));
-        if let Some(channel) = self.channels.get_mut(id.0) {
-            channel.subs.push(io);
-            if let State::Connected(circuit, sid) = channel.state {
-                self.send_subscription(circuit.0, sid, io);
-            }
+        let io = self.insert_io(Io::Sub(id.0, dbr, count, mask));
+        if let Some(State::Connected(circuit, sid)) = self.channels.get(id.0).map(|channel| channel.state) {
+            self.send_subscription(circuit.0, sid, io);
         }
         IoId(io)
     }
@@ -368,10 +360,8 @@ impl Client {
     /// Ends a subscription.
     pub fn unsubscribe(&mut self, io: IoId) {
         let Some(Io::Sub(channel, dbr, count, _)) = self.ios.get(io.0).copied() else { return };
-        self.ios.remove(io.0);
-        let Some(channel) = self.channels.get_mut(channel) else { return };
-        channel.subs.retain(|sub| *sub != io.0);
-        if let State::Connected(circuit, sid) = channel.state {
+        self.remove_io(io.0);
+        if let Some(State::Connected(circuit, sid)) = self.channels.get(channel).map(|channel| channel.state) {
             self.send(circuit.0, Header::bare(command::EVENT_CANCEL, dbr.wire(), count, sid, io.0), &[]);
         }
     }
@@ -432,6 +422,23 @@ impl Client {
             (State::Connected(circuit, sid), Some(info)) => Ok((circuit, sid, info)),
             _ => Err(RequestError::Disconnected),
         }
+    }
+
+    fn insert_io(&mut self, io: Io) -> u32 {
+        let number = self.ios.insert(io);
+        self.by_channel.insert((io.channel(), number));
+        number
+    }
+
+    fn remove_io(&mut self, number: u32) -> Option<Io> {
+        let io = self.ios.remove(number)?;
+        self.by_channel.remove(&(io.channel(), number));
+        Some(io)
+    }
+
+    /// A channel's reads, writes and subscriptions, in rising order.
+    fn ios_of(&self, channel: u32) -> Vec<u32> {
+        self.by_channel.range((channel, 0)..=(channel, u32::MAX)).map(|(_, io)| *io).collect()
     }
 
     fn send_subscription(&mut self, circuit: u32, sid: u32, io: u32) {

@@ -244,6 +244,50 @@ fn subscriptions_come_back_after_the_server_was_away() {
 }
 
 #[test]
+fn what_a_channel_asked_for_ends_with_it_and_nothing_of_its_neighbours() {
+    let mut pair = Pair::new(2, 3, 0);
+    let [gone, stays] = ["pv0", "pv1"].map(|name| pair.client.channel(pair.now, name, 0));
+    pair.run_until(1000, |pair| pair.connected() == 2);
+    pair.events.clear();
+    let mut ask = |id| {
+        pair.client.subscribe(id, DOUBLE, 0, EventMask::VALUE);
+        pair.client.write(id, &Value::from(1.0), true).unwrap();
+        pair.client.read(id, DOUBLE, 0).unwrap()
+    };
+    let [_, read] = [gone, stays].map(&mut ask);
+    pair.client.clear(gone);
+    pair.run(50);
+    let ended = |event: &Event| match event {
+        Event::Read { io, channel, result: Ok(_) } => Some((*channel, Some(*io))),
+        Event::Written { channel, result: Ok(()), .. } | Event::Update { channel, result: Ok(_), .. } => {
+            Some((*channel, None))
+        }
+        other => panic!("{other:?}"),
+    };
+    let ended: Vec<_> = pair.events.iter().filter_map(ended).collect();
+    assert!(ended.len() >= 3 && ended.iter().all(|(channel, _)| *channel == stays), "{ended:?}");
+    assert!(ended.contains(&(stays, Some(read))), "{ended:?}");
+    // A circuit that goes ends reads and writes; the subscription only has no value for a while.
+    pair.events.clear();
+    pair.client.read(stays, DOUBLE, 0).unwrap();
+    pair.client.write(stays, &Value::from(2.0), true).unwrap();
+    pair.crash();
+    pair.run(1);
+    let lost = |event: &&Event| {
+        matches!(
+            event,
+            Event::Read { result: Err(Eca::DISCONN), .. }
+                | Event::Written { result: Err(Eca::DISCONN), .. }
+                | Event::Update { result: Err(Eca::DISCONN), .. }
+        )
+    };
+    assert_eq!(pair.events.iter().filter(lost).count(), 3, "{:?}", pair.events);
+    pair.events.clear();
+    pair.up = true;
+    pair.run_until(60_000, |pair| pair.updates() == [2.0] || pair.updates() == [1.0]);
+}
+
+#[test]
 fn a_silent_server_is_given_up_after_an_unanswered_echo() {
     let mut pair = Pair::new(1, 3, 0);
     let id = pair.client.channel(pair.now, "pv0", 0);
