@@ -408,13 +408,13 @@ impl World {
     fn settle(&mut self) {
         (self.calm, self.loss) = (true, self.loss.min(50) + 50 * u64::from(self.loss == 100));
         (0..2).for_each(|host| self.take(&Step::Start(host)));
+        // Servers that answer no more are noticed, and what was asked is answered; what they had is searched again.
+        self.run_until(self.now + DurNs::from_secs(180));
         let until = self.now + DurNs::from_secs(100_000);
         let open = |world: &Self| world.channels.values().any(|(_, connected)| !connected);
         while open(self) && self.now < until {
             self.run_until(self.now + DurNs::from_secs(60));
         }
-        // Those that answer no more are noticed, and what was asked is answered.
-        self.run_until(self.now + DurNs::from_secs(180));
         let lost: Vec<_> = self.channels.iter().filter(|(_, (_, connected))| !connected).collect();
         assert!(lost.is_empty(), "not connected: {lost:?}");
         let wanted =
