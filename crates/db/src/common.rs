@@ -130,6 +130,16 @@ impl Common {
         stays
     }
 
+    /// Stamps a record as most are: with the time of the pass, or with the `clock`'s. Whether it is such a record.
+    #[inline]
+    pub(crate) fn stamp(&mut self, pass: Stamp, clock: Option<fn() -> Stamp>) -> bool {
+        let plain = self.tse == 0 && (self.rare.rests() || self.rare.tsel.is_constant());
+        if plain {
+            self.time = clock.map_or(pass, |clock| clock());
+        }
+        plain
+    }
+
     /// The committed alarm.
     pub(crate) fn alarm(&self) -> Alarm {
         Alarm { status: Status::from_index(self.stat).unwrap_or_default(), severity: Severity::from_index(self.sevr) }

@@ -311,11 +311,11 @@ impl Db {
     /// After everything that the forward link led to: completion of notifies, reprocessing, and the end of activity.
     #[inline]
     fn finish(&mut self, rec: u32) {
-        let common = &mut self.common[rec as usize];
+        let mut common = &mut self.common[rec as usize];
         if (common.notify | u32::from(common.rpro)) != 0 {
             self.finish_special(rec);
+            common = &mut self.common[rec as usize];
         }
-        let common = &mut self.common[rec as usize];
         common.putf = 0;
         common.pact = 0;
         common.on_stack = false;
@@ -349,7 +349,6 @@ impl Db {
     }
 
     /// Processes the target of a link (processTarget); whether it failed.
-    #[inline]
     pub(crate) fn process_target(&mut self, source: u32, target: u32) -> bool {
         self.hand_over(source, target);
         // A callback (seq) writes while its record is not being processed: chains that lead back to it must see it busy
@@ -479,13 +478,9 @@ impl Db {
     /// Stamps a record (recGblGetTimeStamp).
     #[inline]
     pub(crate) fn stamp_now(&mut self, rec: u32) {
-        let wall = self.now.wall;
-        let common = &mut self.common[rec as usize];
-        if common.tse == 0 && (common.rare.rests() || common.rare.tsel.is_constant()) {
-            common.time = self.clock.map_or(wall, |clock| clock());
-            return;
+        if !self.common[rec as usize].stamp(self.now.wall, self.clock) {
+            self.stamp_specially(rec, 0, None);
         }
-        self.stamp_specially(rec, 0, None);
     }
 
     /// As [`stamp_now`](Self::stamp_now), for a record in simulation mode `simm` with its link.
@@ -498,7 +493,7 @@ impl Db {
     }
 
     #[cold]
-    fn stamp_specially(&mut self, rec: u32, simm: u16, siol: Option<crate::links::Brief>) {
+    pub(crate) fn stamp_specially(&mut self, rec: u32, simm: u16, siol: Option<crate::links::Brief>) {
         let tsel = self.common[rec as usize].rare.tsel.brief();
         if tsel.kind != LinkKind::Constant {
             if tsel.flags & crate::link::IS_TIME != 0 {

@@ -72,6 +72,7 @@ struct Sub {
     watch: Option<Box<Watch>>,
 }
 
+#[derive(Clone, Copy)]
 pub(crate) struct Entry {
     sub: u32,
     pub(crate) value: Scalar,
@@ -81,6 +82,9 @@ pub(crate) struct Entry {
     pub(crate) mask: EventMask,
 }
 
+/// Instead of its subscription in an event that waited when that ended.
+const ENDED: u32 = u32::MAX;
+
 struct Queue {
     entries: VecDeque<Entry>,
     /// Number of the first entry.
@@ -89,6 +93,15 @@ struct Queue {
     subs: usize,
     stopped: bool,
     replaced: u64,
+}
+
+impl Queue {
+    /// Drops the event at the front.
+    #[inline]
+    fn pop(&mut self) {
+        self.entries.pop_front();
+        self.first += 1;
+    }
 }
 
 /// All subscriptions and queues.
@@ -213,7 +226,7 @@ impl Db {
             queue.subs -= 1;
             // The numbers of later entries must stay, so dropped ones are only marked.
             for entry in queue.entries.iter_mut().filter(|entry| entry.sub == sub.0) {
-                entry.sub = u32::MAX;
+                entry.sub = ENDED;
             }
         }
         self.events.free.push(sub.0);
@@ -242,49 +255,50 @@ impl Db {
     pub fn drain(&mut self, queue: QueueId, max: usize, mut take: impl FnMut(SubId, Event)) -> usize {
         let mut count = 0;
         while count < max
-            && let Some((sub, posted)) = self.next_posted(queue)
+            && let Some((sub, waiting)) = self.events.next(queue)
         {
-            let Posted { token, alarm, stamp, utag, mask, .. } = posted;
-            let value = match posted.value {
-                Some(scalar) => Value::Scalar(scalar),
-                None => {
-                    let channel = self.events.subs[sub.0 as usize].channel.clone();
-                    let plain = self.get_plain(&channel, usize::MAX);
-                    self.filtered(&channel, plain, stamp)
-                }
-            };
-            take(sub, Event { token, value, alarm, stamp, utag, mask });
+            // Copied once, from where it waits: of values that were just written, each further copy waits for the one before.
+            let Entry { sub: number, value, alarm, stamp, utag, mask } = waiting.entries[0];
+            let mut event = Event { token: sub.token, value: Value::Scalar(value), alarm, stamp, utag, mask };
+            let plain = !sub.late && sub.channel.filters.is_empty();
+            sub.waiting -= 1;
+            waiting.pop();
+            if !plain {
+                event.value = self.value_now(number, event.value, stamp);
+            }
+            take(SubId(number), event);
             count += 1;
         }
         count
     }
 
+    /// The value of an event whose subscription reads late, or has filters.
+    #[cold]
+    fn value_now(&mut self, sub: u32, value: Value, stamp: Stamp) -> Value {
+        let sub = &self.events.subs[sub as usize];
+        if !sub.late {
+            return sub.channel.filters.apply(value, stamp, self.local);
+        }
+        let channel = sub.channel.clone();
+        let plain = self.get_plain(&channel, usize::MAX);
+        self.filtered(&channel, plain, stamp)
+    }
+
     /// The oldest event of a queue, without reading what is read late. Does not allocate.
     pub fn next_posted(&mut self, queue: QueueId) -> Option<(SubId, Posted)> {
-        loop {
-            let waiting = self.events.queues.get_mut(queue.0 as usize)?.as_mut()?;
-            let Some(entry) = waiting.entries.pop_front() else {
-                // The next pass fills the same memory again, which is still in the caches, and not what follows in the ring.
-                waiting.entries.clear();
-                return None;
-            };
-            waiting.first += 1;
-            // Events of a subscription that has ended are passed over.
-            let Some(sub) = self.events.subs.get_mut(entry.sub as usize) else { continue };
-            sub.waiting -= 1;
-            let value = match (sub.late, sub.channel.filters.is_empty()) {
-                (true, _) => None,
-                (false, true) => Some(entry.value),
-                (false, false) => {
-                    match sub.channel.filters.apply(Value::Scalar(entry.value), entry.stamp, self.local) {
-                        Value::Scalar(scalar) => Some(scalar),
-                        Value::Array(_) => None,
-                    }
-                }
-            };
-            let Entry { alarm, stamp, utag, mask, .. } = entry;
-            return Some((SubId(entry.sub), Posted { token: sub.token, value, alarm, stamp, utag, mask }));
-        }
+        let (sub, waiting) = self.events.next(queue)?;
+        let Entry { sub: number, value, alarm, stamp, utag, mask } = waiting.entries[0];
+        sub.waiting -= 1;
+        waiting.pop();
+        let value = match (sub.late, sub.channel.filters.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some(value),
+            (false, false) => match sub.channel.filters.apply(Value::Scalar(value), stamp, self.local) {
+                Value::Scalar(scalar) => Some(scalar),
+                Value::Array(_) => None,
+            },
+        };
+        Some((SubId(number), Posted { token: sub.token, value, alarm, stamp, utag, mask }))
     }
 
     /// Tells the subscribers of a field (db_post_events).
@@ -345,29 +359,42 @@ impl Db {
                 }
                 continue;
             }
-            let late = sub.late;
-            let value = match last {
-                Some((field, value)) if field == own => value,
-                _ if late => Scalar::I8(0),
-                _ => match self.double_val(rec, own) {
-                    Some(value) => Scalar::F64(value),
-                    None => self.read_scalar(rec, own).unwrap_or(Scalar::I8(0)),
-                },
-            };
-            if !late {
-                last = Some((own, value));
-            }
-            let mut entry = self.entry(number, rec, value, mask);
-            if let Some(watch) = &mut self.events.subs[number as usize].watch {
-                match watch.pass(entry, late, &self.states, self.now.wall) {
-                    Some(passed) => entry = passed,
-                    None => continue,
+            // An entry that is made where it is queued costs half of one that is made here and moved there.
+            match self.double_val(rec, own) {
+                Some(value) if sub.watch.is_none() => {
+                    let entry = self.entry(number, rec, Scalar::F64(value), mask);
+                    self.events.add_or_replace_newest(number, entry);
                 }
+                _ => self.post_other(number, rec, mask, &mut last),
             }
-            self.events.add_or_replace_newest(number, entry);
         }
     }
 
+    /// Queues an event of a value of any kind that filters let pass; `last` is the field that was read last.
+    #[inline(never)]
+    fn post_other(&mut self, number: u32, rec: u32, mask: EventMask, last: &mut Option<(u16, Scalar)>) {
+        let sub = &self.events.subs[number as usize];
+        let (field, late) = (sub.channel.field, sub.late);
+        let value = match *last {
+            _ if late => Scalar::I8(0),
+            Some((read, value)) if read == field => value,
+            _ => {
+                let value = self.read_scalar(rec, field).unwrap_or(Scalar::I8(0));
+                *last = Some((field, value));
+                value
+            }
+        };
+        let mut entry = self.entry(number, rec, value, mask);
+        if let Some(watch) = &mut self.events.subs[number as usize].watch {
+            match watch.pass(entry, late, &self.states, self.now.wall) {
+                Some(passed) => entry = passed,
+                None => return,
+            }
+        }
+        self.events.add_or_replace_newest(number, entry);
+    }
+
+    #[inline]
     fn entry(&self, sub: u32, rec: u32, value: Scalar, mask: EventMask) -> Entry {
         let common = &self.common[rec as usize];
         Entry { sub, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask }
@@ -395,12 +422,27 @@ impl Db {
 }
 
 impl Events {
+    /// A queue with an event at its front, and that event's subscription. Does not allocate.
+    #[inline]
+    fn next(&mut self, queue: QueueId) -> Option<(&mut Sub, &mut Queue)> {
+        let waiting = self.queues.get_mut(queue.0 as usize)?.as_mut()?;
+        while waiting.entries.front().is_some_and(|entry| entry.sub == ENDED) {
+            waiting.pop();
+        }
+        let Some(entry) = waiting.entries.front() else {
+            // The next pass fills the same memory again, which is still in the caches, and not what follows in the ring.
+            waiting.entries.clear();
+            return None;
+        };
+        Some((self.subs.get_mut(entry.sub as usize)?, waiting))
+    }
+
     /// Queues an event; short of room, the subscription's newest waiting event gives way.
+    #[inline(always)]
     fn add_or_replace_newest(&mut self, number: u32, entry: Entry) {
         let sub = &mut self.subs[number as usize];
         let Some(queue) = self.queues.get_mut(sub.queue as usize).and_then(Option::as_mut) else { return };
-        let free = queue.capacity - queue.entries.len().min(queue.capacity);
-        if sub.waiting > 0 && (queue.stopped || free <= queue.subs) {
+        if sub.waiting > 0 && (queue.stopped || queue.entries.len() + queue.subs >= queue.capacity) {
             if let Some(newest) = queue.entries.get_mut((sub.newest - queue.first) as usize) {
                 let mask = newest.mask | entry.mask;
                 *newest = Entry { mask, ..entry };

@@ -6,6 +6,7 @@ use crate::deadband::{self, Limits};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::{Link, LinkKind};
+use crate::links::Brief;
 use crate::notify::Got;
 use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
 use crate::record::Bodies;
@@ -116,14 +117,11 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         Read::Raw => convert(db, rec, body),
         Read::Value | Read::Failed => {}
     }
-    let sim = &db.bodies.ai[body].sim;
-    if sim.rests() {
-        db.stamp_now(rec);
-    } else {
-        let (simm, siol) = (sim.simm, sim.siol.brief());
-        db.stamp_simulated(rec, simm, Some(siol));
+    let (mut common, mut r) = (&mut db.common[rec as usize], &mut db.bodies.ai[body]);
+    if !(r.sim.rests() && common.stamp(db.now.wall, db.clock)) {
+        stamp(db, rec, body);
+        (common, r) = (&mut db.common[rec as usize], &mut db.bodies.ai[body]);
     }
-    let (common, r) = (&mut db.common[rec as usize], &mut db.bodies.ai[body]);
     if read != Read::Failed {
         common.udf = u8::from(r.val.is_nan());
     }
@@ -145,6 +143,18 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     Outcome::Done
 }
 
+/// Stamps a record that is not stamped as most are.
+#[cold]
+fn stamp(db: &mut Db, rec: u32, body: usize) {
+    let sim = &db.bodies.ai[body].sim;
+    if sim.rests() {
+        db.stamp_now(rec);
+    } else {
+        let (simm, siol) = (sim.simm, sim.siol.brief());
+        db.stamp_simulated(rec, simm, Some(siol));
+    }
+}
+
 #[inline]
 fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
     let link = db.bodies.ai[body].inp.brief();
@@ -157,9 +167,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                 db.bodies.ai[body].smooth = false;
                 return Read::Failed;
             };
-            smooth(db, body, value);
-            take_stamp(db, rec, link);
-            db.common[rec as usize].udf = 0;
+            take(db, rec, body, link, value);
             Read::Value
         }
         Device::SoftRaw => match db.get_link::<i32>(rec, link) {
@@ -180,9 +188,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                 Read::Value
             }
             Got::Value(value) => {
-                smooth(db, body, value);
-                take_stamp(db, rec, link);
-                db.common[rec as usize].udf = 0;
+                take(db, rec, body, link, value);
                 Read::Value
             }
         },
@@ -223,12 +229,20 @@ fn device_value(db: &mut Db, body: usize, fed: &Fed) -> Read {
     Read::Value
 }
 
+/// Takes what a soft input has read.
+#[inline]
+fn take(db: &mut Db, rec: u32, body: usize, link: Brief, value: f64) {
+    smooth(db, body, value);
+    db.common[rec as usize].udf = 0;
+    take_stamp(db, rec, link);
+}
+
 /// A new value, smoothed with the ones before (SMOO).
 #[inline]
 fn smooth(db: &mut Db, body: usize, value: f64) {
     let r = &mut db.bodies.ai[body];
-    r.val =
-        if r.smoo != 0.0 && r.smooth && r.val.is_finite() { value * (1.0 - r.smoo) + r.val * r.smoo } else { value };
+    let before = (r.smoo != 0.0 && r.smooth && r.val.is_finite()).then_some(r.val);
+    r.val = before.map_or(value, |before| value * (1.0 - r.smoo) + before * r.smoo);
     r.smooth = true;
 }
 

@@ -98,9 +98,8 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
             Err(_) => fetched = false,
         }
     }
-    let r = &mut db.bodies.calc[body];
+    let (mut common, mut r) = (&mut db.common[rec as usize], &mut db.bodies.calc[body]);
     if fetched {
-        let common = &mut db.common[rec as usize];
         match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
             Ok(()) => common.udf = u8::from(r.val.is_nan()),
             Err(()) => {
@@ -108,9 +107,11 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
             }
         }
     }
-    let before = db.common[rec as usize].time;
-    db.stamp_now(rec);
-    let (common, r) = (&mut db.common[rec as usize], &mut db.bodies.calc[body]);
+    let before = common.time;
+    if !common.stamp(db.now.wall, db.clock) {
+        db.stamp_specially(rec, 0, None);
+        (common, r) = (&mut db.common[rec as usize], &mut db.bodies.calc[body]);
+    }
     check_limits_filtered!(*common, r, before);
     let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
         | deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);

@@ -1,7 +1,7 @@
 //! fanout record.
 
 use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::link::{Link, LinkKind};
 use crate::slot::record;
 use base::{EventMask, Status};
 
@@ -60,7 +60,9 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
                 let index = bits.trailing_zeros() as usize;
                 bits &= bits - 1;
                 let link = db.bodies.fanout[body].lnk[index].brief();
-                db.forward(rec, link);
+                if link.kind != LinkKind::Constant {
+                    db.forward(rec, link);
+                }
             }
         }
         None => {
