@@ -59,7 +59,7 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
         return Device::Soft;
     }
     let Some(entry) = kind.devices.get(usize::from(db.common[rec as usize].dtyp)) else { return Device::Missing };
-    let name = entry.name.clone();
+    let device = Device::from_name(&entry.name);
     let wants_address = entry.link != "CONSTANT";
     let field = kind.field("INP").or_else(|| kind.field("OUT"));
     let address = match field.map(|field| db.peek(rec, field)) {
@@ -76,8 +76,9 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
         db.notice(text);
         return Device::Missing;
     }
-    match Device::from_name(&name) {
+    match device {
         Device::Missing => {
+            let name = db.type_of(rec).devices[usize::from(db.common[rec as usize].dtyp)].name.clone();
             let address = db.address(rec);
             db.attach(rec, &name, &address).unwrap_or(Device::Missing)
         }

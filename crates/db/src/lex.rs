@@ -32,6 +32,17 @@ const fn is_bare(byte: u8) -> bool {
         || byte >= 0x80
 }
 
+/// [`is_bare`] of each byte.
+static BARE: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = is_bare(byte as u8);
+        byte += 1;
+    }
+    table
+};
+
 impl<'a> Lexer<'a> {
     pub(crate) const fn new(text: &'a str, file: &'a str) -> Self {
         Self { text, at: 0, line: 1, line_start: 0, file, peeked: None, substitutions: false }
@@ -63,7 +74,7 @@ impl<'a> Lexer<'a> {
                 b'%' if self.text[self.line_start..self.at].trim().is_empty() => {
                     self.at += bytes[self.at..].iter().position(|b| *b == b'\n').unwrap_or(bytes.len() - self.at);
                 }
-                byte if byte.is_ascii_whitespace() => self.at += 1,
+                b' ' | b'\t' | b'\r' | b'\x0c' => self.at += 1,
                 _ => break,
             }
         }
@@ -91,11 +102,10 @@ impl<'a> Lexer<'a> {
                 let text = self.quoted(place)?;
                 Ok((Token::Word { text: Cow::Borrowed(text), quoted: true }, place))
             }
-            byte if is_bare(byte) => {
+            byte if BARE[usize::from(byte)] => {
                 let start = self.at;
-                while self.at < bytes.len() && is_bare(bytes[self.at]) {
-                    self.at += 1;
-                }
+                let rest = &bytes[start..];
+                self.at += rest.iter().position(|byte| !BARE[usize::from(*byte)]).unwrap_or(rest.len());
                 Ok((Token::Word { text: Cow::Borrowed(&self.text[start..self.at]), quoted: false }, place))
             }
             _ => {
@@ -148,22 +158,29 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    pub(crate) fn punct(&mut self, wanted: u8, after: &str) -> Result<Place, FileError> {
-        match self.next()? {
-            (Token::Punct(found), place) if found == wanted => Ok(place),
-            (found, place) => {
-                Err(self.error(place, format!("found {}, expected \"{}\" {after}", show(&found), char::from(wanted))))
-            }
+    /// The sign `wanted`, which is one of those that are words of their own.
+    pub(crate) fn punct(&mut self, wanted: u8, after: &str) -> Result<(), FileError> {
+        if self.take(wanted) {
+            return Ok(());
         }
+        let (found, place) = self.next()?;
+        Err(self.error(place, format!("found {}, expected \"{}\" {after}", show(&found), char::from(wanted))))
     }
 
-    /// Whether the next word is `wanted`; it is taken then.
-    pub(crate) fn take(&mut self, wanted: u8) -> Result<bool, FileError> {
-        if *self.peek()? == Token::Punct(wanted) {
-            self.peeked = None;
-            return Ok(true);
+    /// Whether the next word is the sign `wanted`; it is taken then.
+    pub(crate) fn take(&mut self, wanted: u8) -> bool {
+        // Every second word of a file is a sign that is known before: it is looked at and not made a token.
+        if let Some((peeked, _)) = &self.peeked {
+            let there = *peeked == Token::Punct(wanted);
+            if there {
+                self.peeked = None;
+            }
+            return there;
         }
-        Ok(false)
+        self.skip_blank();
+        let there = self.text.as_bytes().get(self.at) == Some(&wanted);
+        self.at += usize::from(there);
+        there
     }
 
     /// A value: a word, or a JSON map or list as it stands.

@@ -166,7 +166,7 @@ impl Db {
             }
             ("#", Some(rec)) => {
                 self.common[rec as usize].removed = true;
-                if lexer.take(b'{')? {
+                if lexer.take(b'{') {
                     lexer.punct(b'}', "after the name of a removed record")?;
                 }
                 return Ok(());
@@ -195,10 +195,10 @@ impl Db {
                 self.create(Kind::ALL[kind], name.as_bytes())
             }
         };
-        if !lexer.take(b'{')? {
+        if !lexer.take(b'{') {
             return Ok(());
         }
-        while !lexer.take(b'}')? {
+        while !lexer.take(b'}') {
             let (word, place) = lexer.word("field, info, alias or }")?;
             match &*word {
                 "field" => self.load_field(lexer, rec)?,
@@ -272,10 +272,10 @@ impl Db {
     pub(crate) fn load_value(&mut self, rec: u32, field: u16, value: &[u8]) -> Result<(), String> {
         let kind = self.common[rec as usize].kind() as usize;
         let def = &self.schema.types[kind].fields[usize::from(field)];
-        let text = std::str::from_utf8(value);
+        let text = || std::str::from_utf8(value);
         match def.kind {
             Some(FieldType::Link) => {
-                let text = text.map_err(|_| "a link is UTF-8 text".to_owned())?;
+                let text = text().map_err(|_| "a link is UTF-8 text".to_owned())?;
                 let Some(link_field) = def.link_field() else { return Ok(()) };
                 link::parse(text, link_field)?;
                 let start = self.pending_text.len() as u32;
@@ -297,14 +297,14 @@ impl Db {
                 }
             }
             Some(FieldType::Menu | FieldType::Device | FieldType::Enum) => {
-                let text = text.map_err(|_| "expected text".to_owned())?;
+                let text = text().map_err(|_| "expected text".to_owned())?;
                 let index = choice_from_file(self, rec, def, text)?;
                 if let Slot::U16(slot) = self.slot(rec, field) {
                     *slot = index;
                 }
             }
             Some(_) => {
-                let text = text.map_err(|_| "expected a number".to_owned())?;
+                let text = text().map_err(|_| "expected a number".to_owned())?;
                 self.load_number(rec, field, text.trim())?;
             }
             None => return Err("the field cannot be set in a file".to_owned()),
@@ -414,9 +414,10 @@ fn check_name(lexer: &Lexer<'_>, place: Place, name: &str) -> Result<(), FileErr
             lexer.error(place, format!("record name \"{name}\" has {} bytes, expected 1 to {NAME_LIMIT}", name.len()))
         );
     }
-    if let Some(bad) =
-        name.chars().find(|c| matches!(c, '.' | '$' | '"' | '\'') || c.is_ascii_whitespace() || c.is_ascii_control())
-    {
+    let ends =
+        |byte: &u8| matches!(byte, b'.' | b'$' | b'"' | b'\'') || byte.is_ascii_whitespace() || byte.is_ascii_control();
+    if let Some(bad) = name.bytes().find(ends) {
+        let bad = char::from(bad);
         return Err(
             lexer.error(place, format!("record name \"{name}\" holds {bad:?}, expected letters, digits and _-+:[]<>;"))
         );

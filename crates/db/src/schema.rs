@@ -266,9 +266,9 @@ impl Schema {
                 "device" | "driver" | "registrar" | "function" | "variable" | "link" => {
                     lexer.punct(b'(', "after the word")?;
                     let mut arguments = Vec::new();
-                    while !lexer.take(b')')? {
+                    while !lexer.take(b')') {
                         arguments.push(lexer.word("an argument")?.0.into_owned());
-                        lexer.take(b',')?;
+                        lexer.take(b',');
                     }
                     self.foreign(&word, &arguments, ours);
                 }
@@ -304,7 +304,7 @@ impl Schema {
         lexer.punct(b')', "after the name")?;
         lexer.punct(b'{', "before the choices")?;
         let mut choices = Vec::new();
-        while !lexer.take(b'}')? {
+        while !lexer.take(b'}') {
             let (word, place) = lexer.word("choice or }")?;
             if word == "include" {
                 lexer.word("a file")?;
@@ -333,8 +333,8 @@ impl Schema {
         lexer.punct(b'{', "before the numbers")?;
         let mut numbers: Vec<f64> = Vec::new();
         let mut last = lexer.place();
-        while !lexer.take(b'}')? {
-            if lexer.take(b',')? {
+        while !lexer.take(b'}') {
+            if lexer.take(b',') {
                 continue;
             }
             let (word, place) = lexer.word("a number or }")?;
@@ -391,7 +391,7 @@ impl Schema {
         depth: u32,
     ) -> Result<(), FileError> {
         loop {
-            if depth == 0 && lexer.take(b'}')? {
+            if depth == 0 && lexer.take(b'}') {
                 return Ok(());
             }
             if depth > 0 && *lexer.peek()? == Token::End {
@@ -478,7 +478,7 @@ fn field(lexer: &mut Lexer<'_>) -> Result<FieldDef, FileError> {
         at: At::Nowhere,
         menu_index: None,
     };
-    while !lexer.take(b'}')? {
+    while !lexer.take(b'}') {
         let (attribute, _) = lexer.word("an attribute or }")?;
         lexer.punct(b'(', "after the attribute")?;
         let (value, place) = lexer.word("its value")?;

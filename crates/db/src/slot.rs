@@ -174,7 +174,7 @@ impl<T> Rarely<T> {
 
 impl<T: Idle> Clone for Rarely<T> {
     fn clone(&self) -> Self {
-        Self(self.0.clone().filter(|fields| !fields.is_idle()))
+        Self(self.0.as_ref().filter(|fields| !fields.is_idle()).cloned())
     }
 }
 

@@ -51,10 +51,10 @@ impl Parser<'_> {
     fn definitions(&mut self) -> Result<String, FileError> {
         let mut out = String::new();
         loop {
-            if self.lexer.take(b'}')? {
+            if self.lexer.take(b'}') {
                 return Ok(out);
             }
-            if self.lexer.take(b',')? {
+            if self.lexer.take(b',') {
                 continue;
             }
             let (name, _) = self.lexer.word("the name of a macro or }")?;
@@ -99,8 +99,8 @@ impl Parser<'_> {
                 (Token::Word { text, quoted: false }, _) if text == "pattern" && first => {
                     self.lexer.punct(b'{', "after pattern")?;
                     let mut names = Vec::new();
-                    while !self.lexer.take(b'}')? {
-                        if !self.lexer.take(b',')? {
+                    while !self.lexer.take(b'}') {
+                        if !self.lexer.take(b',') {
                             names.push(self.lexer.word("the name of a macro or }")?.0.into_owned());
                         }
                     }
@@ -122,8 +122,8 @@ impl Parser<'_> {
     fn values(&mut self, names: &[String]) -> Result<String, FileError> {
         let mut out = String::new();
         let mut count = 0;
-        while !self.lexer.take(b'}')? {
-            if self.lexer.take(b',')? {
+        while !self.lexer.take(b'}') {
+            if self.lexer.take(b',') {
                 continue;
             }
             let (value, place) = self.value("a value or }")?;

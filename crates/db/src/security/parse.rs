@@ -97,7 +97,7 @@ impl Parser<'_> {
         loop {
             let (word, place) = self.lexer.word(what)?;
             words.push((word.into_owned(), place));
-            if !self.lexer.take(b',')? {
+            if !self.lexer.take(b',') {
                 self.lexer.punct(close, "after the list")?;
                 return Ok(words);
             }
@@ -122,8 +122,8 @@ impl Parser<'_> {
     fn group(&mut self) -> Result<(), FileError> {
         let name = self.name("ASG", |rules, name| rules.groups.iter().any(|group| group.name == name))?;
         let mut group = Group::new(&name);
-        if self.lexer.take(b'{')? {
-            while !self.lexer.take(b'}')? {
+        if self.lexer.take(b'{') {
+            while !self.lexer.take(b'}') {
                 let (word, place) = self.lexer.word("INPA to INPU, RULE or }")?;
                 let letter = word.strip_prefix("INP").and_then(|letter| match letter.as_bytes() {
                     [letter @ b'A'..=b'U'] => Some(letter - b'A'),
@@ -165,7 +165,7 @@ impl Parser<'_> {
             other => return Err(self.unknown(place, other, &["NONE", "READ", "WRITE"])),
         };
         let mut trap = false;
-        if self.lexer.take(b',')? {
+        if self.lexer.take(b',') {
             let (word, place) = self.lexer.word("TRAPWRITE or NOTRAPWRITE")?;
             trap = match &*word {
                 "TRAPWRITE" => true,
@@ -175,8 +175,8 @@ impl Parser<'_> {
         }
         self.lexer.punct(b')', "after the rule's head")?;
         let mut rule = Rule { level, grant, trap, users: Vec::new(), hosts: Vec::new(), condition: None, never: false };
-        if self.lexer.take(b'{')? {
-            while !self.lexer.take(b'}')? {
+        if self.lexer.take(b'{') {
+            while !self.lexer.take(b'}') {
                 self.condition(&mut rule)?;
             }
         }
