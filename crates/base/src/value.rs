@@ -168,12 +168,29 @@ pub enum Array {
 }
 
 /// A field's value: one element, or an array (also of one or no element).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub enum Value {
     /// A field that holds one element.
     Scalar(Scalar),
     /// A field that holds a varying number of elements.
     Array(Array),
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Scalar(scalar) => Self::Scalar(*scalar),
+            Self::Array(array) => Self::Array(array.clone()),
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        match (self, source) {
+            // The usual case, without a copy between that is made of parts and read as a whole.
+            (Self::Scalar(here), Self::Scalar(there)) => *here = *there,
+            (here, there) => *here = there.clone(),
+        }
+    }
 }
 
 macro_rules! each_array {

@@ -91,8 +91,8 @@ fn head(dbr: Dbr, reading: &Reading, out: &mut Vec<u8>) -> Result<(), Eca> {
     let meta = &reading.meta;
     match (class, basic) {
         (Class::Time, _) => {
-            out.extend_from_slice(&reading.stamp.secs.to_be_bytes());
-            out.extend_from_slice(&reading.stamp.nanos.to_be_bytes());
+            let both = u64::from(reading.stamp.secs) << 32 | u64::from(reading.stamp.nanos);
+            out.extend_from_slice(&both.to_be_bytes());
         }
         (Class::Gr | Class::Ctrl, Basic::Enum) => {
             let labels = &meta.labels[..meta.labels.len().min(16)];
@@ -121,8 +121,8 @@ fn head(dbr: Dbr, reading: &Reading, out: &mut Vec<u8>) -> Result<(), Eca> {
 }
 
 fn alarm(reading: &Reading, out: &mut Vec<u8>) {
-    out.extend_from_slice(&(reading.alarm.status as u16).to_be_bytes());
-    out.extend_from_slice(&(reading.alarm.severity as u16).to_be_bytes());
+    let both = (reading.alarm.status as u32) << 16 | reading.alarm.severity as u32;
+    out.extend_from_slice(&both.to_be_bytes());
 }
 
 fn limits(class: Class, basic: Basic, meta: &Meta, out: &mut Vec<u8>) {

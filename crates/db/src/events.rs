@@ -325,14 +325,29 @@ impl Db {
         }
     }
 
-    /// As [`post`](Self::post) for a field by name.
+    /// As [`post`](Self::post) for a field by name, other than VAL.
     #[inline]
     pub(crate) fn post_named(&mut self, rec: u32, field: &str, mask: EventMask) {
         if self.common[rec as usize].monitors != 0
+            && self.is_watched_beyond_val(rec)
             && let Some(field) = self.type_of(rec).field(field)
         {
             self.post_to(rec, Some(field), mask);
         }
+    }
+
+    /// Whether somebody subscribes to another field than VAL. Few do, and names need not be looked up for the others.
+    fn is_watched_beyond_val(&self, rec: u32) -> bool {
+        let val = self.type_of(rec).val;
+        let mut at = self.common[rec as usize].monitors;
+        while at != 0 {
+            let sub = &self.events.subs[at as usize - 1];
+            if sub.channel.field != val {
+                return true;
+            }
+            at = sub.next;
+        }
+        false
     }
 
     /// As [`post_named`](Self::post_named), for common fields.

@@ -1,6 +1,7 @@
-//! What requests of clients cost without sockets and threads: puts, gets and both in turn through `ca` and `db`.
+//! What requests of clients cost without sockets and threads: puts, gets and both in turn through `ca` and `db`, and puts to
+//! records that are all monitored.
 //!
-//! `cargo run --release -p iocd --example requests [-- BATCHES [put|get|both|process]]`; under callgrind the difference of two
+//! `cargo run --release -p iocd --example requests [-- BATCHES [put|get|both|monitored]]`; under callgrind the difference of two
 //! numbers of batches, divided by their requests, is the instructions for each, whatever else the machine does.
 
 use ca::server::{Limits, Server};
@@ -15,6 +16,7 @@ const BATCH: u32 = 1_000;
 /// As the network's thread reads.
 const BURST: usize = 16 << 10;
 const DOUBLE: u16 = 6;
+const TIME_DOUBLE: u16 = 20;
 
 fn ask(out: &mut Vec<u8>, header: Header, payload: &[u8]) {
     Header { size: payload.len() as u32, ..header }.write(out);
@@ -53,14 +55,22 @@ fn main() {
     assert_eq!(sids.len(), CHANNELS as usize);
     let sent = server.output(id).len();
     server.sent(mono, id, sent, &mut store);
-    for what in ["put", "get", "both"] {
+    for what in ["put", "get", "both", "monitored"] {
         if only.as_deref().is_some_and(|only| only != what) {
             continue;
         }
         let mut bytes = Vec::new();
+        if what == "monitored" {
+            let mut mask = [0; 16];
+            mask[13] = 1;
+            let mut asks = Vec::new();
+            sids.iter()
+                .for_each(|sid| ask(&mut asks, Header::bare(command::EVENT_ADD, TIME_DOUBLE, 1, *sid, *sid), &mask));
+            server.handle_bytes(mono, id, &asks, &mut store);
+        }
         for n in 0..BATCH {
             let sid = sids[(n % CHANNELS) as usize];
-            if what == "put" || (what == "both" && n % 2 == 0) {
+            if what == "put" || what == "monitored" || (what == "both" && n % 2 == 0) {
                 let header = Header::bare(command::WRITE, DOUBLE, 1, sid, 0);
                 ask(&mut bytes, header, &f64::from(n).to_be_bytes());
             } else {
@@ -71,9 +81,16 @@ fn main() {
         for _ in 0..batches {
             for burst in bytes.chunks(BURST) {
                 server.handle_bytes(mono, id, burst, &mut store);
-                let posts = store.take_posts();
-                assert!(posts.is_empty(), "nobody watches");
-                store.recycle(posts);
+                loop {
+                    let posts = store.take_posts();
+                    assert!(posts.is_empty() || what == "monitored", "nobody watches");
+                    posts.iter().for_each(|post| server.post(post, &mut store));
+                    let none = posts.is_empty();
+                    store.recycle(posts);
+                    if none {
+                        break;
+                    }
+                }
                 while server.poll_touched().is_some() {}
                 let sent = server.output(id).len();
                 server.sent(mono, id, sent, &mut store);

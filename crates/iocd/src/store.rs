@@ -14,8 +14,8 @@ use std::collections::HashMap;
 
 /// Events that wait between two drains, besides four for each subscription.
 const QUEUE_ROOM: usize = 10_000;
-/// Events that are handed on at once.
-const DRAIN_MAX: usize = 4_096;
+/// Events that are handed on at once: so few that they are still in the first-level cache when they are sent.
+const DRAIN_MAX: usize = 64;
 
 /// What tells two channels apart; those with filters are not shared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
