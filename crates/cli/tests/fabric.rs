@@ -217,6 +217,19 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     let silent = a.ask(&["--timeout", "600ms", "get/sr_mag_mute/value"]);
     assert!(silent.starts_with("tahti: TIMEOUT: manager equipment: no answer within"), "{silent}");
 
+    // What came from a third host, or by ZeroMQ, goes no further.
+    let space = a.space.clone();
+    let third = std::thread::spawn(move || {
+        space.enter();
+        for host in ["c", broker::zmq::HOST] {
+            let mut client = Client::for_host("main", "stranger", Band::DEFAULT, host, 0).unwrap();
+            let reply = client.ask("get/sr_mag_x/value", &Sending::default()).unwrap();
+            let why = "host b is one hop further; hosts ask each other directly";
+            assert_eq!((reply.code, &*reply.text), (Code::NoObject, why), "{host}");
+        }
+    });
+    third.join().unwrap();
+
     // Large bodies, both ways, up to the bound of the link.
     let space = a.space.clone();
     let large = std::thread::spawn(move || {

@@ -9,7 +9,8 @@ use bench::{Bench, last_cpu};
 use broker::{Client, Sending};
 use msg::{Band, Code};
 use shield::{Shield, interruptions, threads};
-use site::{Running, fresh, tahti};
+use site::{Folder, Running, fresh, tahti};
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -138,6 +139,32 @@ fn clients_that_come_and_go_do_not_interrupt_the_cpu_of_a_band() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let (server, name) = serve(&[]);
     come_and_go(&name);
+    drop(server);
+}
+
+#[test]
+fn who_is_of_another_user_may_ask_and_not_serve() {
+    const NOBODY: u32 = 65534;
+    let (server, name) = serve(&[]);
+    // Where it may be executed by everybody.
+    let folder = Folder::new();
+    let program = folder.0.join("tahti");
+    std::fs::copy(env!("CARGO_BIN_EXE_tahti"), &program).unwrap();
+    let table = folder.write(
+        "table.toml",
+        "[manager]\nname = \"theirs\"\n[[device]]\nname = \"m\"\ndriver = \"memory\"\n\
+        [[map]]\nverb = \"put\"\nobject = \"sr_m\"\ndevice = \"m\"\npoint = \"a\"\n",
+    );
+    let tahti = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).args(["--server", &name]).uid(NOBODY).gid(NOBODY);
+        command
+    };
+    let refused = format!("user {NOBODY} may not serve objects here; only the server's own user and root may");
+    drop(Running::start(tahti(&["em", "serve"]).arg(&table), &refused));
+    let listed = tahti(&["msg", "send", "list/server"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.starts_with(&format!("tahti-msg-send uid={NOBODY} pid=")), "{listed}");
     drop(server);
 }
 

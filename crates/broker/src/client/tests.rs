@@ -202,3 +202,63 @@ fn who_names_a_place_outside_its_pool_is_cut_off() {
     stop.store(true, Ordering::Relaxed);
     server.join().unwrap().unwrap();
 }
+
+#[test]
+fn a_client_believes_no_place_in_a_reply_and_no_length_beyond_its_room() {
+    let name = format!("places-{}", std::process::id());
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tell, events) = channel();
+    let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+    let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+    assert!(matches!(events.recv(), Ok(Event::Ready(_))));
+    let hello = Hello {
+        version: VERSION,
+        name: "hostile".into(),
+        bands: vec![Band::DEFAULT.number()],
+        serves: vec!["sr".into()],
+        host: String::new(),
+        pool: 1,
+    };
+    let mut manager = greet(&name, &hello).unwrap().pop().unwrap();
+    let mut client = Client::with_pool(&name, "client", Band::DEFAULT, 1 << 16).unwrap();
+    let sending = Sending { limit: DurNs::from_secs(60), ..Sending::default() };
+    let [mut asked, mut secret] = [(); 2].map(|()| client.room(4096).unwrap());
+    assert!(asked.write(&[1; 4096]) && secret.write(&[2; 4096]));
+    let theirs = secret.place();
+    let mut ids = vec![client.send_room("get/sr/a", &sending, asked).unwrap()];
+    for _ in 0..2 {
+        let mut room = client.room(4096).unwrap();
+        assert!(room.write(&[1; 4096]));
+        ids.push(client.send_room("get/sr/a", &sending, room).unwrap());
+    }
+    ids.push(client.send("get/sr/a", &sending).unwrap());
+    client.flush();
+    let places = [
+        Pooled { bytes: 100, ..theirs },
+        Pooled { bytes: 4097, ..theirs },
+        Pooled { offset: u64::MAX, room: u64::MAX, bytes: u64::MAX, pool: u64::MAX },
+        theirs,
+    ];
+    let mut parcel = Parcel::new();
+    for place in places {
+        while !parcel.take(&mut manager.down).unwrap() {
+            let bell = manager.bell();
+            if manager.down.is_empty() {
+                manager.wait(mono_now() + DurNs::from_ms(10), bell).unwrap();
+            }
+        }
+        let header = Header { flags: Flags::POOLED, ..parcel.header().unwrap().reply() };
+        assert!(put(&mut manager.up, &mut Packing::new(), header, "OK/", &place.to_bytes()).unwrap());
+        manager.knock();
+    }
+    let replies: Vec<Received> = ids.iter().map(|_| client.next(DurNs::from_secs(60)).unwrap().unwrap()).collect();
+    assert!(replies.iter().map(|reply| reply.id).eq(ids));
+    let mut body = [0; 4096];
+    assert_eq!((replies[0].code, replies[0].room.as_ref().unwrap().copy_to(&mut body)), (Code::Ok, 100));
+    assert_eq!(body[..100], [1; 100], "its own room, wherever the reply says that the body lies");
+    for reply in &replies[1..] {
+        assert_eq!(reply.code, Code::Internal, "{}", reply.text);
+    }
+    stop.store(true, Ordering::Relaxed);
+    server.join().unwrap().unwrap();
+}
