@@ -14,6 +14,8 @@ use alloc::vec::Vec;
 use base::{DurNs, MonoNs};
 use core::fmt;
 
+/// Most claims that are compared with an object that nobody serves, to say which one was meant.
+const NEAR_MAX: usize = 32;
 /// Bytes of a request's line that are kept for the log until its reply.
 const KEPT_BYTES: usize = 128;
 
@@ -126,6 +128,8 @@ pub struct Lane {
     lost_rooms: Vec<bool>,
     wheel: Wheel,
     counters: Counters,
+    /// Where [`gone`](Self::gone) goes on.
+    looked: u32,
 }
 
 impl Lane {
@@ -152,6 +156,7 @@ impl Lane {
             lost_rooms: vec![false; limits.conns],
             wheel: Wheel::new(limits.outstanding),
             counters: Counters::default(),
+            looked: 0,
             limits,
         }
     }
@@ -317,7 +322,9 @@ impl Lane {
             Some(route) => Ok(route.to),
             None if verb == Verb::List => Ok(Conn::SERVER),
             None => {
+                let near = |prefix: &&str| prefix.len().abs_diff(object.len()) <= object.len().max(3) / 3;
                 let known = self.tables.routes().iter().map(|route| route.prefix.as_str());
+                let known = known.filter(near).take(NEAR_MAX);
                 Err(match base::nearest(object, known) {
                     Some(near) => no(Code::NoObject, format_args!("nobody serves {object}; did you mean {near}?")),
                     None => no(Code::NoObject, format_args!("nobody serves {object}; \"list/*\" tells what is served")),
@@ -418,7 +425,7 @@ impl Lane {
     /// A connection has ended: forgets the requests that it waited for and answers one of those that it was to execute,
     /// if there is one: call it until there is none.
     pub fn gone(&mut self, now: MonoNs, conn: Conn, name: &str, line: &mut Line) -> Option<Done<'_>> {
-        for slot in 0..self.pending.len() as u32 {
+        for slot in core::mem::take(&mut self.looked)..self.pending.len() as u32 {
             let pending = &self.pending[slot as usize];
             if !pending.held || (pending.client != conn && pending.manager != conn) {
                 continue;
@@ -430,6 +437,7 @@ impl Lane {
                 self.lose_room(slot);
                 self.free(slot, false);
             } else {
+                self.looked = slot + 1;
                 return Some(self.answer(slot, Failure::Died { hop: Hop::Manager(name), after }, line));
             }
         }

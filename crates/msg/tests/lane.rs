@@ -243,6 +243,7 @@ fn a_room_is_lost_where_its_request_ended_otherwise_than_by_its_managers_reply()
         assert_eq!([(); 2].map(|()| world.lane.has_lost_rooms(client)), [lost, false], "told once");
         send(&mut world, flags);
         assert!(world.lane.gone(world.now, MANAGERS[1], "it", &mut world.line).is_some());
+        assert!(world.lane.gone(world.now, MANAGERS[1], "it", &mut world.line).is_none());
         assert_eq!(world.lane.has_lost_rooms(client), lost);
         send(&mut world, flags);
         assert!(world.lane.gone(world.now, client, "it", &mut world.line).is_none());
