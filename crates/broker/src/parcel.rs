@@ -91,6 +91,24 @@ impl Packing {
     }
 }
 
+impl Packing {
+    /// Some texts, one behind the other, as words; what does not fit is cut.
+    pub(crate) fn texts(&mut self, texts: [&str; 3]) -> &[u64] {
+        let all: usize = texts.iter().map(|text| text.len()).sum();
+        let words = all.min(self.0.len() * 8).div_ceil(8);
+        if let Some(last) = self.0[..words].last_mut() {
+            *last = 0;
+        }
+        let mut rest: &mut [u8] = bytemuck::cast_slice_mut(&mut self.0[..words]);
+        for text in texts {
+            let (place, behind) = rest.split_at_mut(text.len().min(rest.len()));
+            place.copy_from_slice(&text.as_bytes()[..place.len()]);
+            rest = behind;
+        }
+        &self.0[..words]
+    }
+}
+
 /// Puts a whole message into a queue; `false` if it has no room.
 pub(crate) fn put<W: AsRef<Words>>(
     to: &mut StreamWriter<W>,

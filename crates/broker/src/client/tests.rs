@@ -262,3 +262,26 @@ fn a_client_believes_no_place_in_a_reply_and_no_length_beyond_its_room() {
     stop.store(true, Ordering::Relaxed);
     server.join().unwrap().unwrap();
 }
+
+#[test]
+fn no_client_writes_lines_of_its_own_into_the_log() {
+    let name = format!("forger-{}", std::process::id());
+    let stop = Arc::new(AtomicBool::new(false));
+    let log = std::env::temp_dir().join(&name);
+    let (tell, events) = channel();
+    let (config, stopped) = (Config { name: name.clone(), log: Some(log.clone()), ..Config::default() }, stop.clone());
+    let server = std::thread::spawn(move || serve(config, &stopped, &mut |event| drop(tell.send(event))));
+    assert!(matches!(events.recv(), Ok(Event::Ready(_))));
+    let mut client = Client::connect(&name, "forger", Band::DEFAULT).unwrap();
+    let end = client.end.as_mut().unwrap();
+    let header = Header::request(Band::DEFAULT, 7);
+    let text = "put/sr/1\n2026-11-21T17:18:24.605299Z root uid=0 pid=1 band=3 put/sr/2 -> OK/2 1.0us\u{1b}[2J";
+    assert!(put(&mut end.up, &mut Packing::new(), header, text, &[]).unwrap());
+    assert_eq!(client.ask("ping/server", &Sending::default()).unwrap().code, Code::Ok);
+    stop.store(true, Ordering::Relaxed);
+    server.join().unwrap().unwrap();
+    let logged = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    assert!(logged.lines().count() == 1 && logged.contains(" band=3 put/sr/1%0A2026-11-21T17"), "{logged}");
+    assert!(logged.contains(" 1.0us%1B[2J -> MALFORMED/"), "{logged}");
+}

@@ -179,7 +179,8 @@ impl LaneThread {
     }
 
     fn change(&mut self, now: MonoNs, parcel: &mut Parcel) {
-        while self.returns.slots() > 1
+        // Each seat may be cut off once.
+        while self.returns.slots() > self.seats.len()
             && let Ok(change) = self.changes.pop()
         {
             let back = match change {
@@ -202,7 +203,7 @@ impl LaneThread {
                 }
             };
             if let Some(back) = back {
-                // There was room for two.
+                // There was room.
                 let _ = self.returns.push(back);
             }
             self.seen.adopted.fetch_add(1, Ordering::Release);
@@ -280,7 +281,7 @@ impl LaneThread {
     /// Stops hearing somebody; the desk ends the connection.
     fn cut_off(&mut self, slot: usize, fault: Fault) {
         if let Some(seat) = &mut self.seats[slot] {
-            // The only allocation of this thread, for somebody who breaks the rules, once.
+            // The only allocation of this thread, for somebody who breaks the rules, once. Room for it was kept.
             let _ = self.returns.push(Return::Broken(seat.conn, fault.to_string()));
             seat.broken = Some(fault);
             ring_desk(&self.desk_bell);
@@ -422,56 +423,30 @@ impl Out<'_> {
         if !done.log {
             return;
         }
-        let name = name(self.seats, done.to);
+        let Self { seats, packing, log, logged, now } = self;
+        let name = name(seats, done.to);
         let lengths = done.asked.len() as u64 | (text.len() as u64) << 16 | (name.len() as u64) << 32;
-        let head = [done.since.0, self.now.0, lengths];
-        let record = Texts::new([done.asked, text, name]);
-        self.record(&[&head, &done.header.to_words(), record.words()]);
+        let head = [done.since.0, now.0, lengths];
+        record(log, logged, &[&head, &done.header.to_words(), packing.texts([done.asked, text, name])]);
     }
 
     /// Logs what a batch asks for, as it came; how it ended is logged with its reply.
     fn log_batch(&mut self, from: Conn, header: &Header, rest: &[u64]) {
-        let name = name(self.seats, from);
-        let head = [self.now.0, self.now.0, BATCH_RECORD | (name.len() as u64) << 32];
-        let name = Texts::new([name, "", ""]);
-        self.record(&[&head, &header.to_words(), name.words(), rest]);
+        let Self { seats, packing, log, logged, now } = self;
+        let name = name(seats, from);
+        let head = [now.0, now.0, BATCH_RECORD | (name.len() as u64) << 32];
+        record(log, logged, &[&head, &header.to_words(), packing.texts([name, "", ""]), rest]);
     }
+}
 
-    /// Full: the newest record is refused and counted.
-    fn record(&mut self, parts: &[&[u64]]) {
-        self.log.push_or_refuse(parts);
-        *self.logged += parts.iter().map(|part| part.len()).sum::<usize>();
-    }
+/// Logs something. Full: the newest record is refused and counted.
+fn record(log: &mut StreamWriter<Inside>, logged: &mut usize, parts: &[&[u64]]) {
+    log.push_or_refuse(parts);
+    *logged += parts.iter().map(|part| part.len()).sum::<usize>();
 }
 
 /// What somebody calls itself.
 fn name(seats: &[Option<Box<Seat>>], conn: Conn) -> &str {
     let seat = seats.get(conn.slot as usize).and_then(Option::as_ref).filter(|seat| seat.conn == conn);
     seat.map_or("", |seat| &seat.name)
-}
-
-/// Some texts, one behind the other, as words.
-struct Texts {
-    words: [u64; Self::WORDS],
-    used: usize,
-}
-
-impl Texts {
-    const WORDS: usize = (msg::TEXT_BYTES_MAX + 512) / 8;
-
-    fn new(texts: [&str; 3]) -> Self {
-        let mut words = [0; Self::WORDS];
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-        let mut at = 0;
-        for text in texts {
-            let take = text.len().min(bytes.len() - at);
-            bytes[at..at + take].copy_from_slice(&text.as_bytes()[..take]);
-            at += take;
-        }
-        Self { words, used: at.div_ceil(8) }
-    }
-
-    fn words(&self) -> &[u64] {
-        &self.words[..self.used]
-    }
 }

@@ -5,6 +5,8 @@ use super::{Desk, Event, Lanes};
 use crate::end::unix_now_ns;
 use base::{DurNs, MonoNs, Utc};
 use msg::{BODY_BYTES_MAX, Band, HEADER_WORDS, Header, Lines, Request, TEXT_BYTES_MAX};
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use sys::clock::mono_now;
 
@@ -19,24 +21,24 @@ pub(super) const TEXTS_WORDS: usize = (TEXT_BYTES_MAX + BODY_BYTES_MAX) / 8 + 12
 
 /// What one request was, and how it ended.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct Record<'w> {
     pub(super) header: Header,
     /// How long the server had it.
-    pub(super) took: DurNs,
+    took: DurNs,
     /// The request's line, cut to what was kept of it.
-    pub(super) asked: String,
+    pub(super) asked: Cow<'w, str>,
     /// The reply's line.
-    pub(super) reply: String,
+    reply: Cow<'w, str>,
     /// What the client calls itself.
-    pub(super) name: String,
+    name: Cow<'w, str>,
     /// What a batch asks for; then it was only passed on by now.
-    pub(super) parts: Option<String>,
-    pub(super) unix_ns: u64,
+    parts: Option<String>,
+    unix_ns: u64,
 }
 
-impl Record {
+impl<'w> Record<'w> {
     /// Reads what a lane wrote; `now` in both scales tells when that was.
-    pub(super) fn read(words: &[u64], now: MonoNs, unix_now_ns: u64) -> Option<Self> {
+    fn read(words: &'w [u64], now: MonoNs, unix_now_ns: u64) -> Option<Self> {
         let (head, texts) = words.split_at_checked(RECORD_WORDS)?;
         let [since, until, lengths] = *head.first_chunk()?;
         let header: &[u64; HEADER_WORDS] = head[3..].first_chunk()?;
@@ -44,9 +46,9 @@ impl Record {
         let header = Header::from_words(header).ok()?;
         let unix_ns = unix_now_ns.saturating_sub(now.0.saturating_sub(since));
         if lengths & BATCH_RECORD != 0 {
-            let (name, rest) = texts.split_at_checked(((lengths >> 32 & 0xffff) as usize).div_ceil(8))?;
-            let name: &[u8] = bytemuck::cast_slice(name);
-            let rest: &[u8] = bytemuck::cast_slice(rest);
+            let length = (lengths >> 32 & 0xffff) as usize;
+            let (name, rest) = texts.split_at_checked(length.div_ceil(8))?;
+            let [name, rest]: [&[u8]; 2] = [name, rest].map(bytemuck::cast_slice);
             let (asked, body) = rest.split_at_checked(header.text_bytes.into())?;
             let body = body.get(..header.body_bytes as usize)?;
             let mut parts = String::with_capacity(body.len());
@@ -57,9 +59,9 @@ impl Record {
             return Some(Self {
                 header,
                 took: DurNs::ZERO,
-                asked: String::from_utf8_lossy(asked).into_owned(),
-                reply: String::new(),
-                name: String::from_utf8_lossy(name).trim_end_matches('\0').to_owned(),
+                asked: String::from_utf8_lossy(asked),
+                reply: Cow::Borrowed(""),
+                name: String::from_utf8_lossy(&name[..length]),
                 parts: Some(parts),
                 unix_ns,
             });
@@ -67,7 +69,7 @@ impl Record {
         let mut at = 0;
         let mut text = |length: u64| {
             let end = (at + (length & 0xffff) as usize).min(bytes.len());
-            let text = String::from_utf8_lossy(&bytes[at..end]).into_owned();
+            let text = String::from_utf8_lossy(&bytes[at..end]);
             at = end;
             text
         };
@@ -83,33 +85,61 @@ impl Record {
     }
 
     /// Whether it belongs into the log: what only reads and works is there for those who watch.
-    pub(super) fn is_wanted(&self) -> bool {
-        let writes = Request::parse(&self.asked).map_or(true, |request| request.verb.writes());
-        writes || !self.reply.starts_with("OK/")
+    fn is_wanted(&self) -> bool {
+        let writes = || Request::parse(&self.asked).map_or(true, |request| request.verb.writes());
+        !self.reply.starts_with("OK/") || writes()
     }
 
-    /// As it is written; `host` is the name of the subject's, if it is another one.
-    pub(super) fn line(&self, host: Option<&str>) -> String {
-        let (subject, band, asked) = (self.header.subject, self.header.band, &self.asked);
-        let host = host.map_or(String::new(), |host| format!(" host={host}"));
-        let what = match &self.parts {
-            Some(parts) => format!("{asked}:{parts}"),
-            None => format!("{asked} -> {} {:.1}us", self.reply, self.took.0 as f64 / 1e3),
-        };
-        format!("{} {} uid={} pid={}{host} band={band} {what}", at(self.unix_ns), self.name, subject.uid, subject.pid)
+    /// Writes it as it stands in the log; `host` is the name of the subject's, if it is another one. What came from
+    /// outside cannot begin a line of its own.
+    fn write(&self, clock: &mut Clock, host: Option<&str>, to: &mut String) -> fmt::Result {
+        let Self { header, took, asked, reply, name, parts, unix_ns } = self;
+        clock.write(*unix_ns, to)?;
+        write!(to, " {name} uid={} pid={}", header.subject.uid, header.subject.pid)?;
+        if let Some(host) = host {
+            write!(to, " host={host}")?;
+        }
+        write!(to, " band={} ", header.band)?;
+        for part in asked.split_inclusive(char::is_control) {
+            match part.char_indices().next_back().filter(|(_, last)| last.is_control()) {
+                Some((at, last)) => write!(to, "{}%{:02X}", &part[..at], u32::from(last))?,
+                None => to.push_str(part),
+            }
+        }
+        match parts {
+            Some(parts) => write!(to, ":{parts}"),
+            None => {
+                let tenths = (took.0 + 50) / 100;
+                write!(to, " -> {reply} {}.{}us", tenths / 10, tenths % 10)
+            }
+        }
     }
 }
 
 /// A line for records of a band that found no room.
-pub(super) fn lost(band: Band, records: u64, unix_ns: u64) -> String {
-    format!("{} message-log band={band} lost={records}: they came faster than they could be written\n", at(unix_ns))
+fn lost(band: Band, records: u64, clock: &mut Clock, to: &mut String) -> fmt::Result {
+    clock.write(unix_now_ns(), to)?;
+    writeln!(to, " message-log band={band} lost={records}: they came faster than they could be written")
 }
 
-/// When, as each line begins.
-fn at(unix_ns: u64) -> String {
-    let Utc { year, month, day, hour, minute, second } = Utc::of(unix_ns / 1_000_000_000);
-    let micros = unix_ns % 1_000_000_000 / 1_000;
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+/// When, as each line begins: the second is put into words once for all that comes within it.
+#[derive(Default)]
+pub(super) struct Clock {
+    second: u64,
+    text: String,
+}
+
+impl Clock {
+    fn write(&mut self, unix_ns: u64, to: &mut String) -> fmt::Result {
+        let second = unix_ns / 1_000_000_000;
+        if self.second != second || self.text.is_empty() {
+            let Utc { year, month, day, hour, minute, second: s } = Utc::of(second);
+            self.text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{s:02}.");
+            self.second = second;
+        }
+        to.push_str(&self.text);
+        write!(to, "{:06}Z", unix_ns % 1_000_000_000 / 1_000)
+    }
 }
 
 impl Desk<'_> {
@@ -128,7 +158,8 @@ impl Desk<'_> {
             let Lanes { band, log, lost: told, .. } = &mut self.lanes[at];
             let refused = log.stream().refused();
             if refused != *told {
-                self.text += &lost(*band, refused - *told, unix_now_ns());
+                // Writing into a `String` cannot fail.
+                let _ = lost(*band, refused - *told, &mut self.clock, &mut self.text);
                 *told = refused;
             }
         }
@@ -141,15 +172,22 @@ impl Desk<'_> {
         let (now, unix_now) = (mono_now(), unix_now_ns());
         for _ in 0..LOG_TURN {
             let Ok(Some(length)) = self.lanes[at].log.pop(words) else { break };
-            let Some(record) = Record::read(&words[..length], now, unix_now) else { continue };
-            let line = record.line(self.tables.host(record.header.subject));
-            if record.is_wanted() {
-                self.text += &line;
-                self.text.push('\n');
+            if self.log.is_none() && self.watchers.is_empty() {
+                continue;
             }
+            let Some(record) = Record::read(&words[..length], now, unix_now) else { continue };
+            let Self { tables, clock, text, .. } = self;
+            let from = text.len();
+            // Writing into a `String` cannot fail.
+            let _ = record.write(clock, tables.host(record.header.subject), text);
             // Who watches is told of the batch when it has ended.
-            if record.parts.is_none() {
+            if !self.watchers.is_empty() && record.parts.is_none() {
+                let line = self.text[from..].to_owned();
                 self.tell_watchers(&record, &line);
+            }
+            match record.is_wanted() {
+                true => self.text.push('\n'),
+                false => self.text.truncate(from),
             }
         }
     }

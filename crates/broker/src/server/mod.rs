@@ -113,6 +113,7 @@ struct Desk<'a> {
     log: Option<File>,
     /// What is to be written to it.
     text: String,
+    clock: log::Clock,
     unseen_events: u64,
     packing: Packing,
     say: &'a mut dyn FnMut(Event),
@@ -161,6 +162,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         watchers: Vec::new(),
         log,
         text: String::with_capacity(2 * log::LOG_BYTES),
+        clock: log::Clock::default(),
         unseen_events: 0,
         packing: Packing::new(),
         say,

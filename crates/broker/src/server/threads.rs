@@ -29,7 +29,7 @@ pub(super) fn lane(
         (first.writer(), second.reader())
     };
     let (changes, changes_in) = RingBuffer::new(CHANGES);
-    let (returns, returns_in) = RingBuffer::new(CHANGES);
+    let (returns, returns_in) = RingBuffer::new(CHANGES + config.limits.conns);
     let ((to_desk, to_desk_in), (from_desk, from_desk_in), (log, log_in)) =
         (both(DESK_WORDS), both(DESK_WORDS), both(LOG_WORDS));
     let (door, seen) = (Arc::new(Door::new()?), Arc::new(Seen::default()));
