@@ -72,9 +72,9 @@ impl Received {
         Lines::read(&self.body).ok()?.collect::<Result<_, _>>().ok()
     }
 
-    /// The lines of its body, else the words of its text.
+    /// The words of its body's lines, else of its text: what a list tells.
     pub fn words(&self) -> Vec<&str> {
-        self.lines().unwrap_or_else(|| self.text.split_whitespace().collect())
+        self.lines().unwrap_or_else(|| vec![&*self.text]).into_iter().flat_map(str::split_whitespace).collect()
     }
 }
 

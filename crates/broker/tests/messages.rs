@@ -7,6 +7,8 @@ use broker::server::{Config, Event};
 use broker::{Client, ClientError, Manager, Sending};
 use msg::{Access, Answer, Band, Code, Flags, Lines, Pattern, Rule, Verb, write_lines};
 use server::{LONG, Server, ask, fresh, manager, server};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn a_request_reaches_the_manager_with_the_longest_claim_and_its_reply_comes_back() {
@@ -447,4 +449,56 @@ fn a_batch_of_which_one_line_may_not_be_executes_nothing_and_a_lock_holds_on_eve
         let mut client = Client::connect(&server.name, "anybody", band).unwrap();
         assert_eq!(ask(&mut client, "put/sr_mag/1A").0, Code::Locked, "band {band}");
     }
+}
+
+#[test]
+fn a_list_tells_all_that_is_served_also_where_that_is_more_than_a_body_has_lines() {
+    let server = server();
+    let claims: Vec<String> = (0..600).map(|at| format!("o{at:03}")).collect();
+    let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+    let managers = ["a", "b", "c"].into_iter().zip(claims.chunks(200));
+    let _lanes: Vec<_> = managers
+        .map(|(name, claims)| Manager::connect(&server.name, name, claims, &[Band::DEFAULT]).unwrap())
+        .collect();
+    let reply = server.client("test").ask("list/*", &Sending { limit: LONG, ..Sending::default() }).unwrap();
+    let words = reply.words();
+    assert_eq!((words.len(), words[0], words[599]), (600, "o000=a", "o599=c"));
+}
+
+#[test]
+fn nobody_takes_locks_without_a_bound() {
+    let server = server();
+    let mut holders: Vec<Client> = (0..5).map(|_| server.client("holder")).collect();
+    for (at, holder) in holders.iter_mut().enumerate() {
+        let locked = (0..33).filter(|number| {
+            let (code, why) = ask(holder, &format!("lock/o{at}_{number}"));
+            assert!(code == Code::Ok || code == Code::Overload, "{why}");
+            code == Code::Ok
+        });
+        assert_eq!(locked.count(), if at < 4 { 32 } else { 0 });
+    }
+    assert_eq!(ask(&mut holders[0], "unlock/o0_0").0, Code::Ok);
+    assert_eq!(ask(&mut holders[4], "lock/o4_0").0, Code::Ok);
+}
+
+#[test]
+fn who_floods_the_servers_own_desk_keeps_nobody_from_it() {
+    let server = server();
+    let (over, name) = (Arc::new(AtomicBool::new(false)), server.name.clone());
+    let ends = over.clone();
+    let flood = std::thread::spawn(move || {
+        let mut client = Client::connect(&name, "flood", Band::new(0).unwrap()).unwrap();
+        let sending = Sending { limit: LONG, ..Sending::default() };
+        while !ends.load(Ordering::Relaxed) {
+            while client.outstanding() < 200 && client.send("list/server", &sending).is_ok() {}
+            client.next(LONG).unwrap();
+        }
+    });
+    // Each of them would wait for ever.
+    for _ in 0..20 {
+        let mut other = Client::connect(&server.name, "other", Band::new(7).unwrap()).unwrap();
+        assert_eq!(ask(&mut other, "ping/server").0, Code::Ok);
+    }
+    over.store(true, Ordering::Relaxed);
+    flood.join().unwrap();
 }

@@ -8,6 +8,7 @@ use broker::server::{BandConfig, Config, Event};
 use broker::{Client, ClientError, Received, Sending};
 use clap::Subcommand;
 use msg::{Band, Code, Flags, Reply, Verb, write_lines};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -78,7 +79,7 @@ struct SendArgs {
     lines: Vec<String>,
     #[command(flatten)]
     to: To,
-    /// Send all at once and print replies as they come, each behind its command
+    /// Send all without waiting, 128 at a time, and print replies as they come, each behind its command
     #[arg(long = "async")]
     at_once: bool,
     /// Send all as one batch to the manager that serves them: all are let through, or none is
@@ -308,28 +309,31 @@ fn send(args: &SendArgs) -> Result<bool, ClientError> {
         }
         return Ok(fine);
     }
-    let mut sent = Vec::new();
-    for line in &args.lines {
-        match client.send(line, &sending) {
-            Ok(id) => sent.push((id, line.as_str())),
-            Err(ClientError::Message(why)) => {
-                eprintln!("tahti: {why}");
-                fine = false;
+    let (mut sent, mut lines) = (HashMap::new(), args.lines.iter());
+    loop {
+        while client.outstanding() < OUTSTANDING_MAX
+            && let Some(line) = lines.next()
+        {
+            match client.send(line, &sending) {
+                Ok(id) => drop(sent.insert(id, line.as_str())),
+                Err(ClientError::Message(why)) => {
+                    eprintln!("tahti: {why}");
+                    fine = false;
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
-    }
-    while client.outstanding() > 0 {
+        if client.outstanding() == 0 {
+            return Ok(fine);
+        }
         if let Some(received) = client.next(args.to.timeout)? {
-            let line = sent.iter().find(|(id, _)| *id == received.id).map(|(_, line)| *line);
-            fine &= show(line, &received);
+            fine &= show(sent.remove(&received.id), &received);
         }
     }
-    Ok(fine)
 }
 
-/// Questions to managers that are under way at the same time.
-const LISTS_MAX: usize = 128;
+/// Requests that are under way at the same time, fewer than the server lets one client have.
+const OUTSTANDING_MAX: usize = 128;
 
 fn list(args: &ListArgs) -> Result<bool, ClientError> {
     let mut client = connect(&args.to, "tahti-msg-list")?;
@@ -340,7 +344,7 @@ fn list(args: &ListArgs) -> Result<bool, ClientError> {
     let (mut asked, mut objects, mut told) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         // Many at once: a manager that hangs costs one timeout, however much it serves.
-        while client.outstanding() < LISTS_MAX
+        while client.outstanding() < OUTSTANDING_MAX
             && let Some((claim, manager)) = claims.next()
         {
             asked.push((client.send(&format!("{}/{claim}", Verb::List), &sending)?, claim, manager));
@@ -351,7 +355,7 @@ fn list(args: &ListArgs) -> Result<bool, ClientError> {
         let Some(received) = client.next(args.to.timeout)? else { continue };
         let Some((_, claim, manager)) = asked.iter().find(|(id, ..)| *id == received.id) else { continue };
         if received.code == Code::Ok {
-            objects.extend(received.words().iter().flat_map(|line| line.split(' ')).map(str::to_owned));
+            objects.extend(received.words().into_iter().map(str::to_owned));
             continue;
         }
         // What it claims is known at least.

@@ -4,11 +4,16 @@ use super::log::Record;
 use super::{Desk, Watcher, lane};
 use crate::parcel::{Parcel, prefix};
 use base::glob;
-use msg::{BODY_BYTES_MAX, Code, Conn, Frame, Header, Kind, Line, Object, Request, Verb, write_lines};
+use msg::{BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Conn, Frame, Header, Kind, Line, Object, Request, Verb, write_lines};
 use std::fmt::Write as _;
 
 /// Most watchers; each costs every message a comparison.
 const WATCHERS_MAX: usize = 32;
+/// Most locks, altogether and of one client: each costs every write a comparison, on the thread of its band.
+const LOCKS_MAX: usize = 128;
+const LOCKS_EACH_MAX: usize = 32;
+/// Requests of a band that are answered before everything else has its turn.
+const TURN: usize = 64;
 
 /// An answer of the desk.
 struct Answer {
@@ -32,34 +37,40 @@ impl Answer {
 }
 
 impl Desk<'_> {
-    /// Answers what the lanes passed on.
-    pub(super) fn requests(&mut self, parcel: &mut Parcel) {
-        for at in 0..self.lanes.len() {
-            while let Ok(Some((conn, id))) = parcel.take_prefixed(&mut self.lanes[at].to_desk) {
+    /// Answers what the lanes passed on, that of the most urgent band first. Says whether there is more than it took.
+    pub(super) fn requests(&mut self, parcel: &mut Parcel) -> bool {
+        for at in (0..self.lanes.len()).rev() {
+            for _ in 0..TURN {
+                let Ok(Some((conn, id))) = parcel.take_prefixed(&mut self.lanes[at].to_desk) else { break };
                 let Ok(frame) = parcel.frame() else { continue };
                 let answer = self.answer(conn, id, &frame);
                 self.reply(at, &frame.header, &answer);
             }
         }
+        self.lanes.iter().any(|lane| !lane.to_desk.is_empty())
     }
 
     fn reply(&mut self, at: usize, header: &Header, answer: &Answer) {
         let mut body = Vec::new();
-        let mut lines = answer.lines.len();
+        // A body has so many lines; where there are more, several are one, parted by blanks.
+        let all = answer.lines.len();
+        let each = all.div_ceil(BATCH_LINES_MAX).max(1);
+        let lines: Vec<String> = answer.lines.chunks(each).map(|some| some.join(" ")).collect();
+        let mut count = lines.len();
         loop {
             body.clear();
-            if lines > 0 {
-                write_lines(answer.lines[..lines].iter().map(String::as_str), &mut body);
+            if count > 0 {
+                write_lines(lines[..count].iter().map(String::as_str), &mut body);
             }
             if body.len() <= BODY_BYTES_MAX {
                 break;
             }
-            lines /= 2;
+            count /= 2;
         }
         let mut line = Line::new();
-        match answer.lines.len() {
-            all if lines < all => line.reply(answer.code, format_args!("{lines} of {all}: ask for less at once")),
-            _ => line.reply(answer.code, &answer.text),
+        match count < lines.len() {
+            true => line.reply(answer.code, format_args!("{} of {all}: ask for less at once", count * each)),
+            false => line.reply(answer.code, &answer.text),
         }
         self.send(at, Conn::SERVER, header.reply(), line.text(), &body);
     }
@@ -154,6 +165,14 @@ impl Desk<'_> {
     }
 
     fn lock(&mut self, conn: Conn, header: &Header, object: Object<'_>) -> Answer {
+        let locks = &self.tables.locks;
+        let own = locks.iter().filter(|lock| lock.holder == conn).count();
+        if own >= LOCKS_EACH_MAX || locks.len() >= LOCKS_MAX {
+            let all = locks.len();
+            let most =
+                format!("{own} locks of this client of {LOCKS_EACH_MAX}, {all} of {LOCKS_MAX} altogether are held");
+            return Answer::no(Code::Overload, most);
+        }
         match self.tables.lock(conn, header.subject, object) {
             Ok(()) => self.changed(),
             Err(lock) => Answer::no(Code::Locked, format!("{} holds a lock on {}", lock.subject, lock.object)),
@@ -183,7 +202,7 @@ impl Desk<'_> {
     }
 
     /// Tells those who watch what happened. An event that finds no room is lost and counted.
-    pub(super) fn tell_watchers(&mut self, record: &Record, line: &str) {
+    pub(super) fn tell_watchers(&mut self, record: &Record<'_>, line: &str) {
         let Ok(request) = Request::parse(&record.asked) else { return };
         for at in 0..self.watchers.len() {
             let Watcher { conn, band, id, objects, verbs } = &self.watchers[at];

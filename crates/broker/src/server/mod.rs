@@ -189,10 +189,11 @@ impl Desk<'_> {
         drop(fds);
         // A bell that was not rung reads as EAGAIN.
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8][..]);
-        self.requests(parcel);
+        let mut more = self.requests(parcel);
         self.returns();
         self.tell_pools();
-        if self.write_log() {
+        more |= self.write_log();
+        if more {
             lane::ring_desk(&self.bell);
         }
         // Nothing is said after the greeting: who is readable has gone.
