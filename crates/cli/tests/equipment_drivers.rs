@@ -106,8 +106,9 @@ fn a_modbus_device_is_read_written_and_its_refusal_told() {
 #[test]
 fn a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
     let site = Site::new();
-    // The child keeps the output open: whoever waits for its end would wait for a quarter of an hour.
-    let script = site.folder.write("slow.sh", "#!/bin/sh\nsleep 900 & echo $! > child; wait\n");
+    // The child keeps the output open, also where the program itself has ended: whoever waits for its end would wait for
+    // a quarter of an hour.
+    let script = site.folder.write("slow.sh", "#!/bin/sh\nsleep 900 & echo $! > child\n[ -e left ] || wait\n");
     assert!(Command::new("chmod").arg("+x").arg(&script).status().unwrap().success());
     let file = site.folder.write(
         "slow.toml",
@@ -115,13 +116,18 @@ fn a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
          [[map]]\nverb = \"get\"\nobject = \"sr_slow\"\ncomplement = \"x\"\ndevice = \"slow\"\npoint = \"x\"\n",
     );
     let _manager = site.manager(&file);
-    let said = site.ask("get/sr_slow/x");
-    assert!(said.starts_with("tahti: DEVICE: ") && said.ends_with("took longer than 2s"), "{said}");
-    let child = std::fs::read_to_string(site.folder.0.join("child")).unwrap();
-    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
-    let begun = Instant::now();
-    while stat().is_ok_and(|stat| !stat.contains(") Z")) {
-        assert!(begun.elapsed() < LONG, "its child lives on");
+    for left in [false, true] {
+        if left {
+            site.folder.write("left", "");
+        }
+        let said = site.ask("get/sr_slow/x");
+        assert!(said.starts_with("tahti: DEVICE: ") && said.ends_with("took longer than 2s"), "{left}: {said}");
+        let child = std::fs::read_to_string(site.folder.0.join("child")).unwrap();
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+        let begun = Instant::now();
+        while stat().is_ok_and(|stat| !stat.contains(") Z")) {
+            assert!(begun.elapsed() < LONG, "its child lives on");
+        }
     }
 }
 

@@ -247,12 +247,17 @@ impl Running<'_> {
         if !what.is_empty() {
             return Err(format!("{what} changed; restart the manager to take that over"));
         }
+        // All threads take it over, or none does.
+        let lanes_full = lane.changes.is_full() || threads.changes.iter().any(Producer::is_full);
+        if lanes_full || threads.tables.iter().any(Producer::is_full) {
+            return Err("changes of before are not over yet; try again".to_owned());
+        }
         let lanes = self.build(&new, Some(old))?;
         for (lane, changes) in lanes.into_iter().zip([&mut lane.changes].into_iter().chain(&mut threads.changes)) {
-            changes.push(lane).map_err(|_| "the change of before is not over yet; try again".to_owned())?;
+            // There is room.
+            let _ = changes.push(lane);
         }
         for tables in &mut threads.tables {
-            // One that is full takes the next change over; what a lane cannot do it refuses.
             let _ = tables.push(new.clone());
         }
         self.tables = new;

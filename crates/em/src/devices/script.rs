@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use sys::clock::mono_now;
 
 /// SIGKILL.
@@ -63,11 +64,15 @@ impl Script {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let reader = std::thread::spawn(move || text(out));
         let complaints = std::thread::spawn(move || text(err));
-        let ended = wait(&mut child, mono_now() + self.timeout);
-        let (out, err) = (reader.join().unwrap_or_default(), complaints.join().unwrap_or_default());
+        // What it has started may hold its outputs open after its own end.
+        let is_heard = || reader.is_finished() && complaints.is_finished();
+        let ended = wait(&mut child, mono_now() + self.timeout, is_heard);
+        // Nobody waits for them where it had to be ended: what has left its group may live on.
+        let said = |output: JoinHandle<String>| output.join().unwrap_or_default();
         match ended {
-            Some(true) => Ok(out.trim().to_owned()),
+            Some(true) => Ok(said(reader).trim().to_owned()),
             Some(false) => {
+                let err = said(complaints);
                 let why = err.trim();
                 let why = if why.is_empty() { "the program failed and said nothing" } else { why };
                 Err(DeviceFault::Refused(why.to_owned().into()))
@@ -89,10 +94,10 @@ fn text(from: Option<impl std::io::Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Whether it ended well; `None` if it had to be ended.
-fn wait(child: &mut Child, until: MonoNs) -> Option<bool> {
+/// Whether it ended well, and all that it said was heard; `None` if it had to be ended.
+fn wait(child: &mut Child, until: MonoNs, is_heard: impl Fn() -> bool) -> Option<bool> {
     loop {
-        match child.try_wait() {
+        match if is_heard() { child.try_wait() } else { Ok(None) } {
             Ok(Some(status)) => return Some(status.success()),
             Ok(None) if mono_now() < until => std::thread::sleep(std::time::Duration::from_millis(2)),
             _ => {
