@@ -166,7 +166,7 @@ fn objects_are_listed_and_batches_have_a_result_for_each_line_also_where_a_manag
 
     // A manager that hangs is told once, and what others serve is listed all the same.
     hangs.signal("-STOP");
-    let (good, said) = site.say(&["msg", "list", "--timeout", "500ms"]);
+    let (good, said) = site.say(&["msg", "list", "--timeout", "3s"]);
     hangs.signal("-CONT");
     assert!(!good && said.contains("sr_mag_ps_b") && said.contains("li_v\n"), "{said}");
     assert_eq!(said.matches("many does not tell its objects").count(), 1, "{said}");

@@ -214,8 +214,11 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     let done = a.ask(&["put/sr_mag_open/1A"]);
     assert!(done.starts_with("put/sr_mag_open/1A for uid 0 of host 1"), "{done}");
     // A manager that is silent is named by its own host.
-    let silent = a.ask(&["--timeout", "600ms", "get/sr_mag_mute/value"]);
-    assert!(silent.starts_with("tahti: TIMEOUT: manager equipment: no answer within"), "{silent}");
+    // (On a busy machine a hop before it may be too late to tell.)
+    eventually("the manager is named that is silent", || {
+        let silent = a.ask(&["--timeout", "600ms", "get/sr_mag_mute/value"]);
+        silent.starts_with("tahti: TIMEOUT: manager equipment: no answer within")
+    });
 
     // What came from a third host, or by ZeroMQ, goes no further.
     let space = a.space.clone();
@@ -255,9 +258,11 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     let lines: Vec<String> = (0..100).map(|at| format!("get/sr_mag_{at}/value")).collect();
     let mut words = vec!["--async", "--timeout", "500ms"];
     words.extend(lines.iter().map(String::as_str));
-    let cut = a.ask(&words);
-    let silent = cut.lines().filter(|line| line.contains("TIMEOUT: host b: no answer within")).count();
-    assert_eq!((silent, cut.lines().count()), (100, 100), "{cut}");
+    eventually("each tells the lost host", || {
+        let cut = a.ask(&words);
+        assert_eq!(cut.lines().count(), 100, "{cut}");
+        cut.lines().filter(|line| line.contains("TIMEOUT: host b: no answer within")).count() == 100
+    });
     assert!(a.ask(&["get/sr_rf_x/value"]).contains("of host"), "c is not concerned");
     ip(&format!("-n {} link set veth2 up", hub.0));
     eventually("the link heals", || a.ask(&["--timeout", "500ms", "get/sr_mag_x/value"]).contains("of host"));
