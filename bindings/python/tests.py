@@ -214,6 +214,33 @@ class Messages(unittest.TestCase):
             self.assertLessEqual(set(codes), {"TIMEOUT", "EXPIRED"})
             self.assertEqual(client.send("get/camera", answer=len(image), within=PATIENCE).result(PATIENCE).body, image)
 
+    def test_a_body_is_made_in_place_and_its_memory_outlives_the_client(self):
+        camera = tahti.Manager("camera", ["camera"], bodies=1 << 20)
+        camera.on("put", "camera")(lambda asked: tahti.Answer("", asked.body[::-1]))
+        camera.start()
+        self.addCleanup(camera.close)
+        client = self.client(pool=1 << 20)
+        for number in range(20):
+            room = client.room(600_000)
+            data = room.data
+            data[:3], data[-1] = b"abc", number
+            with self.assertRaisesRegex(tahti.Error, "no room of 600000 bytes"):
+                client.room(600_000)
+            reply = client.send("put/camera", body=room, within=PATIENCE).result(PATIENCE)
+            self.assertEqual((reply.code, len(reply.body), reply.body[0], reply.body[-3:]), ("OK", 600_000, number, b"cba"))
+            with self.assertRaisesRegex(tahti.Error, "the room has been sent"):
+                client.send("put/camera", body=room, within=PATIENCE).result(PATIENCE)
+        with self.assertRaisesRegex(tahti.Error, "has no pool"):
+            self.client("plain").room(1)
+        # Given up without having been sent.
+        for _ in range(3):
+            data = client.room(600_000).data
+            data = None
+        kept = client.room(600_000).data
+        client.close()
+        kept[0] = 7
+        self.assertEqual(kept[0], 7)
+
     def test_an_answer_may_come_later_and_one_that_does_not_is_a_timeout(self):
         manager = self.manager()
         with ThreadPoolExecutor(1) as pool:

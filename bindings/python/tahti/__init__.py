@@ -21,7 +21,7 @@ import ctypes
 from collections import namedtuple
 
 from ._library import Error, Reading as _Reading, Turn as _Turn, failed as _failed, lib as _lib
-from .messages import Answer, Asked, Client, Failed, Manager, Reply
+from .messages import Answer, Asked, Client, Failed, Manager, Reply, Room
 
 Reading = namedtuple("Reading", "value pulse at_ns writes safe alive")
 Reading.__doc__ = "A variable: its value, the pulse in which it was made, when, how often written, safe value, writer alive."

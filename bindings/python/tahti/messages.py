@@ -110,6 +110,40 @@ def _codes():
     return codes
 
 
+class _Held:
+    """A room of the library's, given back when nobody sees its memory any more."""
+
+    def __init__(self, handle):
+        self.handle, self._free = handle, lib().tahti_room_free
+
+    def __del__(self):
+        self._free(self.handle)
+
+
+class Room:
+    """Memory in a client's pool: `data` is filled in place, and then the room is the body of one request, without a copy. It is the
+    request's from then on: what was taken from `data` must not be written any more."""
+
+    def __init__(self, client, size):
+        handle = lib().tahti_client_room(client, size)
+        if not handle:
+            raise failed()
+        self._held, self._size = _Held(handle), size
+        memory = (ctypes.c_char * size).from_address(lib().tahti_room_memory(handle))
+        # Whoever sees the memory keeps it.
+        memory.held = self._held
+        self.data = memoryview(memory).cast("B")
+
+    def __len__(self):
+        return self._size
+
+    def _send(self, client, line, how):
+        sent = lib().tahti_client_send_room(client, line, how, self._held.handle, self._size)
+        if sent > 0:
+            self.data = None
+        return sent
+
+
 class Client:
     """A connection to the message server `server` of this host, for any number of threads. It connects anew when the server goes
     and comes back; what was outstanding then and is no mere reading, nor `idempotent`, is answered UNKNOWN. With a `pool` of so many
@@ -134,6 +168,13 @@ class Client:
         of its answer may have `answer` bytes, 16 KiB unless there is a pool."""
         return self._leave(line, within, body, pulse, idempotent, dry_run, answer, None)
 
+    def room(self, size):
+        """A Room of so many bytes in the pool, to be the `body` of a request. Raises Error where the pool has none at the moment."""
+        with self._lock:
+            if self._closed:
+                raise Error("the client is closed")
+            return Room(self._handle, size)
+
     def ask(self, line, **how):
         """Sends a request and waits: the text of its reply. Raises Failed where it failed."""
         return self.send(line, **how).result().value()
@@ -157,7 +198,8 @@ class Client:
             if self._closed:
                 raise Error("the client is closed")
             flags = int(idempotent) + 2 * int(dry_run)
-            self._outbox.append((future, line.encode(), until, bytes(body), pulse, flags, answer, call))
+            body = body if isinstance(body, Room) else bytes(body)
+            self._outbox.append((future, line.encode(), until, body, pulse, flags, answer, call))
             lib().tahti_client_wake(self._handle)
         return future
 
@@ -182,8 +224,12 @@ class Client:
                 if future.set_running_or_notify_cancel():
                     future.set_result(Reply("EXPIRED", "the client: not sent before its deadline", b"", pulse))
                 continue
-            how = _library.Sending(ctypes.sizeof(_library.Sending), flags, left, pulse, body, len(body), answer)
-            sent = lib().tahti_client_send(self._handle, line, ctypes.byref(how))
+            how = _library.Sending(ctypes.sizeof(_library.Sending), flags, left, pulse, None, 0, answer)
+            if isinstance(body, Room):
+                sent = body._send(self._handle, line, ctypes.byref(how))
+            else:
+                how.body, how.body_bytes = body, len(body)
+                sent = lib().tahti_client_send(self._handle, line, ctypes.byref(how))
             if sent == 0:
                 # The queue or the pool is full: first replies must be taken.
                 return

@@ -3,7 +3,7 @@
 use crate::end::{ClientError, End, Waker, greet, unix_now_ns};
 use crate::greeting::{Hello, VERSION};
 use crate::parcel::{Packing, Parcel, put};
-use crate::pool::{POOL_BYTES_MAX, Pool, Room};
+use crate::pool::{POOL_BYTES_MAX, Pool, Room, Rooms};
 use base::{DurNs, MonoNs};
 use msg::{BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Pooled, Request, Subject};
 use std::collections::VecDeque;
@@ -196,7 +196,7 @@ impl Client {
     pub fn send(&mut self, line: &str, sending: &Sending<'_>) -> Result<u64, ClientError> {
         let bytes = sending.answer.max(sending.body.len() as u64);
         if bytes <= BODY_BYTES_MAX as u64 {
-            return self.put(line, sending, None, false);
+            return self.put(line, sending, &mut None, false);
         }
         if self.outstanding.is_empty() && self.pool.as_ref().is_some_and(|pool| pool.has_lost() && !pool.fits(bytes)) {
             // Nobody waits for anything: a new connection has a new pool.
@@ -206,7 +206,7 @@ impl Client {
         let mut room = self.room(bytes)?;
         // It was made for this body.
         let _ = room.write(sending.body);
-        self.put(line, sending, Some(room), true)
+        self.put(line, sending, &mut Some(room), true)
     }
 
     /// A room in this client's pool for the body of a request and of its answer, of at least so many bytes.
@@ -217,6 +217,12 @@ impl Client {
         self.pool.as_ref().and_then(|pool| pool.room(bytes)).ok_or(ClientError::NoRoom(bytes))
     }
 
+    /// What makes rooms in this client's pool from any thread; `None` while it has none. A new connection has another one.
+    #[must_use]
+    pub fn rooms(&self) -> Option<Rooms> {
+        self.pool.clone().map(Rooms)
+    }
+
     /// As [`send`](Self::send) with the body that lies in `room` instead of `sending.body`. The room comes back with the
     /// reply, in which the manager may have left a body of its own. After `TIMEOUT` and `UNKNOWN` it does not: somebody
     /// may still write there; a new connection has a new pool.
@@ -224,14 +230,34 @@ impl Client {
     /// # Errors
     /// As `send`; the room is one of a connection that has gone.
     pub fn send_room(&mut self, line: &str, sending: &Sending<'_>, room: Room) -> Result<u64, ClientError> {
-        if !self.pool.as_ref().is_some_and(|pool| pool.owns(&room)) {
+        self.send_room_or_keep(line, sending, &mut Some(room))
+    }
+
+    /// As [`send_room`](Self::send_room), but what could not be sent stays in its place.
+    ///
+    /// # Errors
+    /// As `send_room`; there is no room in the place.
+    pub fn send_room_or_keep(
+        &mut self,
+        line: &str,
+        sending: &Sending<'_>,
+        room: &mut Option<Room>,
+    ) -> Result<u64, ClientError> {
+        let Some(own) = room else { return Err(ClientError::Message("the room has been sent".to_owned())) };
+        if !self.pool.as_ref().is_some_and(|pool| pool.owns(own)) {
             let why = "the room lies in the pool of a connection that has gone; take a new one";
             return Err(ClientError::Message(why.to_owned()));
         }
-        self.put(line, sending, Some(room), false)
+        self.put(line, sending, room, false)
     }
 
-    fn put(&mut self, line: &str, sending: &Sending<'_>, room: Option<Room>, copies: bool) -> Result<u64, ClientError> {
+    fn put(
+        &mut self,
+        line: &str,
+        sending: &Sending<'_>,
+        room: &mut Option<Room>,
+        copies: bool,
+    ) -> Result<u64, ClientError> {
         let request = Request::parse(line).map_err(|error| ClientError::Message(error.to_string()))?;
         let end = self.end.as_mut().ok_or(ClientError::Lost)?;
         let (id, since) = (self.next_id, mono_now());
@@ -255,7 +281,7 @@ impl Client {
         let repeats = room.is_none() && (request.verb.is_idempotent() || sending.flags.has(Flags::IDEMPOTENT));
         let body = if repeats { sending.body.to_vec() } else { Vec::new() };
         let line = if repeats { line.to_owned() } else { String::new() };
-        let perhaps = false;
+        let (perhaps, room) = (false, room.take());
         self.outstanding.push_back(Outstanding { id, header, line, body, since, repeats, room, copies, perhaps });
         Ok(id)
     }

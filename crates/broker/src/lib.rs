@@ -25,4 +25,4 @@ pub use client::{Client, Received, Sending};
 pub use end::{ClientError, Waker};
 pub use greeting::socket_name;
 pub use manager::{Desk, Manager, ManagerLane};
-pub use pool::{POOL_BYTES_MAX, Room};
+pub use pool::{Mapping, POOL_BYTES_MAX, Room, Rooms};

@@ -4,6 +4,7 @@
 //! it, and writes the body of its answer into it, which the client copies out: one copy each, by the receiver. The
 //! server passes the room's place on after it has looked that it lies within the pool; it never touches the memory.
 
+use crate::end::ClientError;
 use msg::Pooled;
 use ring::Words;
 use std::fmt;
@@ -19,7 +20,8 @@ pub(crate) const POOLS_BYTES_MAX: u64 = 1 << 30;
 /// Rooms begin at multiples of this: no two share a cache line.
 pub(crate) const ALIGNED: u64 = 64;
 
-/// A client's pool.
+/// A client's pool. All copies are the same.
+#[derive(Clone)]
 pub(crate) struct Pool {
     memory: Arc<SharedWords>,
     taken: Arc<Taken>,
@@ -51,6 +53,26 @@ impl fmt::Debug for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.at.fmt(f)
     }
+}
+
+/// Makes rooms in a client's pool, from any thread.
+#[derive(Clone)]
+pub struct Rooms(pub(crate) Pool);
+
+impl Rooms {
+    /// As [`Client::room`](crate::Client::room).
+    ///
+    /// # Errors
+    /// [`NoRoom`](ClientError::NoRoom).
+    pub fn room(&self, bytes: u64) -> Result<Room, ClientError> {
+        self.0.room(bytes).ok_or(ClientError::NoRoom(bytes))
+    }
+}
+
+/// Keeps the memory of a room mapped, also when the room has gone: what is written there then nobody reads, or somebody
+/// else of the same user.
+pub struct Mapping {
+    _memory: Arc<SharedWords>,
 }
 
 impl PartialEq for Room {
@@ -153,6 +175,12 @@ impl Room {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.at.bytes == 0
+    }
+
+    /// What keeps its memory mapped when it has gone.
+    #[must_use]
+    pub fn mapping(&self) -> Mapping {
+        Mapping { _memory: self.memory.clone() }
     }
 
     /// Its memory, to read and write in place. The other end may write here at any time.

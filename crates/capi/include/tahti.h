@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TAHTI_API_VERSION 4
+#define TAHTI_API_VERSION 5
 
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
@@ -221,6 +221,7 @@ const char *tahti_code(uint32_t code);
 #define TAHTI_DRY_RUN 2u        /* check everything, change nothing */
 
 typedef struct tahti_client tahti_client;
+typedef struct tahti_room tahti_room;
 
 typedef struct tahti_sending {
     uint32_t size;          /* sizeof(tahti_sending), set by the caller */
@@ -257,6 +258,21 @@ tahti_client *tahti_client_connect_with_pool(const char *server, const char *nam
 
 /* Sends a request and does not wait: its id, above 0; 0: the queue or pool is full, take replies first; -1. `sending` may be NULL. */
 int64_t tahti_client_send(tahti_client *client, const char *line, const tahti_sending *sending);
+
+/* A room in the client's pool for a body of at most so many bytes, which is made there in place, without a copy. NULL where the pool has
+ * none at the moment, or on failure. From any thread. (since version 5) */
+tahti_room *tahti_client_room(const tahti_client *client, uint64_t bytes);
+
+/* Its memory, aligned to 64 bytes, until tahti_room_free. */
+void *tahti_room_memory(const tahti_room *room);
+
+/* As tahti_client_send with the first `body_bytes` of the room as body; `sending` has none. Above 0: the room is the request's, whose
+ * answer may have as large a body; its memory is not to be touched any more. 0 or -1: it is still the caller's. */
+int64_t tahti_client_send_room(tahti_client *client, const char *line, const tahti_sending *sending, tahti_room *room,
+                               uint64_t body_bytes);
+
+/* Gives up the room, unless it was sent, and its memory. From any thread, also after tahti_client_close. */
+void tahti_room_free(tahti_room *room);
 
 /* Takes the next reply or event, and waits for it at most `within_ns`. 1: it is there, its text and body until the next call with
  * this client. 0: there is none, or somebody woke it. -1: the server is gone and was not reached again. */

@@ -3,7 +3,7 @@
 use super::{band, bytes, only};
 use crate::{answer, fail, fill, handle, text};
 use base::DurNs;
-use broker::{Client, ClientError, Received, Sending, Waker};
+use broker::{Client, ClientError, Received, Rooms, Sending, Waker};
 use msg::Flags;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct tahti_client {
     open: Mutex<Open>,
     waker: Mutex<Option<Waker>>,
+    pub(super) rooms: Mutex<Option<Rooms>>,
 }
 
 /// What one thread at a time uses.
@@ -62,7 +63,7 @@ pub struct tahti_reply {
 ///
 /// # Safety
 /// `sending` is NULL or begins with its size, and its body may be read as long as the result is used.
-unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sending<'a>, String> {
+pub(super) unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sending<'a>, String> {
     if sending.is_null() {
         return Ok(Sending::default());
     }
@@ -94,6 +95,21 @@ impl tahti_client {
     /// After whatever may have connected anew.
     fn renew(&self, open: &Open) {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = open.client.waker();
+        *self.rooms.lock().unwrap_or_else(PoisonError::into_inner) = open.client.rooms();
+    }
+
+    /// Sends something: the id; 0 where replies must be taken first.
+    pub(super) fn send(&self, send: impl FnOnce(&mut Client) -> Result<u64, ClientError>) -> Result<i64, String> {
+        let mut open = only(&self.open)?;
+        let sent = send(&mut open.client);
+        self.renew(&open);
+        match sent {
+            Ok(id) => Ok(id as i64),
+            Err(ClientError::Full) => Ok(0),
+            // What is outstanding gives its room back.
+            Err(ClientError::NoRoom(_)) if open.client.outstanding() > 0 => Ok(0),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }
 
@@ -102,7 +118,12 @@ impl Open {
     ///
     /// # Safety
     /// `reply` is NULL or begins with its size.
-    unsafe fn hand_out(&mut self, received: Received, reply: *mut tahti_reply) -> Result<(), String> {
+    unsafe fn hand_out(&mut self, mut received: Received, reply: *mut tahti_reply) -> Result<(), String> {
+        // Copied out, so that nobody changes it while it is read.
+        if let Some(room) = received.room.take().filter(|room| !room.is_empty()) {
+            received.body.resize(room.len(), 0);
+            room.copy_to(&mut received.body);
+        }
         let received = self.received.insert(received);
         self.text.clear();
         self.text.extend_from_slice(received.text.as_bytes());
@@ -128,7 +149,7 @@ impl Open {
 ///
 /// # Safety
 /// `client` is NULL or a handle.
-unsafe fn shared<'a>(client: *const tahti_client) -> Result<&'a tahti_client, String> {
+pub(super) unsafe fn shared<'a>(client: *const tahti_client) -> Result<&'a tahti_client, String> {
     // SAFETY: the caller's promise; it is only ever shared.
     unsafe { client.as_ref() }.ok_or_else(|| "the handle is NULL; expected one of tahti_client_connect".to_owned())
 }
@@ -168,8 +189,8 @@ pub unsafe extern "C" fn tahti_client_connect_with_pool(
             bytes => Client::with_pool(server, name, band(urgency)?, bytes),
         };
         let client = client.map_err(|error| error.to_string())?;
-        let waker = Mutex::new(client.waker());
-        Ok(tahti_client { open: Mutex::new(Open { client, received: None, text: Vec::new() }), waker })
+        let (waker, rooms) = (Mutex::new(client.waker()), Mutex::new(client.rooms()));
+        Ok(tahti_client { open: Mutex::new(Open { client, received: None, text: Vec::new() }), waker, rooms })
     };
     handle(connect())
 }
@@ -191,16 +212,7 @@ pub unsafe extern "C" fn tahti_client_send(
         let line = unsafe { text("the line", line) }?;
         // SAFETY: the caller's promise.
         let how = unsafe { sending(how) }?;
-        let mut open = only(&client.open)?;
-        let sent = open.client.send(line, &how);
-        client.renew(&open);
-        match sent {
-            Ok(id) => Ok(id as i64),
-            Err(ClientError::Full) => Ok(0),
-            // What is outstanding gives its room back.
-            Err(ClientError::NoRoom(_)) if open.client.outstanding() > 0 => Ok(0),
-            Err(error) => Err(error.to_string()),
-        }
+        client.send(|open| open.send(line, &how))
     };
     send().unwrap_or_else(|why: String| {
         fail(&why);

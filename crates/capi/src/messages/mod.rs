@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod manager;
+pub mod room;
 
 use crate::{answer, fail, text};
 use msg::{Band, Code, Lines, write_lines};
