@@ -16,14 +16,21 @@
 //!
 //! The *watcher* is a thread of the loop's process that is not real time.
 
+mod parts;
+mod writer;
+
+pub use parts::{Counter, Cycle, Heartbeat, Identity, PageState, Wait, flags};
+pub use writer::{LoopWatcher, LoopWriter};
+
 use crate::Words;
 use crate::culprits::{Culprit, Culprits};
 use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::latest::Latest;
 use crate::shared_hist::SharedHistogram;
-use crate::sync::{Ordering, add_own};
+use crate::sync::Ordering;
 use crate::trail::Trail;
-use base::{CpuId, DurNs, Histogram, MonoNs};
+use base::Histogram;
+use parts::CYCLE_WORDS;
 
 const GENERATION: usize = 4;
 const STATE: usize = 5;
@@ -41,235 +48,13 @@ pub const LOOP_FD: &str = "TAHTI_LOOP_FD";
 
 /// Cycles that the page keeps as evidence.
 pub const TRAIL_CYCLES: usize = 1024;
-const CYCLE_WORDS: usize = 5;
 /// Words of a loop page; times eight, the size of its memfd in bytes.
 pub const LOOP_PAGE_WORDS: usize = TRAIL + Trail::<CYCLE_WORDS>::words_for(TRAIL_CYCLES);
-
-/// Bits of a cycle's flags.
-pub mod flags {
-    /// Pulses before this one were given up because the loop was late.
-    pub const SKIPPED: u64 = 1;
-    /// The work lasted into the next period.
-    pub const LATE: u64 = 1 << 1;
-    /// The program told that its output is not to be trusted in this cycle.
-    pub const FAULT: u64 = 1 << 2;
-}
-
-/// How far the loop has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageState {
-    /// Made, but no loop has taken it yet.
-    Empty,
-    /// The loop is armed: everything below is being filled.
-    Armed,
-    /// The loop ended by itself.
-    Ended,
-}
-
-/// How a loop waits for its next pulse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// It sleeps until the pulse.
-    Sleep,
-    /// It reads the clock until the pulse.
-    Spin,
-    /// It sleeps until shortly before the pulse and reads the clock from there.
-    Both {
-        /// How long before the pulse it wakes up.
-        spin: DurNs,
-    },
-}
-
-/// Who a loop is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Its thread's name, padded with zeros.
-    pub name: [u8; 16],
-    /// Its process.
-    pub pid: u32,
-    /// Its thread.
-    pub tid: u32,
-    /// Time between two pulses.
-    pub period: DurNs,
-    /// When pulse [`first_pulse`](Self::first_pulse) is due.
-    pub first_due: MonoNs,
-    /// Number of its first pulse.
-    pub first_pulse: u64,
-    /// The one CPU that it is bound to, if it is.
-    pub cpu: Option<CpuId>,
-    /// How it waits.
-    pub wait: Wait,
-    /// Its fixed priority; 0 for a time-sharing loop.
-    pub priority: u8,
-    /// When it was armed.
-    pub armed: MonoNs,
-}
-
-/// The loop's sign of life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// Beats so far: cycles that began. Rises by one each cycle, whatever the pulse numbers do.
-    pub beats: u64,
-    /// The newest cycle; `done` is 0 while it runs.
-    pub cycle: Cycle,
-}
-
-/// One cycle of a loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cycle {
-    /// Pulse number.
-    pub pulse: u64,
-    /// When it was due.
-    pub expected: MonoNs,
-    /// When the loop was there.
-    pub woke: MonoNs,
-    /// When its work was done.
-    pub done: MonoNs,
-    /// Bits of [`flags`].
-    pub flags: u64,
-}
-
-impl Cycle {
-    /// How late the loop was there.
-    #[must_use]
-    pub fn latency(&self) -> DurNs {
-        self.woke - self.expected
-    }
-
-    /// How long it worked.
-    #[must_use]
-    pub fn compute(&self) -> DurNs {
-        self.done - self.woke
-    }
-
-    fn words(&self) -> [u64; CYCLE_WORDS] {
-        [self.pulse, self.expected.0, self.woke.0, self.done.0, self.flags]
-    }
-
-    fn from_words([pulse, expected, woke, done, flags]: [u64; CYCLE_WORDS]) -> Self {
-        Self { pulse, expected: MonoNs(expected), woke: MonoNs(woke), done: MonoNs(done), flags }
-    }
-}
-
-/// What is counted, from arming on. Those marked *watcher* are not written by the loop itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Counter {
-    /// Cycles that ran.
-    Cycles,
-    /// Pulses that were given up because the loop was late for them.
-    Overruns,
-    /// Cycles whose work lasted into the next period.
-    Late,
-    /// Page faults that needed no disk.
-    MinorFaults,
-    /// Page faults that needed the disk.
-    MajorFaults,
-    /// Times that the thread gave up its CPU: about one a cycle for a loop that sleeps.
-    VoluntarySwitches,
-    /// Times that the CPU was taken from it.
-    InvoluntarySwitches,
-    /// Calls of the allocator on the loop's thread.
-    Allocations,
-    /// Calls that gave memory back on the loop's thread.
-    Frees,
-    /// *Watcher:* cycles near which the hypervisor may have run something else on the CPU.
-    SetApart,
-    /// *Watcher:* cycles that it has looked at.
-    Watched,
-    /// *Watcher:* cycles that were overwritten before it came.
-    WatchLost,
-    /// *Watcher:* ticks of the CPU's steal counter.
-    StealTicks,
-    /// *Watcher:* 1 if it can see who preempts the loop, 0 if not.
-    Naming,
-    /// Readings that the program's output queue refused.
-    OutputRefused,
-}
 
 /// A reader of a loop page.
 #[derive(Clone, Copy)]
 pub struct LoopPage<'a> {
     words: &'a Words,
-}
-
-/// The loop's own end of its page.
-pub struct LoopWriter<'a> {
-    page: LoopPage<'a>,
-    heartbeat: Latest<'a, 6>,
-    trail: Trail<'a, CYCLE_WORDS>,
-    beats: u64,
-}
-
-/// The end of a page that the watcher writes.
-pub struct LoopWatcher<'a> {
-    page: LoopPage<'a>,
-}
-
-impl LoopWriter<'_> {
-    /// A cycle begins: `cycle.done` is not known yet. Records its latency.
-    pub fn begin(&mut self, cycle: &Cycle) {
-        self.beats += 1;
-        self.beat(cycle);
-        self.page.hist(WAKE).record(cycle.latency());
-        self.add(Counter::Cycles, 1);
-    }
-
-    /// The cycle's work is done: records its compute time and keeps it as evidence.
-    pub fn end(&mut self, cycle: &Cycle) {
-        self.beat(cycle);
-        self.page.hist(COMPUTE).record(cycle.compute());
-        self.trail.push_overwrite(cycle.words());
-    }
-
-    /// Pulse `expected` was given up at `now`. Its lateness so far is recorded, so that a long delay shows
-    /// with its full weight.
-    pub fn skip(&mut self, expected: MonoNs, now: MonoNs) {
-        self.page.hist(WAKE).record(now - expected);
-        self.add(Counter::Overruns, 1);
-    }
-
-    /// Adds to a counter.
-    pub fn add(&self, counter: Counter, more: u64) {
-        if more > 0 {
-            add_own(&self.page.words[COUNTERS + counter as usize], more);
-        }
-    }
-
-    /// The loop ends by itself.
-    pub fn finish(self) {
-        self.page.words[STATE].store(2, Ordering::Release);
-    }
-
-    fn beat(&self, cycle: &Cycle) {
-        let [pulse, expected, woke, done, flags] = cycle.words();
-        self.heartbeat.set_replace([self.beats, pulse, expected, woke, done, flags]);
-    }
-}
-
-impl LoopWatcher<'_> {
-    /// A cycle that no steal can have touched.
-    pub fn calm(&self, cycle: &Cycle) {
-        self.page.hist(CALM).record(cycle.latency());
-    }
-
-    /// Adds to one of the watcher's counters.
-    pub fn add(&self, counter: Counter, more: u64) {
-        if more > 0 {
-            add_own(&self.page.words[COUNTERS + counter as usize], more);
-        }
-    }
-
-    /// Counts one preemption by a task, or by one that is not known.
-    pub fn preempted_by(&self, culprit: Option<(&str, u32)>) {
-        self.page.table().add(culprit);
-    }
-}
-
-impl From<[u64; CYCLE_WORDS]> for Cycle {
-    fn from(words: [u64; CYCLE_WORDS]) -> Self {
-        Self::from_words(words)
-    }
 }
 
 impl<'a> LoopPage<'a> {
@@ -315,7 +100,7 @@ impl<'a> LoopPage<'a> {
     /// As [`format`](Self::format).
     pub fn take(self, identity: &Identity) -> Result<LoopWriter<'a>, LayoutError> {
         let page = Self::format(self.words)?;
-        page.write_identity(identity);
+        identity.write(&self.words[IDENTITY..HEARTBEAT]);
         let heartbeat = Latest::bare(&self.words[HEARTBEAT..COUNTERS]);
         let trail = Trail::attach(&self.words[TRAIL..LOOP_PAGE_WORDS])?;
         self.words[STATE].store(1, Ordering::Release);
@@ -341,7 +126,7 @@ impl<'a> LoopPage<'a> {
     /// Who the loop is, once it is armed.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
-        (self.state() != PageState::Empty).then(|| self.read_identity())
+        (self.state() != PageState::Empty).then(|| Identity::read(&self.words[IDENTITY..HEARTBEAT]))
     }
 
     /// The newest sign of life; `None` before the first.
@@ -405,52 +190,6 @@ impl<'a> LoopPage<'a> {
     fn hist(&self, at: usize) -> SharedHistogram<'a> {
         SharedHistogram::bare(&self.words[at..at + SharedHistogram::WORDS])
     }
-
-    fn write_identity(&self, identity: &Identity) {
-        let [low, high] = [0, 8].map(|at| u64::from_le_bytes(core::array::from_fn(|index| identity.name[at + index])));
-        let (wait, spin) = match identity.wait {
-            Wait::Sleep => (0, 0),
-            Wait::Spin => (1, 0),
-            Wait::Both { spin } => (2, spin.0 as u64),
-        };
-        let words = [
-            low,
-            high,
-            u64::from(identity.pid) << 32 | u64::from(identity.tid),
-            identity.period.0 as u64,
-            identity.first_due.0,
-            identity.first_pulse,
-            identity.cpu.map_or(0, |cpu| u64::from(cpu) + 1),
-            wait,
-            spin,
-            u64::from(identity.priority),
-            identity.armed.0,
-        ];
-        for (word, value) in self.words[IDENTITY..HEARTBEAT].iter().zip(words) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
-    fn read_identity(&self) -> Identity {
-        let word = |index: usize| self.words[IDENTITY + index].load(Ordering::Relaxed);
-        let [low, high] = [0, 1].map(|index| word(index).to_le_bytes());
-        Identity {
-            name: core::array::from_fn(|index| if index < 8 { low[index] } else { high[index - 8] }),
-            pid: (word(2) >> 32) as u32,
-            tid: word(2) as u32,
-            period: DurNs(word(3) as i64),
-            first_due: MonoNs(word(4)),
-            first_pulse: word(5),
-            cpu: word(6).checked_sub(1).and_then(|cpu| CpuId::try_from(cpu).ok()),
-            wait: match word(7) {
-                1 => Wait::Spin,
-                2 => Wait::Both { spin: DurNs(word(8) as i64) },
-                _ => Wait::Sleep,
-            },
-            priority: word(9) as u8,
-            armed: MonoNs(word(10)),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -458,6 +197,7 @@ impl<'a> LoopPage<'a> {
 mod tests {
     use super::*;
     use crate::AtomicU64;
+    use base::{DurNs, MonoNs};
     use std::vec::Vec;
 
     const IDENTITY: Identity = Identity {
