@@ -416,21 +416,29 @@ typedef struct tahti_device tahti_device;
 
 #define TAHTI_MSI 1
 #define TAHTI_MSIX 2
+#define TAHTI_PIN 3     /* INTx; comes one by one, see tahti_device_enable() (since version 4) */
 
 /* Opens a UIO device by its node ("uio0") or its PCI address ("0000:00:04.0"). NULL on failure. For interrupts see
  * tahti_device_enable(): they come one by one. */
 tahti_device *tahti_uio_open(const char *device);
 
-/* Opens a PCI device behind an IOMMU, and switches message `message` of a kind on. NULL on failure. */
+/* Opens a PCI device behind an IOMMU, makes it master of its bus, and switches interrupt `message` of a kind on (a pin: 0). NULL on
+ * failure. */
 tahti_device *tahti_vfio_open(const char *address, uint32_t kind, uint32_t message);
 
 /* Maps the registers of BAR `bar`; how large into `bytes` (may be NULL). Reach them by volatile accesses of their width. The
  * mapping stays until _close. NULL on failure. */
 volatile void *tahti_device_registers(tahti_device *device, uint32_t bar, uint64_t *bytes);
 
-/* Lets a UIO device interrupt once. The kernel switches a pin's interrupt off when it comes, for it stays asserted until the
- * device is quiet: quieten the device through its registers, then call this, each time. The one who owns the device does,
- * also where the interrupt begins a frame's minors (tahti_frame_trigger_fd()). Nothing to do with VFIO. Real-time: two system calls at most. */
+/* New memory of `bytes` bytes, all zero, that a VFIO device reaches by itself, at the address `at` of its own (DMA): whole pages,
+ * where no other memory of the device lies. What it has written is there once its interrupt has come. The memory stays until
+ * _close. NULL on failure. (since version 4) */
+void *tahti_device_memory(tahti_device *device, uint64_t at, uint64_t bytes);
+
+/* Lets a UIO device, or the pin of a VFIO one, interrupt once. The kernel switches a pin's interrupt off when it comes, for it
+ * stays asserted until the device is quiet: quieten the device through its registers, then call this, each time. The one who
+ * owns the device does, also where the interrupt begins a frame's minors (tahti_frame_trigger_fd()). Nothing to do with
+ * messages. Real-time: two system calls at most. */
 int tahti_device_enable(tahti_device *device);
 
 /* Waits for an interrupt: spins for `spin_ns`, then sleeps; less than 0 ns: without limit. 1: one has come, or several.

@@ -3,7 +3,7 @@
 use crate::{answer, handle, open, text};
 use base::DurNs;
 use rt::Wait;
-use rt::device::{Message, Region, Signal, Uio, Vfio, await_interrupt};
+use rt::device::{DeviceMemory, Message, Region, Signal, Uio, Vfio, await_interrupt};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -14,12 +14,20 @@ pub struct tahti_device {
     held: Held,
     /// Stay mapped as long as the handle lives.
     regions: Vec<(u32, Region)>,
+    /// Is the device's as long as the handle lives.
+    memory: Vec<DeviceMemory>,
 }
 
 #[derive(Debug)]
 enum Held {
     Uio(Uio),
-    Vfio(Vfio, Message),
+    Vfio(Vfio, Signal, Message),
+}
+
+impl From<Held> for tahti_device {
+    fn from(held: Held) -> Self {
+        Self { held, regions: vec![], memory: vec![] }
+    }
 }
 
 /// See `tahti.h`.
@@ -36,7 +44,7 @@ pub unsafe extern "C" fn tahti_uio_open(device: *const c_char) -> *mut tahti_dev
             false => device.to_owned(),
         };
         let uio = Uio::open(&node).map_err(|error| error.to_string())?;
-        Ok(tahti_device { held: Held::Uio(uio), regions: vec![] })
+        Ok(Held::Uio(uio).into())
     };
     handle(open())
 }
@@ -53,16 +61,18 @@ pub unsafe extern "C" fn tahti_vfio_open(address: *const c_char, kind: u32, mess
         let signal = match kind {
             1 => Signal::Msi,
             2 => Signal::MsiX,
-            other => return Err(format!("the kind of message is {other}; expected TAHTI_MSI or TAHTI_MSIX")),
+            3 => Signal::Pin,
+            other => {
+                return Err(format!("the kind of interrupt is {other}; expected TAHTI_MSI, TAHTI_MSIX or TAHTI_PIN"));
+            }
         };
         let opened = || {
             let device = Vfio::open(address)?;
             let message = device.message(signal, message)?;
             device.master_bus()?;
-            Ok::<_, sys::Error>(Held::Vfio(device, message))
+            Ok::<_, sys::Error>(Held::Vfio(device, signal, message))
         };
-        let held = opened().map_err(|error| error.to_string())?;
-        Ok(tahti_device { held, regions: vec![] })
+        opened().map(tahti_device::from).map_err(|error| error.to_string())
     };
     handle(open())
 }
@@ -81,7 +91,7 @@ pub unsafe extern "C" fn tahti_device_registers(device: *mut tahti_device, bar: 
             None => {
                 let mapped = match &device.held {
                     Held::Uio(uio) => uio.bar(bar as usize),
-                    Held::Vfio(vfio, _) => vfio.bar(bar),
+                    Held::Vfio(vfio, ..) => vfio.bar(bar),
                 };
                 let region = mapped.map_err(|error| error.to_string())?;
                 device.regions.push((bar, region.clone()));
@@ -105,15 +115,39 @@ pub unsafe extern "C" fn tahti_device_registers(device: *mut tahti_device, bar: 
 /// # Safety
 /// `device` is a handle.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_device_memory(device: *mut tahti_device, at: u64, bytes: u64) -> *mut c_void {
+    let give = || {
+        // SAFETY: the caller's promise.
+        let device = unsafe { open(device) }?;
+        let Held::Vfio(vfio, ..) = &device.held else {
+            return Err("a UIO device has no memory of its own; expected one of tahti_vfio_open".to_owned());
+        };
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let memory = vfio.memory(at, bytes).map_err(|error| error.to_string())?;
+        let address = memory.region().address();
+        device.memory.push(memory);
+        Ok(address.cast())
+    };
+    give().unwrap_or_else(|why: String| {
+        crate::fail(&why);
+        std::ptr::null_mut()
+    })
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `device` is a handle.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_device_enable(device: *mut tahti_device) -> c_int {
     let enable = || {
         // SAFETY: the caller's promise.
-        match &unsafe { open(device) }?.held {
-            Held::Uio(uio) => {
-                uio.enable().map(|()| 0).map_err(|errno| format!("its interrupt cannot be enabled: {errno}"))
-            }
-            Held::Vfio(..) => Ok(0),
-        }
+        let enabled = match &unsafe { open(device) }?.held {
+            Held::Uio(uio) => uio.enable(),
+            Held::Vfio(vfio, Signal::Pin, _) => vfio.unmask(),
+            Held::Vfio(..) => Ok(()),
+        };
+        enabled.map(|()| 0).map_err(|errno| format!("its interrupt cannot be enabled: {errno}"))
     };
     answer(enable())
 }
@@ -136,7 +170,7 @@ pub unsafe extern "C" fn tahti_device_wait(device: *mut tahti_device, spin_ns: u
         let limit = if within_ns < 0 { DurNs::from_secs(100 * 365 * 86_400) } else { DurNs(within_ns) };
         let came = match held {
             Held::Uio(uio) => await_interrupt(uio, how, limit),
-            Held::Vfio(_, message) => await_interrupt(message, how, limit),
+            Held::Vfio(.., message) => await_interrupt(message, how, limit),
         };
         came.map(|came| c_int::from(came.is_some())).map_err(|errno| format!("the device is gone: {errno}"))
     };
@@ -153,7 +187,7 @@ pub unsafe extern "C" fn tahti_device_fd(device: *mut tahti_device) -> c_int {
         // SAFETY: the caller's promise.
         Ok(match &unsafe { open(device) }?.held {
             Held::Uio(uio) => uio.as_fd().as_raw_fd(),
-            Held::Vfio(_, message) => message.as_fd().as_raw_fd(),
+            Held::Vfio(.., message) => message.as_fd().as_raw_fd(),
         })
     };
     answer(fd())

@@ -12,7 +12,7 @@ use sys::clock::mono_now;
 
 pub use sys::registers::{Region, Register, Word};
 pub use sys::uio::Uio;
-pub use sys::vfio::{Message, Signal, Vfio};
+pub use sys::vfio::{DeviceMemory, Message, Signal, Vfio};
 
 /// What interrupts come from.
 pub trait Interrupt: AsFd {
@@ -36,7 +36,8 @@ impl Interrupt for Message {
 }
 
 /// Waits for an interrupt, at most for `limit`; `None` if none came. For [`Uio`] what comes is the count of all interrupts
-/// so far: [`enable`](Uio::enable) it again once the device is quiet. For a [`Message`] it is how many came.
+/// so far: [`enable`](Uio::enable) it again once the device is quiet. For a [`Message`] it is how many came; that of a
+/// [pin](Signal::Pin) is masked until [`Vfio::unmask`].
 ///
 /// Real-time: spins with system calls that do not block, or sleeps in one; does not allocate.
 ///

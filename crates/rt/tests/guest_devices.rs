@@ -141,6 +141,74 @@ mod edu {
             acknowledge.write(1);
         });
     }
+
+    #[test]
+    fn its_pin_interrupts_through_vfio_once_until_it_is_unmasked() {
+        let bound = Bound::to("vfio-pci", "1234", "11e8");
+        let device = Vfio::open(&bound.address).unwrap();
+        assert!(device.unmask().is_err(), "it is not switched on");
+        assert_eq!(device.messages(Signal::Pin).unwrap(), 1);
+        let pin = device.message(Signal::Pin, 0).unwrap();
+        let registers = device.bar(0).unwrap();
+        let (raise, acknowledge) =
+            (registers.register::<u32>(RAISE).unwrap(), registers.register::<u32>(ACKNOWLEDGE).unwrap());
+        for time in 0..50 {
+            raise.write(1);
+            assert_eq!(await_interrupt(&pin, Wait::Sleep, LIMIT), Ok(Some(1)), "interrupt {time}");
+            // Still asserted, and masked.
+            assert_eq!(await_interrupt(&pin, Wait::Sleep, DurNs::from_ms(1)), Ok(None), "after interrupt {time}");
+            acknowledge.write(1);
+            device.unmask().unwrap();
+        }
+    }
+
+    #[test]
+    fn it_copies_memory_that_it_was_given_and_reaches_no_other() {
+        const FROM: usize = 0x80;
+        const TO: usize = 0x88;
+        const COUNT: usize = 0x90;
+        const COMMAND: usize = 0x98;
+        const BUFFER: u64 = 0x4_0000;
+        const PAGE: usize = 4096;
+        // The emulator ends where the device's buffer is filled to its last byte.
+        const COPIED: usize = PAGE / 2;
+        // Within the 28 bits that the device has.
+        const OURS: u64 = 0x10_0000;
+        let bound = Bound::to("vfio-pci", "1234", "11e8");
+        let device = Vfio::open(&bound.address).unwrap();
+        let message = device.message(Signal::Msi, 0).unwrap();
+        device.master_bus().unwrap();
+        let registers = device.bar(0).unwrap();
+        let acknowledge = registers.register::<u32>(ACKNOWLEDGE).unwrap();
+        let copy = |from: u64, to: u64, out: bool| {
+            for (at, value) in [(FROM, from), (TO, to), (COUNT, COPIED as u64), (COMMAND, if out { 7 } else { 5 })] {
+                registers.register::<u64>(at).unwrap().write(value);
+            }
+            assert_eq!(await_interrupt(&message, Wait::Sleep, LIMIT), Ok(Some(1)));
+            acknowledge.write(0x100);
+        };
+        let memory = device.memory(OURS, 2 * PAGE).unwrap();
+        assert_eq!((memory.at(), memory.region().bytes()), (OURS, 2 * PAGE));
+        let word = |at: usize| memory.region().register::<u64>(at).unwrap();
+        (0..COPIED).step_by(8).for_each(|at| word(at).write(at as u64 * 3 + 1));
+        copy(OURS, BUFFER, false);
+        copy(BUFFER, OURS + PAGE as u64, true);
+        assert!((0..COPIED).step_by(8).all(|at| word(PAGE + at).read() == at as u64 * 3 + 1));
+        for (at, bytes, why) in
+            [(OURS, PAGE, "File exists"), (2 * OURS, 100, "Invalid"), (2 * OURS + 8, PAGE, "Invalid")]
+        {
+            let refusal = device.memory(at, bytes).unwrap_err().to_string();
+            assert!(refusal.contains(why), "{refusal}");
+        }
+        // Where there is nothing of it, it reads and writes nothing; what it had before is no longer its own.
+        drop(memory);
+        let again = device.memory(OURS, PAGE).unwrap();
+        copy(BUFFER, OURS + PAGE as u64, true);
+        let first = again.region().register::<u64>(0).unwrap();
+        assert_eq!(first.read(), 0);
+        copy(BUFFER, OURS, true);
+        assert_ne!(first.read(), 0);
+    }
 }
 
 mod frame_on_it {
@@ -163,6 +231,38 @@ mod frame_on_it {
             }
             acknowledge.write(1);
             raise.write(1);
+        });
+        acknowledge.write(1);
+    }
+}
+
+mod frame_on_a_pin {
+    use super::*;
+    use frame::TimeBase;
+    use std::os::fd::AsFd as _;
+
+    /// The device's interrupt begins minors; here, as in an activity, it is quietened and switched on again after each.
+    #[test]
+    fn each_interrupt_of_a_pin_begins_one_minor() {
+        let bound = Bound::to("uio_pci_generic", "1234", "11e8");
+        let node = Uio::node_of(&bound.address).unwrap();
+        let device = Uio::open(&node).unwrap();
+        let registers = device.bar(0).unwrap();
+        let (raise, acknowledge) = (registers.register::<u32>(0x60).unwrap(), registers.register::<u32>(0x64).unwrap());
+        let again = || {
+            acknowledge.write(1);
+            device.enable().unwrap();
+            raise.write(1);
+        };
+        served::begins_a_minor_with_each_tick("uio", TimeBase::Device(format!("/dev/{node}")), |_| again());
+        let mut handed = false;
+        served::begins_a_minor_with_each_tick("handed", TimeBase::Eventfd, |served| {
+            if !std::mem::replace(&mut handed, true) {
+                // What came for the frame before this one.
+                let _ = device.look().unwrap();
+                rt::frames::hand_trigger(&served.name, device.as_fd()).unwrap();
+            }
+            again();
         });
         acknowledge.write(1);
     }

@@ -1,13 +1,15 @@
 //! PCI devices through VFIO (`Documentation/driver-api/vfio.rst`, `linux/vfio.h`): behind an IOMMU, so that the device reaches
-//! no memory that it was not given, with its MSI and MSI-X interrupts as event descriptors.
+//! no memory that it was not given ([`Vfio::memory`]), with its interrupts as event descriptors.
 
 use crate::error::{Doing, Error, Result};
 use crate::registers::Region;
+use crate::shm::SharedWords;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::sync::Arc;
 
 /// `_IO(';', 100 + number)`.
 const fn request(number: u32) -> libc::Ioctl {
@@ -22,14 +24,20 @@ const GROUP_GET_DEVICE_FD: libc::Ioctl = request(6);
 const GET_REGION_INFO: libc::Ioctl = request(8);
 const GET_IRQ_INFO: libc::Ioctl = request(9);
 const SET_IRQS: libc::Ioctl = request(10);
+const MAP_DMA: libc::Ioctl = request(13);
+const UNMAP_DMA: libc::Ioctl = request(14);
 
 const API_VERSION: i32 = 0;
 const TYPE1_IOMMU: libc::c_ulong = 1;
 const GROUP_VIABLE: u32 = 1;
 const REGION_MMAP: u32 = 4;
 const CONFIG_REGION: u32 = 7;
+const IRQ_NOTHING: u32 = 1;
 const IRQ_EVENTFD: u32 = 4;
+const IRQ_UNMASK: u32 = 16;
 const IRQ_TRIGGER: u32 = 32;
+const DMA_READ: u32 = 1;
+const DMA_WRITE: u32 = 2;
 const PCI_COMMAND: u64 = 4;
 const BUS_MASTER: u16 = 4;
 
@@ -70,10 +78,29 @@ struct IrqSet {
     fd: i32,
 }
 
+#[repr(C)]
+struct DmaMap {
+    argsz: u32,
+    flags: u32,
+    here: u64,
+    there: u64,
+    size: u64,
+}
+
+#[repr(C)]
+struct DmaUnmap {
+    argsz: u32,
+    flags: u32,
+    there: u64,
+    size: u64,
+}
+
 /// A kind of interrupt, by its number in `linux/vfio.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Signal {
+    /// The pin. It stays asserted until the device is quiet, so the kernel masks it each time: see [`Vfio::unmask`].
+    Pin = 0,
     /// One message.
     Msi = 1,
     /// A table of messages.
@@ -87,10 +114,18 @@ pub struct Vfio {
     address: String,
     // Both stay open as long as the device is used.
     _group: OwnedFd,
-    _container: OwnedFd,
+    container: Arc<OwnedFd>,
 }
 
-/// A message of a device, as it arrives here. Closing it switches nothing off: drop the device too.
+/// Memory that a device reaches by itself. Dropping it takes it away from the device; wait until that is done with it.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    region: Region,
+    at: u64,
+    container: Arc<OwnedFd>,
+}
+
+/// An interrupt of a device, as it arrives here. Closing it switches nothing off: drop the device too.
 #[derive(Debug)]
 pub struct Message {
     event: OwnedFd,
@@ -149,7 +184,7 @@ impl Vfio {
             .doing(|| doing("the device"))?;
         // SAFETY: a descriptor that the kernel has just made for us.
         let device = unsafe { OwnedFd::from_raw_fd(device) };
-        Ok(Self { device, address: address.to_owned(), _group: group, _container: container })
+        Ok(Self { device, address: address.to_owned(), _group: group, container: Arc::new(container) })
     }
 
     /// Maps a base address region.
@@ -178,7 +213,33 @@ impl Vfio {
         rustix::io::pwrite(&self.device, &command.to_le_bytes(), at).doing(doing).map(drop)
     }
 
-    /// How many messages of a kind the device has.
+    /// New memory of `bytes`, all zero, that the device reaches at the address `at` of its own, for reading and writing: whole
+    /// pages, where no other memory of the device lies. The kernel keeps it in place; it counts as locked memory.
+    ///
+    /// The device must be [master of its bus](Self::master_bus). What it has written is there once its interrupt has come.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` for parts of pages or an address that the IOMMU does not have, `EEXIST` where memory lies
+    /// already, `ENOMEM` beyond the limit for locked memory.
+    pub fn memory(&self, at: u64, bytes: usize) -> Result<DeviceMemory> {
+        let page = rustix::param::page_size();
+        let doing = || format!("give {} {bytes} bytes at {at:#x} of its own (whole pages of {page})", self.address);
+        if bytes == 0 || !bytes.is_multiple_of(page) {
+            return Err(Error { doing: doing(), errno: Errno::INVAL });
+        }
+        let region = Region::map(SharedWords::unmapped("tahti-device", bytes / 8)?, 0, bytes)?;
+        let mut map = DmaMap {
+            argsz: size_of::<DmaMap>() as u32,
+            flags: DMA_READ | DMA_WRITE,
+            here: region.address() as u64,
+            there: at,
+            size: bytes as u64,
+        };
+        exchange(self.container.as_fd(), MAP_DMA, &mut map).doing(doing)?;
+        Ok(DeviceMemory { region, at, container: self.container.clone() })
+    }
+
+    /// How many interrupts of a kind the device has.
     ///
     /// # Errors
     /// The kernel's.
@@ -189,10 +250,10 @@ impl Vfio {
         Ok(info.count)
     }
 
-    /// Switches message `number` on.
+    /// Switches interrupt `number` of a kind on.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` if the device has no such message.
+    /// The kernel's; `EINVAL` if the device has no such interrupt, or one of another kind is on.
     pub fn message(&self, signal: Signal, number: u32) -> Result<Message> {
         let doing = || format!("switch {signal:?} {number} of {} on", self.address);
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).doing(doing)?;
@@ -208,12 +269,53 @@ impl Vfio {
         Ok(Message { event })
     }
 
+    /// Lets the [pin](Signal::Pin) interrupt again, once the device is quiet.
+    ///
+    /// Real-time: one system call that does not block; does not allocate.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` if the pin is not switched on.
+    pub fn unmask(&self) -> std::result::Result<(), Errno> {
+        let mut set = IrqSet {
+            argsz: size_of::<IrqSet>() as u32,
+            flags: IRQ_NOTHING | IRQ_UNMASK,
+            index: Signal::Pin as u32,
+            start: 0,
+            count: 1,
+            fd: -1,
+        };
+        exchange(self.device.as_fd(), SET_IRQS, &mut set).map(drop)
+    }
+
     fn region(&self, index: u32) -> Result<RegionInfo> {
         let argsz = size_of::<RegionInfo>() as u32;
         let mut info = RegionInfo { argsz, index, ..RegionInfo::default() };
         exchange(self.device.as_fd(), GET_REGION_INFO, &mut info)
             .doing(|| format!("ask {} for its region {index}", self.address))?;
         Ok(info)
+    }
+}
+
+impl DeviceMemory {
+    /// The memory as this process sees it.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Where the device sees it.
+    #[must_use]
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        let (there, size) = (self.at, self.region.bytes() as u64);
+        let mut unmap = DmaUnmap { argsz: size_of::<DmaUnmap>() as u32, flags: 0, there, size };
+        // It fails only where nothing is mapped.
+        let _ = exchange(self.container.as_fd(), UNMAP_DMA, &mut unmap);
     }
 }
 

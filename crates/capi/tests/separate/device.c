@@ -1,4 +1,5 @@
-/* Drives QEMU's teaching device: device uio|vfio ADDRESS. Reads its identity, and lets it interrupt fifty times. */
+/* Drives QEMU's teaching device: device uio|vfio|pin ADDRESS. Reads its identity, lets it interrupt fifty times, and lets it
+ * copy memory by itself. */
 #include <stdio.h>
 #include <string.h>
 #include <tahti.h>
@@ -6,12 +7,45 @@
 #define IDENTITY 0
 #define RAISE 0x60
 #define ACKNOWLEDGE 0x64
+/* Of the device's own copying, in 8 bytes each: from, to, how many bytes, and what: 1 begin, 2 out of the device, 4 interrupt then. */
+#define FROM (0x80 / 8)
+#define TO (0x88 / 8)
+#define COUNT (0x90 / 8)
+#define COMMAND (0x98 / 8)
+#define BUFFER 0x40000
+/* Where the device sees our memory: within the 28 bits that it has. */
+#define OURS 0x100000
+/* The emulator ends where the device's buffer is filled to its last byte. */
+#define WORDS 256
+
+static int copies(tahti_device *device, volatile uint32_t *registers) {
+    volatile uint64_t *wide = (volatile uint64_t *)registers, *ours = tahti_device_memory(device, OURS, 8192);
+    if (!ours || tahti_device_memory(device, OURS, 4096) || tahti_device_memory(device, 2 * OURS, 100))
+        return 0;
+    for (int i = 0; i < WORDS; i++)
+        ours[i] = 7 * i + 1;
+    for (int out = 0; out < 2; out++) {
+        if (tahti_device_enable(device) != 0)
+            return 0;
+        wide[FROM] = out ? BUFFER : OURS;
+        wide[TO] = out ? OURS + 4096 : BUFFER;
+        wide[COUNT] = 8 * WORDS;
+        wide[COMMAND] = out ? 1 | 2 | 4 : 1 | 4;
+        if (tahti_device_wait(device, 0, 30000000000) != 1)
+            return 0;
+        registers[ACKNOWLEDGE / 4] = 0x100;
+    }
+    for (int i = 0; i < WORDS; i++)
+        if (ours[512 + i] != ours[i])
+            return 0;
+    return 1;
+}
 
 int main(int argc, char **argv) {
     if (argc < 3)
         return 2;
     int uio = strcmp(argv[1], "uio") == 0;
-    tahti_device *device = uio ? tahti_uio_open(argv[2]) : tahti_vfio_open(argv[2], TAHTI_MSI, 0);
+    tahti_device *device = uio ? tahti_uio_open(argv[2]) : tahti_vfio_open(argv[2], strcmp(argv[1], "pin") ? TAHTI_MSI : TAHTI_PIN, 0);
     uint64_t bytes = 0;
     volatile uint32_t *registers = device ? tahti_device_registers(device, 0, &bytes) : NULL;
     if (!registers || tahti_device_registers(device, 0, NULL) != registers) {
@@ -30,6 +64,10 @@ int main(int argc, char **argv) {
     }
     if (tahti_device_enable(device) != 0 || tahti_device_wait(device, 0, 20000000) != 0)
         return 6;
+    if (uio ? tahti_device_memory(device, OURS, 4096) != NULL : !copies(device, registers)) {
+        fprintf(stderr, "%s\n", tahti_error());
+        return 8;
+    }
     tahti_device_close(device);
     if (tahti_uio_open("uio99") || tahti_vfio_open(argv[2], 7, 0))
         return 7;
