@@ -167,7 +167,7 @@ impl Plan {
                 if !mode[index] || discipline.background {
                     continue;
                 }
-                if !discipline.overrunnable && !discipline.continuable {
+                if discipline.must_yield(carried[index]) {
                     sum.add(entry.activity);
                 }
                 if !carried[index] {
@@ -409,6 +409,22 @@ mod tests {
         assert!(Plan::admit(&spec(us(90))).is_ok());
         // In its last minor it must be able to do all of it, should it not have begun before.
         assert_eq!(refusals(&spec(us(101))).len(), 1);
+    }
+
+    #[test]
+    fn who_must_yield_where_its_block_begins_needs_its_budget_there() {
+        let once = Discipline { continuable: true, ..Discipline::REAL_TIME };
+        let block = Activity {
+            queue: vec![(0, once), (1, once), (2, Discipline::REAL_TIME)],
+            ..Activity::new("block", Some(us(60)), 0..0)
+        };
+        let control = |minors| Activity::new("control", Some(us(50)), minors);
+        let spec = |minors| Spec::new("slow", vec![us(100); 3], vec![control(minors), block.clone()]);
+        let why = "minor 0 is over-committed: block 60us + control 50us = 110us, but it has 100us";
+        assert!(refusals(&spec(0..1)).iter().any(|refusal| refusal.contains(why)));
+        assert!(Plan::admit(&spec(1..2)).is_ok(), "it has yielded in minor 0");
+        let drawn = crate::draw(&spec(1..2), &Plan::admit(&spec(1..2)).unwrap()).join("\n");
+        assert!(drawn.contains("100us, 50% must be done: control 50us, block 60us (continuable)"), "{drawn}");
     }
 
     #[test]

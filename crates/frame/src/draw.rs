@@ -29,8 +29,9 @@ pub fn draw(spec: &Spec, plan: &Plan) -> Vec<String> {
     )];
     for (mode, name) in names.into_iter().enumerate() {
         lines.extend(name.map(|name| format!("mode {name}")));
+        let mut carried = vec![false; plan.activities()];
         let drawn: Vec<(String, String)> =
-            (0..plan.minors()).map(|minor| minor_line(spec, plan, mode, minor)).collect();
+            (0..plan.minors()).map(|minor| minor_line(spec, plan, mode, minor, &mut carried)).collect();
         let mut minor = 0;
         let mut count = 0;
         while minor < drawn.len() && count < DRAWN_MAX {
@@ -47,8 +48,8 @@ pub fn draw(spec: &Spec, plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// The bar and the words of one minor.
-fn minor_line(spec: &Spec, plan: &Plan, mode: usize, minor: usize) -> (String, String) {
+/// The bar and the words of one minor; of which activities the block that began before goes on is noted in `carried`.
+fn minor_line(spec: &Spec, plan: &Plan, mode: usize, minor: usize, carried: &mut [bool]) -> (String, String) {
     let length = plan.length(minor);
     let mut bar = String::new();
     let mut words = Vec::new();
@@ -66,7 +67,8 @@ fn minor_line(spec: &Spec, plan: &Plan, mode: usize, minor: usize) -> (String, S
             continue;
         }
         sum = DurNs(sum.0.saturating_add(budget.0));
-        if !entry.discipline.overrunnable {
+        let goes_on = core::mem::replace(&mut carried[usize::from(entry.activity)], entry.discipline.continuable);
+        if entry.discipline.must_yield(goes_on) {
             must = DurNs(must.0.saturating_add(budget.0));
         }
         // A budget of its own at least one column, and never beyond the bar.

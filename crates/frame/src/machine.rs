@@ -127,6 +127,12 @@ struct State {
     excused: bool,
 }
 
+impl State {
+    fn forget_carried(&mut self) {
+        (self.carried_ran, self.carried_yielded) = (false, false);
+    }
+}
+
 /// A running frame. Nothing here allocates after [`new`](Self::new); a border costs one pass over the queue.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -385,7 +391,7 @@ impl Machine {
                 continue;
             }
             if !discipline.continuable {
-                (state.carried_ran, state.carried_yielded) = (false, false);
+                state.forget_carried();
                 continue;
             }
             let seen = seen(activity);
@@ -400,11 +406,14 @@ impl Machine {
             self.step(now);
             return if now < self.end { 0 } else { self.catch_up(now) };
         }
-        // Whole major frames change nothing but the pulse.
         let lost = ticks.saturating_sub(1);
         let minors = self.plan.minors() as u64;
-        self.pulse = self.pulse.wrapping_add(lost - lost % minors);
-        (0..=lost % minors).for_each(|_| self.step(now));
+        self.step(now);
+        self.lose_majors(lost / minors);
+        for _ in 0..lost % minors {
+            self.lose();
+            self.step(now);
+        }
         lost
     }
 
@@ -430,13 +439,30 @@ impl Machine {
         let whole = now.0.saturating_sub(self.end.0) / major;
         let by = DurNs((whole * major) as i64);
         (self.due, self.planned, self.end) = (self.due + by, self.planned + by, self.end + by);
-        let mut lost = whole * self.plan.minors() as u64;
-        self.pulse = self.pulse.wrapping_add(lost);
+        let mut lost = self.lose_majors(whole);
         while now >= self.end {
+            self.lose();
             self.step(now);
             lost += 1;
         }
         lost
+    }
+
+    /// Nobody runs this minor: for those whose block of continuable minors ends with it, nothing counts any longer.
+    fn lose(&mut self) {
+        for entry in self.plan.queue(self.minor).iter().filter(|entry| !entry.discipline.continuable) {
+            self.states[usize::from(entry.activity)].forget_carried();
+        }
+    }
+
+    /// Nobody runs this and all other minors so often, and each block ends in one of them: how many minors those are.
+    fn lose_majors(&mut self, majors: u64) -> u64 {
+        let minors = majors.wrapping_mul(self.plan.minors() as u64);
+        self.pulse = self.pulse.wrapping_add(minors);
+        if majors > 0 {
+            self.states.iter_mut().for_each(State::forget_carried);
+        }
+        minors
     }
 
     /// Begins the next minor.
@@ -445,6 +471,9 @@ impl Machine {
         if self.minor == 0 && self.wanted != self.mode {
             self.mode = self.wanted;
             self.totals.modes += 1;
+            // Who is not in it begins its block anew when it is back.
+            let gone = self.states.iter_mut().zip(&self.plan.modes[self.mode]).filter(|(_, runs)| !**runs);
+            gone.for_each(|(state, _)| state.forget_carried());
         }
         self.totals.minors += 1;
         self.totals.lost += lost;

@@ -173,6 +173,12 @@ impl Discipline {
         Self { underrunnable: false, overrunnable: false, continuable: false, background: false };
     /// Runs when all others have yielded.
     pub const BACKGROUND: Self = Self { background: true, ..Self::REAL_TIME };
+
+    /// Whether it must yield within the minor if it begins there; `carried`: the minor before in which it is queued is
+    /// continuable, so that what was done there counts here.
+    pub(crate) fn must_yield(self, carried: bool) -> bool {
+        !(self.background || self.overrunnable || self.continuable && carried)
+    }
 }
 
 impl Recovery {

@@ -211,6 +211,50 @@ fn a_block_runs_its_activity_once() {
 }
 
 #[test]
+fn a_block_whose_end_was_lost_begins_anew() {
+    const ALL: &str = "underrunnable+overrunnable+continuable";
+    for base in [frame::TimeBase::Timer, frame::TimeBase::Software] {
+        let a = activity("a", &[(0, ALL), (1, ALL), (2, "real-time")], Recovery::None, None);
+        let spec = Spec { base, ..Spec::new("f", vec![us(MINOR); 3], vec![a]) };
+        // One minor is lost, a major frame, both.
+        for (late, ticks, minor) in [(3, 2, 0), (5, 4, 2), (6, 5, 0)] {
+            let mut machine = Machine::new(Plan::admit(&spec).unwrap(), 0, MonoNs(0));
+            let yields = |_| Seen { present: true, ran: true, yielded: true };
+            let rests = |_| Seen { present: true, ..Seen::default() };
+            machine.border(MonoNs(100 * US), 1, yields, |fault| panic!("{fault:?}"));
+            assert_eq!(machine.queue().count(), 0, "it has yielded in this block");
+            let border = machine.border(MonoNs(late * 100 * US), ticks, rests, |fault| panic!("{fault:?}"));
+            assert_eq!((border.minor, border.lost), (minor, ticks - 1));
+            assert_eq!(machine.queue().count(), 1, "{} minors lost on base {}", border.lost, spec.base);
+        }
+    }
+}
+
+#[test]
+fn who_comes_back_with_a_mode_begins_its_block_anew() {
+    let a = activity("a", &[(0, "real-time"), (1, "continuable")], Recovery::None, None);
+    let b = activity("b", &[(0, "real-time")], Recovery::None, None);
+    let mode = |name: &str, names: &[&str]| frame::Mode {
+        name: name.to_owned(),
+        activities: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let mut spec = Spec::new("f", vec![us(MINOR); 2], vec![a, b]);
+    spec.modes = vec![mode("both", &["a", "b"]), mode("alone", &["b"])];
+    let mut world = World::new(&spec, &[&[10], &[10]]);
+    world.machine.want_mode(1);
+    let mut queues = vec![];
+    for minor in 0..6 {
+        if minor == 2 {
+            world.machine.want_mode(0);
+        }
+        world.run();
+        world.border(0);
+        queues.push(world.machine.queue().map(|entry| entry.activity).collect::<Vec<_>>());
+    }
+    assert_eq!(queues, [vec![0], vec![1], vec![], vec![0, 1], vec![0], vec![1]]);
+}
+
+#[test]
 fn inject_gives_the_minor_its_length_once_more_and_moves_what_follows() {
     let mut world = World::new(&pair("real-time", Recovery::Inject, None), &[&[150, 10], &[10]]);
     world.run();
