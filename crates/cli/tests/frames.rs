@@ -146,8 +146,11 @@ fn restart_kills_an_activity_that_does_not_behave() {
     let fast = format!("{plant}/fast");
     let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "restart")));
     frame.says("waits for its activities");
-    let (_steady, mut troubled) = (activity(&plant, "steady"), activity(&plant, "troubled"));
+    let (steady, mut troubled) = (activity(&plant, "steady"), activity(&plant, "troubled"));
     frame.says("frame fast runs");
+    // An activity gone wild writes into the page that another process is behind it.
+    let watcher = rt::frames::Watcher::open(&fast).unwrap();
+    watcher.page().set_who(1, ring::Presence::Joined, steady.child.id(), steady.child.id());
     // On a busy machine it may have misbehaved without this already.
     troubled.signal(19);
     let line = frame.says(", restart");
@@ -155,6 +158,30 @@ fn restart_kills_an_activity_that_does_not_behave() {
     frame.says("troubled is gone");
     assert!(!troubled.child.wait().unwrap().success());
     goes_on(&fast, "steady");
+}
+
+#[test]
+fn a_frame_that_can_let_nobody_in_says_so_once_and_goes_on_when_it_can() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let plant = format!("full{}", std::process::id());
+    let fast = format!("{plant}/fast");
+    let mut frame = Running::start(&["frames", "run"], &plant, Some(&frame_json("fast", "none")));
+    frame.says("waits for its activities");
+    let open = std::fs::read_dir(format!("/proc/{}/fd", frame.child.id())).unwrap().count() as u64;
+    let limit = Rlimit { current: Some(open + 2), maximum: Some(open + 2) };
+    prlimit(Pid::from_raw(frame.child.id() as i32), Resource::Nofile, limit).unwrap();
+    let address = rt::frames::address(&fast);
+    let callers: Vec<_> = (0..5).map(|_| sys::handover::connect(&address).unwrap()).collect();
+    frame.says("serve a caller");
+    drop(callers);
+    while rt::frames::Watcher::open(&fast).is_err() {
+        std::thread::yield_now();
+    }
+    let _steady = activity(&plant, "steady");
+    // Who joins is refused for the same reason, if at all: it needs more descriptors than there are.
+    frame.says("steady");
+    let told = frame.seen.iter().filter(|line| line.contains("serve a caller")).count();
+    assert_eq!(told, 1, "{:?}", frame.seen);
 }
 
 #[test]

@@ -64,6 +64,34 @@ fn who_may_not_join_is_told_why() {
 }
 
 #[test]
+fn whose_thread_ends_without_leaving_is_gone_although_its_process_lives() {
+    let mut served = Served::new("thread", TimeBase::Timer, 1, &["control", "other"], PATIENCE);
+    scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut other = served.join("other").unwrap();
+            let watcher = Watcher::open(&served.name).unwrap();
+            let until = sys::clock::mono_now() + PATIENCE;
+            while other.next_turn().is_some() && sys::clock::mono_now() < until {
+                if watcher.page().who(0).0 == Presence::Died {
+                    return true;
+                }
+            }
+            false
+        });
+        let ended = scope.spawn(|| {
+            let mut control = served.join("control").unwrap();
+            control.next_turn().unwrap();
+            std::mem::forget(control);
+        });
+        ended.join().unwrap();
+        assert!(other.join().unwrap(), "it is told as dead");
+        served.join("control").unwrap();
+    });
+    let reports = served.end();
+    assert!(reports.contains(&Report::Gone("control".to_owned(), false)), "{reports:?}");
+}
+
+#[test]
 fn a_software_trigger_makes_one_minor_each() {
     let served = Served::new("software", TimeBase::Software, 1, &["control"], PATIENCE);
     let pulses = scope(|scope| {

@@ -35,7 +35,7 @@ pub(super) fn run() -> Result<(), String> {
         });
         let now = mono_now();
         for (_, activity) in gone.extract_if(.., |(at, _)| now - *at >= SAME_MOMENT) {
-            println!("{activity} is gone: its process ended or was killed");
+            println!("{activity} is gone: its thread ended without leaving, or its process was killed");
         }
         let page = runner.page();
         let lost = cursor.lost();

@@ -27,7 +27,7 @@ pub(crate) fn care(shared: &Shared) {
                 }
             } else if shared.slots[usize::from(activity)].parked.load(Ordering::Acquire) {
                 // Its turn has come: it goes on at once, before this thread.
-                shared.unpark(&page, activity.into());
+                shared.unpark(activity.into());
             } else if Shared::pass_over(&page, turn) {
                 page.count(FrameCounter::Blocked, 1);
             }

@@ -95,6 +95,11 @@ impl ThreadFiles {
         Ok(Self { stat: open("stat")?, status: open("status")?, schedstat: open("schedstat").ok() })
     }
 
+    /// Whether the thread has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.cost().is_none_or(|(state, _)| matches!(state, b'Z' | b'X'))
+    }
+
     /// The thread's state, and what it has cost. Real-time: three reads of files that exist in memory only; neither
     /// allocates nor blocks.
     fn cost(&self) -> Option<(u8, Baseline)> {

@@ -6,13 +6,13 @@
 use crate::frames::accounts::{self, Accounts};
 use crate::frames::event;
 use crate::frames::shared::Shared;
-use crate::frames::trigger::{Trigger, Waited};
+use crate::frames::trigger::{self, Trigger, Waited};
 use base::{DurNs, MonoNs};
 use frame::{Beat, Border, Entry, Judgement, Machine, Rhythm, Seen};
 use ring::{ActivityCounter, FrameBorder, FrameCounter, FrameEvent, FramePage, Presence, Turn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use sys::clock::{mono_now, sleep_until};
+use sys::clock::mono_now;
 use sys::futex;
 
 /// What the dispatcher knows of an activity without looking at the page, where others write.
@@ -66,8 +66,10 @@ impl Dispatcher {
             if let Some(first) = first.take() {
                 self.wake_first(&page, first);
             }
-            if let Some(until) = self.rhythm.rest(border.due, self.machine.plan().length(border.minor.into())) {
-                sleep_until(until);
+            if let Some(until) = self.rhythm.rest(border.due, self.machine.plan().length(border.minor.into()))
+                && trigger::until(until, &shared.stop) == Waited::Over
+            {
+                return accounts.settle(&page);
             }
             let (mut ticks, now) = match self.trigger.wait(border.end, self.patience, &shared.stop) {
                 Waited::Ticks(ticks, now) => (ticks, now),
@@ -211,7 +213,7 @@ impl Dispatcher {
     /// Wakes the first activity of a minor, and the caretaker below it. One that was demoted keeps its place.
     fn wake_first(&self, page: &FramePage<'_>, first: u16) {
         if self.shared.parked.load(Ordering::Acquire) > 0 && !self.is_behind(first) {
-            self.shared.unpark(page, first.into());
+            self.shared.unpark(first.into());
         }
         match self.shared.ordered {
             true => futex::wake_both(page.call_word(first.into()), page.care_word()),
@@ -251,7 +253,7 @@ impl Dispatcher {
             if !self.is_behind(activity) {
                 match busy {
                     true => self.shared.park(page, index),
-                    false => _ = self.shared.unpark(page, index),
+                    false => _ = self.shared.unpark(index),
                 }
             }
             at.index += 1;
@@ -266,7 +268,7 @@ impl Dispatcher {
                 && !page.progress(activity, stood.sequence).2
                 && !self.machine.is_demoted(activity as u16)
             {
-                self.shared.unpark(page, activity);
+                self.shared.unpark(activity);
             }
         }
     }

@@ -12,6 +12,7 @@
 //! | `P - 4` | background activities |
 
 mod accounts;
+mod callers;
 mod caretaker;
 mod cause;
 mod dispatcher;

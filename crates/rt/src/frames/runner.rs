@@ -1,15 +1,15 @@
 //! The process behind a frame: lets activities in, starts the real-time threads, notices who is gone.
 
 use crate::frames::address;
+use crate::frames::callers::Connected;
 use crate::frames::caretaker;
-use crate::frames::cause::ThreadFiles;
 use crate::frames::dispatcher::{Dispatcher, Known};
-use crate::frames::shared::{Guest, Shared, Slot};
+use crate::frames::shared::{Shared, Slot};
 use crate::frames::trigger::{Door, Trigger};
 use crate::obtained::Obtained;
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority, Schedule};
 use frame::{Config, Machine, PRIORITY_MIN, Plan, Rhythm, TimeBase};
-use ring::{ActivityCounter, FrameCounter, FramePage, FrameShape, FrameState, Presence};
+use ring::{ActivityCounter, FramePage, FrameShape, FrameState, Presence};
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,11 +21,9 @@ use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use sys::shm::SharedWords;
 
 /// How often the runner looks round.
-const LOOK: DurNs = DurNs::from_ms(20);
+pub(super) const LOOK: DurNs = DurNs::from_ms(20);
 /// From the last one's joining to the first minor.
 const LEAD: DurNs = DurNs::from_ms(20);
-/// Connections at a time.
-const CALLERS_MAX: usize = 4096;
 
 /// Why a frame cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,31 +63,25 @@ pub enum Report {
     Over(String),
 }
 
-/// Somebody connected.
-struct Connected {
-    connection: OwnedFd,
-    pid: u32,
-    /// The activity that it has joined as.
-    activity: Option<usize>,
-    follows: bool,
-    said_goodbye: bool,
-}
-
 /// A frame's process. Dropping it ends the frame: members hear so.
 pub struct Runner {
-    config: Config,
+    pub(super) config: Config,
     plan: Option<Plan>,
-    shared: Arc<Shared>,
-    counter: Counter,
-    callers: Vec<Connected>,
-    door: Arc<Door>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) counter: Counter,
+    pub(super) callers: Vec<Connected>,
+    pub(super) door: Arc<Door>,
     /// Keeps idle CPUs awake as long as it is open.
     idle: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
     began: MonoNs,
     over: bool,
+    /// The kernel lets nobody in, which was told.
+    pub(super) deaf: bool,
+    /// The activity whose thread is looked at next.
+    pub(super) looked_at: usize,
     /// Segments of variables of those who are gone: unmapping one would interrupt the frame's CPU.
-    kept: Vec<SharedWords>,
+    pub(super) kept: Vec<SharedWords>,
 }
 
 impl Runner {
@@ -142,6 +134,8 @@ impl Runner {
             threads: Vec::new(),
             began: mono_now(),
             over: false,
+            deaf: false,
+            looked_at: 0,
             kept: Vec::new(),
         })
     }
@@ -169,19 +163,10 @@ impl Runner {
             }
         }
         if ready[0] {
-            match self.counter.accept() {
-                Ok(Some(caller)) if self.callers.len() < CALLERS_MAX => self.callers.push(Connected {
-                    connection: caller.connection,
-                    pid: caller.pid as u32,
-                    activity: None,
-                    follows: false,
-                    said_goodbye: false,
-                }),
-                Ok(_) => {}
-                Err(error) => tell(Report::Refused(error.to_string())),
-            }
+            self.take_in(&mut tell);
         }
         self.kill();
+        self.notice_one_that_ended(&mut tell);
         if self.threads.is_empty() && !self.over {
             self.begin_if_all_are_there(&mut tell);
         }
@@ -191,137 +176,14 @@ impl Runner {
         }
     }
 
-    fn hear(&mut self, index: usize, tell: &mut impl FnMut(Report)) {
-        let mut bytes = [0u8; 256];
-        let received = sys::handover::receive(self.callers[index].connection.as_fd(), &mut bytes);
-        let Ok(Some((length, fds))) = received else {
-            let gone = self.callers.swap_remove(index);
-            return self.gone(&gone, tell);
-        };
-        let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
-        let mut words = text.splitn(3, ' ');
-        match (words.next(), words.next(), words.next()) {
-            (Some("join"), Some(tid), Some(name)) => {
-                let joined = tid
-                    .parse()
-                    .map_err(|_| format!("{tid:?} is no thread id"))
-                    .and_then(|tid| self.join(index, tid, name, fds));
-                match joined {
-                    Ok(activity) => {
-                        let (pid, tid) = (self.callers[index].pid, tid.parse().unwrap_or(0));
-                        self.page().set_who(activity, Presence::Joining, pid, tid);
-                        self.answer(index, &format!("ok {activity}"));
-                        tell(Report::Joined(name.to_owned(), self.callers[index].pid));
-                    }
-                    Err(why) => {
-                        let why = format!("activity {name:?} of frame {:?}: {why}", self.config.spec.name);
-                        self.page().count(FrameCounter::Refused, 1);
-                        self.refuse(index, &why);
-                        tell(Report::Refused(why));
-                    }
-                }
-            }
-            (Some("watch"), ..) => self.answer(index, "ok"),
-            (Some("follow"), ..) => {
-                if !std::mem::replace(&mut self.callers[index].follows, true) {
-                    self.shared.followers.fetch_add(1, Ordering::AcqRel);
-                }
-                self.answer(index, "ok");
-            }
-            (Some("trigger"), ..) => match (&self.config.spec.base, fds.into_iter().next()) {
-                (TimeBase::Eventfd, Some(fd)) => {
-                    self.door.leave(fd);
-                    // Who is gone needs no answer.
-                    let _ = sys::handover::send(self.callers[index].connection.as_fd(), b"ok", &[]);
-                }
-                (TimeBase::Eventfd, None) => self.refuse(index, "no descriptor came; expected one"),
-                (base, _) => {
-                    let why = format!("frame {:?} has the time base {base}; expected eventfd", self.config.spec.name);
-                    self.refuse(index, &why);
-                }
-            },
-            (Some("leave"), ..) => self.callers[index].said_goodbye = true,
-            _ => self.refuse(index, "expected join TID NAME, watch, follow, trigger or leave"),
-        }
-    }
-
-    /// Says no. Who is gone needs no answer.
-    fn refuse(&self, index: usize, why: &str) {
-        let _ = sys::handover::send(self.callers[index].connection.as_fd(), format!("no {why}").as_bytes(), &[]);
-    }
-
-    /// Hands the page over. Who is gone meanwhile is noticed at its connection.
-    fn answer(&self, index: usize, text: &str) {
-        let _ = sys::handover::send(self.callers[index].connection.as_fd(), text.as_bytes(), &[self.shared.words.fd()]);
-    }
-
-    /// Lets a thread in.
-    fn join(&mut self, index: usize, tid: u32, name: &str, fds: Vec<OwnedFd>) -> Result<usize, String> {
-        let pid = self.callers[index].pid;
-        let spec = &self.config.spec;
-        let activity = spec.activities.iter().position(|activity| activity.name == name).ok_or_else(|| {
-            let known = spec.activities.iter().map(|activity| activity.name.as_str()).collect::<Vec<_>>().join(", ");
-            format!("no such activity; expected one of {known}")
-        })?;
-        if self.callers[index].activity.is_some() {
-            return Err("this connection has joined already; expected a new one for each thread".to_owned());
-        }
-        let page = self.shared.page();
-        if let (Presence::Joined | Presence::Joining, by, _) = page.who(activity) {
-            return Err(format!("process {by} has joined as it already; expected one at a time"));
-        }
-        let files = ThreadFiles::open(pid, tid)
-            .map_err(|error| format!("thread {tid} of process {pid} cannot be looked at: {error}"))?;
-        if self.shared.ordered {
-            let below = if spec.activities[activity].is_background() { 4 } else { 1 };
-            if let Some(cpu) = self.config.cpu {
-                set_affinity(tid as i32, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
-            }
-            let scheduling = Scheduling { policy: self.shared.below(below), reset_on_fork: true };
-            set_scheduling(tid as i32, scheduling).map_err(|error| error.to_string())?;
-        }
-        let variables = fds.into_iter().next().and_then(|fd| SharedWords::attach(fd).ok());
-        let slot = &self.shared.slots[activity];
-        slot.kill.store(false, Ordering::Release);
-        page.forget(activity);
-        let mut guest = slot.guest.lock().unwrap_or_else(|broken| broken.into_inner());
-        let old = std::mem::replace(&mut *guest, Guest { files: Some(files), variables });
-        drop(guest);
-        self.kept.extend(old.variables);
-        for counter in [ActivityCounter::Demoted, ActivityCounter::Safe, ActivityCounter::Consecutive] {
-            page.set_activity_counter(activity, counter, 0);
-        }
-        page.count_activity(activity, ActivityCounter::Joins, 1);
-        self.callers[index].activity = Some(activity);
-        Ok(activity)
-    }
-
-    /// Somebody's connection has ended.
-    fn gone(&mut self, gone: &Connected, tell: &mut impl FnMut(Report)) {
-        if gone.follows {
-            self.shared.followers.fetch_sub(1, Ordering::AcqRel);
-        }
-        let Some(activity) = gone.activity else { return };
-        let page = self.shared.page();
-        let presence = if gone.said_goodbye { Presence::Left } else { Presence::Died };
-        page.set_who(activity, presence, 0, 0);
-        page.forget(activity);
-        // The turn must not stay with it.
-        let turn = page.turn();
-        if page.at(turn).map(usize::from) == Some(activity) {
-            Shared::pass_over(&page, turn);
-        }
-        tell(Report::Gone(self.config.spec.activities[activity].name.clone(), gone.said_goodbye));
-    }
-
     /// Kills the processes that the recovery `restart` has named; their supervisor starts them anew.
     fn kill(&self) {
         for (activity, slot) in self.shared.slots.iter().enumerate() {
             if slot.kill.swap(false, Ordering::AcqRel)
-                && let (Presence::Joined, pid, _) = self.shared.page().who(activity)
+                && let Some(caller) = self.callers.iter().find(|caller| caller.activity == Some(activity))
             {
-                // It may be gone meanwhile.
-                let _ = sys::child::kill(pid as i32, 9);
+                // Who connected, as the kernel says, not what stands in the page. It may be gone meanwhile.
+                let _ = sys::child::kill(caller.pid as i32, 9);
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::frames::cause::ThreadFiles;
 use base::{Policy, Priority};
 use ring::{FrameCounter, FramePage, Turn};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use sys::futex;
 use sys::sched::{Scheduling, try_set_scheduling};
@@ -18,6 +18,8 @@ pub(crate) struct Slot {
     pub(crate) parked: AtomicBool,
     /// Whether its process is to be killed.
     pub(crate) kill: AtomicBool,
+    /// Its thread, 0 if there is none. Not that of the page, where an activity gone wild may write anything.
+    pub(crate) tid: AtomicI32,
 }
 
 /// What belongs to the thread that has joined.
@@ -52,10 +54,10 @@ impl Shared {
     }
 
     /// Sets the priority of an activity's thread. A thread that is gone needs none.
-    fn set_priority(&self, page: &FramePage<'_>, activity: usize, below: u8) {
-        let (_, _, tid) = page.who(activity);
+    fn set_priority(&self, activity: usize, below: u8) {
+        let tid = self.slots[activity].tid.load(Ordering::Acquire);
         if tid > 0 {
-            let _ = try_set_scheduling(tid as i32, Scheduling { policy: self.below(below), reset_on_fork: true });
+            let _ = try_set_scheduling(tid, Scheduling { policy: self.below(below), reset_on_fork: true });
         }
     }
 
@@ -64,16 +66,16 @@ impl Shared {
         let slot = &self.slots[activity];
         if self.ordered && !slot.parked.swap(true, Ordering::AcqRel) {
             self.parked.fetch_add(1, Ordering::AcqRel);
-            self.set_priority(page, activity, 3);
+            self.set_priority(activity, 3);
             page.count(FrameCounter::Parked, 1);
         }
     }
 
     /// Gives a parked thread its place again. Whether it was parked.
-    pub(crate) fn unpark(&self, page: &FramePage<'_>, activity: usize) -> bool {
+    pub(crate) fn unpark(&self, activity: usize) -> bool {
         let was = self.forget_parked(activity);
         if was {
-            self.set_priority(page, activity, 1);
+            self.set_priority(activity, 1);
         }
         was
     }

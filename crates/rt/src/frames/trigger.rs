@@ -203,8 +203,8 @@ impl Trigger {
     }
 }
 
-/// Waits for a time.
-fn until(end: MonoNs, stop: &AtomicBool) -> Waited {
+/// Waits for a time, unless the frame is to end before.
+pub(crate) fn until(end: MonoNs, stop: &AtomicBool) -> Waited {
     loop {
         let now = mono_now();
         if stop.load(Ordering::Relaxed) {

@@ -1,0 +1,199 @@
+//! Those who call a frame: they join, watch, follow it, hand it a trigger, and go.
+
+use crate::frames::cause::ThreadFiles;
+use crate::frames::runner::{LOOK, Report, Runner};
+use crate::frames::shared::{Guest, Shared};
+use base::CpuSet;
+use frame::TimeBase;
+use ring::{ActivityCounter, FrameCounter, Presence};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+use sys::clock::{mono_now, sleep_until};
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+use sys::shm::SharedWords;
+
+/// Connections at a time.
+const CALLERS_MAX: usize = 4096;
+
+/// Somebody connected.
+pub(super) struct Connected {
+    pub(super) connection: OwnedFd,
+    pub(super) pid: u32,
+    /// The activity that it has joined as.
+    pub(super) activity: Option<usize>,
+    follows: bool,
+    said_goodbye: bool,
+}
+
+impl Runner {
+    /// Takes the next caller in.
+    pub(super) fn take_in(&mut self, tell: &mut impl FnMut(Report)) {
+        match self.counter.accept() {
+            Ok(caller) => {
+                self.deaf = false;
+                // Who is one too many is hung up on.
+                let caller = caller.filter(|_| self.callers.len() < CALLERS_MAX);
+                self.callers.extend(caller.map(|caller| Connected {
+                    connection: caller.connection,
+                    pid: caller.pid as u32,
+                    activity: None,
+                    follows: false,
+                    said_goodbye: false,
+                }));
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.deaf, true) {
+                    tell(Report::Refused(error.to_string()));
+                }
+                // It goes on waiting: another look at once would only take the CPU.
+                sleep_until(mono_now() + LOOK);
+            }
+        }
+    }
+
+    pub(super) fn hear(&mut self, index: usize, tell: &mut impl FnMut(Report)) {
+        let mut bytes = [0u8; 256];
+        let received = sys::handover::receive(self.callers[index].connection.as_fd(), &mut bytes);
+        let Ok(Some((length, fds))) = received else {
+            let gone = self.callers.swap_remove(index);
+            return self.gone(&gone, tell);
+        };
+        let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        let mut words = text.splitn(3, ' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some("join"), Some(tid), Some(name)) => {
+                let joined = tid
+                    .parse()
+                    .map_err(|_| format!("{tid:?} is no thread id"))
+                    .and_then(|tid| self.join(index, tid, name, fds));
+                match joined {
+                    Ok(activity) => {
+                        let (pid, tid) = (self.callers[index].pid, tid.parse().unwrap_or(0));
+                        self.shared.slots[activity].tid.store(tid, Ordering::Release);
+                        self.page().set_who(activity, Presence::Joining, pid, tid as u32);
+                        self.answer(index, &format!("ok {activity}"));
+                        tell(Report::Joined(name.to_owned(), self.callers[index].pid));
+                    }
+                    Err(why) => {
+                        let why = format!("activity {name:?} of frame {:?}: {why}", self.config.spec.name);
+                        self.page().count(FrameCounter::Refused, 1);
+                        self.refuse(index, &why);
+                        tell(Report::Refused(why));
+                    }
+                }
+            }
+            (Some("watch"), ..) => self.answer(index, "ok"),
+            (Some("follow"), ..) => {
+                if !std::mem::replace(&mut self.callers[index].follows, true) {
+                    self.shared.followers.fetch_add(1, Ordering::AcqRel);
+                }
+                self.answer(index, "ok");
+            }
+            (Some("trigger"), ..) => match (&self.config.spec.base, fds.into_iter().next()) {
+                (TimeBase::Eventfd, Some(fd)) => {
+                    self.door.leave(fd);
+                    // Who is gone needs no answer.
+                    let _ = sys::handover::send(self.callers[index].connection.as_fd(), b"ok", &[]);
+                }
+                (TimeBase::Eventfd, None) => self.refuse(index, "no descriptor came; expected one"),
+                (base, _) => {
+                    let why = format!("frame {:?} has the time base {base}; expected eventfd", self.config.spec.name);
+                    self.refuse(index, &why);
+                }
+            },
+            (Some("leave"), ..) => self.callers[index].said_goodbye = true,
+            _ => self.refuse(index, "expected join TID NAME, watch, follow, trigger or leave"),
+        }
+    }
+
+    /// Says no. Who is gone needs no answer.
+    fn refuse(&self, index: usize, why: &str) {
+        let _ = sys::handover::send(self.callers[index].connection.as_fd(), format!("no {why}").as_bytes(), &[]);
+    }
+
+    /// Hands the page over. Who is gone meanwhile is noticed at its connection.
+    fn answer(&self, index: usize, text: &str) {
+        let _ = sys::handover::send(self.callers[index].connection.as_fd(), text.as_bytes(), &[self.shared.words.fd()]);
+    }
+
+    /// Lets a thread in.
+    fn join(&mut self, index: usize, tid: u32, name: &str, fds: Vec<OwnedFd>) -> Result<usize, String> {
+        let pid = self.callers[index].pid;
+        let spec = &self.config.spec;
+        let activity = spec.activities.iter().position(|activity| activity.name == name).ok_or_else(|| {
+            let known = spec.activities.iter().map(|activity| activity.name.as_str()).collect::<Vec<_>>().join(", ");
+            format!("no such activity; expected one of {known}")
+        })?;
+        if self.callers[index].activity.is_some() {
+            return Err("this connection has joined already; expected a new one for each thread".to_owned());
+        }
+        let page = self.shared.page();
+        if let (Presence::Joined | Presence::Joining, by, _) = page.who(activity) {
+            return Err(format!("process {by} has joined as it already; expected one at a time"));
+        }
+        let files = ThreadFiles::open(pid, tid)
+            .map_err(|error| format!("thread {tid} of process {pid} cannot be looked at: {error}"))?;
+        if self.shared.ordered {
+            let below = if spec.activities[activity].is_background() { 4 } else { 1 };
+            if let Some(cpu) = self.config.cpu {
+                set_affinity(tid as i32, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
+            }
+            let scheduling = Scheduling { policy: self.shared.below(below), reset_on_fork: true };
+            set_scheduling(tid as i32, scheduling).map_err(|error| error.to_string())?;
+        }
+        let variables = fds.into_iter().next().and_then(|fd| SharedWords::attach(fd).ok());
+        let slot = &self.shared.slots[activity];
+        slot.kill.store(false, Ordering::Release);
+        page.forget(activity);
+        let mut guest = slot.guest.lock().unwrap_or_else(|broken| broken.into_inner());
+        let old = std::mem::replace(&mut *guest, Guest { files: Some(files), variables });
+        drop(guest);
+        self.kept.extend(old.variables);
+        for counter in [ActivityCounter::Demoted, ActivityCounter::Safe, ActivityCounter::Consecutive] {
+            page.set_activity_counter(activity, counter, 0);
+        }
+        page.count_activity(activity, ActivityCounter::Joins, 1);
+        self.callers[index].activity = Some(activity);
+        Ok(activity)
+    }
+
+    /// Somebody's connection has ended.
+    fn gone(&mut self, gone: &Connected, tell: &mut impl FnMut(Report)) {
+        if gone.follows {
+            self.shared.followers.fetch_sub(1, Ordering::AcqRel);
+        }
+        if let Some(activity) = gone.activity {
+            self.free(activity, gone.said_goodbye, tell);
+        }
+    }
+
+    /// Nobody stands behind an activity any more.
+    fn free(&self, activity: usize, said_goodbye: bool, tell: &mut impl FnMut(Report)) {
+        let page = self.shared.page();
+        let presence = if said_goodbye { Presence::Left } else { Presence::Died };
+        self.shared.slots[activity].tid.store(0, Ordering::Release);
+        page.set_who(activity, presence, 0, 0);
+        page.forget(activity);
+        // The turn must not stay with it.
+        let turn = page.turn();
+        if page.at(turn).map(usize::from) == Some(activity) {
+            Shared::pass_over(&page, turn);
+        }
+        tell(Report::Gone(self.config.spec.activities[activity].name.clone(), said_goodbye));
+    }
+
+    /// A thread may end without leaving while its connection stays: its process lives, or a child that has inherited it.
+    /// Looks at one activity each time.
+    pub(super) fn notice_one_that_ended(&mut self, tell: &mut impl FnMut(Report)) {
+        let activity = self.looked_at;
+        self.looked_at = (activity + 1) % self.shared.slots.len();
+        let guest = self.shared.slots[activity].guest.lock().unwrap_or_else(|broken| broken.into_inner());
+        let ended = guest.files.as_ref().is_some_and(ThreadFiles::is_gone);
+        drop(guest);
+        let caller = self.callers.iter_mut().find(|caller| ended && caller.activity == Some(activity));
+        if let Some(caller) = caller {
+            caller.activity = None;
+            self.free(activity, false, tell);
+        }
+    }
+}
