@@ -121,7 +121,7 @@ fn rules_and_the_put_log_know_the_records_of_other_owners() {
     // A group that is written counts at once; nobody watches the field, and yet its old value is known.
     ioc.say("dbpf set.ASG open");
     ioc.until("astac set me here", |said| said.contains("put Yes"));
-    ioc.say("caPutLogInit put.log");
+    ioc.say("caPutLogInit ./put.log");
     let mut circuit = Circuit::connect(ioc.port);
     let set = circuit.create("set");
     circuit.put(set, 4.0);

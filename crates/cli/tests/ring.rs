@@ -90,9 +90,10 @@ fn the_ring_stores_beam_locks_its_magnets_and_remembers_its_set_points() {
     assert!(ring.put("SR:Beam:Shutter", "closed") && ring.put("SR:CH1:Set", "4"));
     assert!(ring.put("SR:RF1:Enable", "off"));
     ring.until("SR:Beam:Current", |current| current == 0.0);
-    let log = std::fs::read_to_string(ring.folder.join("state/put.log")).unwrap();
-    assert!(log.contains("SR:CH1:Set new=9 old=5"), "{log}");
+    let log = ring.folder.join("state/put.log");
     ring.exit();
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("SR:CH1:Set new=4 old=5 min=4 max=9"), "{log}");
 
     let ring = Ring::start(&folder);
     ring.until("SR:CH1:Set", |current| current == 4.0);

@@ -271,31 +271,6 @@ fn the_exit_record_ends_the_ioc() {
     }
 }
 
-#[test]
-fn writes_under_trapwrite_are_logged_with_who_where_and_what() {
-    let files =
-        [("rules.acf", "ASG(DEFAULT) { RULE(1,WRITE,TRAPWRITE) } ASG(quiet) { RULE(1,WRITE) }"), ("test.db", LOGGED)];
-    let mut ioc = Session::start(true, &files, &["-a", "rules.acf", "-d", "test.db"]);
-    assert_eq!(ioc.say("caPutLogInit put.log"), "");
-    for (name, value) in [("X:a", "1"), ("X:a", "1"), ("X:a", "2.5"), ("X:a.DESC", "two words"), ("X:quiet", "5")] {
-        ioc.tool("caput", &["-c", name, value]);
-    }
-    let file = ioc.folder.join("put.log");
-    let mut log = String::new();
-    eventually("three lines", || {
-        log = std::fs::read_to_string(&file).unwrap();
-        log.lines().count() == 3
-    });
-    let lines: Vec<&str> = log.lines().map(|line| line.split_once(" X:a").expect("a name").1).collect();
-    assert_eq!(lines, [" new=1 old=0", " new=2.5 old=1", ".DESC new=\"two words\" old=\"\""], "{log}");
-    assert_eq!(ioc.say("caPutLogShow"), "caPutLog: 3 logged, 0 dropped (queue full), 0 failed (file)\n");
-}
-
-const LOGGED: &str = r#"
-record(ao, "X:a") {}
-record(ao, "X:quiet") { field(ASG, "quiet") }
-"#;
-
 const SAVED: &str = r#"
 record(ao, "X:ao") { field(PREC, "3") info(autosaveFields, "VAL PREC HIHI") info(autosaveFields_pass0, "DESC") }
 record(mbbo, "X:mbbo") { field(ZRST, "zero") field(ONST, "one") info(autosaveFields, "VAL") }

@@ -1,0 +1,49 @@
+//! The put log: what clients write, in a file.
+#![allow(missing_docs, reason = "the tests' names are their documentation")]
+
+mod ioc;
+
+use ioc::{Circuit, Ioc};
+
+const RULES: &str = "ASG(DEFAULT) { RULE(1,WRITE,TRAPWRITE) } ASG(quiet) { RULE(1,WRITE) }";
+const RECORDS: &str = "record(ao, \"X:a\") {} record(ao, \"X:quiet\") { field(ASG, \"quiet\") }";
+
+fn start(name: &str) -> Ioc {
+    Ioc::start(name, &[("rules.acf", RULES), ("test.db", RECORDS)], &["-a", "rules.acf", "-d", "test.db"])
+}
+
+/// What was written to `X:a`, line by line.
+fn lines(log: &str) -> Vec<&str> {
+    log.lines().filter_map(|line| Some(line.split_once(" X:a")?.1)).collect()
+}
+
+#[test]
+fn writes_under_trapwrite_are_logged_with_who_where_and_what_bursts_in_one_line() {
+    let mut ioc = start("putlog");
+    assert_eq!(ioc.say("caPutLogInit ./put.log"), "");
+    let mut circuit = Circuit::connect(ioc.port);
+    let [value, precision, quiet] = ["X:a", "X:a.PREC", "X:quiet"].map(|name| circuit.create(name));
+    for (field, number) in [(value, 1.0), (value, 1.0), (value, 2.5), (precision, 3.0), (quiet, 5.0)] {
+        circuit.put(field, number);
+    }
+    ioc.until("caPutLogShow", |said| said.contains("3 logged"));
+    assert_eq!(ioc.say("caPutLogReconf 2"), "");
+    for number in [4.0, 4.0] {
+        circuit.put(value, number);
+    }
+    let expected = [" new=2.5 old=0 min=1 max=2.5", ".PREC new=3 old=0", " new=4 old=2.5", " new=4 old=4"];
+    let file = ioc.folder.join("put.log");
+    ioc.until("echo", |_| std::fs::read_to_string(&file).is_ok_and(|log| lines(&log) == expected));
+    assert_eq!(ioc.say("caPutLogShow"), "caPutLog: 5 logged, 0 dropped (queue full), 0 failed (file, server)\n");
+}
+
+#[test]
+fn a_target_that_cannot_be_is_refused_with_what_is_expected() {
+    let mut ioc = start("putlogtargets");
+    let said = ioc.say("caPutLogInit nowhere.invalid");
+    assert!(said.contains("expected host[:port], or a file with a slash in its name: ./nowhere.invalid"), "{said}");
+    let said = ioc.say("caPutLogInit /nowhere/put.log");
+    assert!(said.contains("/nowhere/put.log: "), "{said}");
+    let said = ioc.say("caPutLogInit");
+    assert!(said.contains("expected host[:port] or ./file, or EPICS_CA_PUT_LOG_ADDR"), "{said}");
+}

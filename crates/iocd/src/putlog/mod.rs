@@ -1,0 +1,243 @@
+//! The put log: who wrote what, from where, and what stood there before.
+//!
+//! The network's thread hands entries to a thread that writes them to files and log servers. The queue between them holds
+//! [`ENTRIES_MAX`]; what does not fit is counted, never waited for.
+
+mod burst;
+mod sink;
+
+use base::{Scalar, Stamp, Value};
+use burst::{Bursts, Line};
+use ca::server::Peer;
+use sink::Sink;
+pub use sink::Target;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use sys::clock::mono_now;
+
+/// Entries that may wait for the log's thread.
+const ENTRIES_MAX: usize = 1_000;
+
+/// Which writes are logged (caPutLog's numbers).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// None (−1).
+    None,
+    /// Those that change a value, bursts in one line (0).
+    Changes,
+    /// All, bursts in one line (1).
+    All,
+    /// All, each in a line of its own (2).
+    Each,
+}
+
+impl Which {
+    /// From caPutLog's number.
+    #[must_use]
+    pub const fn from_number(number: i64) -> Self {
+        match number {
+            ..0 => Self::None,
+            0 => Self::Changes,
+            1 => Self::All,
+            2.. => Self::Each,
+        }
+    }
+}
+
+/// A write.
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    /// Whether it may stand in one line with others of its burst.
+    joins: bool,
+    when: Stamp,
+    host: String,
+    user: String,
+    channel: String,
+    new: Option<Scalar>,
+    old: Option<Scalar>,
+}
+
+impl Entry {
+    /// Whether both are by one person to one field.
+    fn is_of_one_with(&self, other: &Self) -> bool {
+        (&self.host, &self.user, &self.channel) == (&other.host, &other.user, &other.channel)
+    }
+}
+
+/// What became of the entries.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Given to the log's thread.
+    pub logged: AtomicU64,
+    /// Lost because the queue was full.
+    pub dropped: AtomicU64,
+    /// Lines lost because a target could not be written, and entries because the thread has ended.
+    pub failed: AtomicU64,
+}
+
+/// The engine's end of the log. Dropping it writes what is left and ends the thread; a server that does not answer holds that up
+/// for some seconds.
+pub struct PutLog {
+    /// Which writes are logged.
+    pub which: Which,
+    /// What became of them.
+    pub counts: Arc<Counts>,
+    /// None once the thread is to end.
+    sender: Option<SyncSender<Entry>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PutLog {
+    /// Opens files to add to, and starts the thread that writes to them and to servers.
+    ///
+    /// # Errors
+    /// When a file cannot be opened or the thread not started.
+    pub fn open(targets: Vec<Target>, which: Which) -> io::Result<Self> {
+        let open = |target: Target| {
+            let name = target.to_string();
+            Sink::new(target).map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
+        };
+        let mut sinks = targets.into_iter().map(open).collect::<io::Result<Vec<_>>>()?;
+        let (sender, entries) = sync_channel(ENTRIES_MAX);
+        let counts = Arc::<Counts>::default();
+        let shared = Arc::clone(&counts);
+        let run = move || write(&mut sinks, &entries, &shared);
+        let thread = std::thread::Builder::new().name("ioc-putlog".into()).spawn(run)?;
+        Ok(Self { which, counts, sender: Some(sender), thread: Some(thread) })
+    }
+
+    /// Logs a write. Allocates, does not block.
+    pub fn log(&self, when: Stamp, peer: Peer<'_>, channel: String, old: Option<&Value>, new: Option<&Value>) {
+        if self.which == Which::None || (self.which == Which::Changes && old.is_some() && old == new) {
+            return;
+        }
+        let first = |value: Option<&Value>| value.and_then(|value| value.get(0));
+        let (host, user) = (peer.host.to_owned(), peer.user.to_owned());
+        let joins = self.which != Which::Each;
+        let entry = Entry { joins, when, host, user, channel, new: first(new), old: first(old) };
+        let Some(sender) = &self.sender else { return };
+        match sender.try_send(entry) {
+            Ok(()) => self.counts.logged.fetch_add(1, Ordering::Relaxed),
+            Err(TrySendError::Full(_)) => self.counts.dropped.fetch_add(1, Ordering::Relaxed),
+            Err(TrySendError::Disconnected(_)) => self.counts.failed.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+}
+
+impl Drop for PutLog {
+    fn drop(&mut self) {
+        self.sender = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            eprintln!("put log: its thread panicked; entries may be lost");
+        }
+    }
+}
+
+/// The log's thread: one writing for all that has come meanwhile.
+fn write(sinks: &mut [Sink], entries: &Receiver<Entry>, counts: &Counts) {
+    let mut bursts = Bursts::default();
+    loop {
+        let waited = match bursts.until() {
+            None => entries.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(until) => {
+                let wait = u64::try_from((until - mono_now()).0).unwrap_or(0);
+                entries.recv_timeout(Duration::from_nanos(wait))
+            }
+        };
+        let ended = waited == Err(RecvTimeoutError::Disconnected);
+        let mut lines = Vec::new();
+        match waited {
+            Ok(entry) => {
+                for entry in std::iter::once(entry).chain(entries.try_iter().take(ENTRIES_MAX)) {
+                    lines.extend(bursts.take(entry, mono_now()).into_iter().flatten());
+                }
+            }
+            Err(_) => lines.extend(bursts.end()),
+        }
+        let text: String = lines.iter().map(text).collect();
+        if !text.is_empty() {
+            let failed = sinks.iter_mut().map(|sink| sink.write(text.as_bytes())).filter(|written| !written).count();
+            counts.failed.fetch_add((lines.len() * failed) as u64, Ordering::Relaxed);
+        }
+        if ended {
+            return;
+        }
+    }
+}
+
+/// One line, in caPutLog's order: time (UTC), host, user, channel, new and old value, and what a burst ranged over.
+fn text(line: &Line) -> String {
+    let text = |value: Option<Scalar>| match value {
+        None => "?".to_owned(),
+        Some(Scalar::String(text)) => format!("\"{}\"", text.bytes().escape_ascii()),
+        Some(Scalar::F64(value)) => base::text::general(value, 6),
+        Some(Scalar::F32(value)) => base::text::general(value.into(), 6),
+        Some(other) => base::text::scalar(other, 0).to_string(),
+    };
+    let Entry { when, host, user, channel, new, old, joins: _ } = &line.entry;
+    // Names come from the client: no line breaks from there.
+    let plain = |name: &str| name.as_bytes().escape_ascii().to_string();
+    let range = line.range.map(|(least, greatest)| format!(" min={} max={}", text(Some(least)), text(Some(greatest))));
+    let (host, user, range) = (plain(host), plain(user), range.unwrap_or_default());
+    format!("{when} {host} {user} {channel} new={} old={}{range}\n", text(*new), text(*old))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn entry(channel: &str, old: f64, new: f64) -> Entry {
+        Entry {
+            joins: true,
+            when: Stamp::from_unix(1_800_000_000, 500_000_000),
+            host: "desk\n".into(),
+            user: "anna".into(),
+            channel: channel.into(),
+            new: Some(Scalar::F64(new)),
+            old: Some(Scalar::F64(old)),
+        }
+    }
+
+    #[test]
+    fn a_line_has_time_host_user_channel_new_old_and_a_bursts_range() {
+        let entry = Entry { old: None, ..entry("X:ao", 0.0, 2.5) };
+        let when = entry.when;
+        let mut line = Line { entry, range: None };
+        assert_eq!(text(&line), format!("{when} desk\\n anna X:ao new=2.5 old=?\n"));
+        line.range = Some((Scalar::F64(-1.0), Scalar::F64(7.5)));
+        assert_eq!(text(&line), format!("{when} desk\\n anna X:ao new=2.5 old=? min=-1 max=7.5\n"));
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts() {
+        let (sender, entries) = sync_channel(1);
+        let log = PutLog { which: Which::Changes, counts: Arc::default(), sender: Some(sender), thread: None };
+        let peer = Peer { user: "u", host: "h", address: "a" };
+        let (one, two) = (Value::from(1.0), Value::from(2.0));
+        log.log(Stamp::default(), peer, "X".into(), Some(&one), Some(&one));
+        assert!(entries.try_recv().is_err(), "it changed nothing");
+        log.log(Stamp::default(), peer, "X".into(), Some(&one), Some(&two));
+        log.log(Stamp::default(), peer, "X".into(), Some(&two), Some(&one));
+        let counts = (log.counts.logged.load(Ordering::Relaxed), log.counts.dropped.load(Ordering::Relaxed));
+        assert_eq!(counts, (1, 1));
+    }
+
+    #[test]
+    fn what_a_burst_holds_is_written_when_the_log_ends() {
+        let path = std::env::temp_dir().join(format!("tahti-putlog-{}", std::process::id()));
+        let target = Target::File(path.to_str().unwrap().into());
+        let log = PutLog::open(vec![target], Which::All).unwrap();
+        let peer = Peer { user: "u", host: "h", address: "a" };
+        for new in [3.0, 1.0, 2.0] {
+            log.log(Stamp::default(), peer, "X".into(), Some(&Value::from(0.0)), Some(&Value::from(new)));
+        }
+        drop(log);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(text.ends_with(" h u X new=2 old=0 min=1 max=3\n") && text.lines().count() == 1, "{text}");
+    }
+}
