@@ -239,6 +239,8 @@ impl Db {
     }
 
     /// Processes a chain of forward links, and then ends the activity of its records, the last one's first.
+    // Apart, so that a record that is processed by being read, without a chain, does not save registers for one.
+    #[inline(never)]
     fn follow(&mut self, first: u32, second: u32) {
         let base = self.active.len();
         self.active.push(first);
