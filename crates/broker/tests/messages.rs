@@ -484,21 +484,26 @@ fn nobody_takes_locks_without_a_bound() {
 #[test]
 fn who_floods_the_servers_own_desk_keeps_nobody_from_it() {
     let server = server();
-    let (over, name) = (Arc::new(AtomicBool::new(false)), server.name.clone());
-    let ends = over.clone();
-    let flood = std::thread::spawn(move || {
-        let mut client = Client::connect(&name, "flood", Band::new(0).unwrap()).unwrap();
-        let sending = Sending { limit: LONG, ..Sending::default() };
-        while !ends.load(Ordering::Relaxed) {
-            while client.outstanding() < 200 && client.send("list/server", &sending).is_ok() {}
-            client.next(LONG).unwrap();
-        }
-    });
+    let over = Arc::new(AtomicBool::new(false));
+    let flood = |band| {
+        let (ends, mut client) = (over.clone(), Client::connect(&server.name, "flood", band).unwrap());
+        std::thread::spawn(move || {
+            let sending = Sending { limit: LONG, ..Sending::default() };
+            while !ends.load(Ordering::Relaxed) {
+                while client.outstanding() < 200 && client.send("list/*", &sending).is_ok() {}
+                client.next(LONG).unwrap();
+            }
+        })
+    };
+    let claims: Vec<String> = (0..200).map(|at| format!("o{at:03}")).collect();
+    let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+    let _lanes = Manager::connect(&server.name, "many", &claims, &[Band::DEFAULT]).unwrap();
+    let floods = [0, 0, 0, 0].map(|band| flood(Band::new(band).unwrap()));
     // Each of them would wait for ever.
     for _ in 0..20 {
         let mut other = Client::connect(&server.name, "other", Band::new(7).unwrap()).unwrap();
         assert_eq!(ask(&mut other, "ping/server").0, Code::Ok);
     }
     over.store(true, Ordering::Relaxed);
-    flood.join().unwrap();
+    floods.into_iter().for_each(|flood| flood.join().unwrap());
 }

@@ -119,7 +119,7 @@ fn come_and_go(name: &str) {
         });
         let mut watching = Client::connect(name, "watching", Band::DEFAULT).unwrap();
         let mut rounds = Vec::new();
-        for _ in 0..60 {
+        for _ in 0..20 {
             let stay = || {
                 let before = interruptions();
                 let mut client = Client::connect(name, "fleeting", Band::DEFAULT).unwrap();
