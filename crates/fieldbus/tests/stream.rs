@@ -185,6 +185,24 @@ fn raw_floats_packed_digits_and_bits_of_any_letters_go_and_come() {
 }
 
 #[test]
+fn names_know_no_capitals_and_the_last_semicolon_may_be_left_out() {
+    let text = "TERMINATOR = lf; Unit = 'mA'; Get { Out \"I\\$UNIT?\"; IN \"%f\" $unit; @MisMatch { OUT 'reset' } }";
+    assert_eq!(run(protocol(text, "get", &[]), Given::default(), &[b"1.5mA\n"]).0, b"ImA?\n");
+    assert_eq!(run(protocol(text, "GET", &[]), Given::default(), &[b"1.5A\n"]).0, b"ImA?\nreset\n");
+}
+
+#[test]
+fn what_stands_outside_of_protocols_holds_for_those_behind_it() {
+    let text = "Terminator = LF; a { out 'a'; } Terminator = CR; @mismatch { out 'm'; } b { a; in 'x'; }
+        c { Terminator = ';'; @mismatch { } out 'c'; } d { c; in 'x'; }";
+    let sent = |name: &str, answer: &[u8]| run(protocol(text, name, &[]), Given::default(), &[answer]).0;
+    assert_eq!(sent("a", b""), b"a\n");
+    assert_eq!(sent("b", b"y\r"), b"a\rm\r", "of a protocol that is referred to the commands alone count");
+    assert_eq!(sent("c", b""), b"c;");
+    assert_eq!(sent("d", b"y\r"), b"c\rm\r");
+}
+
+#[test]
 fn an_echo_is_compared_with_what_was_written() {
     let text = "Terminator = LF; p { out \"SET %.2f\"; in \"SET %=.2f\"; }";
     let run = |answer: &[u8]| run(protocol(text, "p", &[]), number(1.5), &[answer]).1;
@@ -276,7 +294,7 @@ fn what_is_wrong_in_a_file_is_said_with_its_line() {
     assert_eq!(error("\np { q; }"), "x.proto:2: no protocol or command \"q\"; protocols are p");
     assert_eq!(error("p { p; }"), "x.proto:1: protocols refer to each other more than 16 deep");
     assert_eq!(error("q {}"), "x.proto:1: no protocol or command \"p\"; protocols are q");
-    assert_eq!(error("p { in FOO; }").split(';').next(), Some("x.proto:1: \"FOO\""));
+    assert_eq!(error("p { in FOO; }").split(';').next(), Some("x.proto:1: \"foo\""));
     assert_eq!(error("ReplyTimeout = soon; p {}"), "x.proto:1: ReplyTimeout = soon; expected a whole number");
     assert_eq!(error("p { event(5) 100; }"), "x.proto:1: command event is not known here");
     assert_eq!(error("p { out \"%(A.B\"; }"), "x.proto:1: %( that is not closed");

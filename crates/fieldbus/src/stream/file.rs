@@ -30,7 +30,7 @@ impl std::error::Error for Error {}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A word, a number, or a byte's name.
+    /// A word, a number, or a byte's name; small letters and capitals are the same.
     Word(String),
     /// A quoted text, with its escapes.
     Text(String),
@@ -62,9 +62,18 @@ pub(super) enum Statement {
 #[derive(Clone, Debug)]
 pub struct File {
     pub(super) name: String,
-    /// What stands before the first protocol that is assigned globally, in order with the protocols' positions.
+    /// Assignments and handlers outside of protocols, in order.
     pub(super) globals: Vec<Statement>,
-    pub(super) protocols: BTreeMap<String, (Vec<Statement>, usize)>,
+    pub(super) protocols: BTreeMap<String, Body>,
+}
+
+/// What a file says of a protocol.
+#[derive(Clone, Debug)]
+pub(super) struct Body {
+    pub(super) statements: Vec<Statement>,
+    pub(super) line: usize,
+    /// How many of the globals stand before it: they hold for it.
+    pub(super) globals: usize,
 }
 
 impl File {
@@ -81,21 +90,33 @@ impl File {
         let mut reader = Reader { tokens, at: 0 };
         let mut file = Self { name: name.to_owned(), globals: Vec::new(), protocols: BTreeMap::new() };
         while let Some(Placed { token, line }) = reader.next() {
-            let Token::Word(word) = token else {
-                return Err(error(line, format!("found {}, expected a protocol's name or a variable", show(&token))));
-            };
-            match reader.next().map(|placed| placed.token) {
-                Some(Token::Sign('=')) => {
+            let behind = reader.next().map(|placed| placed.token);
+            match (token, behind) {
+                (Token::Word(word), Some(Token::Sign('='))) => {
                     let value = reader.until_semicolon().map_err(|what| error(line, what))?;
                     file.globals.push(Statement::Assign(word, value));
                 }
-                Some(Token::Sign('{')) => {
+                (Token::Handler(name), Some(Token::Sign('{'))) => {
                     let body = reader.block(0).map_err(|(line, what)| error(line, what))?;
-                    if file.protocols.insert(word.clone(), (body, line)).is_some() {
+                    file.globals.push(Statement::Handler(name, body, line));
+                }
+                (Token::Word(word), Some(Token::Sign('{'))) => {
+                    let statements = reader.block(0).map_err(|(line, what)| error(line, what))?;
+                    let body = Body { statements, line, globals: file.globals.len() };
+                    if file.protocols.insert(word.clone(), body).is_some() {
                         return Err(error(line, format!("protocol \"{word}\" is there already")));
                     }
                 }
-                _ => return Err(error(line, format!("found \"{word}\" alone, expected = or {{ behind it"))),
+                (Token::Word(word), _) => {
+                    return Err(error(line, format!("found \"{word}\" alone, expected = or {{ behind it")));
+                }
+                (token, _) => {
+                    let found = show(&token);
+                    return Err(error(
+                        line,
+                        format!("found {found}, expected a protocol's name, a variable or a handler"),
+                    ));
+                }
             }
         }
         Ok(file)
@@ -176,8 +197,8 @@ fn tokens(text: &str) -> Result<Vec<Placed>, (usize, String)> {
                 }
                 match first {
                     '$' => Token::Reference(word),
-                    '@' => Token::Handler(word),
-                    _ => Token::Word(word),
+                    '@' => Token::Handler(word.to_ascii_lowercase()),
+                    _ => Token::Word(word.to_ascii_lowercase()),
                 }
             }
         };
@@ -202,7 +223,12 @@ impl Reader {
         loop {
             match self.next() {
                 Some(Placed { token: Token::Sign(';'), .. }) => return Ok(value),
-                Some(Placed { token: Token::Sign(sign @ ('{' | '}' | '=')), line }) => {
+                // The last ; of a block may be left out.
+                Some(Placed { token: Token::Sign('}'), .. }) => {
+                    self.at -= 1;
+                    return Ok(value);
+                }
+                Some(Placed { token: Token::Sign(sign @ ('{' | '=')), line }) => {
                     return Err(format!("found '{sign}' in line {line}, expected ; before it"));
                 }
                 Some(placed) => value.push(placed),

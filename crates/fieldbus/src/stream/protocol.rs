@@ -11,6 +11,15 @@ use std::collections::BTreeMap;
 const DEPTH_MAX: usize = 16;
 /// Most commands of a protocol.
 const COMMANDS_MAX: usize = 256;
+/// Settings that are numbers.
+const NUMBERS: &[&str] = &["ReplyTimeout", "ReadTimeout", "WriteTimeout", "PollPeriod", "LockTimeout", "MaxInput"];
+/// The other settings.
+const TEXTS: &[&str] = &["Terminator", "InTerminator", "OutTerminator", "Separator", "ExtraInput"];
+
+/// A setting by its name in a file.
+fn setting(among: &[&'static str], name: &str) -> Option<&'static str> {
+    among.iter().copied().find(|known| known.eq_ignore_ascii_case(name))
+}
 
 /// One step of a protocol.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,7 +150,7 @@ struct Built {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(file: &'a File, name: &str, arguments: &[String]) -> Self {
-        let line = file.protocols.get(name).map_or(1, |(_, line)| *line);
+        let line = file.protocols.get(&name.to_ascii_lowercase()).map_or(1, |body| body.line);
         let text = |text: &str| vec![Placed { token: Token::Text(text.to_owned()), line }];
         let mut variables = BTreeMap::from([("0".to_owned(), text(name))]);
         variables.extend(arguments.iter().enumerate().take(9).map(|(at, given)| ((at + 1).to_string(), text(given))));
@@ -154,21 +163,13 @@ impl<'a> Builder<'a> {
 
     fn protocol(&mut self, name: &str) -> Result<Protocol, String> {
         let file = self.file;
-        for global in &file.globals {
-            if let Statement::Assign(name, value) = global {
-                self.assign(name, value)?;
-            }
-        }
+        let body = file.protocols.get(&name.to_ascii_lowercase()).ok_or_else(|| self.unknown(name))?;
         let mut built = Built::default();
-        self.include(name, &mut built, 0)?;
+        self.body(&file.globals[..body.globals], &mut built, 0, true)?;
+        self.body(&body.statements, &mut built, 0, true)?;
         let terminator = |builder: &Self, own: &str| -> Result<Option<Vec<u8>>, String> {
-            match builder.variables.get(own).or_else(|| builder.variables.get("Terminator")) {
-                Some(_) => {
-                    let own = if builder.variables.contains_key(own) { own } else { "Terminator" };
-                    format::literal(&builder.pieces_of(own)?).map(Some)
-                }
-                None => Ok(None),
-            }
+            let set = [own, "Terminator"].into_iter().find(|name| builder.get(name).is_some());
+            set.map(|name| format::literal(&builder.pieces_of(name)?)).transpose()
         };
         let (in_terminator, out_terminator) = (terminator(self, "InTerminator")?, terminator(self, "OutTerminator")?);
         let mut separator = self.pieces_of("Separator")?;
@@ -179,8 +180,8 @@ impl<'a> Builder<'a> {
         let mut handler = |name: &str| built.handlers.remove(name);
         let init = handler("init").unwrap_or_default();
         let ignore_extra = match self.word("ExtraInput")?.as_deref() {
-            None | Some("Error" | "error") => false,
-            Some("Ignore" | "ignore") => true,
+            None | Some("error") => false,
+            Some("ignore") => true,
             Some(other) => return Err(format!("ExtraInput = {other}; expected Error or Ignore")),
         };
         Ok(Protocol {
@@ -200,23 +201,28 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// What a protocol says, put behind what is there.
+    fn unknown(&self, name: &str) -> String {
+        let known = self.file.protocols.keys().cloned().collect::<Vec<_>>().join(", ");
+        format!("no protocol or command \"{name}\"; protocols are {known}")
+    }
+
+    /// What another protocol does, put behind what is there.
     fn include(&mut self, name: &str, built: &mut Built, depth: usize) -> Result<(), String> {
         if depth > DEPTH_MAX {
             return Err(format!("protocols refer to each other more than {DEPTH_MAX} deep"));
         }
-        let file = self.file;
-        let Some((body, _)) = file.protocols.get(name) else {
-            let known = file.protocols.keys().cloned().collect::<Vec<_>>().join(", ");
-            return Err(format!("no protocol or command \"{name}\"; protocols are {known}"));
-        };
-        self.body(body, built, depth)
+        let body = self.file.protocols.get(name).ok_or_else(|| self.unknown(name))?;
+        self.body(&body.statements, built, depth, false)
     }
 
-    fn body(&mut self, body: &[Statement], built: &mut Built, depth: usize) -> Result<(), String> {
+    /// Statements, put behind what is there. Of a protocol that is referred to (not `own`) settings and handlers do not count.
+    fn body(&mut self, body: &[Statement], built: &mut Built, depth: usize, own: bool) -> Result<(), String> {
         for statement in body {
             match statement {
+                Statement::Assign(name, _)
+                    if !own && [NUMBERS, TEXTS].iter().any(|all| setting(all, name).is_some()) => {}
                 Statement::Assign(name, value) => self.assign(name, value)?,
+                Statement::Handler(..) if !own => {}
                 Statement::Handler(name, body, line) => {
                     self.line = *line;
                     if !matches!(name.as_str(), "init" | "mismatch" | "replytimeout" | "readtimeout" | "writetimeout") {
@@ -225,7 +231,7 @@ impl<'a> Builder<'a> {
                         ));
                     }
                     let mut inner = Built::default();
-                    self.body(body, &mut inner, depth + 1)?;
+                    self.body(body, &mut inner, depth + 1, true)?;
                     built.handlers.insert(name.clone(), inner.commands);
                 }
                 Statement::Command(word, arguments, line) => {
@@ -252,8 +258,6 @@ impl<'a> Builder<'a> {
     }
 
     fn assign(&mut self, name: &str, value: &[Placed]) -> Result<(), String> {
-        const NUMBERS: &[&str] =
-            &["ReplyTimeout", "ReadTimeout", "WriteTimeout", "PollPeriod", "LockTimeout", "MaxInput"];
         self.line = value.first().map_or(self.line, |placed| placed.line);
         // References mean what they mean here, not what they come to mean later.
         let mut resolved = Vec::new();
@@ -264,21 +268,25 @@ impl<'a> Builder<'a> {
             }
         }
         self.variables.insert(name.to_owned(), resolved);
-        if NUMBERS.contains(&name) {
+        if let Some(name) = setting(NUMBERS, name) {
             self.number(name, 0)?;
         }
         Ok(())
     }
 
+    fn get(&self, name: &str) -> Option<&Vec<Placed>> {
+        self.variables.get(&name.to_ascii_lowercase())
+    }
+
     fn variable(&self, name: &str) -> Result<&Vec<Placed>, String> {
-        self.variables.get(name).ok_or_else(|| match name.parse::<u8>() {
+        self.get(name).ok_or_else(|| match name.parse::<u8>() {
             Ok(_) => format!("argument ${name} is used, but was not given"),
             Err(_) => format!("variable ${name} is used, but not set"),
         })
     }
 
     fn pieces_of(&self, name: &str) -> Result<Vec<Piece>, String> {
-        self.variables.get(name).map_or(Ok(Vec::new()), |value| self.pieces(value))
+        self.get(name).map_or(Ok(Vec::new()), |value| self.pieces(value))
     }
 
     fn pieces(&self, value: &[Placed]) -> Result<Vec<Piece>, String> {
@@ -319,7 +327,7 @@ impl<'a> Builder<'a> {
     }
 
     fn word(&self, name: &str) -> Result<Option<String>, String> {
-        self.variables.get(name).map(|value| self.first(value)).transpose()
+        self.get(name).map(|value| self.first(value)).transpose()
     }
 
     fn number(&self, name: &str, default: u32) -> Result<u32, String> {
