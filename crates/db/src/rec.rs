@@ -30,7 +30,9 @@ pub(crate) mod permissive;
 pub(crate) mod printf;
 pub(crate) mod sel;
 pub(crate) mod seq;
+mod sim;
 pub(crate) mod state;
+mod states;
 pub(crate) mod stringin;
 pub(crate) mod stringout;
 pub(crate) mod sub;
@@ -38,52 +40,19 @@ pub(crate) mod sub_array;
 pub(crate) mod waveform;
 mod whole;
 
-use crate::callback::Callback;
+pub(crate) use sim::{Mode, Sim, check_simm, init_sim, mode};
+pub(crate) use states::{is_plain_number, state_number, state_text, states};
+
+use crate::conv::Number;
+use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::error::PutError;
-use crate::link::Link;
 use crate::links::Brief;
+use crate::notify::Got;
 use crate::record::{Bodies, Kind};
 use crate::scan::Fed;
-use crate::slot::{Fields, Idle, Rarely, Slot, Text};
-use base::{Array, FieldType, Scalar, Status, Str40};
-
-/// The fields of simulation mode.
-#[derive(Clone, Debug)]
-pub(crate) struct Sim {
-    pub(crate) siol: Link,
-    pub(crate) siml: Link,
-    pub(crate) simm: u16,
-    pub(crate) sims: u16,
-    pub(crate) oldsimm: u16,
-    pub(crate) sscn: u16,
-    pub(crate) sdly: f64,
-}
-
-impl Fields for Sim {
-    const COUNT: usize = 7;
-    fn slot(&mut self, index: usize) -> Slot<'_> {
-        match index {
-            0 => self.siol.slot(0),
-            1 => self.siml.slot(0),
-            2 => self.simm.slot(0),
-            3 => self.sims.slot(0),
-            4 => self.oldsimm.slot(0),
-            5 => self.sscn.slot(0),
-            _ => self.sdly.slot(0),
-        }
-    }
-}
-
-impl Idle for Sim {
-    // SSCN and SDLY are those of the field table.
-    const IDLE: &'static Self =
-        &Self { siol: Link::EMPTY, siml: Link::EMPTY, simm: 0, sims: 0, oldsimm: 0, sscn: u16::MAX, sdly: -1.0 };
-    fn is_idle(&self) -> bool {
-        let Self { siol, siml, simm, sims, oldsimm, sscn, sdly } = self;
-        siol.is_empty() && siml.is_empty() && (simm | sims | oldsimm) == 0 && *sscn == u16::MAX && *sdly == -1.0
-    }
-}
+use base::{Array, FieldType, Scalar, Status};
+use sim::sim_of;
 
 /// What reading a device came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,95 +67,32 @@ pub(crate) enum Read {
     Pending,
 }
 
-/// Where a record stands in simulation mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Not simulated.
-    Real,
-    /// Simulated, now.
-    Simulated(u16),
-    /// Simulated, after a delay.
-    Delayed,
-    /// SIMM holds no choice.
-    Bad,
-}
-
-/// Finds a record's simulation fields in its block.
-pub(crate) type SimOf = fn(&mut Bodies, usize) -> &mut Rarely<Sim>;
-
-/// Reads SIML and says what mode a record is in (recGblGetSimm and the switch after it).
-#[inline]
-pub(crate) fn mode(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_of: SimOf) -> Mode {
-    let sim = sim_of(&mut db.bodies, body);
-    if sim.rests() || (sim.simm == 0 && sim.siml.is_constant() && sim.sscn == u16::MAX) {
-        return Mode::Real;
+/// Reads an input's value by the link of Soft Channel or Async Soft Channel.
+pub(crate) fn read_soft<T: Number>(
+    db: &mut Db,
+    rec: u32,
+    link: Brief,
+    resumed: bool,
+    set: impl Fn(&mut Bodies, T),
+) -> Read {
+    let value = if db.device(rec) == Device::SoftAsync {
+        match db.async_get::<T>(rec, link, resumed) {
+            Got::Constant | Got::Failed => return Read::Value,
+            Got::Pending => return Read::Pending,
+            Got::Value(value) => Some(value),
+        }
+    } else {
+        match db.get_link::<T>(rec, link) {
+            Ok(value) => value,
+            Err(_) => return Read::Failed,
+        }
+    };
+    if let Some(value) = value {
+        set(&mut db.bodies, value);
     }
-    mode_slow(db, rec, body, resumed, raw, sim_of)
-}
-
-#[cold]
-fn mode_slow(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_of: SimOf) -> Mode {
-    if !resumed {
-        let sim = sim_of(&mut db.bodies, body);
-        if sim.sscn != u16::MAX {
-            sim.oldsimm = sim.simm;
-        }
-        let link = sim.siml.brief();
-        match db.try_link::<u16>(rec, link) {
-            Ok(Some(simm)) => sim_of(&mut db.bodies, body).simm = simm,
-            Ok(None) => {}
-            Err(_) => {
-                if db.common[rec as usize].nsev == 0 {
-                    db.common[rec as usize].nsta = Status::Link as u16;
-                }
-            }
-        }
-        check_simm(db, rec, body, sim_of);
-    }
-    let sim = sim_of(&mut db.bodies, body);
-    let (simm, sims, sdly) = (sim.simm, sim.sims, sim.sdly);
-    match simm {
-        0 => Mode::Real,
-        1 | 2 if simm == 1 || raw => {
-            db.common[rec as usize].raise(Status::Simm, sims);
-            if resumed || sdly < 0.0 {
-                return Mode::Simulated(simm);
-            }
-            db.call_back_after(rec, Callback::Resume, sdly);
-            Mode::Delayed
-        }
-        _ => {
-            db.common[rec as usize].raise(Status::Soft, 3);
-            Mode::Bad
-        }
-    }
-}
-
-/// Exchanges SCAN and SSCN when the mode has changed (recGblCheckSimm).
-pub(crate) fn check_simm(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
-    let sim = sim_of(&mut db.bodies, body);
-    if sim.sscn == u16::MAX || sim.simm == sim.oldsimm {
-        return;
-    }
-    let sscn = sim.sscn;
-    db.scan_delete(rec);
-    let scan = std::mem::replace(&mut db.common[rec as usize].scan, sscn);
-    db.scan_add(rec);
-    sim_of(&mut db.bodies, body).sscn = scan;
-}
-
-/// At start: a constant SIML sets the mode (recGblInitSimm).
-pub(crate) fn init_sim(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
-    let sim = sim_of(&mut db.bodies, body);
-    if sim.siml.is_constant() {
-        if sim.sscn != u16::MAX {
-            sim.oldsimm = sim.simm;
-        }
-        if let Some(simm) = Db::constant::<u16>(&sim.siml) {
-            sim.simm = simm;
-        }
-        check_simm(db, rec, body, sim_of);
-    }
+    db.common[rec as usize].udf = 0;
+    take_stamp(db, rec, link);
+    Read::Value
 }
 
 /// A record whose device support is missing: it stays active, as EPICS leaves it.
@@ -377,21 +283,6 @@ pub(crate) fn own_callback(db: &mut Db, rec: u32, _: u8) {
     }
 }
 
-/// Where a type's simulation fields are; `None` for types without.
-fn sim_of(kind: Kind) -> Option<SimOf> {
-    macro_rules! arms {
-        ($($variant:ident $block:ident)*) => {
-            match kind {
-                $(Kind::$variant => Some(|bodies, body| &mut bodies.$block[body].sim),)*
-                _ => None,
-            }
-        };
-    }
-    arms!(Ai ai Ao ao Bi bi Bo bo Int64In int64in Int64Out int64out LongIn longin LongOut longout Aai aai Aao aao Event event
-        Histogram histogram Lsi lsi Lso lso Mbbi mbbi MbbiDirect mbbi_direct Mbbo mbbo MbboDirect mbbo_direct
-        StringIn stringin StringOut stringout Waveform waveform)
-}
-
 /// Before (`after` false) and after a field with `special` was written.
 pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<(), PutError> {
     let body = db.common[rec as usize].body as usize;
@@ -433,72 +324,6 @@ pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<
         _ => {}
     }
     Ok(())
-}
-
-/// The name of a state.
-pub(crate) fn state_text(db: &Db, rec: u32, index: u16) -> Str40 {
-    let body = db.common[rec as usize].body as usize;
-    let pair = |zero: &[u8], one: &[u8]| match index {
-        0 => Str40::new(zero),
-        1 => Str40::new(one),
-        _ => Str40::from("Illegal_Value"),
-    };
-    let many = |names: &[Text<26>; 16]| {
-        names.get(usize::from(index)).map_or_else(|| Str40::from("Illegal Value"), |name| Str40::new(name.bytes()))
-    };
-    match db.common[rec as usize].kind() {
-        Kind::Bi => pair(db.bodies.bi[body].znam.bytes(), db.bodies.bi[body].onam.bytes()),
-        Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
-        Kind::Mbbi => many(&db.bodies.mbbi[body].names),
-        Kind::Mbbo => many(&db.bodies.mbbo[body].names),
-        _ => base::text::scalar(Scalar::U16(index), 0),
-    }
-}
-
-/// The names of the states, up to the last that has one.
-pub(crate) fn states(db: &Db, rec: u32) -> Vec<Str40> {
-    let body = db.common[rec as usize].body as usize;
-    let pair = |zero: &[u8], one: &[u8]| {
-        let mut names = vec![Str40::new(zero), Str40::new(one)];
-        // A name for zero alone makes one state; none at all makes two.
-        if one.is_empty() && !zero.is_empty() {
-            names.pop();
-        }
-        names
-    };
-    let many = |names: &[Text<26>; 16]| {
-        let count = names.iter().rposition(|name| !name.bytes().is_empty()).map_or(0, |last| last + 1);
-        names[..count].iter().map(|name| Str40::new(name.bytes())).collect()
-    };
-    match db.common[rec as usize].kind() {
-        Kind::Bi => pair(db.bodies.bi[body].znam.bytes(), db.bodies.bi[body].onam.bytes()),
-        Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
-        Kind::Mbbi => many(&db.bodies.mbbi[body].names),
-        Kind::Mbbo => many(&db.bodies.mbbo[body].names),
-        _ => Vec::new(),
-    }
-}
-
-/// The number of the state that a text names.
-pub(crate) fn state_number(db: &Db, rec: u32, text: &str) -> Option<u16> {
-    let states = states(db, rec);
-    if text.is_empty() {
-        // The first state that has no name.
-        let most = if matches!(db.common[rec as usize].kind(), Kind::Mbbi | Kind::Mbbo) { 16 } else { 2 };
-        let unnamed = states.iter().position(|state| state.bytes().is_empty()).unwrap_or(states.len());
-        return (unnamed < most).then_some(unnamed as u16);
-    }
-    let limit = 25;
-    let cut = &text.as_bytes()[..text.len().min(limit)];
-    if let Some(index) = states.iter().position(|state| state.bytes() == cut) {
-        return Some(index as u16);
-    }
-    let trimmed = text.trim();
-    // mbbo's VAL takes another way through EPICS, which ignores what follows a number.
-    let loose = db.common[rec as usize].kind() == Kind::Mbbo;
-    let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let index: u16 = (loose || digits == trimmed.len()).then(|| trimmed[..digits].parse().ok())??;
-    (usize::from(index) < states.len()).then_some(index)
 }
 
 /// How many elements an array field can hold; bytes, for a long text.
@@ -581,10 +406,4 @@ pub(crate) fn store_array(db: &mut Db, rec: u32, field: u16, values: Array) -> R
         db.post_named(rec, "NORD", base::EventMask::VALUE | base::EventMask::LOG);
     }
     Ok(())
-}
-
-/// Whether VAL, an enumeration by its type, is a plain number: mbbo without states.
-pub(crate) fn is_plain_number(db: &Db, rec: u32) -> bool {
-    let common = &db.common[rec as usize];
-    common.kind() == Kind::Mbbo && db.bodies.mbbo[common.body as usize].sdef == 0
 }

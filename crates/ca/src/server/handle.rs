@@ -1,17 +1,18 @@
 //! What a circuit does with each message. The order of checks and the answers are those of EPICS' `rsrv`.
 
 use super::answer::{About, access_rights, build, refuse, write_old, write_reply, write_value, written};
-use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, Sub, Wait, queue_bytes};
+use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, Wait};
+use super::subscribe::update_now;
 use super::{Access, Answer, Backend, CircuitId, Get, Limits, Put, Server, Token, Write};
 use crate::dbr::{Class, Dbr};
 use crate::decode;
 use crate::eca::Eca;
-use crate::encode::{self, Reading};
-use crate::wire::{self, DO_REPLY, Header, MINOR_MIN, NONE, Read, command, padded};
-use base::{DurNs, EventMask, MonoNs};
+use crate::encode;
+use crate::wire::{self, DO_REPLY, Header, MINOR_MIN, NONE, Read, command};
+use base::{DurNs, MonoNs};
 
 /// What follows from a message.
-enum Next {
+pub(super) enum Next {
     /// The next message.
     Go,
     /// The same message again, later.
@@ -432,79 +433,6 @@ impl Server {
         self.resume(now, CircuitId(id), backend);
     }
 
-    fn event_add(&mut self, id: u32, header: &Header, payload: &[u8], backend: &mut impl Backend) -> Next {
-        let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
-        let Some(dbr) = Dbr::from_wire(header.kind) else { return Next::Close };
-        let Some(channel) = circuit.channels.get(header.p1) else {
-            return bad_id(circuit, header);
-        };
-        let opened = channel.opened;
-        let mask = payload.get(12..14).map_or(0, |mask| u16::from_be_bytes([mask[0], mask[1]]));
-        let wrong = if mask == 0 || mask > 0xFF {
-            Some(format!("subscription install into record {} failed", backend.record_name(opened.handle)))
-        } else if circuit.subs.len() >= self.limits.subscriptions {
-            Some("too many subscriptions on one circuit".into())
-        } else {
-            None
-        };
-        if let Some(text) = wrong {
-            circuit.send_error(header, Eca::ALLOCMEM, &text);
-            return Next::Close;
-        }
-        if is_too_large(dbr, header.count, opened.count, &self.limits) {
-            let text = "server unable to load subscription update into protocol buffer";
-            circuit.send_error(header, Eca::TOLARGE, text);
-            return Next::Go;
-        }
-        let elements = if header.count == 0 { opened.count } else { header.count };
-        let queue = queue_bytes(16 + padded(dbr.size(elements)));
-        circuit.queues += queue;
-        let sub = circuit.subs.insert(Sub {
-            id: header.p2,
-            sid: header.p1,
-            handle: opened.handle,
-            watch: opened.watch,
-            dbr,
-            count: header.count,
-            mask: EventMask(mask as u8),
-            readable: opened.access.read,
-            posted: opened.posted,
-            meta: encode::needs_meta(dbr, opened.native),
-            last: 0,
-            last_len: 0,
-            stale: false,
-            held: Vec::new(),
-            queue,
-        });
-        circuit.subs_of.insert((header.p1, header.p2, sub));
-        let now = backend.watch(opened.handle) || !opened.access.read;
-        let list = self.watchers.entry(opened.watch).or_default();
-        let place = list.partition_point(|entry| *entry < (id, sub));
-        list.insert(place, (id, sub));
-        if now {
-            let limits = self.limits;
-            let token = next_token(&mut self.tokens, id);
-            update_now(circuit, sub, token, &mut self.scratch, &mut self.message, &limits, backend);
-        }
-        Next::Go
-    }
-
-    fn event_cancel(&mut self, id: u32, header: &Header, backend: &mut impl Backend) -> Next {
-        let Some(circuit) = self.circuits.get_mut(id) else { return Next::Close };
-        let Some(handle) = circuit.channels.get(header.p1).map(|channel| channel.opened.handle) else {
-            return bad_id(circuit, header);
-        };
-        let key = circuit.subs_of(header.p1, Some(header.p2)).next();
-        let Some((key, sub)) = key.and_then(|key| Some((key, circuit.remove_sub(key)?))) else {
-            circuit.send_error(header, Eca::BADMONID, backend.record_name(handle));
-            return Next::Close;
-        };
-        circuit.send(Header::bare(command::EVENT_ADD, sub.dbr.wire(), sub.count, sub.sid, sub.id));
-        self.unlink_one(sub.watch, id, key);
-        backend.unwatch(sub.handle);
-        Next::Go
-    }
-
     /// Takes a channel out with all that hangs on it; returns the client's id of it.
     fn remove_channel(&mut self, id: u32, key: u32, backend: &mut impl Backend) -> Option<u32> {
         let circuit = self.circuits.get_mut(id)?;
@@ -529,31 +457,8 @@ pub(super) fn next_token(tokens: &mut u32, id: u32) -> Token {
     Token(u64::from(id) << 32 | u64::from(*tokens))
 }
 
-/// Reads a subscription's channel and queues an update.
-pub(super) fn update_now(
-    circuit: &mut Circuit,
-    index: u32,
-    token: Token,
-    scratch: &mut Reading,
-    message: &mut Vec<u8>,
-    limits: &Limits,
-    backend: &mut impl Backend,
-) {
-    let Some(sub) = circuit.subs.get(index) else { return };
-    let reading =
-        if sub.readable { backend.read(sub.handle, sub.meta, scratch, Some(token)) } else { Err(Eca::NORDACCESS) };
-    if reading == Ok(Get::Sent) {
-        let lane = circuit.channels.get(sub.sid).map_or(0, |channel| channel.opened.lane);
-        circuit.owe(lane, token.0, Owed::Update { sub: index });
-        return;
-    }
-    message.clear();
-    build(sub.dbr, sub.count, reading.map(|_| &*scratch), message);
-    circuit.push_update(index, message, limits);
-}
-
 /// Whether an answer would break the bound on messages.
-fn is_too_large(dbr: Dbr, asked: u32, native: u32, limits: &Limits) -> bool {
+pub(super) fn is_too_large(dbr: Dbr, asked: u32, native: u32, limits: &Limits) -> bool {
     dbr.size(if asked == 0 { native } else { asked }) > limits.message_bytes
 }
 
@@ -580,7 +485,7 @@ fn name(circuit: &mut Circuit, header: &Header, payload: &[u8]) -> Next {
     Next::Go
 }
 
-fn bad_id(circuit: &mut Circuit, header: &Header) -> Next {
+pub(super) fn bad_id(circuit: &mut Circuit, header: &Header) -> Next {
     circuit.send_error(header, Eca::INTERNAL, &format!("Bad Resource ID={}", header.p1));
     Next::Close
 }

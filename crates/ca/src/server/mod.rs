@@ -12,6 +12,7 @@ mod buffer;
 mod circuit;
 mod handle;
 mod post;
+mod subscribe;
 
 pub use circuit::{CircuitInfo, Counters};
 

@@ -1,7 +1,8 @@
 //! Posts into updates.
 
 use super::answer::build;
-use super::handle::{next_token, update_now};
+use super::handle::next_token;
+use super::subscribe::update_now;
 use super::{Backend, Post, Server};
 use crate::dbr::Dbr;
 

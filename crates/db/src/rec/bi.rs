@@ -4,7 +4,7 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::{Link, LinkKind};
 use crate::notify::Got;
-use crate::rec::{Mode, Read, Sim, device_state, init_sim, mode, no_device, no_state, take_stamp};
+use crate::rec::{Mode, Read, Sim, device_state, init_sim, mode, no_device, no_state, read_soft, take_stamp};
 use crate::record::Bodies;
 use crate::scan::Fed;
 use crate::slot::{Rarely, Text, record};
@@ -111,17 +111,9 @@ fn device_value(db: &mut Db, rec: u32, body: usize, fed: &Fed) -> Read {
 fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
     let link = db.bodies.bi[body].inp.brief();
     match db.device(rec) {
-        Device::Soft => match db.get_link::<u16>(rec, link) {
-            Ok(value) => {
-                if let Some(value) = value {
-                    db.bodies.bi[body].val = value;
-                }
-                db.common[rec as usize].udf = 0;
-                take_stamp(db, rec, link);
-                Read::Value
-            }
-            Err(_) => Read::Failed,
-        },
+        Device::Soft | Device::SoftAsync => {
+            read_soft(db, rec, link, resumed, |bodies, value: u16| bodies.bi[body].val = value)
+        }
         Device::SoftRaw => match db.get_link::<u32>(rec, link) {
             Ok(value) => {
                 let r = &mut db.bodies.bi[body];
@@ -135,16 +127,6 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                 Read::Raw
             }
             Err(_) => Read::Failed,
-        },
-        Device::SoftAsync => match db.async_get::<u16>(rec, link, resumed) {
-            Got::Constant | Got::Failed => Read::Value,
-            Got::Pending => Read::Pending,
-            Got::Value(value) => {
-                db.bodies.bi[body].val = value;
-                db.common[rec as usize].udf = 0;
-                take_stamp(db, rec, link);
-                Read::Value
-            }
         },
         Device::External => match db.device_read(rec, resumed) {
             Got::Pending => Read::Pending,

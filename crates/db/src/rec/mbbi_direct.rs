@@ -4,7 +4,7 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::notify::Got;
-use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
+use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, read_soft, take_stamp};
 use crate::record::Bodies;
 use crate::slot::{Rarely, record};
 use base::{EventMask, Status};
@@ -123,17 +123,9 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
 fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
     let link = db.bodies.mbbi_direct[body].inp.brief();
     match db.device(rec) {
-        Device::Soft => match db.get_link::<u32>(rec, link) {
-            Ok(value) => {
-                if let Some(value) = value {
-                    db.bodies.mbbi_direct[body].val = value as i32;
-                }
-                db.common[rec as usize].udf = 0;
-                take_stamp(db, rec, link);
-                Read::Value
-            }
-            Err(_) => Read::Failed,
-        },
+        Device::Soft | Device::SoftAsync => {
+            read_soft(db, rec, link, resumed, |bodies, value: u32| bodies.mbbi_direct[body].val = value as i32)
+        }
         Device::SoftRaw => {
             if let Ok(value) = db.get_link::<u32>(rec, link) {
                 let r = &mut db.bodies.mbbi_direct[body];
@@ -145,16 +137,6 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             }
             Read::Raw
         }
-        Device::SoftAsync => match db.async_get::<u32>(rec, link, resumed) {
-            Got::Constant | Got::Failed => Read::Value,
-            Got::Pending => Read::Pending,
-            Got::Value(value) => {
-                db.bodies.mbbi_direct[body].val = value as i32;
-                db.common[rec as usize].udf = 0;
-                take_stamp(db, rec, link);
-                Read::Value
-            }
-        },
         Device::External => match db.device_read(rec, resumed) {
             Got::Pending => Read::Pending,
             Got::Value(fed) => {

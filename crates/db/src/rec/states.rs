@@ -1,0 +1,78 @@
+//! Names and numbers of states.
+
+use crate::engine::Db;
+use crate::record::Kind;
+use crate::slot::Text;
+use base::{Scalar, Str40};
+
+/// The name of a state.
+pub(crate) fn state_text(db: &Db, rec: u32, index: u16) -> Str40 {
+    let body = db.common[rec as usize].body as usize;
+    let pair = |zero: &[u8], one: &[u8]| match index {
+        0 => Str40::new(zero),
+        1 => Str40::new(one),
+        _ => Str40::from("Illegal_Value"),
+    };
+    let many = |names: &[Text<26>; 16]| {
+        names.get(usize::from(index)).map_or_else(|| Str40::from("Illegal Value"), |name| Str40::new(name.bytes()))
+    };
+    match db.common[rec as usize].kind() {
+        Kind::Bi => pair(db.bodies.bi[body].znam.bytes(), db.bodies.bi[body].onam.bytes()),
+        Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
+        Kind::Mbbi => many(&db.bodies.mbbi[body].names),
+        Kind::Mbbo => many(&db.bodies.mbbo[body].names),
+        _ => base::text::scalar(Scalar::U16(index), 0),
+    }
+}
+
+/// The names of the states, up to the last that has one.
+pub(crate) fn states(db: &Db, rec: u32) -> Vec<Str40> {
+    let body = db.common[rec as usize].body as usize;
+    let pair = |zero: &[u8], one: &[u8]| {
+        let mut names = vec![Str40::new(zero), Str40::new(one)];
+        // A name for zero alone makes one state; none at all makes two.
+        if one.is_empty() && !zero.is_empty() {
+            names.pop();
+        }
+        names
+    };
+    let many = |names: &[Text<26>; 16]| {
+        let count = names.iter().rposition(|name| !name.bytes().is_empty()).map_or(0, |last| last + 1);
+        names[..count].iter().map(|name| Str40::new(name.bytes())).collect()
+    };
+    match db.common[rec as usize].kind() {
+        Kind::Bi => pair(db.bodies.bi[body].znam.bytes(), db.bodies.bi[body].onam.bytes()),
+        Kind::Bo => pair(db.bodies.bo[body].znam.bytes(), db.bodies.bo[body].onam.bytes()),
+        Kind::Mbbi => many(&db.bodies.mbbi[body].names),
+        Kind::Mbbo => many(&db.bodies.mbbo[body].names),
+        _ => Vec::new(),
+    }
+}
+
+/// The number of the state that a text names.
+pub(crate) fn state_number(db: &Db, rec: u32, text: &str) -> Option<u16> {
+    let states = states(db, rec);
+    if text.is_empty() {
+        // The first state that has no name.
+        let most = if matches!(db.common[rec as usize].kind(), Kind::Mbbi | Kind::Mbbo) { 16 } else { 2 };
+        let unnamed = states.iter().position(|state| state.bytes().is_empty()).unwrap_or(states.len());
+        return (unnamed < most).then_some(unnamed as u16);
+    }
+    let limit = 25;
+    let cut = &text.as_bytes()[..text.len().min(limit)];
+    if let Some(index) = states.iter().position(|state| state.bytes() == cut) {
+        return Some(index as u16);
+    }
+    let trimmed = text.trim();
+    // mbbo's VAL takes another way through EPICS, which ignores what follows a number.
+    let loose = db.common[rec as usize].kind() == Kind::Mbbo;
+    let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let index: u16 = (loose || digits == trimmed.len()).then(|| trimmed[..digits].parse().ok())??;
+    (usize::from(index) < states.len()).then_some(index)
+}
+
+/// Whether VAL, an enumeration by its type, is a plain number: mbbo without states.
+pub(crate) fn is_plain_number(db: &Db, rec: u32) -> bool {
+    let common = &db.common[rec as usize];
+    common.kind() == Kind::Mbbo && db.bodies.mbbo[common.body as usize].sdef == 0
+}
