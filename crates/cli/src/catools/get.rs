@@ -74,7 +74,7 @@ impl Tool {
             };
             let dbr = match options.output {
                 Output::Type(dbr) => dbr,
-                _ => options.type_for(info.native),
+                _ => options.type_for(&info),
             };
             let wanted = if options.count > 0 {
                 options.count.min(info.count)

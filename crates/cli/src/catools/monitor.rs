@@ -87,7 +87,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
                 if let (Some(info), false) = (tool.session.client.info(id), subscribed.contains(&id)) {
                     subscribed.push(id);
                     let count = options.count.min(info.count);
-                    tool.session.client.subscribe(id, options.type_for(info.native), count, EventMask(options.mask));
+                    tool.session.client.subscribe(id, options.type_for(&info), count, EventMask(options.mask));
                 }
                 continue;
             }

@@ -1,6 +1,7 @@
 //! Options in the manner of C's getopt, as scripts use them: clustered, with or without a blank.
 
 use super::format::{Integers, Reals};
+use ca::client::ChannelInfo;
 use ca::{Basic, Class, Dbr};
 use std::process::ExitCode;
 
@@ -243,10 +244,11 @@ fn type_named(text: &str) -> Option<Dbr> {
 }
 
 impl Options {
-    /// The type that is asked for when the user names none.
-    pub(super) fn type_for(&self, native: Basic) -> Dbr {
-        let basic = match native {
-            Basic::Enum if self.enums_as_numbers => Basic::Short,
+    /// The type that is asked for when the user names none. The states of an array have no names: as texts C's server
+    /// refuses them.
+    pub(super) fn type_for(&self, info: &ChannelInfo) -> Dbr {
+        let basic = match info.native {
+            Basic::Enum if self.enums_as_numbers || info.count > 1 => Basic::Short,
             Basic::Enum => Basic::String,
             Basic::Float | Basic::Double if self.reals_as_text => Basic::String,
             other => other,
