@@ -446,6 +446,50 @@ fn the_ioc_is_looked_into_as_c_does_it() {
     assert_eq!(said.matches("of C's IOC is not here: ").count(), script.lines().count(), "{said}");
 }
 
+#[test]
+fn records_menus_and_tables_are_dumped_as_c_does_it() {
+    let table = "breaktable(\"curve\") { 0 0  10 5.5  1000 700 }";
+    let script = "dbLoadDatabase t.dbd\ndbLoadRecords test.db\niocInit\n";
+    let mut iocs = both(&[("test.db", DUMPED), ("t.dbd", table), ("st.cmd", script)], &["st.cmd"]);
+    for command in [
+        "dbDumpPath pdbbase",
+        "dbDumpRecord pdbbase",
+        "dbDumpRecord pdbbase ai",
+        "dbDumpRecord pdbbase bo 1",
+        "dbDumpRecord pdbbase nobody",
+        "dbDumpMenu pdbbase menuScan",
+        "dbDumpMenu pdbbase nobody",
+        "dbDumpBreaktable pdbbase curve",
+        "dbDumpDriver pdbbase",
+        "dbnr",
+        "dbnr 1",
+        "dbl",
+        "dbl ai \"VAL PREC INP DESC DTYP\"",
+        "dbl bo \"VAL OUT SCAN NAME\"",
+        "dbpr X:ai 3",
+        "dbpr X:bo 1",
+        "dbpr X:small 2",
+        "dbpr X:mbbo 1",
+        "epicsEnvShow EPICS_CAS_INTF*",
+        "date \"%% %Z\"",
+    ] {
+        same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
+    }
+}
+
+const DUMPED: &str = r#"
+record(ai, "X:ai") { field(INP, "X:b PP MS") field(FLNK, "X:calc") field(DESC, "it's \"a\" word") field(PREC, "2") field(VAL, "3") }
+record(ai, "X:b") { field(VAL, "3.25") field(EGU, "mm") field(UDFS, "MINOR") info(autosave, "VAL \"x\"") alias("X:c") }
+record(calc, "X:calc") { field(INPA, "X:b NPP") field(INPB, "4.5") field(CALC, "A<5?B:0") field(SCAN, "10 second") }
+record(ao, "X:const") { field(DOL, "7") field(OMSL, "closed_loop") field(DRVH, "1e10") field(OUT, {state:s}) }
+record(bo, "X:bo") { field(ZNAM, "off") field(VAL, "1") field(PINI, "YES") field(OUT, "X:mbbo PP") }
+record(mbbo, "X:mbbo") { field(ZRST, "zero") field(ONVL, "7") field(ZRSV, "MAJOR") field(IVOA, "Don't drive outputs") }
+record(waveform, "X:wave") { field(FTVL, "CHAR") field(NELM, "8") field(INP, ["text"]) }
+record(stringin, "X:text") { field(DTYP, "getenv") field(INP, "@HOME") field(TSE, "-2") }
+record(lso, "X:long") { field(SIZV, "80") field(DOL, ["a text"]) }
+record(ai, "X:small") { field(HIGH, "0.001") field(LOW, "-0.1") field(HYST, "1e-7") field(ADEL, "123456.789") field(MDEL, "0.3333333333333333") field(HOPR, "29.999999999999999") }
+"#;
+
 const LOOKED: &str = r#"
 record(ai, "X:ai") { field(INP, "X:b PP MS") field(FLNK, "X:c") field(DESC, "a word") field(PREC, "2") field(VAL, "3") }
 record(ai, "X:b") { field(VAL, "3") }

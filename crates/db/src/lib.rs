@@ -95,7 +95,7 @@ pub use error::{FileError, FindError, Place, PutError};
 pub use events::{Event, Posted, QueueId, SubId};
 pub use filter::Filters;
 pub use function::{ARGUMENTS, ASubCall, Call, Function, SubCall, Token};
-pub use local::LocalText;
+pub use local::{LocalText, stamp_text};
 pub use look::{LinkInfo, QueueInfo};
 pub use macros::Macros;
 pub use notify::{Completed, NotifyState};

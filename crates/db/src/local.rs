@@ -62,6 +62,14 @@ pub(crate) fn write(stamp: Stamp, format: &str, out: &mut [u8], local: LocalText
     }
 }
 
+/// A stamp by a format of `strftime` with EPICS' `%f`, at most 255 bytes; times as `local` has them.
+#[must_use]
+pub fn stamp_text(stamp: Stamp, format: &str, local: LocalText) -> String {
+    let mut out = [0; 255];
+    let len = write(stamp, format, &mut out, local);
+    String::from_utf8_lossy(&out[..len]).into_owned()
+}
+
 /// Where the next part of a second stands in a format, and how many digits it has.
 fn find_fraction(format: &str) -> Option<(usize, usize, u32)> {
     let bytes = format.as_bytes();

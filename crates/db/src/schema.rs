@@ -96,6 +96,8 @@ pub struct Menu {
     pub name: String,
     /// The words, by number.
     pub choices: Vec<String>,
+    /// What C code calls the words, by number.
+    pub names: Vec<String>,
 }
 
 /// One record type.
@@ -303,7 +305,7 @@ impl Schema {
         let name = lexer.word("the name of the menu")?.0.into_owned();
         lexer.punct(b')', "after the name")?;
         lexer.punct(b'{', "before the choices")?;
-        let mut choices = Vec::new();
+        let (mut choices, mut names) = (Vec::new(), Vec::new());
         while !lexer.take(b'}') {
             let (word, place) = lexer.word("choice or }")?;
             if word == "include" {
@@ -314,14 +316,14 @@ impl Schema {
                 return Err(lexer.error(place, format!("found \"{word}\", expected choice or }}")));
             }
             lexer.punct(b'(', "after choice")?;
-            lexer.word("the name of the choice")?;
+            names.push(lexer.word("the name of the choice")?.0.into_owned());
             lexer.punct(b',', "after the name")?;
             choices.push(lexer.word("the text of the choice")?.0.into_owned());
             lexer.punct(b')', "after the text")?;
         }
         match self.menu_index(&name) {
-            Some(index) => self.menus[index].choices = choices,
-            None => self.menus.push(Menu { name, choices }),
+            Some(index) => self.menus[index] = Menu { name, choices, names },
+            None => self.menus.push(Menu { name, choices, names }),
         }
         Ok(())
     }

@@ -27,6 +27,17 @@ pub(super) const VARIABLES: &[(&str, f64, &str)] = &[
     ),
     ("dbThreadRealtimeLock", 1.0, "accepted; memory is locked by the plant's settings"),
     ("callbackParallelThreadsDefault", 1.0, "accepted; callbacks run on the thread that owns their records"),
+    ("dbTemplateMaxVars", 100.0, "accepted; templates may have as many as they like"),
+    ("dbQuietMacroWarnings", 0.0, "accepted"),
+    ("dbConvertStrict", 0.0, "accepted; texts are read as by default"),
+    ("dbRecordsAbcSorted", 0.0, "accepted; records keep the order in which they were loaded"),
+    ("asCaDebug", 0.0, "accepted; prints nothing"),
+    ("atExitDebug", 0.0, "accepted; prints nothing"),
+    ("CASDEBUG", 0.0, "accepted; casr 2 tells more"),
+    ("dbAccessDebugPUTF", 0.0, "accepted; prints nothing"),
+    ("dbJLinkDebug", 0.0, "accepted; prints nothing"),
+    ("lnkDebug_debug", 0.0, "accepted; prints nothing"),
+    ("logClientDebug", 0.0, "accepted; prints nothing"),
 ];
 
 macro_rules! command {
@@ -42,6 +53,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
         COMMANDS,
         super::autosave::COMMANDS,
         super::devices::COMMANDS,
+        super::dump::COMMANDS,
         super::putlog::COMMANDS,
         super::security::COMMANDS,
         super::trial::COMMANDS,
@@ -65,7 +77,10 @@ const COMMANDS: &[Command] = &[
     command!("coreRelease", "", "the version", |shell, _| {
         said(shell, &format!("## tahti {}", env!("CARGO_PKG_VERSION")))
     }),
-    command!("date", "", "the time", |shell, _| { said(shell, &format!("{} UTC", crate::engine::wall())) }),
+    command!("date", "[format]", "the time, as strftime writes it, with EPICS' %03f", |shell, args| {
+        let format = Some(arg(args, 0)).filter(|format| !format.is_empty()).unwrap_or("%Y/%m/%d %H:%M:%S.%06f");
+        said(shell, &db::stamp_text(crate::engine::wall(), format, sys::clock::local_text))
+    }),
     command!("dbDeleteRecord", "record", "removes a record; its clients are told", |shell, args| {
         let name = arg(args, 0).to_owned();
         shell.with_engine(move |engine| engine.remove_record(&name))?.map_err(Failed)?;
@@ -129,7 +144,10 @@ const COMMANDS: &[Command] = &[
         let pattern = arg(args, 0).to_owned();
         about(shell, move |db| report::aliases(db, &pattern))
     }),
-    command!("dbnr", "[verbose]", "how many records of each type", |shell, _| about(shell, |db| report::counts(db))),
+    command!("dbnr", "[verbose]", "how many records of each type; 1: also types without", |shell, args| {
+        let verbose = number(args, 0) != 0;
+        about(shell, move |db| report::counts(db, verbose))
+    }),
     command!("dbpf", "field value", "writes a field and reads it back", |shell, args| {
         let name = needed(args, "dbpf field value")?.to_owned();
         let value = arg(args, 1).to_owned();
@@ -166,8 +184,10 @@ const COMMANDS: &[Command] = &[
         shell.env.insert(name, arg(args, 1).to_owned());
         Ok(None)
     }),
-    command!("epicsEnvShow", "[pattern]", "the variables", |shell, _| {
-        let text = shell.env.iter().fold(String::new(), |mut out, (name, value)| {
+    command!("epicsEnvShow", "[pattern]", "the variables", |shell, args| {
+        let pattern = arg(args, 0);
+        let shown = shell.env.iter().filter(|(name, _)| pattern.is_empty() || base::glob(pattern, name));
+        let text = shown.fold(String::new(), |mut out, (name, value)| {
             let _ = writeln!(out, "{name}={value}");
             out
         });

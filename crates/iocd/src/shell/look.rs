@@ -3,25 +3,14 @@
 use super::commands::{Command, arg, command, needed, number, said};
 use super::{Failed, Place, Shell, report};
 use base::FieldType;
-use db::{Db, QueueInfo, Special};
+use db::{Db, QueueInfo};
 use std::fmt::Write as _;
 
 /// Commands of C's IOC that are not here, and why. Whoever types one is told.
 const ABSENT: &[(&str, &str)] = &[
     ("ClockTime_Report", "UPTIME and STARTTOD of iocAdminSoft.db tell it"),
     ("asDumpHash", "rights are asked of the rules each time, there is no table"),
-    ("dbDumpBreaktable", LOOK),
-    ("dbDumpDevice", LOOK),
-    ("dbDumpDriver", LOOK),
-    ("dbDumpField", LOOK),
-    ("dbDumpFunction", LOOK),
-    ("dbDumpLink", LOOK),
-    ("dbDumpMenu", LOOK),
-    ("dbDumpPath", LOOK),
-    ("dbDumpRecord", LOOK),
     ("dbDumpRecordType", LOOK),
-    ("dbDumpRegistrar", LOOK),
-    ("dbDumpVariable", LOOK),
     ("dbLockShowLocked", "records have owners instead of locks; dblsr shows lock sets"),
     ("dbNotifyDump", "see the PACT fields"),
     ("dbPutAttribute", "attributes of record types are fixed: RTYP and VERS"),
@@ -242,19 +231,7 @@ fn address(db: &mut Db, name: &str) -> String {
         "INT64" | "UINT64" | "DOUBLE" => 8,
         _ => 80,
     };
-    let special = match def.special {
-        Special::None => 0,
-        Special::NoMod => 1,
-        Special::DbAddr => 2,
-        Special::Scan => 3,
-        Special::AlarmAck => 5,
-        Special::As => 6,
-        Special::Attribute => 7,
-        Special::Mod => 100,
-        Special::Reset => 101,
-        Special::LinConv => 102,
-        Special::Calc => 103,
-    };
+    let special = report::special_number(def.special);
     format!(
         "   No Elements: {}\n   Record Type: {}\n    Field Type: {} = DBF_{dbf}\n    Field Size: {size}\n       Special: {special}\nDBR Field Type: {} = DBR_{dbr}\n",
         info.elements_max,

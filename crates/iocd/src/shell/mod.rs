@@ -6,6 +6,7 @@
 mod autosave;
 mod commands;
 mod devices;
+mod dump;
 mod exit;
 mod load;
 mod look;

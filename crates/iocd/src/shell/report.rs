@@ -3,8 +3,8 @@
 use crate::parts::OwnerCounters;
 use crate::scans::Scans;
 use base::text::general;
-use base::{Array, FieldType, Quantile, Scalar, Value};
-use db::{Channel, Db, RecId};
+use base::{Array, FieldType, Quantile, Scalar, Stamp, Value};
+use db::{Channel, Db, RecId, Special};
 use std::fmt::Write as _;
 
 /// `dbl`: names of records, of one type or all, by type; with the values of some fields.
@@ -27,7 +27,11 @@ pub(super) fn names(db: &mut Db, of_type: &str, fields: &str) -> String {
         for field in fields.split_whitespace() {
             let value = match db.find(&format!("{name}.{field}")) {
                 _ if field == "recordType" => Some(db.type_name(record).to_owned()),
-                Ok(channel) => Some(db.get_text(&channel).to_string()),
+                Ok(channel) => {
+                    let hex = db.fields(record).iter().any(|def| def.name == field && def.hex);
+                    let kind = db.info(&channel).kind;
+                    Some(held(db, &channel, Some(kind), hex).unwrap_or_default())
+                }
                 Err(_) => None,
             };
             match value {
@@ -40,9 +44,10 @@ pub(super) fn names(db: &mut Db, of_type: &str, fields: &str) -> String {
     out
 }
 
-/// `dbnr`: how many records of each type.
-pub(super) fn counts(db: &Db) -> String {
-    let mut types: Vec<(String, usize, usize)> = Vec::new();
+/// `dbnr`: how many records of each type; all types where it is verbose.
+pub(super) fn counts(db: &Db, verbose: bool) -> String {
+    let known = db.schema().types.iter().filter(|_| verbose);
+    let mut types: Vec<(String, usize, usize)> = known.map(|kind| (kind.name.clone(), 0, 0)).collect();
     let mut count = |name: &str, records: usize, aliases: usize| match types.iter_mut().find(|entry| entry.0 == name) {
         Some(entry) => {
             entry.1 += records;
@@ -118,7 +123,7 @@ pub(super) fn remote_links(record: &str, owners: &[RemoteLinks]) -> String {
 /// Names of records and aliases by type, in EPICS' order of the types.
 pub(super) fn by_type(db: &Db) -> Vec<(&str, RecId)> {
     let mut names: Vec<(&str, RecId)> = db.all_names().collect();
-    names.sort_by_key(|(_, record)| db.type_name(*record).to_ascii_lowercase());
+    names.sort_by_key(|(_, record)| db.type_name(*record));
     names
 }
 
@@ -217,45 +222,84 @@ fn element(scalar: Scalar) -> String {
     }
 }
 
+/// A field's value as a `.db` file would hold it; `None` for arrays.
+pub(super) fn held(db: &mut Db, channel: &Channel, kind: Option<FieldType>, hex: bool) -> Option<String> {
+    Some(match (kind, db.get(channel, 1)) {
+        (Some(FieldType::Link), _) => String::from_utf8_lossy(&db.get_long_text(channel)).into_owned(),
+        (Some(FieldType::Menu | FieldType::Device), _) => db.get_text(channel).to_string(),
+        // What fills a text of this length may go on in its field.
+        (_, Value::Scalar(Scalar::String(text))) if text.bytes().len() == 39 => {
+            String::from_utf8_lossy(&db.get_long_text(channel)).into_owned()
+        }
+        (_, Value::Scalar(Scalar::U32(value))) if hex => format!("{value:#x}"),
+        (_, Value::Scalar(scalar)) => plain(scalar),
+        (_, Value::Array(_)) => return None,
+    })
+}
+
+/// When a record was processed.
+pub(super) fn stamp(db: &Db, record: RecId) -> String {
+    match db.stamp(record).0 {
+        Stamp::EPOCH => "<undefined>".to_owned(),
+        stamp => stamp.to_string(),
+    }
+}
+
+/// C's number of what happens when a field is written.
+pub(super) const fn special_number(special: Special) -> u8 {
+    match special {
+        Special::None => 0,
+        Special::NoMod => 1,
+        Special::DbAddr => 2,
+        Special::Scan => 3,
+        Special::AlarmAck => 5,
+        Special::As => 6,
+        Special::Attribute => 7,
+        Special::Mod => 100,
+        Special::Reset => 101,
+        Special::LinConv => 102,
+        Special::Calc => 103,
+    }
+}
+
 /// `dbpr`: the fields of a record up to a level of interest.
 pub(super) fn record(db: &mut Db, name: &str, interest: u8) -> String {
     let base = name.split('.').next().unwrap_or_default();
     let Ok(channel) = db.find(base) else {
         return format!("PV '{name}' not found\n");
     };
-    let mut fields: Vec<(String, FieldType)> = db
+    let mut fields: Vec<(String, FieldType, bool)> = db
         .fields(channel.record)
         .iter()
         .filter(|def| def.interest <= interest)
-        .filter_map(|def| Some((def.name.clone(), def.kind?)))
+        .filter_map(|def| Some((def.name.clone(), def.kind?, def.hex)))
         .collect();
+    if interest >= 1 {
+        fields.push(("BKPT".into(), FieldType::U8, false));
+    }
     if interest >= 2 {
-        fields.push(("TIME".into(), FieldType::U64));
+        fields.push(("TIME".into(), FieldType::U64, false));
     }
     fields.sort();
     let mut tabs = Tabs::new(20);
-    for (field, kind) in fields {
-        let text = if field == "TIME" {
-            db.stamp(channel.record).0.to_string()
-        } else {
-            let Ok(channel) = db.find(&format!("{base}.{field}")) else { continue };
-            match (kind, db.get(&channel, 1)) {
-                (FieldType::Link, value) => link(db, &value),
-                (FieldType::Menu | FieldType::Device, _) => db.get_text(&channel).to_string(),
-                (_, Value::Scalar(scalar)) => plain(scalar),
-                (_, Value::Array(_)) => continue,
-            }
+    for (field, kind, hex) in fields {
+        let text = match (field.as_str(), db.find(&format!("{base}.{field}"))) {
+            ("TIME", _) => Some(stamp(db, channel.record)),
+            // There are no breakpoints.
+            ("BKPT", _) => Some("00".to_owned()),
+            (_, Ok(channel)) if kind == FieldType::Link => Some(link(db, &channel)),
+            (_, Ok(channel)) => held(db, &channel, Some(kind), hex),
+            (_, Err(_)) => None,
         };
-        tabs.put(&format!("{field:<4}: {text}"));
+        if let Some(text) = text {
+            tabs.put(&format!("{field:<4}: {text}"));
+        }
     }
     tabs.finish()
 }
 
-fn link(db: &Db, value: &Value) -> String {
-    let text = match value.get(0) {
-        Some(Scalar::String(text)) => text.to_string(),
-        _ => String::new(),
-    };
+fn link(db: &mut Db, channel: &Channel) -> String {
+    let text = String::from_utf8_lossy(&db.get_long_text(channel)).into_owned();
     let target = text.split_whitespace().next().unwrap_or_default();
     let kind = match text.bytes().next() {
         None => return "CONSTANT".into(),
@@ -273,10 +317,76 @@ fn link(db: &Db, value: &Value) -> String {
 /// A value as a `.db` file would hold it.
 fn plain(scalar: Scalar) -> String {
     match scalar {
-        Scalar::F64(value) => general(value, 15),
-        Scalar::F32(value) => general(value.into(), 7),
+        Scalar::F64(value) => real(value, 14, 1e-15),
+        Scalar::F32(value) => real(value.into(), 6, 1e-6),
         other => base::text::scalar(other, 0).to_string(),
     }
+}
+
+/// A number as C's dbStatic writes it: near a whole number as one, else with so many digits, without zeros at its end, and
+/// with a last 8 or 9 rounded away.
+fn real(value: f64, digits: usize, near: f64) -> String {
+    let size = value.abs();
+    if size < f64::from(i32::MAX) && (value - value.trunc()).abs() < size * near || value == 0.0 {
+        return format!("{}", value.trunc() as i64);
+    }
+    if !value.is_finite() {
+        return general(value, 15);
+    }
+    let sign = if value < 0.0 { "-" } else { "" };
+    let power = size.log10() as i32;
+    let (mantissa, exponent) = if (-2..=6).contains(&power) {
+        (format!("{size:.*}", (digits as i32 - power).max(0) as usize), None)
+    } else {
+        let text = base::text::exponent(size, digits);
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "+00"));
+        (mantissa.to_owned(), Some(exponent.to_owned()))
+    };
+    let mantissa = shortened(&mantissa, digits);
+    match exponent {
+        None => format!("{sign}{mantissa}"),
+        Some(exponent) if mantissa.contains('.') => format!("{sign}{mantissa}e{exponent}"),
+        Some(exponent) => format!("{sign}{mantissa}.0e{exponent}"),
+    }
+}
+
+/// Digits without zeros at the end; where all digits are there, the last is in doubt: behind 9s an 8 or 9 is rounded away.
+fn shortened(text: &str, digits: usize) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    if !bytes.contains(&b'.') {
+        return text.to_owned();
+    }
+    let (mut end, mut rounds) = (bytes.len() - 1, false);
+    while end > 0 {
+        match (bytes[end], bytes[end - 1]) {
+            (b'.', _) => {
+                end -= 1;
+                break;
+            }
+            (b'0', _) => end -= 1,
+            (last, _) if !rounds && (end < digits || last < b'8') => break,
+            (_, b'.') => {
+                end -= if rounds { 2 } else { 0 };
+                break;
+            }
+            (_, b'9') => {
+                rounds = true;
+                end -= 1;
+            }
+            _ => break,
+        }
+    }
+    bytes.truncate(end + 1);
+    let mut carries = rounds;
+    for byte in bytes.iter_mut().rev().filter(|byte| **byte != b'.') {
+        if !carries {
+            break;
+        }
+        carries = *byte == b'9';
+        *byte = if carries { b'0' } else { *byte + 1 };
+    }
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    if carries { format!("1{text}") } else { text }
 }
 
 /// Choices of menuScan with their records' names.
