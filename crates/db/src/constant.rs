@@ -45,6 +45,12 @@ fn scalar(json: &Json) -> Option<Scalar> {
     }
 }
 
+/// A number as it stands in a file.
+fn number(text: &str) -> Json {
+    let real = || text.parse().map_or_else(|_| Json::Text(text.to_owned()), Json::Real);
+    text.parse().map_or_else(|_| real(), Json::Int)
+}
+
 /// A value or the first of a list.
 fn first(json: &Json) -> Option<&Json> {
     match json {
@@ -57,7 +63,12 @@ fn first(json: &Json) -> Option<&Json> {
 fn elements(items: &[Json], kind: FieldType, max: usize) -> Option<Array> {
     let count = items.len().min(max);
     let mut array = Array::zeros(kind, count);
-    let fits = |(at, item)| scalar(item).is_some_and(|value| crate::put::set_element(&mut array, at, value));
+    let element = |item: &Json| match (kind, item) {
+        // As texts numbers that are not whole have six digits behind the point.
+        (FieldType::String, Json::Real(value)) => Some(Scalar::String(base::text::double(*value, 6))),
+        _ => scalar(item),
+    };
+    let fits = |(at, item)| element(item).is_some_and(|value| crate::put::set_element(&mut array, at, value));
     items[..count].iter().enumerate().all(fits).then_some(array)
 }
 
@@ -94,7 +105,8 @@ impl Db {
     /// A constant link's text of any length goes into a field at start (dbLoadLinkLS).
     pub(crate) fn constant_long(link: &Link) -> Option<String> {
         match of(link)? {
-            Constant::Plain(text) => Some(text.to_owned()),
+            // As in C a number is no long text.
+            Constant::Plain(_) => Some(String::new()),
             Constant::Json(json) => match first(&json)? {
                 Json::Text(text) => Some(text.clone()),
                 _ => None,
@@ -106,6 +118,7 @@ impl Db {
     pub(crate) fn constant_array(link: &Link, kind: FieldType, max: usize) -> Option<Array> {
         let list = |items: &[Json]| elements(items, kind, max);
         match of(link)? {
+            Constant::Plain(text) if kind == FieldType::String => list(&[number(text)]),
             Constant::Plain(text) => list(&[Json::Text(text.to_owned())]),
             Constant::Json(Json::List(items)) => list(&items),
             Constant::Json(Json::Text(text)) if kind == FieldType::I8 => {

@@ -192,7 +192,7 @@ impl<'a> Lexer<'a> {
                 let place = self.place();
                 let start = self.at;
                 self.balanced(place)?;
-                return Ok((compact(&self.text[start..self.at]), false, place));
+                return Ok((Cow::Owned(compact(&self.text[start..self.at])), false, place));
             }
         }
         match self.next()? {
@@ -233,27 +233,50 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// JSON without the blanks between its words, as EPICS keeps it.
-fn compact(json: &str) -> Cow<'_, str> {
-    if !json.bytes().any(|byte| byte.is_ascii_whitespace()) {
-        return Cow::Borrowed(json);
-    }
+/// JSON as EPICS keeps it: without the blanks between its words, with quotes round words that lack them.
+fn compact(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
-    let mut quote = None;
-    let mut escaped = false;
-    for c in json.chars() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quote.is_some() => escaped = true,
-            '"' | '\'' if quote.is_none() => quote = Some(c),
-            _ if quote == Some(c) => quote = None,
-            _ => {}
-        }
-        if quote.is_some() || !c.is_whitespace() {
-            out.push(c);
-        }
+    let mut rest = json;
+    while let Some(first) = rest.chars().next() {
+        let len = match first {
+            '"' | '\'' => {
+                let mut escaped = false;
+                let ends = |next: char| {
+                    let before = escaped;
+                    escaped = next == '\\' && !before;
+                    next == first && !before
+                };
+                let len = rest[1..].find(ends).map_or(rest.len(), |end| end + 2);
+                out.push_str(&rest[..len]);
+                len
+            }
+            _ if is_json_bare(first) => {
+                let len = rest.find(|next| !is_json_bare(next)).unwrap_or(rest.len());
+                let (word, behind) = rest.split_at(len);
+                let is_key = behind.trim_start().starts_with(':');
+                let is_number = || crate::conv::parse_f64(word).is_some();
+                let plain = if is_key {
+                    !word.contains(['+', '-', '.'])
+                } else {
+                    matches!(word, "null" | "true" | "false") || is_number()
+                };
+                let quote = if plain { "" } else { "\"" };
+                out.extend([quote, word, quote]);
+                len
+            }
+            _ => {
+                out.extend(Some(first).filter(|next| !next.is_whitespace()));
+                first.len_utf8()
+            }
+        };
+        rest = &rest[len..];
     }
-    Cow::Owned(out)
+    out
+}
+
+/// Whether a word in JSON may hold this without quotes.
+const fn is_json_bare(next: char) -> bool {
+    next.is_ascii_alphanumeric() || matches!(next, '_' | '-' | '+' | '.')
 }
 
 fn show(token: &Token<'_>) -> String {
@@ -314,6 +337,21 @@ pub(crate) fn unescape(text: &str) -> Cow<'_, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_in_json_are_quoted_where_they_have_to_be() {
+        for (given, kept) in [
+            ("{ state : s }", "{state:\"s\"}"),
+            (
+                "{calc:{expr:\"A + 1\", args:[1.5, -2, 0x1f, {const:5}]}}",
+                "{calc:{expr:\"A + 1\",args:[1.5,-2,0x1f,{const:5}]}}",
+            ),
+            ("[one, 'two words', \"a\\\" b\", true, a-b]", "[\"one\",'two words',\"a\\\" b\",true,\"a-b\"]"),
+            ("{a.b:{ }}", "{\"a.b\":{}}"),
+        ] {
+            assert_eq!(compact(given), kept);
+        }
+    }
 
     #[test]
     fn words_carry_their_place() {

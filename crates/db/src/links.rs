@@ -178,8 +178,8 @@ impl Db {
                 Some(text) => Ok(Some(text)),
                 None => Err(self.link_alarm(rec, link)),
             },
-            LinkKind::Through => match self.through_get(rec, link) {
-                Some(value) if !value.is_empty() => Ok(value.get(0).map(|first| base::text::scalar(first, 6))),
+            LinkKind::Through => match self.through_array(rec, link, FieldType::String, 1) {
+                Some(Array::String(texts)) if !texts.is_empty() => Ok(texts.first().copied()),
                 _ => Err(self.link_alarm(rec, link)),
             },
             LinkKind::Json => match self.json_get(rec, link) {

@@ -60,7 +60,7 @@ impl Db {
         }
         let info = self.info(channel);
         let value = match info.kind {
-            FieldType::I8 | FieldType::U8 if info.array => {
+            FieldType::I8 | FieldType::U8 if info.array && info.elements_max > 1 => {
                 Value::from(text.bytes().chain([0]).take(info.elements_max as usize).collect::<Vec<u8>>())
             }
             kind if info.array && text.trim_start().starts_with('[') => {
@@ -100,10 +100,7 @@ impl Db {
             Value::Array(array) if self.is_array(rec, field) => self.put_array(rec, field, array),
             Value::Array(array) => match array.get(0) {
                 Some(scalar) => self.put_scalar(rec, field, scalar),
-                None => {
-                    self.common[rec as usize].raise(Status::Link, 3);
-                    Ok(())
-                }
+                None => self.put_nothing(rec, field),
             },
             Value::Scalar(scalar) => self.put_scalar(rec, field, *scalar),
         }
@@ -169,10 +166,7 @@ impl Db {
                         base::text::scalar(values.get(0).unwrap_or(Scalar::U8(0)), 6).bytes(),
                     ),
                 },
-                None => {
-                    self.common[rec as usize].raise(Status::Link, 3);
-                    Ok(())
-                }
+                None => self.put_nothing(rec, field),
             };
         }
         let special = self.before(rec, field)?;
@@ -195,6 +189,16 @@ impl Db {
         }
         let stored = crate::rec::store_array(self, rec, field, converted);
         self.after(rec, field, special, stored)
+    }
+
+    /// Writes no element at all into a field that holds one: it stays, and the link is to blame.
+    fn put_nothing(&mut self, rec: u32, field: u16) -> Result<(), PutError> {
+        let special = self.before(rec, field)?;
+        // C takes fields whose place only their record knows for arrays.
+        if special != Special::DbAddr {
+            self.common[rec as usize].raise(Status::Link, 3);
+        }
+        self.after(rec, field, special, Ok(()))
     }
 
     /// What must happen before a write.

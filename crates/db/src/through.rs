@@ -63,8 +63,10 @@ impl Db {
 
     /// As [`through_get`](Self::through_get), at most `max` elements of another type.
     pub(crate) fn through_array(&mut self, rec: u32, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
+        let source = self.bare(link)?;
+        let precision = self.precision_of(source.target, source.field);
         match self.through_get(rec, link)? {
-            Value::Array(array) => crate::put::convert_array(&array, kind, max, 6),
+            Value::Array(array) => crate::put::convert_array(&array, kind, max, precision),
             Value::Scalar(scalar) => {
                 let mut one = Array::zeros(kind, 1);
                 crate::put::set_element(&mut one, 0, scalar).then_some(one)

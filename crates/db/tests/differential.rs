@@ -23,8 +23,9 @@ enum Step {
 const NOT_COMPARED: &[&str] = &["TIME", "UTAG", "LCNT", "BKPT", "RPVT", "SADR"];
 
 /// Records that end otherwise with several owners: a PP link that is written at run time does not process a source that
-/// another thread owns (docs/database.md).
-const NOT_ACROSS: &[(&str, &str)] = &[("links.db", "simvalue.")];
+/// another thread owns, and CA in a link to another owner is not
+/// kept, and texts of numbers from there have six digits (docs/database.md).
+const NOT_ACROSS: &[(&str, &str)] = &[("corners.db", "d1.OUT"), ("corners.db", "s4."), ("links.db", "simvalue.")];
 
 fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = text
@@ -306,7 +307,7 @@ fn shown(db: &mut Db, channel: &Channel) -> String {
         _ => match db.get(channel, usize::MAX) {
             Value::Scalar(scalar) => one(scalar),
             Value::Array(array) if array.is_empty() => "(empty)".into(),
-            Value::Array(Array::I8(bytes)) => {
+            Value::Array(Array::I8(bytes)) if bytes.len() > 1 => {
                 let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
                 text(&bytes)
             }
@@ -364,19 +365,20 @@ fn general(value: f64, precision: usize) -> String {
 /// How a run with one owner is called.
 const ONE: &str = "tahti";
 
-/// Runs a case on both sides; the differences.
-fn differences(file: &Path) -> Vec<String> {
+/// Runs a case on both sides, with one owner, with `divided` also with three that share the lock sets; the differences.
+fn differences(file: &Path, divided: bool) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap();
     let steps = steps(&text);
     let mut db = Db::new();
     db.load_records(&text, &file.display().to_string(), &Macros::default(), &mut |_| None).unwrap();
     let names = fields(&db);
     let theirs = theirs(file, &steps, &names);
-    // With an owner for all, then with three that share the lock sets.
-    let mut again = Db::new();
-    again.load_records(&text, &file.display().to_string(), &Macros::default(), &mut |_| None).unwrap();
     let mut found = compare(file, &names, &theirs, &ours(db, 1, &steps, &names), ONE);
-    found.extend(compare(file, &names, &theirs, &ours(again, 3, &steps, &names), "tahti with three owners"));
+    if divided {
+        let mut again = Db::new();
+        again.load_records(&text, &file.display().to_string(), &Macros::default(), &mut |_| None).unwrap();
+        found.extend(compare(file, &names, &theirs, &ours(again, 3, &steps, &names), "tahti with three owners"));
+    }
     found
 }
 
@@ -419,21 +421,32 @@ fn hand_made_databases_end_equal_in_all_fields() {
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty());
-    let found: Vec<String> = files.iter().flat_map(|file| differences(file)).collect();
+    let found: Vec<String> = files.iter().flat_map(|file| differences(file, true)).collect();
     assert!(found.is_empty(), "{} differences\n{}", found.len(), found.join("\n"));
 }
 
 mod generate;
 
-#[test]
-fn generated_databases_end_equal_in_all_fields() {
-    let count = std::env::var("TAHTI_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(30);
-    let first: u64 = std::env::var("TAHTI_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(1);
+/// Generated cases; which and how many `TAHTI_FIRST` and `TAHTI_CASES` say.
+fn generated(name: &str, database: fn(u64) -> String, divided: bool) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (first, count) = (number("TAHTI_FIRST").unwrap_or(1), number("TAHTI_CASES").unwrap_or(30));
     let mut found = Vec::new();
     for seed in first..first + count {
-        let file = tempfolder().join(format!("generated{seed}.db"));
-        std::fs::write(&file, generate::database(seed)).unwrap();
-        found.extend(differences(&file));
+        let file = tempfolder().join(format!("{name}{seed}.db"));
+        std::fs::write(&file, database(seed)).unwrap();
+        found.extend(differences(&file, divided));
     }
     assert!(found.is_empty(), "{} differences\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn generated_databases_end_equal_in_all_fields() {
+    generated("generated", generate::database, true);
+}
+
+/// Links that are written at run time are asynchronous between owners, and with them what follows: one owner alone.
+#[test]
+fn generated_databases_of_all_types_end_equal_in_all_fields() {
+    generated("wide", generate::wide::database, false);
 }

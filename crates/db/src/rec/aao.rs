@@ -37,7 +37,8 @@ fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
 
 /// At start: memory, a constant DOL in closed loop.
 pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    if db.device(rec) == Device::Missing {
+    let device = db.device(rec);
+    if device == Device::Missing {
         return;
     }
     let r = &mut db.bodies.aao[body];
@@ -47,7 +48,8 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     }
     let kind = kind_of(r.ftvl);
     r.val = room(kind, r.nelm);
-    if r.nelm == 1 && !r.out.is_constant() {
+    // C's Soft Channel looks at OUT before links are there, and takes it for a constant.
+    if r.nelm == 1 && device == Device::External {
         r.val = Array::zeros(kind, 1);
     }
     r.nord = r.val.len() as u32;

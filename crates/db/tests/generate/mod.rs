@@ -1,5 +1,7 @@
 //! Random databases and puts, always the same for the same seed.
 
+pub(crate) mod wide;
+
 use std::fmt::Write;
 
 struct Dice(u64);
