@@ -136,7 +136,7 @@ pub enum ActivityCounter {
     Safe,
     /// Its budget in ns; 0 if it has none.
     Budget,
-    /// Page faults since its first call, as often as it looks ([`FramePage::set_baseline`]).
+    /// Page faults since its first call, as often as it looks ([`FramePage::set_baseline`](crate::FramePage::set_baseline)).
     PageFaults,
 }
 
