@@ -57,11 +57,15 @@ impl Mbbo {
         }
     }
 
+    /// Whether a state has a value other than 0; where none has, devices deal in the states' numbers.
+    fn has_values(&self) -> bool {
+        self.sdef != 0 && self.values.iter().any(|value| *value != 0)
+    }
+
     /// What a device gets: RVAL where states have values, else the state's number.
     fn device_value(&self) -> u32 {
-        let valued = self.sdef != 0 && self.values.iter().any(|value| *value != 0);
         let own = u32::from(self.val).checked_shl(u32::from(self.shft)).unwrap_or(0);
-        let raw = if valued { self.rval } else { own };
+        let raw = if self.has_values() { self.rval } else { own };
         if self.mask == 0 { raw } else { raw & self.mask }
     }
 
@@ -120,8 +124,7 @@ pub(crate) fn from_raw(db: &Db, body: usize, raw: u32) -> Scalar {
     let r = &db.bodies.mbbo[body];
     let raw = if r.mask == 0 { raw } else { raw & r.mask };
     let raw = raw.checked_shr(u32::from(r.shft)).unwrap_or(0);
-    let valued = r.sdef != 0 && r.values.iter().any(|value| *value != 0);
-    let state = if valued { None } else { Some(raw as u16) };
+    let state = if r.has_values() { None } else { Some(raw as u16) };
     let known = || r.values.iter().position(|value| *value == raw).map(|state| state as u16);
     Scalar::Enum(state.or_else(known).unwrap_or(u16::MAX))
 }
