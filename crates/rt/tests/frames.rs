@@ -92,6 +92,24 @@ fn whose_thread_ends_without_leaving_is_gone_although_its_process_lives() {
 }
 
 #[test]
+fn who_reads_no_answers_is_hung_up_on_and_holds_nobody_up() {
+    let mut served = Served::new("flood", TimeBase::Timer, 1, &["control"], PATIENCE);
+    let mut member = served.join("control").unwrap();
+    let watcher = Watcher::open(&served.name).unwrap();
+    // Each question is answered with the page: sooner or later no more answers fit.
+    let silent = sys::handover::connect(&rt::frames::address(&served.name)).unwrap();
+    while sys::handover::send(silent.as_fd(), b"watch", &[]).unwrap() {}
+    assert_eq!(watcher.page().counter(FrameCounter::HungUp), 1);
+    // Whoever comes next is heard, and the frame goes on.
+    assert!(Watcher::open(&served.name).is_ok() && served.join("control").is_err());
+    (0..3).for_each(|_| assert!(member.next_turn().is_some()));
+    drop(member);
+    let reports = served.end();
+    let told = |report: &Report| matches!(report, Report::Refused(why) if why.contains("takes no answer"));
+    assert_eq!(reports.iter().filter(|report| told(report)).count(), 1, "{reports:?}");
+}
+
+#[test]
 fn a_software_trigger_makes_one_minor_each() {
     let served = Served::new("software", TimeBase::Software, 1, &["control"], PATIENCE);
     let pulses = scope(|scope| {

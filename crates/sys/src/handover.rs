@@ -125,13 +125,25 @@ pub fn is_trusted(connection: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// The kernel's; `ETIMEDOUT` on a connection that [`connect`] made if the other end takes nothing.
 pub fn send(connection: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool> {
+    send_with(connection, bytes, fds, SendFlags::empty())
+}
+
+/// As [`send`], but does not wait for the other end to take what it was sent before.
+///
+/// # Errors
+/// `ETIMEDOUT` if there is no room; the kernel's.
+pub fn send_now(connection: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool> {
+    send_with(connection, bytes, fds, SendFlags::DONTWAIT)
+}
+
+fn send_with(connection: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> Result<bool> {
     let doing = || format!("send a message of {} bytes", bytes.len());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Error { doing: doing(), errno: Errno::NOBUFS });
     }
-    match rustix::net::sendmsg(connection, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+    match rustix::net::sendmsg(connection, &[IoSlice::new(bytes)], &mut control, flags | SendFlags::NOSIGNAL) {
         Ok(_) => Ok(true),
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(false),
         Err(errno) => Err(timed_out(errno)).doing(doing),

@@ -94,11 +94,12 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             count(FrameCounter::Parked),
         ),
         format!(
-            "trigger stopped {}, early {}, late {}; joins refused {}; dispatcher: {} page faults, {} allocations",
+            "trigger stopped {}, early {}, late {}; joins refused {}, callers hung up on {}; dispatcher: {} page faults, {} allocations",
             count(FrameCounter::TriggerStopped),
             count(FrameCounter::TriggerEarly),
             count(FrameCounter::TriggerLate),
             count(FrameCounter::Refused),
+            count(FrameCounter::HungUp),
             count(FrameCounter::PageFaults),
             match count(FrameCounter::Allocations) {
                 u64::MAX => "uncounted".to_owned(),

@@ -38,7 +38,7 @@ impl DeviceSupport for Frame {
 const EXPECTED: &str = "state, mode, pulse, minor, a counter such as overruns, late.p99, dispatch.p99, slack.0.p50, \
                         or an activity's such as control.calls, control.exec.p99";
 
-const COUNTERS: [(&str, FrameCounter); 10] = [
+const COUNTERS: [(&str, FrameCounter); 11] = [
     ("minors", FrameCounter::Minors),
     ("lost", FrameCounter::Lost),
     ("overruns", FrameCounter::Overruns),
@@ -49,6 +49,7 @@ const COUNTERS: [(&str, FrameCounter); 10] = [
     ("blocked", FrameCounter::Blocked),
     ("parked", FrameCounter::Parked),
     ("refused", FrameCounter::Refused),
+    ("hung_up", FrameCounter::HungUp),
 ];
 
 const OF_ACTIVITY: [(&str, ActivityCounter); 7] = [

@@ -110,6 +110,8 @@ pub enum FrameCounter {
     /// Memory that the dispatcher took or gave back since its first minor, in calls of the allocator; all ones where
     /// nobody counts.
     Allocations,
+    /// Callers that were hung up on: they took none of the frame's answers, or were one too many.
+    HungUp,
 }
 
 /// Counters of an activity.

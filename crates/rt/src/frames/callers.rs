@@ -23,6 +23,8 @@ pub(super) struct Connected {
     pub(super) activity: Option<usize>,
     follows: bool,
     said_goodbye: bool,
+    /// It has so many answers waiting that no more fit.
+    takes_nothing: bool,
 }
 
 impl Runner {
@@ -31,14 +33,17 @@ impl Runner {
         match self.counter.accept() {
             Ok(caller) => {
                 self.deaf = false;
-                // Who is one too many is hung up on.
-                let caller = caller.filter(|_| self.callers.len() < CALLERS_MAX);
+                if caller.is_some() && self.callers.len() >= CALLERS_MAX {
+                    self.page().count(FrameCounter::HungUp, 1);
+                    return;
+                }
                 self.callers.extend(caller.map(|caller| Connected {
                     connection: caller.connection,
                     pid: caller.pid as u32,
                     activity: None,
                     follows: false,
                     said_goodbye: false,
+                    takes_nothing: false,
                 }));
             }
             Err(error) => {
@@ -51,6 +56,8 @@ impl Runner {
         }
     }
 
+    /// Hears what a caller has to say, and hangs up on one that does not take its answers: whoever waited for it could do
+    /// nothing else.
     pub(super) fn hear(&mut self, index: usize, tell: &mut impl FnMut(Report)) {
         let mut bytes = [0u8; 256];
         let received = sys::handover::receive(self.callers[index].connection.as_fd(), &mut bytes);
@@ -58,7 +65,22 @@ impl Runner {
             let gone = self.callers.swap_remove(index);
             return self.gone(&gone, tell);
         };
-        let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        self.do_as_told(index, &bytes[..length], fds, tell);
+        if self.callers[index].takes_nothing {
+            let gone = self.callers.swap_remove(index);
+            self.page().count(FrameCounter::HungUp, 1);
+            let frame = &self.config.spec.name;
+            tell(Report::Refused(format!(
+                "process {} asks frame {frame:?} again and again and takes no answer; expected one question, then its \
+                 answer: it was hung up on",
+                gone.pid
+            )));
+            self.gone(&gone, tell);
+        }
+    }
+
+    fn do_as_told(&mut self, index: usize, bytes: &[u8], fds: Vec<OwnedFd>, tell: &mut impl FnMut(Report)) {
+        let text = String::from_utf8_lossy(bytes).into_owned();
         let mut words = text.splitn(3, ' ');
         match (words.next(), words.next(), words.next()) {
             (Some("join"), Some(tid), Some(name)) => {
@@ -92,8 +114,7 @@ impl Runner {
             (Some("trigger"), ..) => match (&self.config.spec.base, fds.into_iter().next()) {
                 (TimeBase::Eventfd, Some(fd)) => {
                     self.door.leave(fd);
-                    // Who is gone needs no answer.
-                    let _ = sys::handover::send(self.callers[index].connection.as_fd(), b"ok", &[]);
+                    self.say(index, "ok", false);
                 }
                 (TimeBase::Eventfd, None) => self.refuse(index, "no descriptor came; expected one"),
                 (base, _) => {
@@ -106,14 +127,22 @@ impl Runner {
         }
     }
 
-    /// Says no. Who is gone needs no answer.
-    fn refuse(&self, index: usize, why: &str) {
-        let _ = sys::handover::send(self.callers[index].connection.as_fd(), format!("no {why}").as_bytes(), &[]);
+    /// Says no.
+    fn refuse(&mut self, index: usize, why: &str) {
+        self.say(index, &format!("no {why}"), false);
     }
 
-    /// Hands the page over. Who is gone meanwhile is noticed at its connection.
-    fn answer(&self, index: usize, text: &str) {
-        let _ = sys::handover::send(self.callers[index].connection.as_fd(), text.as_bytes(), &[self.shared.words.fd()]);
+    /// Hands the page over.
+    fn answer(&mut self, index: usize, text: &str) {
+        self.say(index, text, true);
+    }
+
+    /// Answers without waiting. Who is gone meanwhile is noticed at its connection.
+    fn say(&mut self, index: usize, text: &str, with_page: bool) {
+        let page = [self.shared.words.fd()];
+        let fds = if with_page { &page[..] } else { &[] };
+        let caller = &mut self.callers[index];
+        caller.takes_nothing |= sys::handover::send_now(caller.connection.as_fd(), text.as_bytes(), fds).is_err();
     }
 
     /// Lets a thread in.
