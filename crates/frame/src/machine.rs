@@ -125,6 +125,8 @@ struct State {
     safe: bool,
     /// It is not judged in this minor: left out, or not queued.
     excused: bool,
+    /// Of the border that is being judged.
+    fault: Option<Fault>,
 }
 
 impl State {
@@ -303,9 +305,9 @@ impl Machine {
     /// Judges everybody who was queued; the extension that somebody's recovery asks for.
     fn judge(&mut self, seen: &impl Fn(u16) -> Seen, told: &mut impl FnMut(Judgement)) -> Option<(Extension, DurNs)> {
         let mut extension = None;
-        let length = self.plan.lengths[self.minor];
+        let mut faults = false;
         let range = self.plan.first[self.minor] as usize..self.plan.first[self.minor + 1] as usize;
-        for at in range {
+        for at in range.clone() {
             let Entry { activity, discipline } = self.plan.entries[at];
             let index = usize::from(activity);
             let state = &mut self.states[index];
@@ -330,36 +332,50 @@ impl Machine {
                 Fault::Underrun => self.totals.underruns += 1,
                 Fault::Absent => self.totals.absences += 1,
             }
+            faults = true;
+            state.fault = Some(fault);
             state.consecutive = state.consecutive.saturating_add(1);
-            let (recovery, tolerated) = (self.plan.recovery[index], state.consecutive <= self.plan.tolerate[index]);
-            let action = match (recovery, tolerated) {
-                (Recovery::Inject | Recovery::Stretch(_) | Recovery::Steal(_), true) if fault != Fault::Absent => {
-                    // The first in the queue decides how much.
-                    extension.get_or_insert(match recovery {
-                        Recovery::Stretch(by) => (Extension::Stretch, by),
-                        Recovery::Steal(by) => (Extension::Steal, by),
-                        _ => (Extension::Inject, length),
-                    });
-                    Action::MoreTime
-                }
-                (Recovery::Skip, false) if fault != Fault::Absent => {
-                    state.skip = true;
-                    Action::Skip
-                }
-                (Recovery::SafeValue, false) => {
-                    state.safe = true;
-                    Action::SafeValue
-                }
-                (Recovery::Demote, false) if fault != Fault::Absent => {
-                    state.demoted = true;
-                    Action::Demote
-                }
-                (Recovery::Restart, false) if fault != Fault::Absent => Action::Restart,
-                _ => Action::Counted,
-            };
-            told(Judgement { activity, minor: self.minor as u16, fault, consecutive: state.consecutive, action });
+            if fault != Fault::Absent && state.consecutive <= self.plan.tolerate[index] {
+                // The first in the queue decides how much.
+                extension = extension.or(match self.plan.recovery[index] {
+                    Recovery::Stretch(by) => Some((Extension::Stretch, by)),
+                    Recovery::Steal(by) => Some((Extension::Steal, by)),
+                    Recovery::Inject => Some((Extension::Inject, self.plan.lengths[self.minor])),
+                    _ => None,
+                });
+            }
+        }
+        if faults {
+            range.for_each(|at| self.recover(self.plan.entries[at].activity, extension.is_some(), told));
         }
         extension
+    }
+
+    /// Does what follows from somebody's fault. In a minor that goes on nobody loses its turn: it may still yield in time.
+    fn recover(&mut self, activity: u16, goes_on: bool, told: &mut impl FnMut(Judgement)) {
+        let index = usize::from(activity);
+        let state = &mut self.states[index];
+        let Some(fault) = state.fault.take() else { return };
+        let tolerated = state.consecutive <= self.plan.tolerate[index];
+        let action = match (self.plan.recovery[index], fault, tolerated) {
+            (Recovery::SafeValue, _, false) => {
+                state.safe = true;
+                Action::SafeValue
+            }
+            (_, Fault::Absent, _) => Action::Counted,
+            (recovery, _, true) if recovery.gives_time() => Action::MoreTime,
+            (Recovery::Skip, _, false) if !goes_on => {
+                state.skip = true;
+                Action::Skip
+            }
+            (Recovery::Demote, _, false) if !goes_on => {
+                state.demoted = true;
+                Action::Demote
+            }
+            (Recovery::Restart, _, false) if !goes_on => Action::Restart,
+            _ => Action::Counted,
+        };
+        told(Judgement { activity, minor: self.minor as u16, fault, consecutive: state.consecutive, action });
     }
 
     fn extend(&mut self, now: MonoNs, ticks: u64, extension: Extension, by: DurNs) -> Border {
@@ -387,11 +403,15 @@ impl Machine {
         for at in self.plan.first[self.minor] as usize..self.plan.first[self.minor + 1] as usize {
             let Entry { activity, discipline } = self.plan.entries[at];
             let state = &mut self.states[usize::from(activity)];
-            if state.excused || !self.plan.modes[self.mode][usize::from(activity)] {
+            if !self.plan.modes[self.mode][usize::from(activity)] {
                 continue;
             }
+            // Also where it is left out of the end of its block.
             if !discipline.continuable {
                 state.forget_carried();
+                continue;
+            }
+            if state.excused {
                 continue;
             }
             let seen = seen(activity);

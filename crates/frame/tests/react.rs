@@ -128,10 +128,6 @@ impl World {
                 thread.seen = Seen { present: thread.seen.present, ran: false, yielded: false };
             }
             self.fill();
-        } else {
-            // Who was demoted stands behind at once.
-            let machine = &self.machine;
-            self.queue.make_contiguous().sort_by_key(|activity| machine.is_demoted(*activity as u16));
         }
         border
     }
@@ -323,6 +319,72 @@ fn other_recoveries_act_once_errors_are_no_longer_tolerated() {
 }
 
 #[test]
+fn in_a_minor_that_goes_on_nobody_loses_its_turn() {
+    // The first gets more time; the second, which must wait for it, has another recovery, and no error of it is tolerated.
+    let begins = |recovery: &str, with: &str| {
+        let a = activity("a", &[(0, "real-time")], recovery.parse().unwrap(), None);
+        let b = activity("b", &[(0, "real-time"), (1, "real-time")], with.parse().unwrap(), Some(0));
+        Spec::new("f", vec![us(MINOR); 2], vec![a, b])
+    };
+    for recovery in ["inject", "stretch:60us", "steal:60us"] {
+        for (with, at_once) in
+            [("skip", "Counted"), ("demote", "Counted"), ("restart", "Counted"), ("safe-value", "SafeValue")]
+        {
+            let what = format!("{recovery} beside {with}");
+            let counted = [String::from("0: 0 Overrun 1 MoreTime"), format!("0: 1 Underrun 1 {at_once}")];
+            // It yields in the time that was given for the other: forgiven, and in the next minor as always.
+            let mut world = World::new(&begins(recovery, with), &[&[110, 10], &[10]]);
+            assert_eq!(world.minors(1), counted, "{what}");
+            assert!(!world.machine.is_demoted(1), "{what}");
+            assert_eq!(world.machine.is_safe(1), with == "safe-value", "{what}: what it sets must not wait");
+            assert_eq!(world.minors(1), Vec::<String>::new(), "{what}");
+            assert_eq!(world.machine.queue().map(|entry| entry.activity).collect::<Vec<_>>(), [1], "{what}");
+            assert!(!world.machine.is_safe(1) && !world.machine.queue().any(|entry| entry.discipline.background));
+            // It does not: its recovery acts where the minor ends.
+            let mut world = World::new(&begins(recovery, with), &[&[10_000], &[10]]);
+            assert_eq!(world.minors(1), counted, "{what}");
+            let action = with.parse::<Recovery>().unwrap();
+            let action = match action {
+                Recovery::Skip => "Skip",
+                Recovery::Demote => "Demote",
+                Recovery::Restart => "Restart",
+                _ => "SafeValue",
+            };
+            let ended = [String::from("0: 0 Overrun 2 Counted"), format!("0: 1 Underrun 2 {action}")];
+            assert_eq!(world.minors(1), ended, "{what}");
+        }
+    }
+}
+
+#[test]
+fn what_is_done_in_time_given_for_another_counts_for_a_block() {
+    const ALL: &str = "underrunnable+overrunnable+continuable";
+    for recovery in ["inject", "stretch:60us", "steal:60us"] {
+        for (first, left) in [(110, vec![]), (10_000, vec![1])] {
+            let a = activity("a", &[(0, "real-time")], recovery.parse().unwrap(), None);
+            let b = activity("b", &[(0, ALL), (1, "real-time")], Recovery::None, None);
+            let mut world = World::new(&Spec::new("f", vec![us(MINOR); 2], vec![a, b]), &[&[first, 10], &[10]]);
+            assert_eq!(world.minors(1), ["0: 0 Overrun 1 MoreTime"], "{recovery}");
+            world.minors(1);
+            let queue: Vec<u16> = world.machine.queue().map(|entry| entry.activity).collect();
+            assert_eq!(queue, left, "{recovery}: in minor 1 it runs only if it has not yielded in minor 0");
+        }
+    }
+}
+
+#[test]
+fn who_is_left_out_of_the_end_of_its_block_begins_anew() {
+    let queue = [(0, "continuable"), (1, "real-time"), (2, "real-time")];
+    let a = activity("a", &queue, Recovery::Skip, None);
+    let b = activity("b", &[(0, "real-time"), (2, "real-time")], Recovery::None, None);
+    let mut world = World::new(&Spec::new("f", vec![us(MINOR); 3], vec![b, a]), &[&[10, 150, 10], &[350, 10]]);
+    // It began in minor 0, is left out of 1, and is too late in 2 by itself: what it did in the block before counts no more.
+    let told = world.minors(3);
+    assert_eq!(told[0], "0: 1 Overrun 1 Skip");
+    assert_eq!(told[1..], ["2: 0 Overrun 1 Counted", "2: 1 Underrun 2 Skip"]);
+}
+
+#[test]
 fn safe_values_stand_until_the_activity_behaves() {
     let mut world = World::new(&pair("real-time", Recovery::SafeValue, None), &[&[150, 10], &[1]]);
     let stands: Vec<bool> = (0..3).map(|_| (world.minors(1), world.machine.is_safe(0)).1).collect();
@@ -442,6 +504,7 @@ impl Model {
             }
             border += 1;
             // Judge.
+            let mut faults = vec![];
             let mut extra: Option<(u64, bool)> = None;
             for (a, left_out) in skipped.iter().enumerate() {
                 let Some(how) = queued(a) else { continue };
@@ -461,18 +524,23 @@ impl Model {
                 self.errors[a] += 1;
                 let recovery = spec.activities[a].recovery;
                 let tolerated = self.errors[a] <= spec.activities[a].tolerate.unwrap_or(recovery.gives_time().into());
+                let asked = match recovery {
+                    Recovery::Inject => Some((length, false)),
+                    Recovery::Stretch(by) => Some((by.0 as u64, false)),
+                    Recovery::Steal(by) => Some((by.0 as u64, true)),
+                    _ => None,
+                };
+                extra = extra.or(asked.filter(|_| tolerated));
+                faults.push((a, fault, recovery, tolerated));
+            }
+            for (a, fault, recovery, tolerated) in faults {
+                let ends = extra.is_none();
                 let action = match recovery {
-                    Recovery::Inject if tolerated => (extra = extra.or(Some((length, false))), Action::MoreTime).1,
-                    Recovery::Stretch(by) if tolerated => {
-                        (extra = extra.or(Some((by.0 as u64, false))), Action::MoreTime).1
-                    }
-                    Recovery::Steal(by) if tolerated => {
-                        (extra = extra.or(Some((by.0 as u64, true))), Action::MoreTime).1
-                    }
-                    Recovery::Skip if !tolerated => (self.skip[a] = true, Action::Skip).1,
-                    Recovery::Demote if !tolerated => (self.demoted[a] = true, Action::Demote).1,
+                    Recovery::Inject | Recovery::Stretch(_) | Recovery::Steal(_) if tolerated => Action::MoreTime,
+                    Recovery::Skip if !tolerated && ends => (self.skip[a] = true, Action::Skip).1,
+                    Recovery::Demote if !tolerated && ends => (self.demoted[a] = true, Action::Demote).1,
                     Recovery::SafeValue if !tolerated => Action::SafeValue,
-                    Recovery::Restart if !tolerated => Action::Restart,
+                    Recovery::Restart if !tolerated && ends => Action::Restart,
                     _ => Action::Counted,
                 };
                 self.log.push(format!("{minor}: {a} {fault:?} {} {action:?}", self.errors[a]));
@@ -487,11 +555,9 @@ impl Model {
                 continue;
             }
             // Flags are cleared unless continuable.
-            for (a, left_out) in skipped.iter().enumerate() {
+            for a in 0..count {
                 let Some(how) = queued(a) else { continue };
-                if *left_out {
-                    continue;
-                }
+                // Whoever is left out of the end of its block begins anew, too.
                 if !how.continuable {
                     (self.run_flag[a], self.yield_flag[a]) = (false, false);
                 }
