@@ -46,10 +46,9 @@ fn a_program_in_c_drives_a_device_through_uio_and_through_vfio() {
     let program = separate::compiled("device");
     for (how, driver) in [("uio", "uio_pci_generic"), ("vfio", "vfio-pci"), ("pin", "vfio-pci")] {
         let bound = Bound::to(driver);
-        let output = Command::new(&program).args([how, &bound.address]).output().unwrap();
+        let output = Command::new(&*program).args([how, &bound.address]).output().unwrap();
         assert!(output.status.success(), "{how}: {output:?}");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(said.contains("the kind of interrupt is 7; expected TAHTI_MSI, TAHTI_MSIX or TAHTI_PIN"), "{said}");
     }
-    fs::remove_file(program).unwrap();
 }

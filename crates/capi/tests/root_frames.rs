@@ -2,60 +2,70 @@
 
 mod separate;
 
+use base::CpuId;
+use std::sync::{Mutex, PoisonError};
+
 #[global_allocator]
 static ALLOCATOR: rt::Counting = rt::Counting;
 
-fn cpu() -> base::CpuId {
-    sys::sched::affinity(0).unwrap().iter().last().unwrap()
+/// Runs a test with the CPUs that there are, while no other one of this file runs: beside a frame of the same priorities
+/// on the same CPU nobody has the time that it was promised.
+fn alone(test: impl FnOnce(&[CpuId])) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    test(&sys::sched::affinity(0).unwrap().iter().collect::<Vec<_>>());
+}
+
+fn on_the_last_cpu(test: impl FnOnce(CpuId)) {
+    alone(|cpus| test(*cpus.last().unwrap()));
 }
 
 #[test]
 fn who_overruns_for_ever_is_parked_and_the_others_keep_their_frames() {
-    separate::overruns_for_ever(cpu());
+    on_the_last_cpu(separate::overruns_for_ever);
 }
 
 #[test]
 fn who_blocks_is_passed_over_in_the_same_minor() {
-    separate::blocks(cpu());
+    on_the_last_cpu(separate::blocks);
 }
 
 #[test]
 fn who_dies_inside_its_call_costs_the_others_nothing() {
-    separate::dies_inside(cpu());
+    on_the_last_cpu(separate::dies_inside);
 }
 
 #[test]
 fn who_dies_with_a_mutex_leaves_it_to_the_next_one_who_is_told() {
-    separate::dies_with_a_mutex(cpu());
+    on_the_last_cpu(separate::dies_with_a_mutex);
 }
 
 #[test]
 fn who_is_held_by_a_debugger_costs_the_others_nothing() {
-    separate::is_debugged(cpu());
+    on_the_last_cpu(separate::is_debugged);
 }
 
 #[test]
 fn who_is_stopped_comes_back_when_it_is_let_go() {
-    separate::is_stopped(cpu());
+    on_the_last_cpu(separate::is_stopped);
 }
 
 #[test]
 fn who_is_demoted_stays_in_the_background_also_where_it_is_alone() {
-    separate::is_demoted_alone(cpu());
+    on_the_last_cpu(separate::is_demoted_alone);
 }
 
 #[test]
 fn who_was_demoted_stays_below_the_others_after_a_minor_in_which_it_had_no_turn() {
-    separate::stays_demoted(cpu());
+    on_the_last_cpu(separate::stays_demoted);
 }
 
 #[test]
 fn who_asks_for_a_mode_gets_it_where_a_major_frame_begins() {
-    separate::asks_for_a_mode(cpu());
+    on_the_last_cpu(separate::asks_for_a_mode);
 }
 
 #[test]
 fn a_group_on_all_cpus_keeps_step() {
-    let cpus: Vec<base::CpuId> = sys::sched::affinity(0).unwrap().iter().collect();
-    separate::group(&cpus);
+    alone(separate::group);
 }

@@ -7,9 +7,10 @@ use ring::{ActivityCounter, FrameCounter, FramePage, FrameState, Presence};
 use rt::frames::{Cause, Report, Runner, Watcher, what_word};
 use rt::{Imports, Lock, Number};
 use std::io::{BufRead as _, BufReader};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
@@ -53,15 +54,36 @@ fn build() -> PathBuf {
     folder
 }
 
+/// A program that was compiled for one test; its file goes with it.
+pub(crate) struct Program(PathBuf);
+
+impl Deref for Program {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Nothing to do about a file that somebody has cleared away.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// The activity in C, compiled.
-pub(crate) fn activity() -> PathBuf {
+pub(crate) fn activity() -> Program {
     compiled("activity")
 }
 
 /// A program of this folder, compiled.
-pub(crate) fn compiled(what: &str) -> PathBuf {
+pub(crate) fn compiled(what: &str) -> Program {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    // Tests run side by side: none writes or removes what another one starts.
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let (here, library) = (PathBuf::from(env!("CARGO_MANIFEST_DIR")), library().display().to_string());
-    let program = std::env::temp_dir().join(format!("tahti-{what}-{}", std::process::id()));
+    let program = std::env::temp_dir().join(format!("tahti-{what}-{}-{count}", std::process::id()));
     let status = Command::new("cc")
         .arg(here.join(format!("tests/separate/{what}.c")))
         .args(["-Wall", "-Wextra", "-Werror", "-I"])
@@ -70,7 +92,7 @@ pub(crate) fn compiled(what: &str) -> PathBuf {
         .args([&format!("-L{library}"), &format!("-Wl,-rpath,{library}"), "-ltahti"])
         .status();
     assert!(status.expect("cc (a C compiler) is needed: install gcc").success());
-    program
+    Program(program)
 }
 
 /// A frame served by a thread of the test, and its activities' processes.
@@ -132,9 +154,14 @@ impl Frame {
         pid
     }
 
-    /// Reads the page.
+    /// Reads the page. On a busy machine the frame's own thread, which is no real-time one, may answer later than callers wait.
     pub(crate) fn look<T>(&self, read: impl FnOnce(&FramePage<'_>) -> T) -> T {
-        read(&Watcher::open(&self.name).unwrap().page())
+        let mut watcher = None;
+        until("the frame lets itself be watched", || {
+            watcher = Watcher::open(&self.name).ok();
+            watcher.is_some()
+        });
+        read(&watcher.unwrap().page())
     }
 
     pub(crate) fn calls(&self, activity: usize) -> u64 {
@@ -196,7 +223,6 @@ fn troubled(cpu: CpuId, how: &str) -> (Frame, u32) {
     frame.join(&program, "last", 0, "spin");
     until("the frame runs", || frame.look(|page| page.state() == FrameState::Running));
     frame.go_on(&[0, 1, 2]);
-    std::fs::remove_file(program).unwrap();
     (frame, pid)
 }
 
@@ -248,14 +274,13 @@ pub(crate) fn dies_with_a_mutex(cpu: CpuId) {
     };
     assert_eq!(told("first") + told("last"), 1, "the next one is told, and nobody else");
     frame.end();
-    std::fs::remove_file(program).unwrap();
 }
 
 /// One that a debugger attaches to stands still, and is named so; the others keep their frames. Detached, it comes back.
 pub(crate) fn is_debugged(cpu: CpuId) {
     let (frame, pid) = troubled(cpu, "debugged");
     let program = compiled("debugger");
-    let mut command = Command::new(&program);
+    let mut command = Command::new(&*program);
     let mut debugger = command.arg(pid.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(debugger.stdout.take().unwrap()).read_line(&mut said).unwrap();
@@ -266,7 +291,6 @@ pub(crate) fn is_debugged(cpu: CpuId) {
     assert!(debugger.wait().unwrap().success());
     frame.go_on(&[0, 1, 2]);
     frame.end();
-    std::fs::remove_file(program).unwrap();
 }
 
 /// One that is stopped inside or outside its call is named so; let go, it comes back.
@@ -312,7 +336,6 @@ pub(crate) fn is_demoted_alone(cpu: CpuId) {
         frame.calls(0) > 0 && demoted(&frame) == 0 && priority(&frame) == Policy::Fifo(Priority(PRIORITY.0 - 1))
     });
     frame.end();
-    std::fs::remove_file(program).unwrap();
 }
 
 /// One that was demoted stays below the others when it has ended its call, also after a minor in which it had no turn.
@@ -333,7 +356,6 @@ pub(crate) fn stays_demoted(cpu: CpuId) {
     let policy = sys::sched::scheduling(thread as i32).unwrap().policy;
     assert_eq!(policy, Policy::Fifo(Priority(PRIORITY.0 - 3)));
     frame.end();
-    std::fs::remove_file(program).unwrap();
 }
 
 /// One that asks for a mode gets it where a major frame begins; a mode that the frame does not have is refused.
@@ -364,7 +386,6 @@ pub(crate) fn asks_for_a_mode(cpu: CpuId) {
     });
     assert_eq!(minors, [0], "entered once, with a major frame");
     frame.end();
-    std::fs::remove_file(program).unwrap();
 }
 
 /// A group of frames on several CPUs: none begins before all are ready, and all run the same minors.
@@ -394,5 +415,4 @@ pub(crate) fn group(cpus: &[CpuId]) {
         let reports = frame.end();
         assert!(reports.iter().any(|report| matches!(report, Report::Running { .. })), "{reports:?}");
     }
-    std::fs::remove_file(program).unwrap();
 }
