@@ -40,6 +40,9 @@ const END_WITHIN: DurNs = DurNs::from_secs(2);
 /// How often threads are looked at for their rules.
 const RULES_EVERY: DurNs = DurNs::from_ms(200);
 
+/// How long the guard may take to tell what it did to a process that has ended; it looks every 100 ms.
+const LAST_NEWS_WITHIN: DurNs = DurNs::from_secs(1);
+
 /// What to run, and how to watch it.
 #[derive(Clone, Debug)]
 pub struct Foreground {
@@ -246,6 +249,7 @@ impl Runner<'_> {
                 Waited::Ended(ended) if ended.pid == self.child.pid => {
                     let end = End::of(ended.status);
                     let used = Used::of(&ended);
+                    self.last_news();
                     self.ended(end, used);
                     return Ok(Some(end));
                 }
@@ -257,6 +261,27 @@ impl Runner<'_> {
                 Waited::Nothing | Waited::NoChildren => return Ok(None),
                 Waited::Ended(_) | Waited::Stopped(..) | Waited::Continued(_) => {}
             }
+        }
+    }
+
+    /// Hears what the guard did to a runaway: it acts first and tells then, so that an end can come before its cause.
+    fn last_news(&mut self) {
+        let until = sys::clock::mono_now() + LAST_NEWS_WITHIN;
+        while self.incident.as_ref().is_some_and(|(incident, _)| incident.kind == Kind::Runaway) {
+            let Some(guard) = &mut self.guard else { return };
+            let Some(event) = guard.next_event() else {
+                let left = until - sys::clock::mono_now();
+                if left <= DurNs::ZERO {
+                    return;
+                }
+                // An interrupted wait is a round too early.
+                sys::poll::is_readable(guard.as_fd(), left);
+                continue;
+            };
+            if matches!(event.what, What::Gone { .. }) {
+                return;
+            }
+            self.guarded(&event);
         }
     }
 

@@ -68,6 +68,8 @@ impl Engine {
         if let Some(mut incident) = incident {
             incident.exit = Some(exit.clone());
             self.write(id, &incident);
+            // The guard acts first and tells then: what ended it may still be on the way.
+            self.kids[id].incident = Some(incident);
         }
     }
 
