@@ -58,8 +58,11 @@ impl Engine {
     /// Removes a record; clients of its fields are told, links to it are disconnected.
     ///
     /// # Errors
-    /// When there is no such record.
+    /// When there is no such record, or the name is that of a field.
     pub fn remove_record(&mut self, name: &str) -> Result<(), String> {
+        if let Some((record, _)) = name.split_once('.') {
+            return Err(format!("\"{name}\" names a field; the record's name alone removes it: {record}"));
+        }
         let record = self.store.db.find(name).map_err(|error| error.to_string())?.record;
         let store = &self.store;
         let gone: Vec<u64> = store.handles_of(record).collect();
