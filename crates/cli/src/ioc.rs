@@ -32,7 +32,11 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 #[allow(rustdoc::broken_intra_doc_links, reason = "in this help, brackets stand round what may be left out")]
+#[command(disable_help_flag = true)]
 pub(crate) struct Args {
+    /// Print this
+    #[arg(short, long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
     /// softIoc's options and scripts, in their order
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     words: Vec<String>,
