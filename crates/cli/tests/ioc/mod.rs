@@ -47,6 +47,8 @@ impl Ioc {
             std::fs::write(path, text).unwrap();
         }
         let port = free_port();
+        // One pipe for both, so that what a command says stands before what the next one prints.
+        let (output, into) = std::io::pipe().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tahti"))
             .arg("ioc")
             .args(options)
@@ -57,15 +59,12 @@ impl Ioc {
             .env("IOCSH_PS1", "\n")
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stdout(into.try_clone().unwrap())
+            .stderr(into)
             .spawn()
             .unwrap();
         let (tell, lines) = channel();
-        let err = tell.clone();
-        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        std::thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|l| tell.send(l)));
-        std::thread::spawn(move || BufReader::new(stderr).lines().map_while(Result::ok).try_for_each(|l| err.send(l)));
+        std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).try_for_each(|l| tell.send(l)));
         let commands = child.stdin.take().unwrap();
         let ioc = Self { child, port, folder, commands, lines };
         ioc.hear("iocRun: All initialization complete");

@@ -1,6 +1,7 @@
 //! The commands, one row each.
 
-use super::{End, Failed, OnError, Shell, report};
+use super::script::OnError;
+use super::{End, Failed, Shell, report};
 use crate::engine::Engine;
 use db::Db;
 use std::fmt::Write as _;
@@ -149,8 +150,8 @@ const COMMANDS: &[Command] = &[
         about(shell, move |db| report::counts(db, verbose))
     }),
     command!("dbpf", "field value", "writes a field and reads it back", |shell, args| {
-        let name = needed(args, "dbpf field value")?.to_owned();
-        let value = arg(args, 1).to_owned();
+        let [_, value, ..] = args else { return Err("Usage: dbpf \"pv name\", \"value\"".into()) };
+        let (name, value) = (needed(args, "dbpf field value")?.to_owned(), value.to_owned());
         let text = shell.with_record(&name.clone(), move |db, now| match db.find(&name) {
             Err(error) => Err(error.to_string()),
             Ok(channel) => db

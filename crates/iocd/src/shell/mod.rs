@@ -12,6 +12,7 @@ mod load;
 mod look;
 mod putlog;
 mod report;
+mod script;
 mod security;
 mod terminal;
 mod trial;
@@ -25,7 +26,8 @@ use crate::links::Links;
 use crate::plugins;
 use crate::publish::Publisher;
 use crate::stamps;
-use db::{Db, Function, Macros, Now};
+use db::{Db, Function, Now};
+use script::OnError;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -33,18 +35,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use terminal::{Entered, Terminal};
 
-/// How deep scripts may call scripts.
-const DEPTH_MAX: u32 = 20;
 /// Lines of history, where `IOCSH_HISTSIZE` says nothing.
 const HISTORY_LINES: usize = 50;
-/// What a script does after a command that failed (`on error`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OnError {
-    Continue,
-    Break,
-    Halt,
-    Wait(u64),
-}
 
 /// Where the database is.
 enum Place {
@@ -89,6 +81,8 @@ pub struct Shell {
     env: BTreeMap<String, String>,
     vars: BTreeMap<&'static str, f64>,
     on_error: OnError,
+    /// The failure just met is one after which C's scripts go on, whatever `on error` says.
+    forgiven: bool,
     depth: u32,
     /// Access security file and its macros.
     acf: Option<String>,
@@ -127,6 +121,7 @@ impl Shell {
             env: env.into_iter().collect(),
             vars: commands::VARIABLES.iter().map(|(name, value, _)| (*name, *value)).collect(),
             on_error: OnError::Continue,
+            forgiven: false,
             depth: 0,
             acf: None,
             acf_macros: String::new(),
@@ -190,11 +185,17 @@ impl Shell {
     /// # Errors
     /// When it runs already, cannot listen, or its access security file is malformed: then nobody is let in.
     pub fn init(&mut self) -> Result<(), Failed> {
-        let rules = if self.is_running() { None } else { self.read_rules()? };
+        match self.place {
+            Place::Building(_) => {}
+            Place::Running(..) => {
+                return Err("iocInit: IOC can only be initialized from uninitialized or stopped state".into());
+            }
+            Place::Gone => return Err("iocInit: the IOC has ended".into()),
+        }
+        let rules = self.read_rules()?;
         let by_address = self.checks_addresses();
-        let Place::Building(mut db) = std::mem::replace(&mut self.place, Place::Gone) else {
-            return Err("iocInit: the IOC runs already".into());
-        };
+        // Nothing of a database that is half started can be used.
+        let Place::Building(mut db) = std::mem::replace(&mut self.place, Place::Gone) else { return Ok(()) };
         eprintln!("Starting iocInit");
         eprintln!("############################################################################");
         eprintln!("## tahti {}", env!("CARGO_PKG_VERSION"));
@@ -254,49 +255,6 @@ impl Shell {
         self.print_notices()
     }
 
-    /// Runs a script file.
-    ///
-    /// # Errors
-    /// When it cannot be read, or when a command in it fails and `on error` says to stop.
-    pub fn run_file(&mut self, path: &str) -> Result<End, Failed> {
-        let text = self.read_file(path)?;
-        if self.depth >= DEPTH_MAX {
-            return Err(Failed(format!("{path}: scripts call each other more than {DEPTH_MAX} deep")));
-        }
-        self.depth += 1;
-        let outer = std::mem::replace(&mut self.on_error, OnError::Continue);
-        let result = self.run_lines(path, &text);
-        self.on_error = outer;
-        self.depth -= 1;
-        result
-    }
-
-    fn run_lines(&mut self, path: &str, text: &str) -> Result<End, Failed> {
-        for (number, line) in text.lines().enumerate() {
-            if !line.trim_start().starts_with("#-") {
-                self.print(line);
-            }
-            match self.run_line(line) {
-                Ok(Some(end)) => return Ok(end),
-                Ok(None) => {}
-                Err(failed) if self.fatal => return Err(failed),
-                Err(Failed(error)) => {
-                    self.failures += 1;
-                    eprintln!("{path} line {}: {error}", number + 1);
-                    match self.on_error {
-                        OnError::Continue => {}
-                        OnError::Break => return Err(Failed(format!("{path}: stopped at line {}", number + 1))),
-                        OnError::Halt => loop {
-                            std::thread::park();
-                        },
-                        OnError::Wait(seconds) => std::thread::sleep(std::time::Duration::from_secs(seconds)),
-                    }
-                }
-            }
-        }
-        Ok(End::Input)
-    }
-
     /// Reads commands from standard input until there are no more; on a terminal with editing, history
     /// (`IOCSH_HISTSIZE` lines) and completion, unless `IOCSH_HISTEDIT_DISABLE` is set.
     ///
@@ -337,41 +295,6 @@ impl Shell {
         }
         let lines = self.env.get("IOCSH_HISTSIZE").and_then(|lines| lines.parse().ok()).unwrap_or(HISTORY_LINES);
         Terminal::open(lines, self.ioc.clone()).inspect_err(|error| eprintln!("no editing of lines: {error}")).ok()
-    }
-
-    /// Runs one line.
-    fn run_line(&mut self, line: &str) -> Result<Option<End>, Failed> {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            return Ok(None);
-        }
-        let mut macros = Macros::default();
-        self.env.iter().for_each(|(name, value)| macros.set(name, value));
-        let (expanded, missing) = macros.expand(line);
-        if let Some(name) = missing.first() {
-            return Err(Failed(format!("macro \"{name}\" is not defined (in: {line})")));
-        }
-        let taken = words::split(&expanded)?;
-        if let Some(file) = &taken.input {
-            return self.run_file(file).map(|end| (end == End::Exit).then_some(End::Exit));
-        }
-        let Some(name) = taken.words.first().cloned() else { return Ok(None) };
-        if name == "exit" {
-            return Ok(Some(End::Exit));
-        }
-        let Some(command) = commands::all().find(|command| command.name == name) else {
-            return Err(Failed(match look::absent(&name) {
-                Some(why) => format!("{name} of C's IOC is not here: {why}"),
-                None => format!("Command {name} not found."),
-            }));
-        };
-        if let Some((path, append)) = &taken.output {
-            let file = fs::OpenOptions::new().create(true).write(true).append(*append).truncate(!append).open(path);
-            self.output = Some(file.map_err(|error| Failed(format!("{path}: {error}")))?);
-        }
-        let result = (command.run)(self, &taken.words[1..]);
-        self.output = None;
-        result
     }
 
     /// Ends the IOC and waits for its thread.

@@ -1,0 +1,185 @@
+//! Scripts and their lines: macros, echo, what follows a failure.
+
+use super::commands::Outcome;
+use super::{End, Failed, Shell, commands, look, words};
+use db::Macros;
+use std::fs;
+
+/// How deep scripts may call scripts.
+const DEPTH_MAX: u32 = 20;
+
+/// What a script does after a command that failed (`on error`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnError {
+    Continue,
+    Break,
+    Halt,
+    Wait(u64),
+}
+
+/// Commands of C's IOC whose failure is printed there, and is none for `on error`. Those of modules and our own are not
+/// among them.
+const FORGIVEN: &[&str] = &[
+    "asSetFilename",
+    "asSetSubstitutions",
+    "ascar",
+    "asdbdump",
+    "asphag",
+    "aspmem",
+    "asprules",
+    "aspuag",
+    "astac",
+    "callbackQueueShow",
+    "casr",
+    "date",
+    "dbDump*",
+    "dbState*",
+    "dba",
+    "dbcar",
+    "dbgf",
+    "dbgrep",
+    "dbhcr",
+    "dbior",
+    "dbjlr",
+    "dbl",
+    "dbla",
+    "dbli",
+    "dblsr",
+    "dbnr",
+    "dbpf",
+    "dbpr",
+    "dbsr",
+    "dbstat",
+    "dbtgf",
+    "dbtpf",
+    "dbtr",
+    "echo",
+    "epicsEnv*",
+    "epicsP*",
+    "epicsThread*",
+    "errlog*",
+    "generalTimeReport",
+    "help",
+    "on",
+    "postEvent",
+    "pwd",
+    "registryFunctionFind",
+    "scan*",
+];
+
+impl Shell {
+    /// Runs a script file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or when a command in it fails and `on error` says to stop.
+    pub fn run_file(&mut self, path: &str) -> Result<End, Failed> {
+        let text = self.read_file(path)?;
+        if self.depth >= DEPTH_MAX {
+            return Err(Failed(format!("{path}: scripts call each other more than {DEPTH_MAX} deep")));
+        }
+        self.depth += 1;
+        let outer = std::mem::replace(&mut self.on_error, OnError::Continue);
+        let result = self.run_lines(path, &text);
+        self.on_error = outer;
+        self.depth -= 1;
+        result
+    }
+
+    fn run_lines(&mut self, path: &str, text: &str) -> Result<End, Failed> {
+        for (number, line) in text.lines().enumerate() {
+            match self.run_aloud(line) {
+                Ok(Some(end)) => return Ok(end),
+                Ok(None) => {}
+                Err(failed) if self.fatal => return Err(failed),
+                Err(Failed(error)) => {
+                    self.failures += 1;
+                    eprintln!("{path} line {}: {error}", number + 1);
+                    match self.on_error {
+                        OnError::Continue => {}
+                        _ if self.forgiven => {}
+                        OnError::Break => {
+                            return Err(Failed(format!("{path}: stopped at line {}", number + 1)));
+                        }
+                        OnError::Halt => loop {
+                            std::thread::park();
+                        },
+                        OnError::Wait(seconds) => std::thread::sleep(std::time::Duration::from_secs(seconds)),
+                    }
+                }
+            }
+        }
+        Ok(End::Input)
+    }
+
+    /// Runs a line of a script and prints it as C does: comments as they stand, the rest with its macros replaced.
+    fn run_aloud(&mut self, line: &str) -> Outcome {
+        let quiet = |line: &str| line.trim_start().starts_with("#-");
+        if line.trim_start().starts_with('#') {
+            if !quiet(line) {
+                self.print(line);
+            }
+            return Ok(None);
+        }
+        let line = self.expanded(line)?;
+        if !line.is_empty() && !quiet(&line) {
+            self.print(&line);
+        }
+        self.run_expanded(&line)
+    }
+
+    /// Runs one line.
+    pub(super) fn run_line(&mut self, line: &str) -> Outcome {
+        if line.trim_start().starts_with('#') {
+            return Ok(None);
+        }
+        let line = self.expanded(line)?;
+        self.run_expanded(&line)
+    }
+
+    /// A line with its macros replaced.
+    fn expanded(&mut self, line: &str) -> Result<String, Failed> {
+        self.forgiven = false;
+        let mut macros = Macros::default();
+        self.env.iter().for_each(|(name, value)| macros.set(name, value));
+        let (expanded, missing) = macros.expand(line);
+        match missing.first() {
+            Some(name) => Err(Failed(format!("macro \"{name}\" is not defined (in: {})", line.trim()))),
+            None => Ok(expanded.into_owned()),
+        }
+    }
+
+    fn run_expanded(&mut self, line: &str) -> Outcome {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(None);
+        }
+        let taken = words::split(line)?;
+        if let Some(file) = &taken.input {
+            let end = self.run_file(file);
+            self.forgiven = false;
+            return end.map(|end| (end == End::Exit).then_some(End::Exit));
+        }
+        let Some(name) = taken.words.first().cloned() else { return Ok(None) };
+        if name == "exit" {
+            return Ok(Some(End::Exit));
+        }
+        let Some(command) = commands::all().find(|command| command.name == name) else {
+            let Some(why) = look::absent(&name) else { return Err(Failed(format!("Command {name} not found."))) };
+            // C has it: a script for both goes on.
+            self.forgiven = true;
+            return Err(Failed(format!("{name} of C's IOC is not here: {why}")));
+        };
+        if let Some((path, append)) = &taken.output {
+            let file = fs::OpenOptions::new().create(true).write(true).append(*append).truncate(!append).open(path);
+            self.output = Some(file.map_err(|error| Failed(format!("{path}: {error}")))?);
+        }
+        let result = (command.run)(self, &taken.words[1..]);
+        self.output = None;
+        self.forgiven = match command.name {
+            // Theirs is the failure of the command that they ran.
+            "iocshCmd" | "iocshRun" => self.forgiven,
+            name => FORGIVEN.iter().any(|pattern| base::glob(pattern, name)),
+        };
+        result
+    }
+}
