@@ -281,3 +281,25 @@ fn a_monitor_goes_on_after_its_server_was_away_and_after_it_was_silent() {
     });
     assert_eq!(said.len(), 3);
 }
+
+#[test]
+fn a_client_is_the_user_it_runs_as_whatever_its_environment_says() {
+    let mut ioc = Ioc::start(false, DATABASE);
+    let users = [false, true].map(|ours| {
+        let mut command = program(ours, "camonitor", ioc.port);
+        let command = command.arg("X:ao").env("USER", "somebody").env_remove("LOGNAME").stderr(Stdio::null());
+        let (_running, lines) = Running::follow(&mut by_lines(command));
+        wait_for(&lines, |line| line.contains("1.5"));
+        let report = ioc.command("casr 2");
+        report
+            .split("User '")
+            .nth(1)
+            .unwrap_or_else(|| panic!("no user: {report}"))
+            .split('\'')
+            .next()
+            .unwrap()
+            .to_owned()
+    });
+    assert_eq!(users[0], users[1], "C left, tahti right");
+    assert!(!users[0].is_empty() && users[0] != "somebody", "{users:?}");
+}

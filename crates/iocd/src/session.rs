@@ -25,6 +25,19 @@ struct Conn {
     opening: Option<MonoNs>,
 }
 
+/// The name that rules of access security see: the user's of this process, whatever the environment says. A user without
+/// a name is sent as an empty one, as C's clients do.
+fn user_name(complaints: &mut Vec<Complaint>) -> String {
+    let (uid, name) = sys::users::own();
+    name.unwrap_or_else(|| {
+        complaints.push(Complaint(format!(
+            "user {uid} has no name on this host: servers see an empty one, which no UAG of access security holds; \
+             give it a line in /etc/passwd"
+        )));
+        String::new()
+    })
+}
+
 /// A client with its sockets.
 pub struct Session {
     /// The protocol's side.
@@ -69,7 +82,7 @@ impl Session {
             DurNs((given.unwrap_or(default).min(1e6) * 1e9) as i64)
         };
         let config = ClientConfig {
-            user: get("USER").or_else(|| get("LOGNAME")).unwrap_or_else(|| "nobody".into()),
+            user: user_name(&mut complaints),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             search_period_max: seconds("EPICS_CA_MAX_SEARCH_PERIOD", 300.0).max(DurNs::from_secs(60)),
             quiet_max: seconds("EPICS_CA_CONN_TMO", 30.0),

@@ -38,6 +38,7 @@ pub mod tool;
 pub mod trace;
 pub mod tracefs;
 pub mod uio;
+pub mod users;
 pub mod vfio;
 pub mod watchdog;
 

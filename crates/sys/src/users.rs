@@ -1,0 +1,47 @@
+//! The users of this host, as the C library's name services know them.
+
+use rustix::process::getuid;
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+
+/// The number of the user who started this process, and his name; `None` where no name service knows one.
+#[must_use]
+pub fn own() -> (u32, Option<String>) {
+    let uid = getuid().as_raw();
+    (uid, name_of(uid))
+}
+
+/// The name of a user.
+fn name_of(uid: u32) -> Option<String> {
+    let mut room = vec![0u8; 1024];
+    loop {
+        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: all pointers are valid and writable for the call, `room` for as many bytes as it has.
+        let failed =
+            unsafe { libc::getpwuid_r(uid, entry.as_mut_ptr(), room.as_mut_ptr().cast(), room.len(), &raw mut found) };
+        match failed {
+            // A directory service's entry may be long; one beyond a mebibyte is none.
+            libc::ERANGE if room.len() < 1 << 20 => room.resize(room.len() * 2, 0),
+            _ if failed != 0 || found.is_null() => return None,
+            _ => {
+                // SAFETY: the call has filled it, for it says that it found one.
+                let name = unsafe { entry.assume_init() }.pw_name;
+                // SAFETY: a text in `room`, which ends with a zero.
+                let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
+                return Some(name.to_owned()).filter(|name| !name.is_empty());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_has_a_name_and_a_number_that_nobody_has_has_none() {
+        assert_eq!(name_of(0).as_deref(), Some("root"));
+        assert_eq!(name_of(u32::MAX - 7), None);
+    }
+}
