@@ -99,6 +99,8 @@ pub struct Db {
     pub(crate) running: bool,
     /// Records from here on were loaded since the last init: nobody finds them yet.
     pub(crate) started: u32,
+    /// The first record whose CP links do not follow their sources yet: while those are processed at the start.
+    pub(crate) deaf: u32,
     /// What autosave puts back at the next init.
     pub(crate) restores: Vec<crate::autosave::Saved>,
     /// Its number, where this is a part of a database that was divided.
@@ -151,6 +153,7 @@ impl Db {
             pool: crate::pool::Pool::default(),
             running: false,
             started: 0,
+            deaf: u32::MAX,
             restores: Vec::new(),
             part: None,
             regrouped: BTreeSet::new(),

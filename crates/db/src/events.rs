@@ -369,7 +369,7 @@ impl Db {
             }
             if sub.queue == PROCESS_QUEUE.0 {
                 let (holder, passive_only) = ((sub.token >> 32) as u32, sub.token & 1 != 0);
-                if !passive_only || self.common[holder as usize].scan == 0 {
+                if holder < self.deaf && (!passive_only || self.common[holder as usize].scan == 0) {
                     self.scan_once(holder);
                 }
                 continue;

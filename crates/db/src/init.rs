@@ -49,9 +49,12 @@ impl Db {
         // Every record can be active once.
         self.active.reserve(self.common.len() + 16);
         let added = self.running;
+        // CP links have yet to bring their first value, which is the one that this leaves.
+        self.deaf = first;
         for pini in [PINI_YES, PINI_RUN] {
             self.process_at_start(first, pini);
         }
+        self.deaf = u32::MAX;
         if added {
             for rec in first..end {
                 let common = &self.common[rec as usize];

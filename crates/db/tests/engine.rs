@@ -137,6 +137,28 @@ fn a_cp_link_processes_its_holder_on_each_change() {
 }
 
 #[test]
+fn a_cp_link_brings_its_first_value_once_whatever_processes_its_source_at_the_start() {
+    let records = |name: &str| {
+        format!(
+            "record(ao, \"{name}k\") {{ field(VAL, \"3\") field(PINI, \"YES\") }}
+             record(calc, \"{name}cp\") {{ field(CALC, \"VAL+1\") field(INPA, \"{name}k CP\") }}
+             record(calc, \"{name}cpp\") {{ field(CALC, \"VAL+1\") field(INPA, \"{name}k CP\") field(INPB, \"{name}k CPP\") }}"
+        )
+    };
+    let mut db = database(&records("a"));
+    db.load_records(&records("b"), "late.db", &Macros::default(), &mut |_| None).unwrap();
+    db.advance(now(1), 100);
+    db.init(now(0));
+    db.advance(now(1), 100);
+    for (name, times) in [("acp", 1.0), ("acpp", 2.0), ("bcp", 1.0), ("bcpp", 2.0)] {
+        assert_eq!(get(&mut db, name), Value::from(times), "{name}");
+    }
+    put(&mut db, "bk", 4.0);
+    db.advance(now(1), 100);
+    assert_eq!(get(&mut db, "bcp"), Value::from(2.0));
+}
+
+#[test]
 fn records_can_be_added_and_removed_while_running() {
     let mut db = database("record(ao, \"a\") {}");
     db.load_records(
