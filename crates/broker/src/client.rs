@@ -315,16 +315,27 @@ impl Client {
     /// `Lost`: the server is gone, all outstanding requests have been answered, and it could not be reached again.
     pub fn next(&mut self, limit: DurNs) -> Result<Option<Received>, ClientError> {
         self.flush();
-        let until = mono_now() + limit;
+        let mut until = None;
+        self.next_until(|now| *until.get_or_insert(now + limit))
+    }
+
+    /// As [`next`](Self::next), without [`flush`](Self::flush); `until` is asked where there is nothing, with what the
+    /// clock says then.
+    fn next_until(&mut self, mut until: impl FnMut(MonoNs) -> MonoNs) -> Result<Option<Received>, ClientError> {
         loop {
             if let Some(given) = self.given.pop_front() {
                 return Ok(Some(given));
             }
             let bell = self.end.as_ref().map_or(0, End::bell);
-            let waited = match self.take() {
-                Ok(Some(received)) => return Ok(Some(received)),
-                Ok(None) if mono_now() >= until || self.was_rung() => return Ok(None),
-                Ok(None) => self.end.as_mut().map_or(Err(ClientError::Lost), |end| end.wait(until, bell)),
+            let taken = self.take();
+            if let Ok(Some(received)) = taken {
+                return Ok(Some(received));
+            }
+            let now = mono_now();
+            let until = until(now);
+            let waited = match taken {
+                Ok(_) if now >= until || self.was_rung() => return Ok(None),
+                Ok(_) => self.end.as_mut().map_or(Err(ClientError::Lost), |end| end.wait(now, until, bell)),
                 Err(error) => Err(error),
             };
             if waited.is_err() {
@@ -435,9 +446,12 @@ impl Client {
         let id = self.send(line, sending)?;
         let mut others = VecDeque::new();
         // The server answers at the deadline; one that hangs must not hang its clients.
-        let patience = mono_now() + sending.limit + DurNs::from_secs(1);
+        let patience = self.outstanding.back().map_or_else(mono_now, |waiting| waiting.since)
+            + sending.limit
+            + DurNs::from_secs(1);
+        self.flush();
         let found = loop {
-            match self.next((patience - mono_now()).max(DurNs::ZERO)) {
+            match self.next_until(|_| patience) {
                 Ok(Some(received)) if received.id == id && !received.event => break Ok(received),
                 Ok(Some(other)) => others.push_back(other),
                 // Somebody has used a waker.

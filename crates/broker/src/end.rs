@@ -11,7 +11,6 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use sys::clock::mono_now;
 use sys::shm::SharedWords;
 
 /// How often an end that sleeps looks whether the server is still there. In unit tests never: who is woken only by this
@@ -181,21 +180,18 @@ impl End {
         self.down.stream().bell().load(Ordering::Acquire)
     }
 
-    /// Waits until a message is there, the bell differs from `bell`, or `until`; spins first where that has paid before.
+    /// Waits from `now` until a message is there, the bell differs from `bell`, or `until`; spins first where that has
+    /// paid before.
     ///
     /// # Errors
     /// `Lost` if the server is gone and all that it sent has been read.
-    pub(crate) fn wait(&mut self, until: MonoNs, bell: u64) -> Result<(), ClientError> {
+    pub(crate) fn wait(&mut self, now: MonoNs, until: MonoNs, bell: u64) -> Result<(), ClientError> {
         let Self { down, spin, .. } = self;
         let rung = |down: &StreamReader<Half>| down.stream().bell().load(Ordering::Acquire) != bell;
-        if spin.until(|| !down.is_empty() || rung(down)) {
-            return Ok(());
-        }
+        let Some(now) = spin.until(now, || !down.is_empty() || rung(down)) else { return Ok(()) };
         down.fall_asleep();
-        let now = mono_now();
         if down.is_empty() && until > now {
             sys::futex::wait(down.stream().bell(), bell, Some(ALIVE.min(until - now)));
-            spin.slept(mono_now() - now);
         }
         self.down.wake_up();
         let lost = self.down.is_empty() && !self.is_alive() && self.down.is_empty();

@@ -26,3 +26,4 @@ pub use end::{ClientError, Waker};
 pub use greeting::socket_name;
 pub use manager::{Desk, Manager, ManagerLane};
 pub use pool::{Mapping, POOL_BYTES_MAX, Room, Rooms};
+pub use spin::Spin;

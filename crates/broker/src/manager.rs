@@ -93,8 +93,13 @@ pub struct ManagerLane {
     line: Line,
     pools: Option<Pools>,
     copied: Option<Copied>,
+    /// When it took news of pools last.
+    heard: MonoNs,
     expired: u64,
 }
+
+/// How often a lane that has nothing else to do takes what the server tells of pools: a system call.
+const HEAR: DurNs = DurNs::from_ms(50);
 
 /// Requests with rooms whose handler may answer later, each lane.
 const KEPT_MAX: usize = 1024;
@@ -195,6 +200,7 @@ impl ManagerLane {
             packing: Packing::new(),
             line: Line::new(),
             copied: None,
+            heard: MonoNs(0),
             expired: 0,
         }
     }
@@ -228,15 +234,23 @@ impl ManagerLane {
         limit: DurNs,
         mut handle: impl FnMut(&Asked<'_>, &mut Desk<'_>),
     ) -> Result<usize, ClientError> {
-        let until = mono_now() + limit;
+        let mut until = None;
         loop {
             let bell = self.end.bell();
             let taken = self.take(|| true, &mut handle)?;
-            if self.end.was_rung() || taken > 0 || mono_now() >= until {
+            if self.end.was_rung() || taken > 0 {
                 return Ok(taken);
             }
-            self.hear();
-            self.end.wait(until, bell)?;
+            let now = mono_now();
+            let until = *until.get_or_insert(now + limit);
+            if now >= until {
+                return Ok(0);
+            }
+            if now - self.heard > HEAR {
+                self.heard = now;
+                self.hear();
+            }
+            self.end.wait(now, until, bell)?;
         }
     }
 
@@ -286,7 +300,7 @@ impl ManagerLane {
         mut more: impl FnMut() -> bool,
         handle: &mut impl FnMut(&Asked<'_>, &mut Desk<'_>),
     ) -> Result<usize, ClientError> {
-        let Self { name, end, parcel, packing, line, pools, copied, expired } = self;
+        let Self { name, end, parcel, packing, line, pools, copied, expired, .. } = self;
         let (mut taken, mut put) = (0, false);
         while more() && parcel.take(&mut end.down)? {
             let frame = parcel.frame().map_err(|_| ClientError::Lost)?;

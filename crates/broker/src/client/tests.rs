@@ -244,7 +244,7 @@ fn a_client_believes_no_place_in_a_reply_and_no_length_beyond_its_room() {
         while !parcel.take(&mut manager.down).unwrap() {
             let bell = manager.bell();
             if manager.down.is_empty() {
-                manager.wait(mono_now() + DurNs::from_ms(10), bell).unwrap();
+                manager.wait(mono_now(), mono_now() + DurNs::from_ms(10), bell).unwrap();
             }
         }
         let header = Header { flags: Flags::POOLED, ..parcel.header().unwrap().reply() };

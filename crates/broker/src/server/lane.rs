@@ -155,13 +155,9 @@ impl LaneThread {
                 ring_desk(&self.desk_bell);
             }
             self.seen.publish(self.lane.counters(), self.log.stream().refused(), Counting::calls() - before);
-            if spin.until(|| self.has_work()) {
-                continue;
-            }
-            let now = mono_now();
+            let Some(now) = spin.until(mono_now(), || self.has_work()) else { continue };
             let limit = self.lane.next_look().map_or(SLEEP, |look| (look - now).max(DurNs(1)).min(SLEEP));
             self.door.sleep(&mut naps, limit, || self.has_work());
-            spin.slept(mono_now() - now);
         }
     }
 

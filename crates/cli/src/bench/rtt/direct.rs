@@ -3,6 +3,7 @@
 
 use super::parts::{Part, part};
 use base::{DurNs, MonoNs};
+use broker::Spin;
 use msg::{Band, Code, Frame, HEADER_WORDS, Header, Kind, Line, Reply, Request};
 use ring::{Stream, StreamReader, StreamWriter, Words};
 use std::os::fd::AsRawFd as _;
@@ -13,8 +14,6 @@ use sys::shm::SharedWords;
 
 /// Room of each queue in words, as the server's have it.
 const ROOM_WORDS: usize = 1 << 15;
-/// How long an end spins before it sleeps, where it has more than one CPU: as the server's ends do.
-const SPIN: DurNs = DurNs::from_us(20);
 /// How often one that sleeps looks whether the other one is there.
 const ALIVE: DurNs = DurNs::from_secs(1);
 /// More than any message here.
@@ -36,14 +35,12 @@ struct End {
     out: StreamWriter<Half>,
     back: StreamReader<Half>,
     words: Box<[u64; MESSAGE_WORDS]>,
-    spin: DurNs,
+    spin: Spin,
 }
 
 impl End {
     fn new(out: Stream<Half>, back: Stream<Half>) -> Self {
-        let alone = sys::sched::affinity(0).is_ok_and(|cpus| cpus.count() == 1);
-        let spin = if alone { DurNs::ZERO } else { SPIN };
-        Self { out: out.writer(), back: back.reader(), words: Box::new([0; MESSAGE_WORDS]), spin }
+        Self { out: out.writer(), back: back.reader(), words: Box::new([0; MESSAGE_WORDS]), spin: Spin::new() }
     }
 
     fn put(&mut self, header: Header, text: &str) -> Result<(), String> {
@@ -62,17 +59,14 @@ impl End {
 
     /// The next message; `None` if none came for long.
     fn take(&mut self) -> Result<Option<Frame<'_>>, String> {
-        let bell = self.back.stream().bell().load(Ordering::Acquire);
-        let began = mono_now();
-        while self.back.is_empty() && self.spin > DurNs::ZERO && mono_now() - began < self.spin {
-            std::hint::spin_loop();
-        }
-        if self.back.is_empty() {
-            self.back.fall_asleep();
-            if self.back.is_empty() {
-                sys::futex::wait(self.back.stream().bell(), bell, Some(ALIVE));
+        let Self { back, spin, .. } = self;
+        let bell = back.stream().bell().load(Ordering::Acquire);
+        if spin.until(mono_now(), || !back.is_empty()).is_some() {
+            back.fall_asleep();
+            if back.is_empty() {
+                sys::futex::wait(back.stream().bell(), bell, Some(ALIVE));
             }
-            self.back.wake_up();
+            back.wake_up();
         }
         let Some(length) = self.back.pop(&mut self.words[..]).map_err(|error| error.to_string())? else {
             return Ok(None);
