@@ -306,7 +306,8 @@ impl Lane {
             return Err(no(Code::Locked, format_args!("{} holds a lock on {}", lock.subject, lock.object)));
         }
         // What a pattern says before its first wild character; a claim ends at a word, so the rest of that word goes.
-        let literal = object.find(['*', '?']).map(|at| object[..at].rfind('_').map_or("", |end| &object[..end]));
+        let wild = object.bytes().position(|byte| matches!(byte, b'*' | b'?'));
+        let literal = wild.map(|at| object[..at].rfind('_').map_or("", |end| &object[..end]));
         let own = matches!(verb, Verb::Lock | Verb::Unlock | Verb::Watch | Verb::Unwatch) || object == "server";
         match self.tables.route(literal.unwrap_or(object)) {
             _ if own => Ok(Conn::SERVER),

@@ -200,7 +200,7 @@ pub struct Tables {
 
 /// The names by which a route or lock on `object` may go: itself, then what is left without its last word, and so on.
 fn claims(object: &str) -> impl Iterator<Item = &str> {
-    core::iter::successors(Some(object), |name| name.rfind('_').map(|at| &name[..at]))
+    core::iter::successors(Some(object), |name| name.bytes().rposition(|byte| byte == b'_').map(|at| &name[..at]))
 }
 
 impl Tables {

@@ -102,6 +102,12 @@ impl<T: fmt::Display> fmt::Display for Escaped<T> {
     }
 }
 
+/// What stands before the first slash and behind it. For parts of a few bytes this is faster than `split_once`.
+fn cut(line: &str) -> Option<(&str, &str)> {
+    let at = line.bytes().position(|byte| byte == b'/')?;
+    Some((&line[..at], &line[at + 1..]))
+}
+
 /// A request's line: verb, object, complement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
@@ -121,9 +127,9 @@ impl<'a> Request<'a> {
     ///
     /// Real-time: allocates for an error only; bounded by the length of the line.
     pub fn parse(line: &'a str) -> Result<Self, TextError<'a>> {
-        let (word, rest) = line.split_once('/').ok_or(TextError::Parts { found: line })?;
+        let (word, rest) = cut(line).ok_or(TextError::Parts { found: line })?;
         let verb: Verb = word.parse().map_err(|error| TextError::Verb { found: word, error })?;
-        let (name, raw) = rest.split_once('/').unwrap_or((rest, ""));
+        let (name, raw) = cut(rest).unwrap_or((rest, ""));
         let wild = matches!(verb, Verb::List | Verb::Watch | Verb::Unwatch);
         let object = if wild { Object::wild(name) } else { Object::new(name) };
         let object = object.map_err(|error| TextError::Object { found: name, error })?;
@@ -153,7 +159,7 @@ impl<'a> Reply<'a> {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(line: &'a str) -> Result<Self, TextError<'a>> {
-        let (word, raw) = line.split_once('/').unwrap_or((line, ""));
+        let (word, raw) = cut(line).unwrap_or((line, ""));
         let code = word.parse().map_err(|error| TextError::Code { found: word, error })?;
         Ok(Self { code, complement: Complement::from_wire(raw)? })
     }

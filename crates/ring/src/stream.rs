@@ -170,8 +170,10 @@ impl<W: AsRef<Words>> StreamWriter<W> {
         let mut at = self.head.wrapping_add(1);
         for part in parts {
             let (first, second) = self.stream.span(at, part.len());
-            for (word, value) in first.iter().chain(second).zip(*part) {
-                word.store(*value, Ordering::Relaxed);
+            let (before_end, rest) = part.split_at(first.len());
+            // A loop for each part: one over both would ask at each word in which it is.
+            for (words, values) in [(first, before_end), (second, rest)] {
+                words.iter().zip(values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
             }
             at = at.wrapping_add(part.len() as u64);
         }
@@ -222,8 +224,9 @@ impl<W: AsRef<Words>> StreamReader<W> {
         }
         let length = length as usize;
         let (first, second) = self.stream.span(self.tail.wrapping_add(1), length);
-        for (to, word) in out.iter_mut().zip(first.iter().chain(second)) {
-            *to = word.load(Ordering::Relaxed);
+        let (before_end, rest) = out.split_at_mut(first.len());
+        for (values, words) in [(before_end, first), (rest, second)] {
+            values.iter_mut().zip(words).for_each(|(value, word)| *value = word.load(Ordering::Relaxed));
         }
         self.tail = self.tail.wrapping_add(1 + length as u64);
         self.stream.at(TAIL).store(self.tail, Ordering::Release);
