@@ -241,6 +241,115 @@ class Messages(unittest.TestCase):
         kept[0] = 7
         self.assertEqual(kept[0], 7)
 
+    def test_what_is_no_request_is_said_to_who_asks_and_the_next_one_is_answered(self):
+        manager = self.manager().start()
+        client = self.client(pool=1 << 20)
+        ping = "ping/server"
+        wrong = [dict(within=float("nan")), dict(within=float("inf")), dict(within=float("-inf")), dict(within=1e10),
+                 dict(pulse=-1), dict(pulse=1 << 70), dict(answer=-1), dict(answer=1 << 64)]
+        for how in wrong:
+            (word, value), = how.items()
+            with self.assertRaisesRegex(ValueError, f"{word} is {value}; expected"):
+                client.send(ping, **how)
+        for how in [dict(pulse=1.5), dict(body=5), dict(body="text"), dict(within=None)]:
+            with self.assertRaises((TypeError, ValueError)):
+                client.send(ping, **how)
+        with self.assertRaisesRegex(ValueError, "the line has a zero"):
+            client.send(ping + "\0/x")
+        with self.assertRaisesRegex(ValueError, "size is -1"):
+            client.room(-1)
+        for how in [dict(band=-1), dict(band=8), dict(pool=-1)]:
+            with self.assertRaisesRegex(ValueError, "expected 0 to"):
+                tahti.Client("wrong", **how)
+        for within in (0, -1):
+            self.assertEqual(client.send(ping, within=within).result(PATIENCE).code, "EXPIRED")
+        manager.on("call", "sr_mag_pulse")(lambda asked: asked.pulse)
+        reply = client.send("call/sr_mag_pulse", pulse=2**64 - 1, within=1e9).result(PATIENCE)
+        self.assertEqual((reply.code, reply.text), ("OK", str(2**64 - 1)))
+
+    def test_what_callbacks_raise_is_logged_and_the_next_reply_is_taken(self):
+        self.manager().start()
+        client = self.client()
+        seen, there = [], threading.Event()
+
+        def watcher(line):
+            seen.append(line)
+            there.set()
+            raise (SystemExit if len(seen) > 1 else ValueError)("in a callback")
+
+        client.watch("sr_mag_*", watcher, verbs="put")
+        with self.assertLogs("tahti") as logged:
+            for _ in range(3):
+                client.ask("put/sr_mag_1/1A", within=PATIENCE)
+                self.assertTrue(there.wait(PATIENCE))
+                there.clear()
+            # On the thread of replies, behind the last event.
+            client.ask("ping/server", within=PATIENCE)
+            future = client.send("get/sr_mag_1", within=PATIENCE)
+            future.add_done_callback(lambda _: sys.exit("in a callback"))
+            self.assertEqual(future.result(PATIENCE).code, "OK")
+            self.assertEqual(client.ask("ping/server", within=PATIENCE), self.name)
+        self.assertEqual(len(seen), 3)
+        self.assertIn("put/sr_mag_1/1A -> OK/1A", logged.output[0])
+
+    def test_a_callback_may_ask_without_waiting_and_may_close_its_client(self):
+        self.manager().start()
+        client = self.client()
+        said, there = [], threading.Event()
+
+        def watcher(line):
+            with self.assertRaisesRegex(tahti.Error, "would wait for itself"):
+                client.ask("get/sr_mag_1")
+            client.send("get/sr_mag_1", within=PATIENCE).add_done_callback(got)
+
+        def got(future):
+            said.append(future.result().text)
+            client.close()
+            there.set()
+
+        client.watch("sr_mag_1", watcher, verbs="put")
+        client.ask("put/sr_mag_1/7A", within=PATIENCE)
+        self.assertTrue(there.wait(PATIENCE))
+        client.close()
+        self.assertEqual(said, ["7A"])
+        with self.assertRaisesRegex(tahti.Error, "closed"):
+            client.send("get/sr_mag_1")
+
+    def test_a_fault_of_the_clients_own_thread_is_told_to_all_who_wait(self):
+        manager = self.manager()
+        manager.on("call", "sr_mag_never")(lambda asked: tahti.messages.Future())
+        manager.start()
+        client = self.client()
+        waits = client.send("call/sr_mag_never", within=PATIENCE)
+        threading.excepthook, before = lambda args: None, threading.excepthook
+        self.addCleanup(setattr, threading, "excepthook", before)
+        client._take = lambda reply: 1 / 0
+        fault = client.send("ping/server", within=PATIENCE)
+        for future in (waits, fault):
+            with self.assertRaisesRegex(tahti.Error, "thread has ended: ZeroDivisionError"):
+                future.result(PATIENCE)
+        with self.assertRaisesRegex(tahti.Error, "thread has ended"):
+            client.ask("ping/server")
+
+    def test_an_answer_that_is_none_is_a_fault_and_the_band_serves_on(self):
+        class Strange:
+            def __str__(self):
+                raise ValueError("no text")
+
+        strange = {"object": Strange(), "zero": "a\0b", "surrogate": "\ud800", "code": tahti.Answer("x", b"", "FINE"),
+                   "body": tahti.Answer("x", 5), "text": tahti.Answer(5)}
+        manager = self.manager()
+        with ThreadPoolExecutor(1) as pool:
+            manager.on("call", "sr_mag_1")(lambda asked: strange[asked.complement])
+            manager.on("call", "sr_mag_2")(lambda asked: pool.submit(lambda: strange[asked.complement]))
+            manager.on("call", "sr_mag_3")(lambda asked: pool.submit(sys.exit))
+            manager.start()
+            client = self.client()
+            lines = [f"call/sr_mag_{n}/{word}" for n in (1, 2) for word in strange] + ["call/sr_mag_3"]
+            codes = {line: client.send(line, within=PATIENCE).result(PATIENCE).code for line in lines}
+            self.assertEqual(codes, dict.fromkeys(lines, "INTERNAL"))
+            self.assertEqual(client.ask("put/sr_mag_1/1A", within=PATIENCE), "1A")
+
     def test_an_answer_may_come_later_and_one_that_does_not_is_a_timeout(self):
         manager = self.manager()
         with ThreadPoolExecutor(1) as pool:

@@ -21,6 +21,7 @@ import ctypes
 from collections import namedtuple
 
 from ._library import Error, Reading as _Reading, Turn as _Turn, failed as _failed, lib as _lib
+from ._library import number as _number, seconds as _seconds, text as _text
 from .messages import Answer, Asked, Client, Failed, Manager, Reply, Room
 
 Reading = namedtuple("Reading", "value pulse at_ns writes safe alive")
@@ -37,13 +38,13 @@ class Variables:
     """The variables that a process exports under a name, as a mapping from names to readings."""
 
     def __init__(self, name):
-        self._handle = _lib().tahti_import_open(name.encode())
+        self._handle = _lib().tahti_import_open(_text("the name", name))
         if not self._handle:
             raise _failed()
 
     def __getitem__(self, name):
         reading = _Reading(size=ctypes.sizeof(_Reading))
-        if _lib().tahti_import_get(self._handle, name.encode(), ctypes.byref(reading)) != 0:
+        if _lib().tahti_import_get(self._handle, _text("the name", name), ctypes.byref(reading)) != 0:
             raise KeyError(str(_failed()))
         value = {1: reading.as_double, 2: reading.as_int}.get(reading.type, bool(reading.as_int))
         return Reading(value, reading.pulse, reading.at_ns, reading.writes, bool(reading.safe), bool(reading.alive))
@@ -75,7 +76,8 @@ class Member:
     """The thread that made it, as an activity of a frame: iterate for its calls, until the frame ends."""
 
     def __init__(self, frame, activity, within=10.0):
-        self._handle = _lib().tahti_frame_join(frame.encode(), activity.encode(), None, int(within * 1000))
+        limit = max(0, int(_seconds("within", within, (2**32 - 1) // 1000) * 1000))
+        self._handle = _lib().tahti_frame_join(_text("the frame", frame), _text("the activity", activity), None, limit)
         if not self._handle:
             raise _failed()
 
@@ -94,7 +96,7 @@ class Member:
 
     def want_mode(self, mode):
         """Asks for a mode by its name: entered where the next major frame begins. Error if the frame has no such mode."""
-        if _lib().tahti_frame_mode(self._handle, mode.encode()) != 0:
+        if _lib().tahti_frame_mode(self._handle, _text("the mode", mode)) != 0:
             raise _failed()
 
     def leave(self):
@@ -119,7 +121,7 @@ def join(frame, activity, within=10.0):
 
 def trigger(frame):
     """Triggers a frame whose time base is `software` or `counter`, once."""
-    if _lib().tahti_frame_trigger(frame.encode()) != 0:
+    if _lib().tahti_frame_trigger(_text("the frame", frame)) != 0:
         raise _failed()
 
 
@@ -134,17 +136,18 @@ class Barrier:
     @classmethod
     def create(cls, name, threads):
         """A new one, offered under `name` until this process ends (None: for this process only)."""
-        return cls(_lib().tahti_barrier_create(None if name is None else name.encode(), threads))
+        name = None if name is None else _text("the name", name)
+        return cls(_lib().tahti_barrier_create(name, _number("threads", threads, 2**32 - 1)))
 
     @classmethod
     def open(cls, name):
         """The one that another process offers."""
-        return cls(_lib().tahti_barrier_open(name.encode()))
+        return cls(_lib().tahti_barrier_open(_text("the name", name)))
 
     def wait(self, within=None, spin=0.0):
         """Waits for all, at most for `within` seconds; spins for `spin` of them. True for who came last."""
-        limit = -1 if within is None else int(within * 1e9)
-        met = _lib().tahti_barrier_wait(self._handle, int(spin * 1e9), limit)
+        limit = -1 if within is None else max(0, int(_seconds("within", within) * 1e9))
+        met = _lib().tahti_barrier_wait(self._handle, max(0, int(_seconds("spin", spin) * 1e9)), limit)
         if met < 0:
             raise BrokenBarrier("somebody did not come to the barrier in time; expected all of the team")
         return met == 1

@@ -1,12 +1,37 @@
 """`libtahti.so`: found by the loader, or named by the environment variable TAHTI_LIBRARY."""
 
 import ctypes
+import operator
 import os
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_double, c_int, c_int64, c_uint32, c_uint64, c_void_p
 
 
 class Error(Exception):
     """What the library refused, in its own words."""
+
+
+def number(what, value, most=2**64 - 1):
+    """A whole number that C can hold: ctypes would take what is left of its bits."""
+    value = operator.index(value)
+    if not 0 <= value <= most:
+        raise ValueError(f"{what} is {value}; expected 0 to {most}")
+    return value
+
+
+def seconds(what, value, most=(2**63 - 1) // 10**9):
+    """A time that C can hold, which counts ns in 64 bits: 292 years, unless it is less."""
+    value = float(value)
+    # What is no number is not within anything.
+    if not -most <= value <= most:
+        raise ValueError(f"{what} is {value}; expected seconds, at most {most}")
+    return value
+
+
+def text(what, value):
+    """A text as C takes it, which ends at the first zero."""
+    if "\0" in value:
+        raise ValueError(f"{what} has a zero in it: {value!r}")
+    return value.encode()
 
 
 class Reading(ctypes.Structure):

@@ -21,19 +21,21 @@ A future is one of `concurrent.futures`; in a coroutine: `await asyncio.wrap_fut
 import collections
 import ctypes
 import fnmatch
+import logging
 import os
 import threading
 import time
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 
 from . import _library
-from ._library import Error, failed, lib
+from ._library import Error, failed, lib, number as _number, seconds as _seconds, text as _text
 
 BAND = 3
 BANDS = 8
 # Longest wait in the library: a wake-up is lost while a client connects anew.
 _LOOK_NS = 100_000_000
 _BODY_BYTES_MAX = 16384
+_log = logging.getLogger("tahti")
 
 
 class Failed(Error):
@@ -79,7 +81,7 @@ class Answer(collections.namedtuple("Answer", "text body code", defaults=(b"", "
 
 def pack(lines):
     """Lines as the body of `batch` and of its reply holds them."""
-    texts = [line.encode() for line in lines]
+    texts = [_text("a line", line) for line in lines]
     room = ctypes.create_string_buffer(_BODY_BYTES_MAX)
     size = lib().tahti_lines_write((ctypes.c_char_p * len(texts))(*texts), len(texts), room, len(room))
     if size < 0:
@@ -99,7 +101,7 @@ def _lines(body):
 
 
 def _server(server):
-    return (server or os.environ.get("TAHTI_MESSAGES", "main")).encode()
+    return _text("the server's name", server or os.environ.get("TAHTI_MESSAGES", "main"))
 
 
 def _codes():
@@ -125,6 +127,7 @@ class Room:
     request's from then on: what was taken from `data` must not be written any more."""
 
     def __init__(self, client, size):
+        size = _number("size", size)
         handle = lib().tahti_client_room(client, size)
         if not handle:
             raise failed()
@@ -151,11 +154,12 @@ class Client:
 
     def __init__(self, name, server=None, band=BAND, pool=0):
         self._words = list(_codes())
-        self._handle = lib().tahti_client_connect_with_pool(_server(server), name.encode(), band, pool)
+        name_bytes, band = _text("the client's name", name), _number("band", band, BANDS - 1)
+        self._handle = lib().tahti_client_connect_with_pool(_server(server), name_bytes, band, _number("pool", pool))
         if not self._handle:
             raise failed()
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = None
         self._outbox = collections.deque()
         self._outstanding = {}
         self._watchers = {}
@@ -165,52 +169,71 @@ class Client:
 
     def send(self, line, within=5.0, body=b"", pulse=0, idempotent=False, dry_run=False, answer=0):
         """Sends a request and does not wait: a future of its Reply. It is worth executing for `within` seconds from now on; the body
-        of its answer may have `answer` bytes, 16 KiB unless there is a pool."""
+        of its answer may have `answer` bytes, 16 KiB unless there is a pool. What cannot be sent is an exception here, or the future's."""
         return self._leave(line, within, body, pulse, idempotent, dry_run, answer, None)
 
     def room(self, size):
         """A Room of so many bytes in the pool, to be the `body` of a request. Raises Error where the pool has none at the moment."""
         with self._lock:
             if self._closed:
-                raise Error("the client is closed")
+                raise Error(self._closed)
             return Room(self._handle, size)
 
     def ask(self, line, **how):
         """Sends a request and waits: the text of its reply. Raises Failed where it failed."""
+        self._may_wait()
         return self.send(line, **how).result().value()
 
     def batch(self, target, lines, **how):
         """Sends many requests to objects of the manager of `target` at once: a Reply for each."""
+        self._may_wait()
         reply = self.send(f"batch/{target}", body=pack(lines), **how).result()
         reply.value()
         parts = (line.partition("/") for line in reply.lines())
         return [Reply(code, _unescape(text), b"", reply.pulse) for code, _, text in parts]
 
     def watch(self, pattern, call, verbs="*", within=5.0):
-        """From now on calls `call` with a line for each message to objects of the pattern, on a thread of the client's own."""
+        """From now on calls `call` with a line for each message to objects of the pattern, on a thread of the client's own: what it
+        raises is logged, and it is called for the next one all the same. It must not wait for replies of this client, which come on
+        this very thread; `send` with a callback of its future does not wait."""
+        self._may_wait()
         verbs = "" if verbs == "*" else f"/{verbs}"
         return self._leave(f"watch/{pattern}{verbs}", within, b"", 0, False, False, 0, call).result().value()
 
+    def _may_wait(self):
+        if threading.current_thread() is self._thread:
+            raise Error("replies come on this thread, which would wait for itself; use `send` and a callback of its future")
+
     def _leave(self, line, within, body, pulse, idempotent, dry_run, answer, call):
+        # All that can be wrong is said here, to who asks: the thread has others' requests too.
+        line, within = _text("the line", line), _seconds("within", within)
+        body = body if isinstance(body, Room) else bytes(memoryview(body))
+        flags = int(bool(idempotent)) + 2 * int(bool(dry_run))
+        pulse, answer = _number("pulse", pulse), _number("answer", answer)
         future = Future()
-        until = time.monotonic() + within
         with self._lock:
             if self._closed:
-                raise Error("the client is closed")
-            flags = int(idempotent) + 2 * int(dry_run)
-            body = body if isinstance(body, Room) else bytes(body)
-            self._outbox.append((future, line.encode(), until, body, pulse, flags, answer, call))
+                raise Error(self._closed)
+            self._outbox.append((future, line, time.monotonic() + within, body, pulse, flags, answer, call))
             lib().tahti_client_wake(self._handle)
         return future
 
     def _run(self):
-        reply = _library.Reply(size=ctypes.sizeof(_library.Reply))
-        while not self._closed:
-            self._send()
-            came = lib().tahti_client_next(self._handle, ctypes.byref(reply), _LOOK_NS)
-            # Less than 0: the server is gone. Whatever was outstanding and not to be repeated has been answered before.
-            if came > 0:
-                self._take(reply)
+        why = "the client is closed"
+        try:
+            reply = _library.Reply(size=ctypes.sizeof(_library.Reply))
+            while not self._closed:
+                self._send()
+                came = lib().tahti_client_next(self._handle, ctypes.byref(reply), _LOOK_NS)
+                # Less than 0: the server is gone. Whatever was outstanding and not to be repeated has been answered before.
+                if came > 0:
+                    self._take(reply)
+        except BaseException as error:
+            # A fault of this module. Nobody may wait for ever all the same.
+            why = f"the client's thread has ended: {type(error).__name__}: {error}"
+            raise
+        finally:
+            self._end(why)
 
     def _send(self):
         while self._outbox:
@@ -222,7 +245,7 @@ class Client:
             if left <= 0:
                 self._outbox.popleft()
                 if future.set_running_or_notify_cancel():
-                    future.set_result(Reply("EXPIRED", "the client: not sent before its deadline", b"", pulse))
+                    _settle(future, Reply("EXPIRED", "the client: not sent before its deadline", b"", pulse))
                 continue
             how = _library.Sending(ctypes.sizeof(_library.Sending), flags, left, pulse, None, 0, answer)
             if isinstance(body, Room):
@@ -237,7 +260,7 @@ class Client:
             if not future.set_running_or_notify_cancel():
                 continue
             if sent < 0:
-                future.set_exception(failed())
+                _settle(future, failed())
             else:
                 self._outstanding[sent] = future
                 if call:
@@ -247,34 +270,56 @@ class Client:
         text = ctypes.string_at(reply.text, reply.text_bytes).decode()
         if reply.event:
             if reply.id in self._watchers:
-                self._watchers[reply.id](text)
+                try:
+                    self._watchers[reply.id](text)
+                except BaseException:  # noqa: B902 - whatever it is, the next reply is taken
+                    _log.exception("%r raised for %s", self._watchers[reply.id], text)
             return
         body = ctypes.string_at(reply.body, reply.body_bytes) if reply.body_bytes else b""
         if reply.code != 0:
             self._watchers.pop(reply.id, None)
         future = self._outstanding.pop(reply.id, None)
         if future:
-            future.set_result(Reply(self._words[reply.code], text, body, reply.pulse))
+            _settle(future, Reply(self._words[reply.code], text, body, reply.pulse))
+
+    def _end(self, why):
+        """The end of the thread, which is the last to use the handle."""
+        with self._lock:
+            self._closed = self._closed or why
+            handle, self._handle = self._handle, None
+        left = [future for future, *_ in self._outbox if future.set_running_or_notify_cancel()]
+        left += self._outstanding.values()
+        self._outbox.clear()
+        self._outstanding.clear()
+        lib().tahti_client_close(handle)
+        for future in left:
+            _settle(future, Error(f"{why}; the reply had not come"))
 
     def close(self):
-        """Ends the connection. What has no reply yet gets none: its future raises Error."""
+        """Ends the connection. What has no reply yet gets none: its future raises Error. From a callback it does not wait."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            lib().tahti_client_wake(self._handle)
-        self._thread.join()
-        left = list(self._outstanding.values()) + [entry[0] for entry in self._outbox]
-        for future in left:
-            if not future.done():
-                future.set_exception(Error("the client was closed before the reply came"))
-        lib().tahti_client_close(self._handle)
+            if self._handle and not self._closed:
+                self._closed = "the client is closed"
+                lib().tahti_client_wake(self._handle)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.close()
+
+
+def _settle(future, outcome):
+    """Ends a future that runs. Callbacks of whoever waits are called here; Future logs only their `Exception`s."""
+    try:
+        if isinstance(outcome, Error):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+    except BaseException:  # noqa: B902 - whatever it is, the next reply is taken
+        _log.exception("a callback of %r raised", future)
 
 
 def _unescape(text):
@@ -291,8 +336,9 @@ class Manager:
     Python allocates and collects garbage when it likes: what must be in time belongs into `tahti em` or a manager in Rust or C."""
 
     def __init__(self, name, serves, server=None, bands=range(BANDS), bodies=0):
-        self._bodies = bodies
-        self._name, self._serves, self._bands = name, list(serves), sorted(set(bands))
+        self._bodies = _number("bodies", bodies)
+        self._name, self._serves = name, list(serves)
+        self._bands = sorted({_number("a band", band, BANDS - 1) for band in bands})
         self._server = _server(server)
         self._codes = _codes()
         self._handlers = []
@@ -342,8 +388,8 @@ class Manager:
 
     def _connect(self):
         bands = sum(1 << band for band in self._bands)
-        serves = " ".join(self._serves).encode()
-        handle = lib().tahti_manager_connect_with_bodies(self._server, self._name.encode(), serves, bands, self._bodies)
+        serves, name = _text("what is served", " ".join(self._serves)), _text("the manager's name", self._name)
+        handle = lib().tahti_manager_connect_with_bodies(self._server, name, serves, bands, self._bodies)
         if not handle:
             raise failed()
         self._handle = handle
@@ -400,7 +446,7 @@ class Manager:
     def _later(self, turn, band, request, future):
         try:
             outcome = future.result()
-        except (Exception, CancelledError) as error:
+        except BaseException as error:  # noqa: B902 - as in `_handle_one`
             outcome = error
         self._kept[band].append((turn, request, outcome))
         self._wake([band])
@@ -417,12 +463,16 @@ class Manager:
                               of.process, of.host, left, of.answer_bytes))
 
     def _answer(self, outcome):
-        """Code, complement, body and its length, as the library takes them."""
-        if isinstance(outcome, Failed) and outcome.code in self._codes:
-            outcome = Answer(outcome.text, b"", outcome.code)
-        elif isinstance(outcome, BaseException):
-            outcome = Answer(f"{type(outcome).__name__}: {outcome}", b"", "INTERNAL")
-        elif not isinstance(outcome, Answer):
-            outcome = Answer("" if outcome is None else str(outcome))
-        body = bytes(outcome.body)
-        return self._codes.get(outcome.code, self._codes["INTERNAL"]), outcome.text.encode(), body, len(body)
+        """Code, complement, body and its length, as the library takes them. What a handler returned may be anything."""
+        try:
+            if isinstance(outcome, Failed) and outcome.code in self._codes:
+                outcome = Answer(outcome.text, b"", outcome.code)
+            elif isinstance(outcome, BaseException):
+                outcome = Answer(f"{type(outcome).__name__}: {outcome}", b"", "INTERNAL")
+            elif not isinstance(outcome, Answer):
+                outcome = Answer("" if outcome is None else str(outcome))
+            body = bytes(memoryview(outcome.body))
+            return self._codes[outcome.code], _text("the answer", outcome.text), body, len(body)
+        except BaseException as error:  # noqa: B902 - as in `_handle_one`
+            why = f"the handler's answer cannot be sent: {type(error).__name__}"
+            return self._codes["INTERNAL"], why.encode(), b"", 0
