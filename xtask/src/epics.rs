@@ -68,7 +68,10 @@ struct Part {
 /// What runs at the same time.
 const PARTS: &[Part] = &[
     Part { tests: &["differential", "tables"], waits: false },
-    Part { tests: &["ca_wire", "ca_network", "epics", "epics_filters", "epics_links", "sessions"], waits: false },
+    Part {
+        tests: &["ca_wire", "ca_network", "epics", "epics_filters", "epics_links", "console", "sessions"],
+        waits: false,
+    },
     Part { tests: &["suites"], waits: true },
     Part { tests: &["c_tools"], waits: true },
 ];

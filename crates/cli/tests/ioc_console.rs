@@ -2,6 +2,7 @@
 
 mod ioc;
 
+use ca::wire::command;
 use ioc::{Circuit, Ioc};
 use std::process::{Command, Stdio};
 
@@ -23,10 +24,72 @@ fn a_running_ioc_survives_another_ioc_init() {
 #[test]
 fn the_server_names_its_clients_and_their_channels() {
     let mut ioc = start("casr", &[], &["-d", "x.db"]);
-    assert!(ioc.say("casr").ends_with("No clients connected.\n"));
+    assert_eq!(ioc.say("casr"), "Channel Access Server V4.13\nNo clients connected.\n");
     let mut circuit = Circuit::connect(ioc.port);
     circuit.create("X:ai.DESC");
-    assert!(ioc.say("casr").contains("1 clients connected"));
+    let sid = circuit.create("X:ai");
+    circuit.subscribe(sid, 1);
+    circuit.receive(command::EVENT_ADD);
+    assert!(ioc.say("casr").ends_with("1 client connected.\n"));
+    let said = ioc.say("casr 1");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[1], "1 client connected:");
+    assert!(lines[2].starts_with("    TCP client at 127.0.0.1:"), "{said}");
+    assert!(lines[3].starts_with("\tUser '") && lines[3].ends_with("', V4.13, Priority = 0, 2 Channels"), "{said}");
+    assert_eq!(lines[4], format!("CAS-TCP server on 127.0.0.1:{} with", ioc.port));
+    assert_eq!(lines[5], format!("    CAS-UDP name server on 127.0.0.1:{}", ioc.port));
+    assert_eq!(lines[6..8], ["Sending CAS-beacons to 1 address:", &format!("    127.0.0.1:{}", ioc.port + 1)]);
+    assert!(ioc.say("casr 2").contains("        Channel: 'X:ai.DESC'\n        Channel: 'X:ai'\n"));
+    let said = ioc.say("casr 3");
+    assert!(said.contains("        Channel: 'X:ai.DESC'\n            # on eventq=0, access=rw\n"), "{said}");
+    assert!(said.contains("        Channel: 'X:ai'\n            # on eventq=1, access=rw\n"), "{said}");
+}
+
+const DEFINITIONS: &str = r#"
+device(ai, INST_IO, devOther, "other")
+driver(drvOther)
+registrar(otherRegistrar)
+function(otherFunction)
+variable(otherVariable, double)
+"#;
+
+#[test]
+fn c_code_that_a_dbd_declares_is_told_and_leaves_its_records_active() {
+    let database = "record(ai, \"X:other\") { field(DTYP, \"other\") field(INP, \"@x\") }";
+    let script = "dbLoadDatabase other.dbd\ndbLoadRecords other.db\ndbLoadRecords x.db\niocInit\n";
+    let files = [("other.dbd", DEFINITIONS), ("other.db", database), ("x.db", DATABASE), ("st.cmd", script)];
+    let folder = std::env::temp_dir().join(format!("tahti-console-told-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    files.iter().for_each(|(name, text)| std::fs::write(folder.join(name), text).unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    let output = command.args(["ioc", "st.cmd"]).current_dir(&folder).stdin(Stdio::null()).output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    let missing = "other.dbd names C code, which is not here: device \"other\" of ai; driver drvOther; \
+        registrar otherRegistrar; function otherFunction; variable otherVariable";
+    assert!(told.contains(missing), "{told}");
+    assert!(told.contains("X:other: DTYP \"other\" has no device support here; the record stays active"), "{told}");
+
+    let mut ioc = Ioc::start("console-dbd", &files, &["st.cmd"]);
+    ioc.hear("has no device support here");
+    assert_eq!(ioc.say("dbgf X:other.DTYP"), "DBF_STRING:         \"other\"   \n");
+    ioc.say("dbtr X:other");
+    assert!(ioc.say("dbgf X:other.PACT").contains("= 0x1"));
+    assert_eq!(ioc.say("dbDumpDriver"), "driver(drvOther)\n");
+    assert_eq!(ioc.say("dbDumpRegistrar"), "registrar(otherRegistrar)\n");
+    assert!(ioc.say("dbDumpFunction").contains("function(otherFunction)\n"));
+    assert!(ioc.say("dbDumpVariable").contains("variable(otherVariable,double)\n"));
+    assert_eq!(ioc.say("var otherVariable 2.5"), "");
+    assert_eq!(ioc.say("var other*"), "otherVariable = 2.5\n");
+}
+
+#[test]
+fn help_stands_in_columns() {
+    let mut ioc = start("help", &[], &["-d", "x.db"]);
+    let said = ioc.say("help");
+    assert!(said.lines().any(|line| line.contains("asphag          aspmem          ")), "{said}");
+    assert!(said.ends_with("Type 'help <command>' to see the arguments of <command>.  eg. 'help db*'\n"));
+    assert!(ioc.say("help var").contains("    asCheckClientIP: "));
 }
 
 #[test]

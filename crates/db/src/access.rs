@@ -10,8 +10,9 @@ use base::{Array, FieldType, Scalar, Stamp, Str40, Value};
 impl Db {
     /// A field's elements as another type; `None` where one cannot be.
     pub fn get_as(&mut self, channel: &Channel, kind: FieldType) -> Option<Array> {
+        let precision = u16::try_from(self.meta(channel).precision).unwrap_or(0);
         match self.get(channel, usize::MAX) {
-            Value::Array(array) => crate::put::convert_array(&array, kind, usize::MAX, 6),
+            Value::Array(array) => crate::put::convert_array(&array, kind, usize::MAX, precision),
             Value::Scalar(_) if kind == FieldType::String => Some(Array::String(vec![self.get_text(channel)])),
             Value::Scalar(scalar) => {
                 let mut array = Array::zeros(kind, 1);

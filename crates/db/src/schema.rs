@@ -142,8 +142,8 @@ pub struct Schema {
     pub types: Vec<TypeDef>,
     /// Breakpoint tables.
     pub tables: Vec<BreakTable>,
-    /// Lines of a user's `.dbd` that name C code, which cannot be here: `device(…)`, `driver(…)`, ….
-    pub unsupported: Vec<String>,
+    /// Lines of users' `.dbd` files that name C code, which cannot be here: the word, as `driver`, and what it names.
+    pub(crate) declared: Vec<(String, Vec<String>)>,
 }
 
 /// A field name of at most eight bytes as a number.
@@ -281,7 +281,13 @@ impl Schema {
         }
     }
 
-    /// A line that names C code: device supports of base are ours too, the rest is noted.
+    /// What users' `.dbd` files declare by a word: `device`, `driver`, `registrar`, `function`, `variable`, `link`.
+    pub fn declared(&self, word: &str) -> impl Iterator<Item = &[String]> {
+        self.declared.iter().filter(move |(known, _)| known == word).map(|(_, names)| &names[..])
+    }
+
+    /// A line that names C code: device supports of base are ours too, the rest is noted. A device may be chosen all the
+    /// same, as in C where its support is missing.
     fn foreign(&mut self, word: &str, arguments: &[String], ours: bool) {
         if word == "device"
             && arguments.len() == 4
@@ -290,13 +296,11 @@ impl Schema {
             if kind.devices.iter().any(|device| device.name == arguments[3]) {
                 return;
             }
-            if ours {
-                kind.devices.push(Device { name: arguments[3].clone(), link: arguments[1].clone() });
-                return;
-            }
+            kind.devices.push(Device { name: arguments[3].clone(), link: arguments[1].clone() });
         }
-        if !ours {
-            self.unsupported.push(format!("{word}({})", arguments.join(", ")));
+        let line = (word.to_owned(), arguments.to_vec());
+        if !ours && !self.declared.contains(&line) {
+            self.declared.push(line);
         }
     }
 

@@ -258,7 +258,14 @@ impl Db {
 
     /// Tells the device support of a record its address; whether it will serve it.
     pub(crate) fn attach(&mut self, rec: u32, name: &str, address: &str) -> Option<Device> {
-        let support = self.supports.find(name)?;
+        let Some(support) = self.supports.find(name) else {
+            let text = format!(
+                "{}: DTYP \"{name}\" has no device support here; the record stays active",
+                self.record_name(rec)
+            );
+            self.notice(text);
+            return None;
+        };
         let kind = self.type_of(rec);
         let output = kind.field("OUT").is_some();
         let value = kind.val;

@@ -42,6 +42,8 @@ pub struct CircuitInfo<'a> {
     pub user: &'a str,
     /// The host's name, as the client says.
     pub host: &'a str,
+    /// The address from which it is connected.
+    pub address: &'a str,
     /// 0 to 99.
     pub priority: u16,
     /// The client's revision of the protocol.
@@ -230,6 +232,7 @@ impl Circuit {
         CircuitInfo {
             user: &self.user,
             host: &self.host,
+            address: &self.address,
             priority: self.priority,
             minor: self.minor,
             channels: self.channels.len(),
@@ -238,6 +241,11 @@ impl Circuit {
             events_off: self.events_off,
             counters: self.counters,
         }
+    }
+
+    /// Its channels, each with the number of its subscriptions.
+    pub(super) fn opened(&self) -> impl Iterator<Item = (Opened, usize)> {
+        self.channels.iter().map(|(sid, channel)| (channel.opened, self.subs_of(sid, None).count()))
     }
 
     /// Whether requests have to wait.

@@ -280,6 +280,12 @@ impl Server {
             .flat_map(|(_, circuit)| circuit.channels.iter().map(|(_, channel)| (circuit.peer(), channel.opened)))
     }
 
+    /// A circuit's open channels: who has them, the backend's name for each and the number of its subscriptions.
+    pub fn channels_of(&self, id: CircuitId) -> impl Iterator<Item = (Peer<'_>, Opened, usize)> {
+        let circuit = self.circuits.get(id.0).into_iter();
+        circuit.flat_map(|circuit| circuit.opened().map(|(opened, subs)| (circuit.peer(), opened, subs)))
+    }
+
     /// Counters of all circuits, past ones included.
     #[must_use]
     pub fn counters(&self) -> Counters {

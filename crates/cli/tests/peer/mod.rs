@@ -5,6 +5,7 @@
 
 #[path = "../port/mod.rs"]
 mod port;
+pub(crate) mod session;
 
 pub(crate) use port::free_port;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};

@@ -53,7 +53,7 @@ pub struct Engine {
     pub scans: Scans,
     /// Names searched by datagram.
     pub searches: SearchCounters,
-    config: Option<ServerConfig>,
+    pub(crate) config: Option<ServerConfig>,
     beacon: Option<Beacon>,
     mail: Receiver<Mail>,
     finished: Receiver<db::Token>,

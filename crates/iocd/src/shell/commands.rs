@@ -1,8 +1,7 @@
 //! The commands, one row each.
 
 use super::script::OnError;
-use super::{End, Failed, Shell, report};
-use crate::engine::Engine;
+use super::{End, Failed, Shell, clients, report, values};
 use db::Db;
 use std::fmt::Write as _;
 
@@ -16,30 +15,6 @@ pub(super) struct Command {
     pub(super) what: &'static str,
     pub(super) run: fn(&mut Shell, &[String]) -> Outcome,
 }
-
-/// Variables that `var` knows: name, value at start, what it does.
-pub(super) const VARIABLES: &[(&str, f64, &str)] = &[
-    ("stampEachRecord", 0.0, "1: each record reads the clock as C's IOC does; 0: once per processing pass"),
-    ("dbRecordsOnceOnly", 0.0, "accepted; repeated records always add to the first"),
-    (
-        "asCheckClientIP",
-        0.0,
-        "1: access security knows hosts by the address of the connection, not by the name they give",
-    ),
-    ("dbThreadRealtimeLock", 1.0, "accepted; memory is locked by the plant's settings"),
-    ("callbackParallelThreadsDefault", 1.0, "accepted; callbacks run on the thread that owns their records"),
-    ("dbTemplateMaxVars", 100.0, "accepted; templates may have as many as they like"),
-    ("dbQuietMacroWarnings", 0.0, "accepted"),
-    ("dbConvertStrict", 0.0, "accepted; texts are read as by default"),
-    ("dbRecordsAbcSorted", 0.0, "accepted; records keep the order in which they were loaded"),
-    ("asCaDebug", 0.0, "accepted; prints nothing"),
-    ("atExitDebug", 0.0, "accepted; prints nothing"),
-    ("CASDEBUG", 0.0, "accepted; casr 2 tells more"),
-    ("dbAccessDebugPUTF", 0.0, "accepted; prints nothing"),
-    ("dbJLinkDebug", 0.0, "accepted; prints nothing"),
-    ("lnkDebug_debug", 0.0, "accepted; prints nothing"),
-    ("logClientDebug", 0.0, "accepted; prints nothing"),
-];
 
 macro_rules! command {
     ($name:literal, $arguments:literal, $what:literal, $run:expr) => {
@@ -59,6 +34,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
         super::security::COMMANDS,
         super::trial::COMMANDS,
         super::look::COMMANDS,
+        super::variables::COMMANDS,
     ]
     .into_iter()
     .flatten()
@@ -72,7 +48,7 @@ const COMMANDS: &[Command] = &[
     }),
     command!("casr", "[level]", "Channel Access clients: who, what, how much", |shell, args| {
         let level = number(args, 0);
-        let text = shell.with_engine(move |engine| clients(engine, level))?;
+        let text = shell.with_engine(move |engine| clients::report(engine, level))?;
         said(shell, &text)
     }),
     command!("coreRelease", "", "the version", |shell, _| {
@@ -126,7 +102,7 @@ const COMMANDS: &[Command] = &[
     }),
     command!("dbgf", "field", "reads a field", |shell, args| {
         let name = needed(args, "dbgf field")?.to_owned();
-        about_record(shell, name.clone(), move |db| report::field(db, &name))
+        about_record(shell, name.clone(), move |db| values::field(db, &name))
     }),
     command!("dbgrep", "pattern", "names of records that match", |shell, args| {
         let pattern = needed(args, "dbgrep pattern")?.to_owned();
@@ -152,14 +128,16 @@ const COMMANDS: &[Command] = &[
     command!("dbpf", "field value", "writes a field and reads it back", |shell, args| {
         let [_, value, ..] = args else { return Err("Usage: dbpf \"pv name\", \"value\"".into()) };
         let (name, value) = (needed(args, "dbpf field value")?.to_owned(), value.to_owned());
-        let text = shell.with_record(&name.clone(), move |db, now| match db.find(&name) {
-            Err(error) => Err(error.to_string()),
-            Ok(channel) => db
-                .put_text(&channel, &value, now)
-                .map_err(|error| format!("{name}: {error}"))
-                .map(|()| report::field(db, &name)),
+        // Read back in any case, as C does it: what a refused write has left.
+        let (done, text) = shell.with_record(&name.clone(), move |db, now| match db.find(&name) {
+            Err(error) => (Err(error.to_string()), String::new()),
+            Ok(channel) => {
+                let done = db.put_text(&channel, &value, now).map_err(|error| format!("{name}: {error}"));
+                (done, values::field(db, &name))
+            }
         })?;
-        said(shell, &text.map_err(Failed)?)
+        said(shell, &text)?;
+        done.map(|()| None).map_err(Failed)
     }),
     command!("dbpr", "record [level]", "a record's fields", |shell, args| {
         let (name, level) = (needed(args, "dbpr record [level]")?.to_owned(), number(args, 1));
@@ -206,12 +184,15 @@ const COMMANDS: &[Command] = &[
     command!("help", "[command]", "the commands", |shell, args| {
         let wanted = arg(args, 0).trim_end_matches('*').to_owned();
         let text = if wanted.is_empty() {
-            let mut names: Vec<&str> = all().map(|command| command.name).collect();
+            let mut names: Vec<&str> = all().map(|command| command.name).chain(["exit"]).collect();
             names.sort_unstable();
-            format!("{}\nexit\n\nType 'help <command>' to see the arguments of <command>.", names.join("\n"))
+            columns(&names) + "\nType 'help <command>' to see the arguments of <command>.  eg. 'help db*'"
         } else {
             all().filter(|command| command.name.starts_with(&wanted)).fold(String::new(), |mut out, command| {
                 let _ = writeln!(out, "{} {}\n    {}", command.name, command.arguments, command.what);
+                if command.name == "var" {
+                    out.push_str(&super::variables::explained());
+                }
                 out
             })
         };
@@ -268,32 +249,32 @@ const COMMANDS: &[Command] = &[
         let status = std::process::Command::new("/bin/sh").arg("-c").arg(arg(args, 0)).status()?;
         if status.success() { Ok(None) } else { Err(Failed(format!("system: {status}"))) }
     }),
-    command!("var", "[name [value]]", "variables of the interpreter", |shell, args| {
-        let name = arg(args, 0);
-        if name.is_empty() {
-            let text = VARIABLES.iter().fold(String::new(), |mut out, (name, _, what)| {
-                let value = shell.vars.get(name).copied().unwrap_or_default();
-                let _ = writeln!(out, "{name} = {value}    {what}");
-                out
-            });
-            return said(shell, &text);
-        }
-        let Some(known) = VARIABLES.iter().find(|(known, ..)| *known == name) else {
-            return Err(Failed(format!("var: there is no variable \"{name}\"")));
-        };
-        if let Some(value) = args.get(1) {
-            let value = value.parse().map_err(|_| Failed(format!("var {name}: \"{value}\" is no number")))?;
-            shell.vars.insert(known.0, value);
-            if known.0 == "stampEachRecord" {
-                let clock: Option<fn() -> base::Stamp> = (value != 0.0).then(crate::stamps::clock);
-                shell.with_each(move |db, _| db.stamp_each_record(clock))?;
-            }
-            return Ok(None);
-        }
-        let value = shell.vars.get(known.0).copied().unwrap_or_default();
-        said(shell, &format!("{name} = {value}"))
-    }),
 ];
+
+/// Names side by side, as C's `help` has them.
+fn columns(names: &[&str]) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for name in names {
+        if name.len() + column >= 79 {
+            out.push('\n');
+            column = 0;
+        }
+        out.push_str(name);
+        column += name.len();
+        if column >= 64 {
+            out.push('\n');
+            column = 0;
+        } else {
+            let blanks = 16 - column % 16;
+            out.extend(std::iter::repeat_n(' ', blanks));
+            column += blanks;
+        }
+    }
+    if column > 0 {
+        out.push('\n');
+    }
+    out
+}
 
 pub(super) fn arg(args: &[String], index: usize) -> &str {
     args.get(index).map_or("", String::as_str)
@@ -340,58 +321,6 @@ fn with_macros(shell: &mut Shell, macros: &str, run: impl FnOnce(&mut Shell) -> 
     let result = run(shell);
     shell.env = before;
     result
-}
-
-/// `casr`: the server and its clients.
-pub(super) fn clients(engine: &mut Engine, level: u64) -> String {
-    let mut out = String::from("Channel Access Server V4.13\n");
-    let (mut circuits, mut channels) = (0, 0);
-    let mut each = String::new();
-    for (_, circuit) in engine.server.circuits() {
-        circuits += 1;
-        channels += circuit.channels;
-        let _ = writeln!(
-            each,
-            "    {}@{}: V4.{}, priority {}, {} channels, {} subscriptions",
-            circuit.user, circuit.host, circuit.minor, circuit.priority, circuit.channels, circuit.subscriptions
-        );
-        if level > 1 {
-            let _ = writeln!(
-                each,
-                "        {} requests, {} updates, {} replaced, {} errors, {} bytes wait{}",
-                circuit.counters.requests,
-                circuit.counters.updates,
-                circuit.counters.replaced,
-                circuit.counters.errors,
-                circuit.unsent,
-                if circuit.events_off { ", updates stopped by the client" } else { "" }
-            );
-        }
-    }
-    if circuits == 0 {
-        out.push_str("No clients connected.\n");
-    } else {
-        let _ = writeln!(out, "{circuits} clients connected, {channels} channels");
-        if level > 0 {
-            out.push_str(&each);
-        }
-    }
-    if level > 0 {
-        let _ = writeln!(out, "Circuits on port {}", engine.net.tcp_port);
-        let counters = engine.server.counters();
-        let _ = writeln!(
-            out,
-            "{} names searched, {} found; {} requests, {} updates, {} replaced, {} errors, {} connections refused",
-            engine.searches.asked,
-            engine.searches.found,
-            counters.requests,
-            counters.updates,
-            counters.replaced + engine.store.replaced(),
-            counters.errors,
-            engine.net.refused
-        );
-    }
-    out
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `dbDump…`: records and what they are made of, as files hold them.
 
 use super::commands::{Command, Outcome, arg, command, number, said};
-use super::{Shell, commands, report};
+use super::{Shell, commands, report, values};
 use base::FieldType;
 use db::{Db, RecId, Schema, Special};
 use std::collections::BTreeMap;
@@ -33,25 +33,43 @@ pub(super) const COMMANDS: &[Command] = &[
         commands::about(shell, move |db| tables(db.schema(), &wanted))
     }),
     command!("dbDumpFunction", "pdbbase", "functions of sub and aSub records", |shell, _| {
-        commands::about(shell, |db| {
-            db.functions().fold(String::new(), |all, (name, _)| all + "function(" + name + ")\n")
-        })
-    }),
-    command!("dbDumpVariable", "pdbbase", "variables that var knows", |shell, _| {
-        let text =
-            commands::VARIABLES.iter().fold(String::new(), |all, (name, ..)| all + "variable(" + name + ",int)\n");
-        said(shell, &text)
+        let known = shell.with_db(|db, _| db.functions().map(|(name, _)| vec![name.to_owned()]).collect::<Vec<_>>())?;
+        declared(shell, "function", known)
     }),
     command!("dbDumpLink", "pdbbase", "types of JSON links", |shell, _| {
-        said(shell, &["calc", "const", "debug", "state", "trace"].map(|name| format!("link({name})\n")).concat())
+        let text = LINKS.iter().fold(String::new(), |mut out, name| {
+            let capital = name[..1].to_ascii_uppercase();
+            let _ = writeln!(out, "link({name},lnk{capital}{}If)", &name[1..]);
+            out
+        });
+        said(shell, &text)
     }),
-    command!("dbDumpDriver", "pdbbase", "drivers: there are none", |_, _| Ok(None)),
-    command!("dbDumpRegistrar", "pdbbase", "registrars: there are none", |_, _| Ok(None)),
+    command!("dbDumpDriver", "pdbbase", "drivers that .dbd files declare", |shell, _| {
+        declared(shell, "driver", Vec::new())
+    }),
+    command!("dbDumpRegistrar", "pdbbase", "registrars that .dbd files declare", |shell, _| {
+        declared(shell, "registrar", Vec::new())
+    }),
 ];
 
-/// C's scripts name their database first.
+/// Types of JSON links.
+pub(super) const LINKS: &[&str] = &["calc", "const", "debug", "state", "trace"];
+
+/// C's commands take their database first, as `pdbbase` or as an empty word.
 fn behind_base(args: &[String]) -> &[String] {
-    args.strip_prefix(&["pdbbase".to_owned()][..]).unwrap_or(args)
+    match args {
+        [base, rest @ ..] if matches!(base.as_str(), "pdbbase" | "") => rest,
+        _ => args,
+    }
+}
+
+/// What is registered under a word, and what `.dbd` files declare.
+fn declared(shell: &mut Shell, word: &'static str, mut known: Vec<Vec<String>>) -> Outcome {
+    let lines = shell.with_db(move |db, _| db.schema().declared(word).map(<[String]>::to_vec).collect::<Vec<_>>())?;
+    known.extend(lines);
+    known.sort();
+    known.dedup();
+    said(shell, &known.iter().fold(String::new(), |out, words| out + word + "(" + &words.join(",") + ")\n"))
 }
 
 fn is_wanted(name: &str, wanted: &str) -> bool {
@@ -101,7 +119,7 @@ fn one_record(db: &mut Db, record: RecId, level: u64) -> String {
     let listed: Vec<_> = listed.filter(|def| has_devices || def.name != "DTYP").cloned().collect();
     for def in listed {
         let Ok(channel) = db.find(&format!("{name}.{}", def.name)) else { continue };
-        let Some(text) = report::held(db, &channel, def.kind, def.hex) else { continue };
+        let Some(text) = values::held(db, &channel, def.kind, def.hex) else { continue };
         let initial = def.initial.as_deref().unwrap_or_default();
         let is_initial = match def.kind {
             Some(FieldType::Device) => false,

@@ -1,6 +1,6 @@
 //! Loading: databases, templates, definitions, and the files behind them.
 
-use super::{Failed, Place, Shell, Wanted};
+use super::{Failed, Place, Shell, Wanted, dump, variables};
 use crate::engine::Engine;
 use crate::{health, scanstats};
 use db::Macros;
@@ -9,6 +9,20 @@ use std::path::{Path, PathBuf};
 
 /// Largest script or database file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// What softIoc's `.dbd` registers, all of which is part of the program.
+const BASE_REGISTRARS: &[&str] = &[
+    "arrInitialize",
+    "asSub",
+    "dbndInitialize",
+    "decInitialize",
+    "dlloadRegistar",
+    "iocshSystemCommand",
+    "rsrvRegistrar",
+    "syncInitialize",
+    "tsInitialize",
+    "utagInitialize",
+];
 
 /// Templates that are part of the program.
 const BUILTIN: &[(&str, &str)] = &[
@@ -139,10 +153,35 @@ impl Shell {
         let text = self.read_file(path)?;
         let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
         let file = path.to_owned();
+        let before = self.code()?;
         self.with_db(move |db, _| {
             db.load_dbd(&text, &file, &mut |name| included(&folder, name)).map_err(Failed::from)
         })??;
+        let missing: Vec<String> = self.code()?.into_iter().filter(|line| !before.contains(line)).collect();
+        if !missing.is_empty() {
+            eprintln!("{path} names C code, which is not here: {}", missing.join("; "));
+        }
         self.print_notices()
+    }
+
+    /// C code that `.dbd` files declare and softIoc does not have.
+    fn code(&mut self) -> Result<Vec<String>, Failed> {
+        self.with_db(|db, _| {
+            let schema = db.schema();
+            let named = |word: &'static str, at: usize| {
+                schema.declared(word).filter_map(move |names| Some((word, names.get(at)?.as_str())))
+            };
+            let devices = schema.declared("device").filter_map(|names| Some((names.first()?, names.get(3)?)));
+            let devices = devices.map(|(of, name)| format!("device \"{name}\" of {of}"));
+            let others =
+                named("driver", 0).chain(named("registrar", 0)).chain(named("function", 0)).chain(named("variable", 0));
+            let others = others.chain(named("link", 0)).filter(|(word, name)| match *word {
+                "variable" => !variables::is_known(name),
+                "link" => !dump::LINKS.contains(name),
+                _ => !BASE_REGISTRARS.contains(name),
+            });
+            devices.chain(others.map(|(word, name)| format!("{word} {name}"))).collect()
+        })
     }
 
     pub(super) fn read_file(&self, path: &str) -> Result<String, Failed> {

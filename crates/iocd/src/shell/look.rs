@@ -1,7 +1,7 @@
 //! Commands that look into the running IOC: addresses, links, lock sets, queues, threads, parameters.
 
 use super::commands::{Command, arg, command, needed, number, said};
-use super::{Failed, Place, Shell, report};
+use super::{Failed, Place, Shell, report, values};
 use base::FieldType;
 use db::{Db, QueueInfo};
 use std::fmt::Write as _;
@@ -102,7 +102,7 @@ pub(super) const COMMANDS: &[Command] = &[
     }),
     command!("dbsr", "[level]", "the server", |shell, args| {
         let level = number(args, 0);
-        let text = shell.with_engine(move |engine| super::commands::clients(engine, level))?;
+        let text = shell.with_engine(move |engine| super::clients::report(engine, level))?;
         said(shell, &format!("Server state: running\nServer 'tahti'\n{text}"))
     }),
     command!("dbstat", "", "breakpoints: there are none", |_, _| Ok(None)),
@@ -212,11 +212,11 @@ fn address(db: &mut Db, name: &str) -> String {
     let field = name.split_once('.').map_or("VAL", |(_, field)| field.split(['$', '[', '{']).next().unwrap_or("VAL"));
     let Some(def) = db.fields(channel.record).iter().find(|def| def.name == field) else { return String::new() };
     // Of arrays the type is that of the elements.
-    let dbf = if info.array { report::dbf(info.kind).to_owned() } else { def.dbf.clone() };
+    let dbf = if info.array { values::dbf(info.kind).to_owned() } else { def.dbf.clone() };
     let dbr = match info.kind {
         FieldType::Menu | FieldType::Device => "ENUM".to_owned(),
         FieldType::Link => "STRING".to_owned(),
-        kind => report::dbf(kind).to_owned(),
+        kind => values::dbf(kind).to_owned(),
     };
     const DBF: &[&str] = &[
         "STRING", "CHAR", "UCHAR", "SHORT", "USHORT", "LONG", "ULONG", "INT64", "UINT64", "FLOAT", "DOUBLE", "ENUM",

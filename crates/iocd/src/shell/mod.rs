@@ -4,6 +4,7 @@
 //! the engine thread.
 
 mod autosave;
+mod clients;
 mod commands;
 mod devices;
 mod dump;
@@ -16,6 +17,8 @@ mod script;
 mod security;
 mod terminal;
 mod trial;
+mod values;
+mod variables;
 mod words;
 
 use crate::config::ServerConfig;
@@ -79,7 +82,7 @@ pub struct Shell {
     /// Whether the database is served over Channel Access.
     serves: bool,
     env: BTreeMap<String, String>,
-    vars: BTreeMap<&'static str, f64>,
+    vars: BTreeMap<String, f64>,
     on_error: OnError,
     /// The failure just met is one after which C's scripts go on, whatever `on error` says.
     forgiven: bool,
@@ -119,7 +122,7 @@ impl Shell {
             devices,
             serves,
             env: env.into_iter().collect(),
-            vars: commands::VARIABLES.iter().map(|(name, value, _)| (*name, *value)).collect(),
+            vars: variables::at_start(),
             on_error: OnError::Continue,
             forgiven: false,
             depth: 0,

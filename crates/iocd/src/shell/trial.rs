@@ -1,7 +1,7 @@
 //! Commands that try fields out, and those that softIoc has for its own parts.
 
 use super::commands::{Command, arg, command, needed, said};
-use super::report;
+use super::{report, values};
 use base::{FieldType, Scalar, Str40, Value};
 use db::Db;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[Command] = &[
     }),
     command!("dbtgf", "field", "reads a field in each type", |shell, args| {
         let name = needed(args, "dbtgf \"pv name\"")?.to_owned();
-        let out = shell.with_record(&name.clone(), move |db, _| report::in_each_type(db, &name, TYPES))?;
+        let out = shell.with_record(&name.clone(), move |db, _| values::in_each_type(db, &name, TYPES))?;
         said(shell, &out)
     }),
     command!("dbtpf", "field value", "writes a field in each type and reads it back", |shell, args| {
@@ -37,7 +37,7 @@ pub(super) const COMMANDS: &[Command] = &[
                     continue;
                 };
                 let _ = match db.put(&channel, &Value::Scalar(value), now) {
-                    Ok(()) => write!(out, "Put as DBR_{word:<6} Ok, result as {}", report::native(db, &channel)),
+                    Ok(()) => write!(out, "Put as DBR_{word:<6} Ok, result as {}", values::native(db, &channel)),
                     Err(_) => writeln!(out, "Put as DBR_{word:<6} Failed."),
                 };
             }
