@@ -375,6 +375,40 @@ fn minors_have_the_lengths_of_the_plan_and_begin_with_tai() {
 }
 
 #[test]
+fn the_first_minor_lies_ahead_however_long_the_start_takes() {
+    let name = format!("test{}/start", std::process::id());
+    let minor = DurNs::from_ms(2);
+    let spec = Spec::new(&name, vec![minor], vec![Activity::new("control", Some(DurNs::from_us(100)), 0..1)]);
+    // Not ordered: it says what it lacks while it starts, and here that takes as long as locking much memory does.
+    let config = Config { spec, cpu: None, priority: Priority(50), join_within: PATIENCE, followers: vec![] };
+    let mut runner = Runner::new(config).unwrap();
+    let stop = &AtomicBool::new(false);
+    scope(|scope| {
+        let member = scope.spawn(|| {
+            let mut member = Member::join(&name, "control", None, PATIENCE).unwrap();
+            (0..3).for_each(|_| assert!(member.next_turn().is_some()));
+            stop.store(true, Ordering::Release);
+            member
+        });
+        let mut started = 0;
+        while !stop.load(Ordering::Acquire) {
+            runner.turn(|report| {
+                if let Report::Missing(_) = report {
+                    sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(50));
+                    started = sys::clock::mono_and_tai().unwrap().1;
+                }
+            });
+        }
+        let member = member.join().unwrap();
+        drop(runner);
+        let page = member.page().unwrap();
+        let (minors, lost) = (page.counter(FrameCounter::Minors), page.counter(FrameCounter::Lost));
+        let first = page.border().pulse + 1 - minors - lost;
+        assert!(first * minor.0 as u64 > started, "pulse {first} was over when the start was");
+    });
+}
+
+#[test]
 fn a_group_keeps_step_and_starts_only_as_a_whole() {
     let lengths = vec![DurNs::from_ms(4); 3];
     let leader = Served::of("group", TimeBase::Timer, &lengths, &["a"], PATIENCE, &["one", "two"]);

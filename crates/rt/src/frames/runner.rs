@@ -8,7 +8,7 @@ use crate::frames::shared::{Shared, Slot};
 use crate::frames::trigger::{Door, Trigger};
 use crate::obtained::Obtained;
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority, Schedule};
-use frame::{Config, Machine, PRIORITY_MIN, Plan, Rhythm, TimeBase};
+use frame::{Config, Machine, PRIORITY_MIN, Plan, Rhythm, Spec, TimeBase};
 use ring::{ActivityCounter, FramePage, FrameShape, FrameState, Presence};
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use sys::shm::SharedWords;
 
 /// How often the runner looks round.
 pub(super) const LOOK: DurNs = DurNs::from_ms(20);
-/// From the last one's joining to the first minor.
+/// From the dispatcher's start to the first minor.
 const LEAD: DurNs = DurNs::from_ms(20);
 
 /// Why a frame cannot run.
@@ -226,30 +226,6 @@ impl Runner {
     /// Starts the real-time threads.
     fn start(&mut self, trigger: Trigger, tell: &mut impl FnMut(Report)) -> Result<(), String> {
         let plan = self.plan.take().ok_or("the frame has begun already")?;
-        let spec = &self.config.spec;
-        let external = spec.base != TimeBase::Timer;
-        let longest = spec.minors.iter().copied().max().unwrap_or(DurNs::from_secs(1));
-        // Pulses count whole major frames from the start of TAI, times the minors of each.
-        let (now, scale) = sys::clock::mono_and_tai().unwrap_or_else(|_| (mono_now(), mono_now().0));
-        let aligned = Schedule::aligned(now, scale, spec.major(), LEAD);
-        let pulse = aligned.pulse().saturating_mul(spec.minors.len() as u64);
-        let begin = if external { now } else { aligned.due() };
-        let activities = plan.activities();
-        let page = self.shared.page();
-        let known = |activity: &frame::Activity| Known { background: activity.is_background(), ..Known::default() };
-        let dispatcher = Dispatcher {
-            shared: self.shared.clone(),
-            machine: Machine::new(plan, pulse, begin),
-            trigger,
-            faults: Vec::with_capacity(activities),
-            known: spec.activities.iter().map(known).collect(),
-            patience: DurNs(longest.0.saturating_mul(3)),
-            external,
-            rhythm: Rhythm::default(),
-            complete: false,
-            changes: u64::MAX,
-            front: 0,
-        };
         let remedy = "run as root, or raise RLIMIT_MEMLOCK (see `tahti doctor`)";
         let locked = Obtained::of("memory locked", sys::mem::lock_all(), remedy);
         if locked.missing.is_some() {
@@ -270,7 +246,7 @@ impl Runner {
         if let Some(cpu) = self.config.cpu {
             step_aside(cpu, self.shared.below(2), self.shared.ordered);
         }
-        page.set_state(FrameState::Running);
+        self.shared.page().set_state(FrameState::Running);
         let (cpu, ordered, top) = (self.config.cpu, self.shared.ordered, self.config.priority);
         let prepare = move |name: &str, priority: Priority| {
             // Only names and places: what is not had was told above.
@@ -291,7 +267,30 @@ impl Runner {
             });
             spawned.map_err(|error| format!("thread {name} cannot be started: {error}"))
         };
-        let main = spawn("dispatcher", top, Box::new(move || dispatcher.run()))?;
+        let spec = self.config.spec.clone();
+        let (shared, activities) = (self.shared.clone(), plan.activities());
+        let known = |activity: &frame::Activity| Known { background: activity.is_background(), ..Known::default() };
+        let (faults, known) = (Vec::with_capacity(activities), spec.activities.iter().map(known).collect());
+        let dispatch = move || {
+            // Last of all: what comes before this takes longer than the lead on a busy machine, and minors would be lost.
+            let (pulse, begin) = first_minor(&spec);
+            let longest = spec.minors.iter().copied().max().unwrap_or(DurNs::from_secs(1));
+            let dispatcher = Dispatcher {
+                shared,
+                machine: Machine::new(plan, pulse, begin),
+                trigger,
+                faults,
+                known,
+                patience: DurNs(longest.0.saturating_mul(3)),
+                external: spec.base != TimeBase::Timer,
+                rhythm: Rhythm::default(),
+                complete: false,
+                changes: u64::MAX,
+                front: 0,
+            };
+            dispatcher.run();
+        };
+        let main = spawn("dispatcher", top, Box::new(dispatch))?;
         self.threads.push(main);
         if ordered {
             let shared = self.shared.clone();
@@ -318,6 +317,15 @@ impl Drop for Runner {
             sys::futex::wake(page.call_word(activity));
         }
     }
+}
+
+/// The first minor's pulse, and when it is due. Pulses count whole major frames from the start of TAI, times the minors of
+/// each.
+fn first_minor(spec: &Spec) -> (u64, MonoNs) {
+    let (now, scale) = sys::clock::mono_and_tai().unwrap_or_else(|_| (mono_now(), mono_now().0));
+    let aligned = Schedule::aligned(now, scale, spec.major(), LEAD);
+    let pulse = aligned.pulse().saturating_mul(spec.minors.len() as u64);
+    (pulse, if spec.base == TimeBase::Timer { aligned.due() } else { now })
 }
 
 /// Keeps the calling thread, which lets others in, away from the frame's CPU. Where it has no other, as in a shield of one
