@@ -30,6 +30,19 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
+/// All findings in a file that was refused, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileErrors(pub Vec<FileError>);
+
+impl fmt::Display for FileErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        self.0.iter().try_for_each(|error| write!(f, "{}{error}", std::mem::replace(&mut between, "\n")))
+    }
+}
+
+impl std::error::Error for FileErrors {}
+
 /// Why a name denotes no field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FindError {

@@ -91,7 +91,7 @@ pub use calc::CalcError;
 pub use channel::{Channel, FieldInfo, RecId};
 pub use dev::Stream;
 pub use engine::{Counters, Db, Notice, Now};
-pub use error::{FileError, FindError, Place, PutError};
+pub use error::{FileError, FileErrors, FindError, Place, PutError};
 pub use events::{Event, Posted, QueueId, SubId};
 pub use filter::Filters;
 pub use function::{ARGUMENTS, ASubCall, Call, Function, SubCall, Token};

@@ -89,6 +89,11 @@ impl Names {
         number
     }
 
+    /// Lets a name denote nothing: the first record, which stands for its type and is found by nobody.
+    pub(crate) fn free(&mut self, number: u32) {
+        self.block[number as usize..number as usize + 4].copy_from_slice(&0u32.to_le_bytes());
+    }
+
     fn insert(&mut self, entry: (u32, u32)) {
         let mask = self.table.len() - 1;
         let mut at = entry.0 as usize & mask;

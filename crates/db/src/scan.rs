@@ -275,7 +275,7 @@ impl Db {
         self.remotes.reserve();
         for rec in 0..self.common.len() as u32 {
             let common = &self.common[rec as usize];
-            let scan = if common.away { 0 } else { usize::from(common.scan) };
+            let scan = if common.away || common.removed { 0 } else { usize::from(common.scan) };
             if scan > 2 && scan < self.scans.lists.len() {
                 self.scans.lists[scan].push(rec);
             } else if scan > 0 {

@@ -304,7 +304,8 @@ impl Schema {
         }
     }
 
-    fn menu(&mut self, lexer: &mut Lexer<'_>) -> Result<(), FileError> {
+    /// `(name) { choice(name, "text") … }`
+    pub(crate) fn menu(&mut self, lexer: &mut Lexer<'_>) -> Result<(), FileError> {
         lexer.punct(b'(', "after menu")?;
         let name = lexer.word("the name of the menu")?.0.into_owned();
         lexer.punct(b')', "after the name")?;
@@ -332,7 +333,8 @@ impl Schema {
         Ok(())
     }
 
-    fn break_table(&mut self, lexer: &mut Lexer<'_>) -> Result<(), FileError> {
+    /// `(name) { raw, eng, … }`
+    pub(crate) fn break_table(&mut self, lexer: &mut Lexer<'_>) -> Result<(), FileError> {
         lexer.punct(b'(', "after breaktable")?;
         let name = lexer.word("the name of the table")?.0.into_owned();
         lexer.punct(b')', "after the name")?;

@@ -220,7 +220,7 @@ fn malformed_files_name_the_place_and_what_was_expected() {
         ("record(ai \"a\")", "t.db:1:11: found \"\\\"a\\\"\", expected \",\" after the record type"),
         (
             "recrod(ai, \"a\")",
-            "t.db:1:1: found \"recrod\", expected record, grecord, alias or include; nearest is \"record\"",
+            "t.db:1:1: found \"recrod\", expected record, grecord, alias, include, menu or breaktable; nearest is \"record\"",
         ),
     ] {
         let error = Db::new().load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap_err().to_string();

@@ -29,12 +29,91 @@ proptest! {
     fn no_text_panics_a_reader_and_errors_lie_in_the_text(text in text()) {
         let lines = text.lines().count().max(1) as u32 + 1;
         let mut db = Db::new();
-        if let Err(error) = db.load_records(&text, "t.db", &Macros::parse("P=X:"), &mut |_| None) {
-            prop_assert!(error.place.line <= lines, "{error}");
+        if let Err(errors) = db.load_records(&text, "t.db", &Macros::parse("P=X:"), &mut |_| None) {
+            prop_assert!(errors.0.iter().all(|error| error.place.line <= lines), "{errors}");
+            prop_assert_eq!(db.records().count(), 0);
         }
         db.init(db::Now::default());
         if let Err(error) = Schema::from_dbd(&text, "t.dbd", &mut |_| None) {
             prop_assert!(error.place.line <= lines, "{error}");
         }
     }
+}
+
+/// What a refused file is told.
+fn refused(db: &mut Db, text: &str, macros: &str) -> Vec<String> {
+    let errors = db.load_records(text, "t.db", &Macros::parse(macros), &mut |_| None).unwrap_err();
+    errors.0.iter().map(ToString::to_string).collect()
+}
+
+/// A field's value as text.
+fn shown(db: &mut Db, name: &str) -> String {
+    let channel = db.find(name).unwrap();
+    String::from_utf8_lossy(db.get_text(&channel).bytes()).into_owned()
+}
+
+#[test]
+fn a_macro_without_a_value_refuses_its_file_with_its_place_its_name_and_what_to_do() {
+    let mut db = Db::new();
+    let text = "record(ai, \"a\") { field(DESC, \"$(TYPO)\") field(EGU, \"$(A)\") }\nrecord(ai, \"b\") { field(INP, \"${X}s PP\") }\nrecord(ai, \"$(N)c\") {}";
+    let expected = [("1:31: a.DESC cannot be", "TYPO", "$(TYPO)", ""), ("2:30: b.INP cannot be", "X", "${X}", "s PP")];
+    let mut expected: Vec<String> = expected
+        .iter()
+        .map(|(start, name, sign, rest)| {
+            let default = sign.replace(name, &format!("{name}=…"));
+            format!("t.db:{start} \"{sign}{rest}\": macro {name} has no value; give it one ({name}=… after the file's name in dbLoadRecords, or with -m), or a default: {default}")
+        })
+        .collect();
+    expected.push("t.db:3:12: record name \"$(N)c\": macro N has no value; give it one (N=… after the file's name in dbLoadRecords, or with -m), or a default: $(N=…)".to_owned());
+    assert_eq!(refused(&mut db, text, "A=mm"), expected);
+    assert_eq!(db.records().count(), 0);
+    assert!(db.take_notices().is_empty(), "what is told as an error is not told again");
+    db.load_records(text, "t.db", &Macros::parse("A=mm,TYPO=now,X=b,N=n"), &mut |_| None).unwrap();
+    assert_eq!(db.records().count(), 3);
+    // Elsewhere than in a field it is told and stays, as in C.
+    db.load_records("record(ai, \"d\") { info(x, \"$(Y)\") }", "u.db", &Macros::default(), &mut |_| None).unwrap();
+    assert_eq!(db.take_notices().len(), 1);
+}
+
+#[test]
+fn a_file_is_told_all_its_wrong_fields_at_once_and_leaves_nothing() {
+    let mut db = Db::new();
+    let before = "record(ai, \"old\") { field(DESC, \"as it was\") field(PREC, 2) field(INP, \"1\") info(tag, \"kept\") alias(\"other\") }";
+    db.load_records(before, "old.db", &Macros::default(), &mut |_| None).unwrap();
+    let text = "record(ai, \"old\") { field(DESC, \"new\") field(PREC, 5) field(INP, \"2\") info(tag, \"new\") alias(\"more\") }
+record(calc, \"c\") { field(CALC, \"A+\") field(SCAN, \"1 second\") }
+record(calcout, \"o\") { field(CALC, \"A\") field(OCAL, \"foo(\") field(NOPE, \"1\") }
+record(ai, \"n\") { field(PREC, \"x\") }
+breaktable(mine) { 0 0 1 1 }
+record(\"#\", \"old\") {}
+record(bo, \"old\") {}";
+    assert_eq!(
+        refused(&mut db, text, ""),
+        [
+            "t.db:2:33: c.CALC cannot be \"A+\": Incomplete expression, operand missing",
+            "t.db:3:53: o.OCAL cannot be \"foo(\": Syntax error, unknown operator/operand",
+            "t.db:3:67: calcout record \"o\" has no field \"NOPE\"",
+            "t.db:4:31: n.PREC cannot be \"x\": expected a number that fits SHORT",
+        ]
+    );
+    assert!(db.schema().tables.iter().all(|table| table.name != "mine"));
+    db.init(db::Now::default());
+    assert_eq!(db.records().count(), 1);
+    for (name, value) in [("other.DESC", "as it was"), ("old.PREC", "2"), ("old.INP", "1"), ("old.RTYP", "ai")] {
+        assert_eq!(shown(&mut db, name), value, "{name}");
+    }
+    assert!(db.find("more").is_err() && db.find("c").is_err());
+    // Names that it wanted are free.
+    db.load_records("record(ao, \"c\") { alias(\"more\") }", "t.db", &Macros::default(), &mut |_| None).unwrap();
+}
+
+#[test]
+fn menus_and_breakpoint_tables_may_stand_among_records() {
+    let mut db = Db::new();
+    let text = "breaktable(mine) { 0 0, 10 100 } menu(menuConvert) { choice(menuConvertNO, \"NO\") choice(mineMine, \"mine\") }
+        record(ai, \"a\") { field(LINR, \"mine\") }";
+    db.load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap();
+    assert!(db.schema().tables.iter().any(|table| table.name == "mine" && table.points == [(0.0, 0.0), (10.0, 100.0)]));
+    db.init(db::Now::default());
+    assert_eq!(shown(&mut db, "a.LINR"), "mine");
 }

@@ -1,0 +1,150 @@
+//! What a file has changed, to be taken back where the file is refused.
+
+use crate::engine::Db;
+use crate::error::{FileError, FileErrors};
+use crate::schema::Schema;
+use crate::slot::Slot;
+use base::Str40;
+use std::sync::Arc;
+
+/// The database before a file, as far as the file has changed it.
+pub(super) struct Undo {
+    /// What is wrong with the file so far.
+    pub(super) errors: Vec<FileError>,
+    records: u32,
+    links: usize,
+    texts: usize,
+    schema: Arc<Schema>,
+    /// Of records that were there before, oldest first.
+    changes: Vec<Change>,
+}
+
+enum Change {
+    /// A field and whether the record was undefined.
+    Field {
+        rec: u32,
+        field: u16,
+        old: Old,
+        udf: u8,
+    },
+    Info {
+        rec: u32,
+        tags: Vec<(String, String)>,
+    },
+    Removed(u32),
+    Alias(u32),
+}
+
+enum Old {
+    I8(i8),
+    U8(u8),
+    I16(i16),
+    U16(u16),
+    I32(i32),
+    U32(u32),
+    I64(i64),
+    U64(u64),
+    F64(f64),
+    Str(Str40),
+    Text(Vec<u8>),
+}
+
+impl Undo {
+    pub(super) fn begin(db: &Db) -> Self {
+        Self {
+            errors: Vec::new(),
+            records: db.common.len() as u32,
+            links: db.pending.len(),
+            texts: db.pending_text.len(),
+            schema: Arc::clone(&db.schema),
+            changes: Vec::new(),
+        }
+    }
+
+    /// A field is about to be written.
+    pub(super) fn field(&mut self, db: &mut Db, rec: u32, field: u16) {
+        if rec >= self.records {
+            return;
+        }
+        let udf = db.common[rec as usize].udf;
+        let old = match db.slot(rec, field) {
+            Slot::I8(slot) => Old::I8(*slot),
+            Slot::U8(slot) => Old::U8(*slot),
+            Slot::I16(slot) => Old::I16(*slot),
+            Slot::U16(slot) => Old::U16(*slot),
+            Slot::I32(slot) => Old::I32(*slot),
+            Slot::U32(slot) => Old::U32(*slot),
+            Slot::I64(slot) => Old::I64(*slot),
+            Slot::U64(slot) => Old::U64(*slot),
+            Slot::F64(slot) => Old::F64(*slot),
+            Slot::Str(slot) => Old::Str(*slot),
+            Slot::Text(slot) => Old::Text(slot.bytes().to_vec()),
+            // Links are written when the database starts.
+            Slot::Link(_) | Slot::Array(_) | Slot::None => return,
+        };
+        self.changes.push(Change::Field { rec, field, old, udf });
+    }
+
+    /// A record's tags are about to be written.
+    pub(super) fn info(&mut self, rec: u32, tags: &[(String, String)]) {
+        if rec < self.records {
+            self.changes.push(Change::Info { rec, tags: tags.to_vec() });
+        }
+    }
+
+    /// A record was removed.
+    pub(super) fn removed(&mut self, rec: u32) {
+        self.changes.push(Change::Removed(rec));
+    }
+
+    /// A name, by its number, became an alias.
+    pub(super) fn alias(&mut self, name: u32) {
+        self.changes.push(Change::Alias(name));
+    }
+
+    /// Leaves the database as the file has made it, or as it was before.
+    pub(super) fn end(self, db: &mut Db) -> Result<(), FileErrors> {
+        if self.errors.is_empty() {
+            return Ok(());
+        }
+        for change in self.changes.into_iter().rev() {
+            match change {
+                Change::Field { rec, field, old, udf } => {
+                    db.common[rec as usize].udf = udf;
+                    put_back(db.slot(rec, field), old);
+                }
+                Change::Info { rec, tags } => drop(db.info.insert(rec, tags)),
+                Change::Removed(rec) => {
+                    db.common[rec as usize].removed = false;
+                    // The file may have given its name to another one.
+                    let name = db.record_name(rec).to_owned();
+                    db.names.add(name.as_bytes(), rec);
+                }
+                Change::Alias(name) => db.names.free(name),
+            }
+        }
+        db.common[self.records as usize..].iter_mut().for_each(|common| common.removed = true);
+        db.pending.truncate(self.links);
+        db.pending_text.truncate(self.texts);
+        db.info.retain(|rec, _| *rec < self.records);
+        db.schema = self.schema;
+        Err(FileErrors(self.errors))
+    }
+}
+
+fn put_back(slot: Slot<'_>, old: Old) {
+    match (slot, old) {
+        (Slot::I8(slot), Old::I8(old)) => *slot = old,
+        (Slot::U8(slot), Old::U8(old)) => *slot = old,
+        (Slot::I16(slot), Old::I16(old)) => *slot = old,
+        (Slot::U16(slot), Old::U16(old)) => *slot = old,
+        (Slot::I32(slot), Old::I32(old)) => *slot = old,
+        (Slot::U32(slot), Old::U32(old)) => *slot = old,
+        (Slot::I64(slot), Old::I64(old)) => *slot = old,
+        (Slot::U64(slot), Old::U64(old)) => *slot = old,
+        (Slot::F64(slot), Old::F64(old)) => *slot = old,
+        (Slot::Str(slot), Old::Str(old)) => *slot = old,
+        (Slot::Text(slot), Old::Text(old)) => slot.set(&old),
+        _ => {}
+    }
+}

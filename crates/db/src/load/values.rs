@@ -1,0 +1,142 @@
+//! Values of fields as files have them.
+
+use super::PendingLink;
+use crate::calc;
+use crate::engine::Db;
+use crate::link;
+use crate::put::prefix;
+use crate::schema::{FieldDef, Special};
+use crate::slot::Slot;
+use base::{FieldType, Str40, nearest};
+
+impl Db {
+    /// Writes a field from a file (dbPutString): numbers with C's prefixes, choices by word.
+    pub(crate) fn load_value(&mut self, rec: u32, field: u16, value: &[u8]) -> Result<(), String> {
+        if value.contains(&b'$') {
+            no_macro_left(&String::from_utf8_lossy(value))?;
+        }
+        let kind = self.common[rec as usize].kind() as usize;
+        let def = &self.schema.types[kind].fields[usize::from(field)];
+        let text = || std::str::from_utf8(value);
+        match def.kind {
+            Some(FieldType::Link) => {
+                let text = text().map_err(|_| "a link is UTF-8 text".to_owned())?;
+                let Some(link_field) = def.link_field() else { return Ok(()) };
+                link::parse(text, link_field)?;
+                let start = self.pending_text.len() as u32;
+                self.pending_text.extend_from_slice(value);
+                self.pending.push(PendingLink { rec, field, start, len: value.len() as u32 });
+            }
+            Some(FieldType::String) => {
+                let size = usize::from(def.size);
+                if value.len() >= size {
+                    return Err(format!("the text has {} bytes, expected at most {}", value.len(), size - 1));
+                }
+                if def.name == "NAME" {
+                    return Err("the name stands in the head of the record".to_owned());
+                }
+                if def.special == Special::Calc {
+                    calc::compile(value).map_err(|error| error.text().to_owned())?;
+                }
+                match self.slot(rec, field) {
+                    Slot::Str(slot) => *slot = Str40::new(value),
+                    Slot::Text(slot) => slot.set(value),
+                    _ => {}
+                }
+            }
+            Some(FieldType::Menu | FieldType::Device | FieldType::Enum) => {
+                let text = text().map_err(|_| "expected text".to_owned())?;
+                let index = choice_from_file(self, rec, def, text)?;
+                if let Slot::U16(slot) = self.slot(rec, field) {
+                    *slot = index;
+                }
+            }
+            Some(_) => {
+                let text = text().map_err(|_| "expected a number".to_owned())?;
+                self.load_number(rec, field, text.trim())?;
+            }
+            None => return Err("the field cannot be set in a file".to_owned()),
+        }
+        if field == self.schema.types[kind].val {
+            self.common[rec as usize].udf = 0;
+        }
+        Ok(())
+    }
+
+    fn load_number(&mut self, rec: u32, field: u16, text: &str) -> Result<(), String> {
+        macro_rules! set {
+            ($slot:expr) => {{
+                let parsed = if text.is_empty() { Some(0 as _) } else { crate::conv::Number::parse(text) };
+                match parsed {
+                    Some(number) => *$slot = number,
+                    None => return Err(format!("expected a number that fits {}", self.def(rec, field).dbf)),
+                }
+            }};
+        }
+        match self.slot(rec, field) {
+            Slot::F64(slot) => set!(slot),
+            Slot::I8(slot) => set!(slot),
+            Slot::U8(slot) => set!(slot),
+            Slot::I16(slot) => set!(slot),
+            Slot::U16(slot) => set!(slot),
+            Slot::I32(slot) => set!(slot),
+            Slot::U32(slot) => set!(slot),
+            Slot::I64(slot) => set!(slot),
+            Slot::U64(slot) => set!(slot),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The number of a choice as files have it: its word, or a number.
+fn choice_from_file(db: &Db, rec: u32, def: &FieldDef, text: &str) -> Result<u16, String> {
+    let number = || <u16 as crate::conv::Number>::parse(text);
+    match def.kind {
+        Some(FieldType::Menu) => {
+            let choices = def.menu_index.map_or(&[][..], |menu| &db.schema.menus[usize::from(menu)].choices);
+            if let Some(index) = choices.iter().position(|choice| choice == text) {
+                return Ok(index as u16);
+            }
+            // SSCN's 65535 is no choice, and allowed all the same.
+            let known = number().filter(|index| usize::from(*index) < choices.len() || *index == u16::MAX);
+            known.ok_or_else(|| {
+                let words = choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>().join(", ");
+                let hint = nearest(text, choices.iter().map(String::as_str))
+                    .map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
+                format!("expected one of {words}{hint}")
+            })
+        }
+        Some(FieldType::Device) => {
+            let devices = &db.type_of(rec).devices;
+            let found = devices.iter().position(|device| device.name == text.trim());
+            found.map(|index| index as u16).ok_or_else(|| {
+                let words = devices.iter().map(|device| format!("\"{}\"", device.name)).collect::<Vec<_>>().join(", ");
+                if words.is_empty() {
+                    "the record type has no device supports".to_owned()
+                } else {
+                    format!("expected one of {words}")
+                }
+            })
+        }
+        _ => {
+            let found = if text.is_empty() { Some(0) } else { prefix::<u16>(text, 0) };
+            found.ok_or_else(|| "expected the number of a state".to_owned())
+        }
+    }
+}
+
+/// Says of the first macro that is left in a text what it is called and how it gets a value. Where nothing is left the text
+/// may be used.
+pub(super) fn no_macro_left(text: &str) -> Result<(), String> {
+    let Some(at) = text.find("$(").or_else(|| text.find("${")) else { return Ok(()) };
+    let (open, close) = if text[at..].starts_with("$(") { ('(', ')') } else { ('{', '}') };
+    let rest = &text[at + 2..];
+    let name = &rest[..rest.find([close, '=', ',']).unwrap_or(rest.len())];
+    if name.is_empty() {
+        return Err(format!("\"${open}\" begins a macro, which has no name"));
+    }
+    Err(format!(
+        "macro {name} has no value; give it one ({name}=… after the file's name in dbLoadRecords, or with -m), or a default: ${open}{name}=…{close}"
+    ))
+}
