@@ -285,6 +285,20 @@ impl Array {
         }
     }
 
+    /// No elements, and memory for so many, which is not touched before there are some; `None` where it cannot be had.
+    #[must_use]
+    pub fn with_room(kind: FieldType, count: usize) -> Option<Self> {
+        let mut array = Self::zeros(kind, 0);
+        macro_rules! reserve {
+            ($($variant:ident)*) => {
+                match &mut array {
+                    $(Self::$variant(values) => values.try_reserve_exact(count).is_ok(),)*
+                }
+            };
+        }
+        reserve!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum).then_some(array)
+    }
+
     /// Type of the elements.
     #[must_use]
     pub const fn kind(&self) -> FieldType {

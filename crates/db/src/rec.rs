@@ -5,7 +5,7 @@ pub(crate) mod aai;
 pub(crate) mod aao;
 pub(crate) mod ai;
 pub(crate) mod ao;
-mod arrays;
+pub(crate) mod arrays;
 pub(crate) mod bi;
 pub(crate) mod bo;
 mod breaks;

@@ -117,3 +117,35 @@ fn menus_and_breakpoint_tables_may_stand_among_records() {
     db.init(db::Now::default());
     assert_eq!(shown(&mut db, "a.LINR"), "mine");
 }
+
+#[test]
+fn arrays_that_cannot_be_are_refused_and_memory_of_the_others_is_not_touched() {
+    for (kind, field, count) in [
+        ("waveform", "NELM", "4000000000"),
+        ("waveform", "NELM", "-1"),
+        ("aai", "NELM", "100000001"),
+        ("aao", "NELM", "100000001"),
+        ("subArray", "MALM", "100000001"),
+        ("compress", "NSAM", "100000001"),
+        ("aSub", "NOVU", "100000001"),
+    ] {
+        let number = if count == "-1" { "4294967295" } else { count };
+        assert_eq!(
+            refused(&mut Db::new(), &format!("record({kind}, \"a\") {{ field({field}, \"{count}\") }}"), ""),
+            [format!(
+                "t.db:1:{}: a.{field} cannot be \"{count}\": these are {number} elements, expected at most 100000000",
+                kind.len() + 29
+            )]
+        );
+    }
+    let mut db = Db::new();
+    let large =
+        |name: &str| format!("record(waveform, \"{name}\") {{ field(NELM, \"100000000\") field(FTVL, \"STRING\") }}\n");
+    let text: String = (0..8).map(|number| large(&format!("w{number}"))).collect();
+    db.load_records(&text, "t.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(db::Now::default());
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib < 4_000_000, "8 arrays of 4 GB are there, and {kib} KiB of memory");
+}

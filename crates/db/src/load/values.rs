@@ -5,6 +5,7 @@ use crate::calc;
 use crate::engine::Db;
 use crate::link;
 use crate::put::prefix;
+use crate::rec::arrays::{ELEMENTS_LIMIT, counts_elements};
 use crate::schema::{FieldDef, Special};
 use crate::slot::Slot;
 use base::{FieldType, Str40, nearest};
@@ -54,6 +55,7 @@ impl Db {
             Some(_) => {
                 let text = text().map_err(|_| "expected a number".to_owned())?;
                 self.load_number(rec, field, text.trim())?;
+                self.check_count(rec, field)?;
             }
             None => return Err("the field cannot be set in a file".to_owned()),
         }
@@ -61,6 +63,20 @@ impl Db {
             self.common[rec as usize].udf = 0;
         }
         Ok(())
+    }
+
+    /// Refuses arrays that are longer than may be.
+    fn check_count(&mut self, rec: u32, field: u16) -> Result<(), String> {
+        let kind = self.common[rec as usize].kind();
+        if !counts_elements(kind, &self.def(rec, field).name) {
+            return Ok(());
+        }
+        match self.slot(rec, field) {
+            Slot::U32(count) if *count as usize > ELEMENTS_LIMIT => {
+                Err(format!("these are {count} elements, expected at most {ELEMENTS_LIMIT}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn load_number(&mut self, rec: u32, field: u16, text: &str) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! aai record.
 
-use super::arrays::{ELEMENTS_LIMIT, array_input, array_monitor, hash_of, kind_of, mask, room, set};
+use super::arrays::{array_input, array_monitor, hash_of, kind_of, mask, room, set};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;

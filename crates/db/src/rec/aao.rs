@@ -1,6 +1,6 @@
 //! aao record.
 
-use super::arrays::{ELEMENTS_LIMIT, array_monitor, hash_of, kind_of, mask, room, set};
+use super::arrays::{array_monitor, hash_of, kind_of, mask, room, set};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
@@ -42,12 +42,13 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
         return;
     }
     let r = &mut db.bodies.aao[body];
-    r.nelm = r.nelm.clamp(1, ELEMENTS_LIMIT as u32);
     if r.ftvl > 11 {
         r.ftvl = 2;
     }
-    let kind = kind_of(r.ftvl);
-    r.val = room(kind, r.nelm);
+    let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
+    let room = room(db, rec, kind, nelm);
+    let r = &mut db.bodies.aao[body];
+    (r.val, r.nelm) = room;
     // C's Soft Channel looks at OUT before links are there, and takes it for a constant.
     if r.nelm == 1 && device == Device::External {
         r.val = Array::zeros(kind, 1);

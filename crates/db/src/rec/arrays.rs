@@ -1,6 +1,7 @@
 //! What the array record types have in common.
 
 use crate::engine::Db;
+use crate::record::Kind;
 use base::{Array, EventMask, FieldType};
 
 /// Element type of a number of menuFtype; beyond it bytes, as EPICS has it.
@@ -21,15 +22,30 @@ pub(crate) const fn kind_of(ftvl: u16) -> FieldType {
     }
 }
 
-/// Room for `count` elements, of which none is valid; a file cannot ask for more than the limit.
-pub(crate) fn room(kind: FieldType, count: u32) -> Array {
-    let mut array = Array::zeros(kind, (count as usize).min(ELEMENTS_LIMIT));
-    array.truncate(0);
-    array
+/// Memory for `count` elements, of which none is valid, and how many there is memory for: one where it cannot be had.
+pub(crate) fn room(db: &mut Db, rec: u32, kind: FieldType, count: u32) -> (Array, u32) {
+    let count = count.clamp(1, ELEMENTS_LIMIT as u32);
+    if let Some(array) = Array::with_room(kind, count as usize) {
+        return (array, count);
+    }
+    let name = db.record_name(rec).to_owned();
+    db.notice(format!("{name}: there is no memory for {count} elements, it has room for one; ask for fewer"));
+    (Array::zeros(kind, 0), 1)
 }
 
 /// How many elements an array may have.
 pub(crate) const ELEMENTS_LIMIT: usize = 100_000_000;
+
+/// Whether a field says how many elements an array has memory for.
+pub(crate) fn counts_elements(kind: Kind, field: &str) -> bool {
+    match kind {
+        Kind::Waveform | Kind::Aai | Kind::Aao => field == "NELM",
+        Kind::SubArray => field == "MALM",
+        Kind::Compress => field == "NSAM",
+        Kind::ASub => field.starts_with("NO"),
+        _ => false,
+    }
+}
 
 /// EPICS' hash of a block of bytes (HASH).
 fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
@@ -101,12 +117,13 @@ macro_rules! array_input {
         pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
             let device = db.device(rec);
             let r = &mut db.bodies.$block[body];
-            r.nelm = r.nelm.clamp(1, ELEMENTS_LIMIT as u32);
             if r.ftvl > 11 {
                 r.ftvl = 2;
             }
-            let kind = kind_of(r.ftvl);
-            r.val = room(kind, r.nelm);
+            let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
+            let room = room(db, rec, kind, nelm);
+            let r = &mut db.bodies.$block[body];
+            (r.val, r.nelm) = room;
             r.nord = u32::from(r.nelm == 1);
             if r.nelm == 1 {
                 r.val = Array::zeros(kind, 1);

@@ -1,6 +1,6 @@
 //! subArray record.
 
-use super::arrays::{ELEMENTS_LIMIT, kind_of, room};
+use super::arrays::{kind_of, room};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
@@ -30,11 +30,13 @@ record! {
 pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     let device = db.device(rec);
     let r = &mut db.bodies.sub_array[body];
-    r.malm = r.malm.clamp(1, ELEMENTS_LIMIT as u32);
     if r.ftvl > 11 {
         r.ftvl = 2;
     }
-    r.val = room(kind_of(r.ftvl), r.malm);
+    let (kind, malm) = (kind_of(r.ftvl), r.malm);
+    let room = room(db, rec, kind, malm);
+    let r = &mut db.bodies.sub_array[body];
+    (r.val, r.malm) = room;
     r.nord = 0;
     r.nelm = r.nelm.min(r.malm);
     if device == Device::Missing {
