@@ -220,12 +220,12 @@ impl Db {
                         "{holder}: forward link to \"{name}\", which is not in this database and names no PROC field"
                     ));
                 }
-                let flags = if flags & (CP | CPP | CA) == 0 { flags | CA } else { flags };
-                let target = self.remotes.add(rec, flags, name, link_field == LinkField::In);
+                let way = if flags & (CP | CPP | CA) == 0 { flags | CA } else { flags };
+                let target = self.remotes.add(rec, way, name, link_field == LinkField::In);
                 // EPICS prints the modifiers that were given, not that it went over the network.
                 Link {
                     kind: LinkKind::Remote,
-                    flags: flags & !CA,
+                    flags,
                     field: 0,
                     target,
                     extra: Some(Box::new(LinkExtra { text: name.to_owned() })),

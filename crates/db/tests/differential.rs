@@ -23,9 +23,8 @@ enum Step {
 const NOT_COMPARED: &[&str] = &["TIME", "UTAG", "LCNT", "BKPT", "RPVT", "SADR"];
 
 /// Records that end otherwise with several owners: a PP link that is written at run time does not process a source that
-/// another thread owns, and CA in a link to another owner is not
-/// kept, and texts of numbers from there have six digits (docs/database.md).
-const NOT_ACROSS: &[(&str, &str)] = &[("corners.db", "d1.OUT"), ("corners.db", "s4."), ("links.db", "simvalue.")];
+/// another thread owns, and texts of numbers from there have six digits (docs/database.md).
+const NOT_ACROSS: &[(&str, &str)] = &[("corners.db", "s4."), ("links.db", "simvalue.")];
 
 fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = text
