@@ -107,10 +107,17 @@ fn our_tools_print_what_epics_tools_print() {
         &["-d", "99", "X:ai"],
         &["-d", "CTRL_DOUBLE", "X:ai"],
         &["X:ai.DESC"],
+        &["X:ai", "-t"],
+        &["X:ai", "-d", "DBR_CTRL_DOUBLE", "X:bo", "-n"],
+        &["X:ai", "-5"],
+        &["-w", "0.2", "X:ai", "--", "-t"],
+        &["-F", "", "X:ai", "X:bo"],
     ] {
         same(&format!("caget {args:?}"), &ioc.run(false, "caget", args), &ioc.run(true, "caget", args));
     }
-    same("cainfo", &ioc.run(false, "cainfo", NAMES), &ioc.run(true, "cainfo", NAMES));
+    for args in [NAMES, &["X:ai", "-p", "3"], &["-s", "0", "X:ai"], &["-s", "x", "X:ai"]] {
+        same(&format!("cainfo {args:?}"), &ioc.run(false, "cainfo", args), &ioc.run(true, "cainfo", args));
+    }
     for args in [
         &["-c", "X:ao", "5.5"][..],
         &["X:bo", "on"],

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 const CAGET: options::Tool = options::Tool {
     name: "caget",
     letters: "taicnhsSVe:f:g:l:#:d:0:w:p:F:",
+    anywhere: true,
     usage: "
 Usage: tahti caget [options] <PV name> ...
 
@@ -27,7 +28,19 @@ Format options:
       Default output format is \"name value\"
   -t: Terse mode - print only value, without name
   -a: Wide mode \"name timestamp value stat sevr\" (read PVs as DBR_TIME_xxx)
-  -d <type>: Request specific dbr type; name (DBR_ may be omitted) or number 0-34, 37, 38
+  -d <type>: Request specific dbr type; use string (DBR_ prefix may be omitted)
+      or number of one of the following types:
+ DBR_STRING     0  DBR_STS_FLOAT    9  DBR_TIME_LONG   19  DBR_CTRL_SHORT    29
+ DBR_INT        1  DBR_STS_ENUM    10  DBR_TIME_DOUBLE 20  DBR_CTRL_INT      29
+ DBR_SHORT      1  DBR_STS_CHAR    11  DBR_GR_STRING   21  DBR_CTRL_FLOAT    30
+ DBR_FLOAT      2  DBR_STS_LONG    12  DBR_GR_SHORT    22  DBR_CTRL_ENUM     31
+ DBR_ENUM       3  DBR_STS_DOUBLE  13  DBR_GR_INT      22  DBR_CTRL_CHAR     32
+ DBR_CHAR       4  DBR_TIME_STRING 14  DBR_GR_FLOAT    23  DBR_CTRL_LONG     33
+ DBR_LONG       5  DBR_TIME_INT    15  DBR_GR_ENUM     24  DBR_CTRL_DOUBLE   34
+ DBR_DOUBLE     6  DBR_TIME_SHORT  15  DBR_GR_CHAR     25  DBR_STSACK_STRING 37
+ DBR_STS_STRING 7  DBR_TIME_FLOAT  16  DBR_GR_LONG     26  DBR_CLASS_NAME    38
+ DBR_STS_SHORT  8  DBR_TIME_ENUM   17  DBR_GR_DOUBLE   27
+ DBR_STS_INT    8  DBR_TIME_CHAR   18  DBR_CTRL_STRING 28
   -n: Print DBF_ENUM value as number (default is enum string)
   -# <count>: Print first <count> elements of an array
   -S: Print array of char as a string (long string)

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 const CAINFO: options::Tool = options::Tool {
     name: "cainfo",
     letters: "hVw:s:p:",
+    anywhere: true,
     usage: "
 Usage: tahti cainfo [options] <PV name> ...
 

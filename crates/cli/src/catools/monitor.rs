@@ -15,6 +15,7 @@ use std::process::ExitCode;
 const CAMONITOR: options::Tool = options::Tool {
     name: "camonitor",
     letters: "nhVm:sSe:f:g:l:#:0:w:t:p:F:",
+    anywhere: true,
     usage: "
 Usage: tahti camonitor [options] <PV name> ...
 

@@ -52,6 +52,8 @@ pub(super) struct Options {
 pub(super) struct Tool {
     pub(super) name: &'static str,
     pub(super) letters: &'static str,
+    /// Whether options may follow names too. Of those who write they may not: a value may be a negative number.
+    pub(super) anywhere: bool,
     pub(super) usage: &'static str,
 }
 
@@ -83,7 +85,9 @@ pub(super) fn parse(tool: &Tool, words: &[String]) -> Result<Options, ExitCode> 
     while let Some(word) = rest.next() {
         let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
             options.words.push(word.clone());
-            // What follows a name may be a negative number.
+            if tool.anywhere {
+                continue;
+            }
             options.words.extend(rest.cloned());
             break;
         };
@@ -149,6 +153,11 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
         },
         ('c', _) => options.callback = true,
         ('n', _) => options.enums_as_numbers = true,
+        ('s', "cainfo") => match value.trim().parse() {
+            Ok(0u32) => {}
+            Ok(_) => eprintln!("cainfo -s shows the inside of C's client library, which is not here - ignored."),
+            Err(_) => ignored("interest level"),
+        },
         ('s', _) => options.reals_as_text = true,
         ('S', _) => {
             options.chars_as_text = true;
@@ -165,7 +174,7 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
         ('p', _) => {
             value.parse().map_or_else(|_| ignored("CA priority"), |level: u16| options.priority = level.min(99))
         }
-        ('F', _) => options.separator = value.chars().next().unwrap_or(' '),
+        ('F', _) => options.separator = value.chars().next().unwrap_or('\0'),
         ('e' | 'f' | 'g', _) => match value.parse::<usize>() {
             Ok(digits) if digits <= 18 => {
                 options.reals = match letter {
@@ -261,10 +270,15 @@ impl Options {
 mod tests {
     use super::*;
 
-    const CAGET: Tool = Tool { name: "caget", letters: "taicnhsSVe:f:g:l:#:d:0:w:p:F:", usage: "" };
+    const CAGET: Tool = Tool { name: "caget", letters: "taicnhsSVe:f:g:l:#:d:0:w:p:F:", anywhere: true, usage: "" };
+    const CAPUT: Tool = Tool { name: "caput", letters: "cw:", anywhere: false, ..CAGET };
 
     fn read(line: &str) -> Options {
-        parse(&CAGET, &line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap()
+        read_of(&CAGET, line)
+    }
+
+    fn read_of(tool: &Tool, line: &str) -> Options {
+        parse(tool, &line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -273,7 +287,14 @@ mod tests {
         assert!(options.callback && options.enums_as_numbers);
         assert_eq!((options.timeout_secs, options.count, options.reals), (2.5, 3, Reals::Fixed(8)));
         assert_eq!(options.words, ["a", "b"]);
-        assert_eq!(read("x -5").words, ["x", "-5"]);
+    }
+
+    #[test]
+    fn options_may_follow_names_but_where_a_value_may_be_negative() {
+        let options = read("a -d DBR_CTRL_DOUBLE b -n -- -c");
+        assert_eq!((options.output, options.enums_as_numbers), (Output::Type(Dbr::from_wire(34).unwrap()), true));
+        assert_eq!((options.words, options.callback), (vec!["a".to_owned(), "b".into(), "-c".into()], false));
+        assert_eq!(read_of(&CAPUT, "-c x -5").words, ["x", "-5"]);
     }
 
     #[test]

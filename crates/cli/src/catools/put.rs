@@ -14,6 +14,7 @@ use std::process::ExitCode;
 const CAPUT: options::Tool = options::Tool {
     name: "caput",
     letters: "cnlhatsVS#:w:p:F:",
+    anywhere: false,
     usage: "
 Usage: tahti caput [options] <PV name> <PV value> ...
        tahti caput -a [options] <PV name> <no of values> <PV value> ...
