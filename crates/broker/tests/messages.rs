@@ -466,22 +466,6 @@ fn a_list_tells_all_that_is_served_also_where_that_is_more_than_a_body_has_lines
 }
 
 #[test]
-fn nobody_takes_locks_without_a_bound() {
-    let server = server();
-    let mut holders: Vec<Client> = (0..5).map(|_| server.client("holder")).collect();
-    for (at, holder) in holders.iter_mut().enumerate() {
-        let locked = (0..33).filter(|number| {
-            let (code, why) = ask(holder, &format!("lock/o{at}_{number}"));
-            assert!(code == Code::Ok || code == Code::Overload, "{why}");
-            code == Code::Ok
-        });
-        assert_eq!(locked.count(), if at < 4 { 32 } else { 0 });
-    }
-    assert_eq!(ask(&mut holders[0], "unlock/o0_0").0, Code::Ok);
-    assert_eq!(ask(&mut holders[4], "lock/o4_0").0, Code::Ok);
-}
-
-#[test]
 fn who_floods_the_servers_own_desk_keeps_nobody_from_it() {
     let server = server();
     let over = Arc::new(AtomicBool::new(false));

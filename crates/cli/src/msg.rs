@@ -135,7 +135,7 @@ struct ZmqArgs {
     /// The message server's name
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     server: String,
-    /// Largest body, either way; each client has this twice for each band that it uses, out of the server's 1 GiB
+    /// Largest body, either way; each client has this twice for each band that it uses, out of the server's 512 MiB for a user
     #[arg(long, value_name = "SIZE", default_value_t = Size(broker::zmq::BODIES), value_parser = bodies)]
     bodies: Size,
 }

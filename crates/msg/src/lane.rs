@@ -34,7 +34,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { outstanding: 4096, outstanding_each: 256, conns: 256, default_deadline: DurNs::from_secs(5) }
+        Self { outstanding: 4096, outstanding_each: 256, conns: 512, default_deadline: DurNs::from_secs(5) }
     }
 }
 

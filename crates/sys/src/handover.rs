@@ -109,7 +109,9 @@ impl Caller {
     }
 }
 
-fn is_ours(uid: u32) -> bool {
+/// Whether a user is ours or root.
+#[must_use]
+pub fn is_ours(uid: u32) -> bool {
     uid == rustix::process::geteuid().as_raw() || uid == 0
 }
 

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod disturbance;
 mod error;
 pub mod facts;
+pub mod files;
 pub mod futex;
 pub mod gpio;
 pub mod handover;

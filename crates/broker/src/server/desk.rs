@@ -1,6 +1,7 @@
 //! What the server itself answers: who is there, what is served, locks, who watches.
 
 use super::log::Record;
+use super::share::Share;
 use super::{Desk, Watcher, lane};
 use crate::parcel::{Parcel, prefix};
 use base::glob;
@@ -8,9 +9,9 @@ use msg::{BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Conn, Frame, Header, Kind, Line
 use std::fmt::Write as _;
 
 /// Most watchers; each costs every message a comparison.
-const WATCHERS_MAX: usize = 32;
+const WATCHERS: Share = Share { what: "watches", all: 32, remedy: "end some with unwatch" };
 /// Most locks, altogether and of one client: each costs every write a comparison, on the thread of its band.
-const LOCKS_MAX: usize = 128;
+const LOCKS: Share = Share { what: "locks", all: 128, remedy: "end some with unlock" };
 const LOCKS_EACH_MAX: usize = 32;
 /// Requests of a band that are answered before everything else has its turn.
 const TURN: usize = 64;
@@ -160,18 +161,25 @@ impl Desk<'_> {
         }
         let unlogged: Vec<String> = self.lanes.iter().map(|lane| lane.log.stream().refused().to_string()).collect();
         let (unlogged, unmapped) = (unlogged.join(","), self.spares.unmapped());
-        let _ = write!(text, " unseen_events={} unlogged_by_band={unlogged} unmapped={unmapped}", self.unseen_events);
+        let Self { unseen_events, over_share, .. } = self;
+        let _ = write!(
+            text,
+            " unseen_events={unseen_events} unlogged_by_band={unlogged} unmapped={unmapped} over_share={over_share}"
+        );
         Answer::ok(text)
     }
 
     fn lock(&mut self, conn: Conn, header: &Header, object: Object<'_>) -> Answer {
         let locks = &self.tables.locks;
-        let own = locks.iter().filter(|lock| lock.holder == conn).count();
-        if own >= LOCKS_EACH_MAX || locks.len() >= LOCKS_MAX {
-            let all = locks.len();
+        if locks.iter().filter(|lock| lock.holder == conn).count() >= LOCKS_EACH_MAX {
             let most =
-                format!("{own} locks of this client of {LOCKS_EACH_MAX}, {all} of {LOCKS_MAX} altogether are held");
+                format!("this client holds {LOCKS_EACH_MAX} locks, more than that it may not; end some with unlock");
             return Answer::no(Code::Overload, most);
+        }
+        let held = locks.iter().map(|lock| (lock.subject.uid, 1));
+        if let Err(why) = LOCKS.admit(held, header.subject.uid, 1, sys::handover::is_ours) {
+            self.over_share += 1;
+            return Answer::no(Code::Overload, why);
         }
         match self.tables.lock(conn, header.subject, object) {
             Ok(()) => self.changed(),
@@ -190,14 +198,17 @@ impl Desk<'_> {
     }
 
     fn watch(&mut self, conn: Conn, id: u64, header: &Header, request: &Request<'_>) -> Answer {
-        if self.watchers.len() >= WATCHERS_MAX {
-            return Answer::no(Code::Overload, format!("{WATCHERS_MAX} watch already"));
+        let (user, watch) = (header.subject.uid, self.watchers.iter().map(|watcher| (watcher.user, 1)));
+        if let Err(why) = WATCHERS.admit(watch, user, 1, sys::handover::is_ours) {
+            self.over_share += 1;
+            return Answer::no(Code::Overload, why);
         }
         let verbs = match request.complement.text() {
             verbs if verbs.is_empty() => "*".to_owned(),
             verbs => verbs.into_owned(),
         };
-        self.watchers.push(Watcher { conn, band: header.band, id, objects: request.object.text().to_owned(), verbs });
+        let objects = request.object.text().to_owned();
+        self.watchers.push(Watcher { conn, band: header.band, id, user, objects, verbs });
         self.changed()
     }
 
@@ -205,7 +216,7 @@ impl Desk<'_> {
     pub(super) fn tell_watchers(&mut self, record: &Record<'_>, line: &str) {
         let Ok(request) = Request::parse(&record.asked) else { return };
         for at in 0..self.watchers.len() {
-            let Watcher { conn, band, id, objects, verbs } = &self.watchers[at];
+            let Watcher { conn, band, id, objects, verbs, .. } = &self.watchers[at];
             if !glob(objects, request.object.text()) || !glob(verbs, request.verb.word()) {
                 continue;
             }

@@ -6,6 +6,7 @@ mod desk;
 mod lane;
 mod log;
 mod pools;
+mod share;
 mod threads;
 
 pub use config::{BandConfig, Config};
@@ -22,6 +23,7 @@ use pools::{Lent, News, Pools};
 use ring::{StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
 use rustix::event::EventfdFlags;
+use share::Share;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -39,6 +41,14 @@ const SETTLE: DurNs = DurNs::from_secs(1);
 /// How long somebody may take to introduce itself, and how many may be at that.
 const GREETING: DurNs = DurNs::from_secs(2);
 const GREETINGS_MAX: usize = 64;
+/// What users may have of its places.
+const PLACES: &str = "places for connections";
+const PLACES_REMEDY: &str =
+    "close clients that are not needed, let one of them send for several, or run another server";
+/// Files that are open for each place at most: its connection, and of each band memory and what tells a manager of pools.
+const FILES_EACH: usize = 1 + 2 * msg::BANDS;
+/// And for all else: memory and pools that are kept, greetings, the server's own.
+const FILES: usize = 1024;
 /// Room of a lane's log in words, 2 MiB, and of its queues to and from the desk, 512 KiB each.
 const LOG_WORDS: usize = 1 << 18;
 const DESK_WORDS: usize = 1 << 16;
@@ -92,6 +102,7 @@ struct Watcher {
     conn: Conn,
     band: Band,
     id: u64,
+    user: u32,
     objects: String,
     verbs: String,
 }
@@ -115,6 +126,10 @@ struct Desk<'a> {
     text: String,
     clock: log::Clock,
     unseen_events: u64,
+    /// How often somebody was refused something of which its user, or all, had as much as they may.
+    over_share: u64,
+    /// The kernel lets nobody in, which was told.
+    deaf: bool,
     packing: Packing,
     say: &'a mut dyn FnMut(Event),
 }
@@ -147,6 +162,15 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     }
     let running = Running::start(&config, threads, stop)?;
     say(Event::Ready(running.missing()));
+    let files = (config.limits.conns * FILES_EACH + FILES) as u64;
+    match sys::files::raise_limit(files) {
+        Ok(may) if may < files => say(Event::Trouble(format!(
+            "{may} files may be open, expected {files} for {} places with all bands; raise the limit (`files` in the plant)",
+            config.limits.conns
+        ))),
+        Ok(_) => {}
+        Err(error) => say(Event::Trouble(error.to_string())),
+    }
     let mut desk = Desk {
         name: config.name,
         began: mono_now(),
@@ -164,6 +188,8 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         text: String::with_capacity(2 * log::LOG_BYTES),
         clock: log::Clock::default(),
         unseen_events: 0,
+        over_share: 0,
+        deaf: false,
         packing: Packing::new(),
         say,
     };
@@ -180,7 +206,9 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
 impl Desk<'_> {
     /// Waits until something is to be done, and does it.
     fn round(&mut self, parcel: &mut Parcel) {
-        let mut fds: Vec<BorrowedFd<'_>> = vec![self.counter.as_fd(), self.bell.as_fd()];
+        // Who waits while nobody can be let in would wake this thread again at once.
+        let callers = if self.deaf { self.bell.as_fd() } else { self.counter.as_fd() };
+        let mut fds: Vec<BorrowedFd<'_>> = vec![callers, self.bell.as_fd()];
         fds.extend(self.greetings.iter().map(|(caller, _)| caller.connection.as_fd()));
         let first_peer = fds.len();
         let slots: Vec<usize> = (0..self.peers.len()).filter(|slot| self.peers[*slot].is_some()).collect();
@@ -209,16 +237,35 @@ impl Desk<'_> {
                 self.greetings.swap_remove(at);
             }
         }
-        while self.greetings.len() < GREETINGS_MAX {
+        for _ in 0..GREETINGS_MAX {
+            if self.greetings.len() >= GREETINGS_MAX && !(ready[0] && self.drop_a_greeting()) {
+                break;
+            }
             match self.counter.accept_anyone() {
                 Ok(Some(caller)) => self.greetings.push((caller, now)),
-                Ok(None) => break,
+                Ok(None) => {
+                    self.deaf = false;
+                    break;
+                }
                 Err(error) => {
-                    (self.say)(Event::Trouble(error.to_string()));
+                    if !std::mem::replace(&mut self.deaf, true) {
+                        (self.say)(Event::Trouble(error.to_string()));
+                    }
                     break;
                 }
             }
         }
+    }
+
+    /// Where one user has more than half of all greetings and others wait: ends its oldest. Whether there was one.
+    fn drop_a_greeting(&mut self) -> bool {
+        let of = |user: u32| self.greetings.iter().filter(move |(caller, _)| caller.uid == user);
+        let mut users = self.greetings.iter().map(|(caller, _)| caller.uid);
+        let Some(user) = users.find(|user| of(*user).count() > GREETINGS_MAX / 2) else { return false };
+        let oldest = of(user).map(|(_, since)| *since).min();
+        let at = self.greetings.iter().position(|(caller, since)| caller.uid == user && Some(*since) == oldest);
+        self.over_share += 1;
+        at.map(|at| self.greetings.swap_remove(at)).is_some()
     }
 
     /// Hears who somebody is, and gives it its queues.
@@ -249,9 +296,11 @@ impl Desk<'_> {
                 caller.uid
             ));
         }
-        let slot = self.peers.iter().position(Option::is_none);
-        let slot =
-            slot.ok_or_else(|| format!("{} are connected already, more than that are not served", self.peers.len()))?;
+        let places = Share { what: PLACES, all: self.peers.len() as u64, remedy: PLACES_REMEDY };
+        let taken = self.peers.iter().flatten().map(|peer| (peer.caller.uid, 1));
+        let admitted = places.admit(taken, caller.uid, 1, sys::handover::is_ours);
+        admitted.inspect_err(|_| self.over_share += 1)?;
+        let slot = self.peers.iter().position(Option::is_none).ok_or("no place is free")?;
         self.turns[slot] = self.turns[slot].wrapping_add(1);
         let conn = Conn { slot: slot as u32, turn: self.turns[slot] };
         let name: Arc<str> = hello.name.as_str().into();
@@ -270,7 +319,7 @@ impl Desk<'_> {
         let connection = caller.connection.try_clone().map_err(|error| error.to_string())?;
         let subject = Subject { uid: caller.uid, pid: caller.pid as u32, host };
         let pool = match hello.serves.is_empty() && hello.pool > 0 {
-            true => Some(self.pools.take(subject.uid, &hello.bands, hello.pool)?),
+            true => Some(self.pools.take(subject.uid, &hello.bands, hello.pool).inspect_err(|_| self.over_share += 1)?),
             false => None,
         };
         let seated = self.seat(conn, &hello, subject, &connection, pool.map(|(pool, _)| pool));

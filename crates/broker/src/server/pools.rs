@@ -4,6 +4,7 @@
 //! client has gone is kept and given to the next one that asks for the same: managers know it already. Never given again
 //! is a pool into which somebody may still write, or whose client broke the rules.
 
+use super::share::Share;
 use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
 use msg::Band;
 use std::collections::VecDeque;
@@ -14,6 +15,12 @@ use sys::shm::SharedWords;
 const KEPT_BYTES_MAX: u64 = POOL_BYTES_MAX;
 /// Most pools that nobody has at the moment.
 const KEPT_MAX: usize = 256;
+/// What users may have of it.
+const SHARE: Share = Share {
+    what: "bytes of pools",
+    all: POOLS_BYTES_MAX,
+    remedy: "ask for a smaller pool, or close clients that have one",
+};
 
 /// How a pool is known to managers: its place, and in the low half how often that was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +56,13 @@ pub(super) struct Pools {
 impl Pools {
     /// A pool for a client on these bands, and whether managers are to be told of it.
     pub(super) fn take(&mut self, user: u32, bands: &[Band], bytes: u64) -> Result<(Lent, bool), String> {
-        let taken: u64 = self.pools().filter(|pool| pool.seats > 0).map(|pool| pool.lent.bytes).sum();
-        if bytes > POOL_BYTES_MAX || taken + bytes > POOLS_BYTES_MAX {
-            return Err(format!(
-                "a pool of {bytes} bytes, expected at most {POOL_BYTES_MAX} each and {POOLS_BYTES_MAX} together, of which {taken} are taken"
-            ));
+        if bytes > POOL_BYTES_MAX {
+            return Err(format!("a pool of {bytes} bytes, expected at most {POOL_BYTES_MAX}; ask for a smaller one"));
         }
         let bytes = bytes.next_multiple_of(ALIGNED);
+        let taken = || self.pools().filter(|pool| pool.seats > 0).map(|pool| (pool.user, pool.lent.bytes));
+        SHARE.admit(taken(), user, bytes, sys::handover::is_ours)?;
+        let taken: u64 = taken().map(|(_, bytes)| bytes).sum();
         // Whoever had it may have kept it mapped, so users are kept apart.
         let fits = |pool: &Pool| pool.user == user && pool.lent.bytes == bytes && pool.bands == bands;
         let places = &self.places;
@@ -206,12 +213,20 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_and_is_in_nobodys_way() {
         let (mut pools, bands) = (Pools::default(), [Band::DEFAULT]);
-        let all: Vec<_> = (0..16).map(|_| pools.take(1, &bands, 64 * MIB).unwrap().0.number).collect();
-        assert!(pools.take(1, &bands, MIB).unwrap_err().contains("of which 1073741824 are taken"));
+        let mut take = |user, count| {
+            let mut each = || pools.take(user, &bands, 64 * MIB).unwrap().0.number;
+            (0..count).map(|_| each()).collect::<Vec<_>>()
+        };
+        // Root last, who has room when all others have taken what they may.
+        let all: Vec<_> = [(1, 8), (2, 4), (0, 4)].into_iter().flat_map(|(user, count)| take(user, count)).collect();
+        let mut refused = |user| pools.take(user, &bands, MIB).unwrap_err();
+        assert!(refused(1).starts_with("user 1 has 536870912 of 1073741824 bytes of pools"), "{}", refused(1));
+        assert!(refused(3).starts_with("users other than the server's own and root have 805306368 of"));
+        assert!(refused(0).starts_with("all users have 1073741824 of"));
         all.iter().for_each(|number| pools.give_back(*number, false));
         let kept: Vec<u64> = pools.of(bands[0]).collect();
         assert_eq!(kept, all[12..], "256 MiB, the latest");
-        for user in 2..6 {
+        for user in [0, 2, 3, 4] {
             pools.take(user, &bands, 256 * MIB).unwrap();
         }
         assert_eq!(pools.of(bands[0]).count(), 4, "others come first");

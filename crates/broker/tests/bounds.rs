@@ -1,0 +1,74 @@
+//! What one client, or all of one user, may have of what all share.
+
+mod server;
+
+use broker::server::{Config, Event};
+use broker::{Client, ClientError};
+use msg::{Band, Code, Limits};
+use server::{Server, ask, fresh, server};
+
+/// How often the server has refused somebody because of its share.
+fn refused(client: &mut Client) -> u64 {
+    let counters = ask(client, "describe/server").1;
+    let counter = counters.split_whitespace().find_map(|word| word.strip_prefix("over_share="));
+    counter.unwrap().parse().unwrap()
+}
+
+#[test]
+fn one_user_has_half_of_the_places_and_who_is_refused_is_told_why() {
+    let limits = Limits { conns: 8, ..Limits::default() };
+    let server = Server::start(Config { name: fresh(), limits, ..Config::default() });
+    let mut clients: Vec<Client> = (0..4).map(|_| server.client("one")).collect();
+    let why = Client::connect(&server.name, "more", Band::DEFAULT).err().unwrap();
+    let expected = "has 4 of 8 places for connections and 1 more are asked for, expected at most 4; close clients";
+    assert!(matches!(&why, ClientError::Refused(why) if why.contains(expected)), "{why}");
+    assert_eq!(refused(&mut clients[0]), 1);
+    // Those who have a place keep it, and what one gives back another gets.
+    drop(clients.pop());
+    server.until(|event| matches!(event, Event::Left(_)));
+    clients.push(server.client("next"));
+    clients.iter_mut().for_each(|client| assert_eq!(ask(client, "ping/server").0, Code::Ok));
+}
+
+#[test]
+fn one_user_has_half_of_the_bytes_of_pools() {
+    let server = server();
+    let pool = || Client::with_pool(&server.name, "pool", Band::DEFAULT, 256 << 20);
+    let mut clients: Vec<Client> = (0..2).map(|_| pool().unwrap()).collect();
+    let why = pool().err().unwrap().to_string();
+    let expected =
+        "has 536870912 of 1073741824 bytes of pools and 268435456 more are asked for, expected at most 536870912";
+    assert!(why.contains(expected), "{why}");
+    assert_eq!(refused(&mut clients[0]), 1);
+}
+
+#[test]
+fn nobody_takes_locks_or_watches_without_a_bound() {
+    let server = server();
+    let mut holders: Vec<Client> = (0..3).map(|_| server.client("holder")).collect();
+    for (at, holder) in holders.iter_mut().enumerate() {
+        let locked = (0..33).filter(|number| {
+            let (code, why) = ask(holder, &format!("lock/o{at}_{number}"));
+            assert!(code == Code::Ok || code == Code::Overload && why.contains("end some with unlock"), "{why}");
+            code == Code::Ok
+        });
+        assert_eq!(locked.count(), if at < 2 { 32 } else { 0 });
+    }
+    assert_eq!(ask(&mut holders[0], "unlock/o0_0").0, Code::Ok);
+    assert_eq!(ask(&mut holders[2], "lock/o2_0").0, Code::Ok);
+    let before = refused(&mut holders[0]);
+    let watched = (0..17).filter(|number| ask(&mut holders[0], &format!("watch/w{number}")).0 == Code::Ok);
+    assert_eq!((watched.count(), refused(&mut holders[1])), (16, before + 1));
+}
+
+#[test]
+fn who_connects_and_says_nothing_keeps_nobody_from_coming() {
+    let server = server();
+    let mut client = server.client("counting");
+    let mut silent = Vec::new();
+    // More than may be at introducing themselves, until one of them had to go for the next.
+    while refused(&mut client) == 0 {
+        silent.extend((0..100).map(|_| sys::handover::connect(&broker::socket_name(&server.name)).unwrap()));
+    }
+    assert_eq!(ask(&mut server.client("late"), "ping/server").0, Code::Ok);
+}
