@@ -2,7 +2,7 @@
 
 mod server;
 
-use broker::server::{Config, Event};
+use broker::server::{Config, Event, LogLimit};
 use broker::{Client, ClientError};
 use msg::{Band, Code, Limits};
 use server::{Server, ask, fresh, server};
@@ -59,6 +59,35 @@ fn nobody_takes_locks_or_watches_without_a_bound() {
     let before = refused(&mut holders[0]);
     let watched = (0..17).filter(|number| ask(&mut holders[0], &format!("watch/w{number}")).0 == Code::Ok);
     assert_eq!((watched.count(), refused(&mut holders[1])), (16, before + 1));
+}
+
+#[test]
+fn the_log_is_bounded_and_each_of_its_files_has_whole_lines() {
+    const BYTES: u64 = 4096;
+    let dir = std::env::temp_dir().join(fresh());
+    std::fs::create_dir(&dir).unwrap();
+    let log_limit = LogLimit { bytes: BYTES, keep: 2 };
+    let server = Server::start(Config { name: fresh(), log: Some(dir.join("log")), log_limit, ..Config::default() });
+    let mut client = server.client("writer");
+    let counters = loop {
+        (0..40).for_each(|_| assert_eq!(ask(&mut client, "put/nobody/1A").0, Code::NoObject));
+        let counters = ask(&mut client, "describe/server").1;
+        if (0..4).all(|moved| !counters.ends_with(&format!(" logs_moved={moved}"))) {
+            break counters;
+        }
+    };
+    assert!(counters.contains(" unlogged_by_band=0,0,0,0,0,0,0,0 "), "{counters}");
+    drop(server);
+    let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    assert_eq!(names, ["log", "log.1", "log.2"].map(|name| dir.join(name)));
+    for name in &names {
+        let text = std::fs::read_to_string(name).unwrap();
+        // What is written at once is at most what came between two looks.
+        assert!(!text.is_empty() && text.lines().all(|line| line.contains(" put/nobody/1A -> NO_OBJECT/")), "{text}");
+        assert!(text.ends_with('\n'));
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::fail;
 use crate::looprun::END_SIGNALS;
 use crate::shield;
 use base::{CpuId, DurNs, Policy, Size};
-use broker::server::{BandConfig, Config, Event};
+use broker::server::{BandConfig, Config, Event, LogLimit};
 use broker::{Client, ClientError, Received, Sending};
 use clap::Subcommand;
 use msg::{Band, Code, Flags, Reply, Verb, write_lines};
@@ -43,6 +43,12 @@ struct ServeArgs {
     /// Write every write and every error here
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Bytes after which that file is moved aside, to FILE.1
+    #[arg(long, value_name = "SIZE", default_value_t = Size(LogLimit::default().bytes), value_parser = log_size)]
+    log_size: Size,
+    /// Files that were moved aside and are kept
+    #[arg(long, value_name = "COUNT", default_value_t = LogLimit::default().keep, value_parser = clap::value_parser!(u32).range(..=100))]
+    log_keep: u32,
     /// Run a band's thread in this class, perhaps on a CPU: 7=fifo:80@3; may be repeated
     #[arg(long, value_name = "BAND=CLASS[@CPU]", value_parser = band_config)]
     band: Vec<BandConfig>,
@@ -147,6 +153,13 @@ pub(crate) fn bodies(text: &str) -> Result<Size, String> {
     if size <= most { Ok(size) } else { Err(format!("expected at most {most}")) }
 }
 
+/// The size of a message log's file, as the plant has it.
+fn log_size(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse().map_err(|error: base::ParseUnitError| error.to_string())?;
+    let fits = host::plant::messages::LOG_SIZES.contains(&size);
+    if fits { Ok(size) } else { Err(format!("expected {}", host::plant::messages::LOG_SIZES_TEXT)) }
+}
+
 fn positive(text: &str) -> Result<DurNs, String> {
     let time: DurNs = text.parse().map_err(|error: base::ParseUnitError| error.to_string())?;
     if time > DurNs::ZERO { Ok(time) } else { Err("expected a time above 0".into()) }
@@ -216,7 +229,8 @@ fn serve(args: ServeArgs) -> Result<(), String> {
         }
         Err(error) => eprintln!("tahti msg: the shield that stands is not known, bands do not enter it: {error}"),
     }
-    let config = Config { name: args.name, bands, rules: args.rule, log: args.log, ..Config::default() };
+    let log_limit = LogLimit { bytes: args.log_size.0, keep: args.log_keep };
+    let config = Config { name: args.name, bands, rules: args.rule, log: args.log, log_limit, ..Config::default() };
     let name = config.name.clone();
     let mut lacking = false;
     let (require_rt, ending) = (args.require_rt, stop.clone());
@@ -424,6 +438,8 @@ name = "main"
 bands = [{ number = "7", class = "fifo:80", cpu = "1" }]
 rules = [{ access = "deny", objects = "sr_rf_*", verbs = ["call"], users = ["1000"], hosts = "other" }]
 message_log = "messages.log"
+message_log_size = "1MiB"
+message_log_keep = 7
 "#;
         let checked = host::plant::check(plant, &host::plant::Anywhere);
         let plant = checked.plant.unwrap_or_else(|| panic!("{:?}", checked.found));
@@ -431,6 +447,7 @@ message_log = "messages.log"
         let line = Line::try_parse_from(&command[2..]).unwrap();
         assert_eq!(line.args.name, "main");
         assert_eq!(line.args.rule, ["deny objects=sr_rf_* verbs=call users=1000 hosts=other".parse().unwrap()]);
+        assert_eq!((line.args.log_size, line.args.log_keep), (Size(1 << 20), 7));
         assert_eq!((line.args.band[0].band.number(), line.args.band[0].cpu), (7, Some(1)));
     }
 

@@ -1,5 +1,6 @@
 //! What a message server is told.
 
+use super::log_file::LogLimit;
 use base::{CpuId, Policy};
 use msg::{Band, Limits, Rule};
 use std::path::PathBuf;
@@ -28,6 +29,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// Where every write and every error is written.
     pub log: Option<PathBuf>,
+    /// How large that may grow.
+    pub log_limit: LogLimit,
     /// What each band may hold.
     pub limits: Limits,
 }

@@ -1,6 +1,7 @@
 //! What the server itself answers: who is there, what is served, locks, who watches.
 
 use super::log::Record;
+use super::log_file::LogFile;
 use super::share::Share;
 use super::{Desk, Watcher, lane};
 use crate::parcel::{Parcel, prefix};
@@ -162,9 +163,10 @@ impl Desk<'_> {
         let unlogged: Vec<String> = self.lanes.iter().map(|lane| lane.log.stream().refused().to_string()).collect();
         let (unlogged, unmapped) = (unlogged.join(","), self.spares.unmapped());
         let Self { unseen_events, over_share, .. } = self;
+        let logs = self.log.as_ref().map_or(0, LogFile::moved);
         let _ = write!(
             text,
-            " unseen_events={unseen_events} unlogged_by_band={unlogged} unmapped={unmapped} over_share={over_share}"
+            " unseen_events={unseen_events} unlogged_by_band={unlogged} unmapped={unmapped} over_share={over_share} logs_moved={logs}"
         );
         Answer::ok(text)
     }

@@ -7,7 +7,6 @@ use base::{DurNs, MonoNs, Utc};
 use msg::{BODY_BYTES_MAX, Band, HEADER_WORDS, Header, Lines, TEXT_BYTES_MAX, Verb};
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-use std::io::Write as _;
 use sys::clock::mono_now;
 
 /// Records taken from one band's log before the others have their turn, such turns before all else has its own, and bytes
@@ -227,8 +226,9 @@ impl Desk<'_> {
     }
 
     fn flush_log(&mut self) {
+        let say = &mut self.say;
         if let Some(file) = self.log.as_mut().filter(|_| !self.text.is_empty())
-            && let Err(error) = file.write_all(self.text.as_bytes())
+            && let Err(error) = file.write(&self.text, &mut |why| say(Event::Trouble(why)))
         {
             (self.say)(Event::Trouble(format!("message log: {error}; it ends here")));
             self.log = None;

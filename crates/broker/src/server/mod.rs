@@ -5,11 +5,13 @@ mod config;
 mod desk;
 mod lane;
 mod log;
+mod log_file;
 mod pools;
 mod share;
 mod threads;
 
 pub use config::{BandConfig, Config};
+pub use log_file::LogLimit;
 
 use crate::door::Door;
 use crate::greeting::{BYTES_MAX, Hello, Welcome, socket_name};
@@ -18,13 +20,13 @@ use crate::parcel::{Packing, Parcel};
 use base::{DurNs, MonoNs};
 use checked::Checked;
 use lane::{Change, Return, Seat, Seen};
+use log_file::LogFile;
 use msg::{Band, Conn, Route, Subject, Tables};
 use pools::{Lent, News, Pools};
 use ring::{StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
 use rustix::event::EventfdFlags;
 use share::Share;
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -121,7 +123,7 @@ struct Desk<'a> {
     greetings: Vec<(Caller, MonoNs)>,
     tables: Tables,
     watchers: Vec<Watcher>,
-    log: Option<File>,
+    log: Option<LogFile>,
     /// What is to be written to it.
     text: String,
     clock: log::Clock,
@@ -145,7 +147,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         format!("{error}; another message server {:?} runs, or give this one another name", config.name)
     })?;
     let log = config.log.as_ref().map(|path| {
-        let file = File::options().create(true).append(true).open(path);
+        let file = LogFile::open(path.clone(), config.log_limit);
         file.map_err(|error| format!("message log {}: {error}", path.display()))
     });
     let log = log.transpose()?;

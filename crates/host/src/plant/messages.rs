@@ -4,8 +4,8 @@ use super::ioc::each;
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
 use super::process::{self, Read};
-use base::{DurNs, Policy};
-use std::ops::Range;
+use base::{DurNs, Policy, Size};
+use std::ops::{Range, RangeInclusive};
 use table::{Diagnostics, Section, clipped};
 
 /// What `tahti msg serve` prints once it serves.
@@ -16,7 +16,12 @@ const BEGIN_WITHIN: DurNs = DurNs::from_secs(10);
 pub const VERBS: [&str; 12] =
     ["get", "set", "put", "call", "list", "describe", "watch", "unwatch", "lock", "unlock", "batch", "ping"];
 
-const OWN: [Key; 4] = [
+/// How large a file of the message log may be.
+pub const LOG_SIZES: RangeInclusive<Size> = Size(64 << 10)..=Size(1 << 40);
+/// The same, as people read it.
+pub const LOG_SIZES_TEXT: &str = "size, 64KiB to 1TiB";
+
+const OWN: [Key; 6] = [
     key(
         "bands",
         r#"[{ number = "7", class = "fifo:80", cpu = "3" }]"#,
@@ -37,6 +42,20 @@ const OWN: [Key; 4] = [
         "file",
         "none",
         "Where every write and every error is written, with who and when.",
+    ),
+    key(
+        "message_log_size",
+        r#""64MiB""#,
+        LOG_SIZES_TEXT,
+        "`64MiB`",
+        "Size at which that file is moved aside, to `messages.log.1`.",
+    ),
+    key(
+        "message_log_keep",
+        "4",
+        "number, 0 to 100",
+        "`4`",
+        "Files that were moved aside and are kept; the oldest goes for the next.",
     ),
     key(
         "require_rt",
@@ -104,6 +123,15 @@ pub(crate) fn read(
     }
     if let Some((file, _)) = section.words("message_log", found) {
         command.extend(["--log".into(), file.to_owned()]);
+    }
+    if let Some((size, span)) = section.parsed::<Size>("message_log_size", found) {
+        if !LOG_SIZES.contains(&size) {
+            found.error(span, format!("`message_log_size` cannot be {size}"), LOG_SIZES_TEXT, "");
+        }
+        command.extend(["--log-size".into(), size.to_string()]);
+    }
+    if let Some((keep, _)) = section.number("message_log_keep", 0, 100, found) {
+        command.extend(["--log-keep".into(), keep.to_string()]);
     }
     bands(&section, &mut command, found);
     rules(&section, &mut command, found);
