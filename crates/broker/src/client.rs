@@ -438,6 +438,29 @@ impl Client {
         Ok(())
     }
 
+    /// All lines that `list/PATTERN` tells, however many: asks as often as that takes. With them the last reply, whose code
+    /// says whether they are all.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn list(&mut self, pattern: &str, sending: &Sending<'_>) -> Result<(Vec<String>, Received), ClientError> {
+        let (mut lines, mut from) = (Vec::new(), 0);
+        loop {
+            let line = if from == 0 { format!("list/{pattern}") } else { format!("list/{pattern}/{from}") };
+            let received = self.ask(&line, sending)?;
+            // Where there are more, the reply's text begins with how many are known by now, of how many.
+            let next = received.text.split_once(" of ").and_then(|(next, _)| next.parse::<usize>().ok());
+            match received.lines() {
+                Some(more) if received.code == Code::Ok => lines.extend(more.into_iter().map(str::to_owned)),
+                _ => return Ok((lines, received)),
+            }
+            match next.filter(|next| *next > from) {
+                Some(next) => from = next,
+                None => return Ok((lines, received)),
+            }
+        }
+    }
+
     /// Sends a request and waits for its reply; other replies that come meanwhile are kept for [`next`](Self::next).
     ///
     /// # Errors

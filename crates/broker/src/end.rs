@@ -1,7 +1,7 @@
 //! One end of a connection to a server: what clients and managers share.
 
 use crate::door::Knocker;
-use crate::greeting::{BYTES_MAX, Hello, Welcome, socket_name};
+use crate::greeting::{BYTES_MAX, FEWER, Hello, WELCOME_BYTES_MAX, Welcome, socket_name};
 use crate::memory::{self, Half};
 use crate::spin::Spin;
 use base::{DurNs, MonoNs};
@@ -114,10 +114,18 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
         return Err(ClientError::Refused(format!("@{socket} belongs to another user than root and this one")));
     }
     let text = serde_json::to_vec(hello).map_err(|error| ClientError::Message(error.to_string()))?;
+    if text.len() > BYTES_MAX {
+        return Err(ClientError::Message(format!(
+            "the greeting of {} has {} bytes with {} objects to serve, expected at most {BYTES_MAX}; {FEWER}",
+            hello.name,
+            text.len(),
+            hello.serves.len()
+        )));
+    }
     sys::handover::send(connection.as_fd(), &text, &[])?;
     let mut ends = Vec::new();
     loop {
-        let mut bytes = [0; BYTES_MAX];
+        let mut bytes = [0; WELCOME_BYTES_MAX];
         let (length, fds) = sys::handover::receive(connection.as_fd(), &mut bytes)?.ok_or(ClientError::Lost)?;
         let welcome = serde_json::from_slice(&bytes[..length])
             .map_err(|error| ClientError::Refused(format!("what the server says is not understood: {error}")))?;

@@ -4,10 +4,13 @@ use serde::{Deserialize, Serialize};
 
 /// Raised whenever a greeting or the shared memory changes its meaning.
 pub(crate) const VERSION: u32 = 3;
-/// Longest greeting in bytes.
-pub(crate) const BYTES_MAX: usize = 4096;
+/// Longest greeting in bytes, and longest answer to it.
+pub(crate) const BYTES_MAX: usize = 128 << 10;
+pub(crate) const WELCOME_BYTES_MAX: usize = 4096;
 /// Most objects that a manager claims.
-pub(crate) const CLAIMS_MAX: usize = 256;
+pub(crate) const CLAIMS_MAX: usize = 4096;
+/// What can be done about more.
+pub(crate) const FEWER: &str = "claim fewer or shorter names, or serve them by several managers";
 
 /// The abstract Unix socket of the message server `name`.
 #[must_use]

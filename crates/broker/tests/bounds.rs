@@ -3,9 +3,9 @@
 mod server;
 
 use broker::server::{Config, Event, LogLimit};
-use broker::{Client, ClientError};
+use broker::{Client, ClientError, Manager, Sending};
 use msg::{Band, Code, Limits};
-use server::{Server, ask, fresh, server};
+use server::{LONG, Server, ask, fresh, server};
 
 /// How often the server has refused somebody because of its share.
 fn refused(client: &mut Client) -> u64 {
@@ -88,6 +88,41 @@ fn the_log_is_bounded_and_each_of_its_files_has_whole_lines() {
         assert!(text.ends_with('\n'));
     }
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_list_that_fits_into_no_reply_comes_in_parts() {
+    let server = server();
+    let claims: Vec<String> = (0..3000).map(|at| format!("storage_ring_magnet_power_supply_{at:04}")).collect();
+    let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+    let _lanes = Manager::connect(&server.name, "many", &claims, &[Band::DEFAULT]).unwrap();
+    let mut client = server.client("asking");
+    let sending = Sending { limit: LONG, ..Sending::default() };
+    let (lines, last) = client.list("*", &sending).unwrap();
+    let served = lines.iter().flat_map(|line| line.split_whitespace()).map(|word| word.strip_suffix("=many").unwrap());
+    assert!(served.eq(claims.iter().copied()), "{} {}", last.code, last.text);
+    // Whoever asks once is told how to go on.
+    let (code, told) = ask(&mut client, "list/*");
+    let next: usize = told.split(' ').next().unwrap().parse().unwrap();
+    assert_eq!((code, told), (Code::Ok, format!("{next} of 3000: go on with the complement {next}")));
+    assert_eq!(ask(&mut client, "list/*/2999").1, "storage_ring_magnet_power_supply_2999=many");
+    assert_eq!(ask(&mut client, "list/*/3000"), (Code::Ok, String::new()));
+    assert_eq!(ask(&mut client, "list/*/all").0, Code::Malformed);
+}
+
+#[test]
+fn a_manager_that_claims_too_much_is_told_what_to_do() {
+    let server = server();
+    let refused = |claims: &[String]| {
+        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+        Manager::connect(&server.name, "greedy", &claims, &[Band::DEFAULT]).err().unwrap().to_string()
+    };
+    let many: Vec<String> = (0..4097).map(|at| format!("o{at}")).collect();
+    let (why, remedy) = (refused(&many), "claim fewer or shorter names, or serve them by several managers");
+    assert!(why.ends_with(&format!("4097 objects to serve, expected at most 4096; {remedy}")), "{why}");
+    let long: Vec<String> = (0..2000).map(|at| format!("{}{at}", "o".repeat(100))).collect();
+    let why = refused(&long);
+    assert!(why.contains("with 2000 objects to serve, expected at most 131072") && why.ends_with(remedy), "{why}");
 }
 
 #[test]

@@ -352,9 +352,12 @@ const OUTSTANDING_MAX: usize = 128;
 fn list(args: &ListArgs) -> Result<bool, ClientError> {
     let mut client = connect(&args.to, "tahti-msg-list")?;
     let sending = Sending { limit: args.to.timeout, ..Sending::default() };
-    let served = client.ask("list/*", &sending)?;
-    let mut fine = served.code == Code::Ok;
-    let mut claims = served.words().into_iter().filter_map(|word| word.split_once('='));
+    let (served, last) = client.list("*", &sending)?;
+    let mut fine = last.code == Code::Ok;
+    if !fine {
+        show(None, &last);
+    }
+    let mut claims = served.iter().flat_map(|line| line.split_whitespace()).filter_map(|word| word.split_once('='));
     let (mut asked, mut objects, mut told) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         // Many at once: a manager that hangs costs one timeout, however much it serves.
@@ -389,12 +392,9 @@ fn list(args: &ListArgs) -> Result<bool, ClientError> {
 
 fn ps(args: &PsArgs) -> Result<bool, ClientError> {
     let mut client = connect(&args.to, "tahti-msg-ps")?;
-    let received = client.ask("list/server", &Sending { limit: args.to.timeout, ..Sending::default() })?;
-    match received.lines() {
-        Some(lines) if received.code == Code::Ok => lines.iter().for_each(|line| println!("{line}")),
-        _ => return Ok(show(None, &received)),
-    }
-    Ok(true)
+    let (lines, last) = client.list("server", &Sending { limit: args.to.timeout, ..Sending::default() })?;
+    lines.iter().for_each(|line| println!("{line}"));
+    Ok(last.code == Code::Ok || show(None, &last))
 }
 
 fn watch(args: &WatchArgs) -> Result<bool, ClientError> {

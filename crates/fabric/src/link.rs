@@ -162,7 +162,10 @@ impl Link<'_> {
             let known = self.others.entry(host.clone()).or_default();
             let changed = match there {
                 true if sum >= CLAIMS_MAX => {
-                    self.trouble(format!("{CLAIMS_MAX} claims of other hosts are known; those of {host} are left out"));
+                    self.trouble(format!(
+                        "{CLAIMS_MAX} claims of other hosts are known, expected no more; those of {host} are left out: let \
+                         hosts show fewer objects (`--serve`), then start this link anew"
+                    ));
                     false
                 }
                 true => known.insert(prefix.to_owned()),
@@ -220,13 +223,12 @@ impl Link<'_> {
             Some(client) => client,
             none => none.insert(Client::connect(&self.config.server, "link", Band::DEFAULT).map_err(text)?),
         };
-        let received =
-            client.ask("list/*", &Sending { limit: DurNs::from_secs(1), ..Sending::default() }).map_err(text)?;
-        if received.code != Code::Ok {
-            return Err(format!("list what is served: {}: {}", received.code, received.text));
+        let sending = Sending { limit: DurNs::from_secs(1), ..Sending::default() };
+        let (lines, last) = client.list("*", &sending).map_err(text)?;
+        if last.code != Code::Ok {
+            return Err(format!("list what is served: {}: {}", last.code, last.text));
         }
-        let words = received.words();
-        let pairs = words.iter().filter_map(|word| word.split_once('='));
+        let pairs = lines.iter().flat_map(|line| line.split_whitespace()).filter_map(|word| word.split_once('='));
         Ok(pairs.filter(|(_, manager)| !manager.starts_with("host:")).map(|(prefix, _)| prefix.to_owned()).collect())
     }
 
@@ -253,7 +255,11 @@ impl Link<'_> {
                     self.trouble = None;
                 }
                 Err(why) => {
-                    self.trouble(format!("register what host {host} serves: {why}"));
+                    let fewer = match why {
+                        ClientError::Message(_) => format!("; or let host {host} show fewer objects (`--serve` there)"),
+                        _ => String::new(),
+                    };
+                    self.trouble(format!("register what host {host} serves: {why}{fewer}"));
                     // Ask anew, and so come here again.
                     self.local.clear();
                 }

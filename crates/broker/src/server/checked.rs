@@ -1,6 +1,6 @@
 //! What somebody who introduces itself asks for, looked at.
 
-use crate::greeting::{CLAIMS_MAX, Hello};
+use crate::greeting::{CLAIMS_MAX, FEWER, Hello};
 use msg::{Band, Object};
 
 /// A greeting that can be.
@@ -25,7 +25,7 @@ impl Checked {
             return Err(format!("bands {bands:?}, expected each once"));
         }
         if serves.len() > CLAIMS_MAX {
-            return Err(format!("{} objects to serve, expected at most {CLAIMS_MAX}", serves.len()));
+            return Err(format!("{} objects to serve, expected at most {CLAIMS_MAX}; {FEWER}", serves.len()));
         }
         for object in &serves {
             Object::new(object).map_err(|error| format!("object {object:?}: {error}"))?;

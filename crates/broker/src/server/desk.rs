@@ -22,19 +22,30 @@ struct Answer {
     code: Code,
     text: String,
     lines: Vec<String>,
+    /// Lines before these, which were told already.
+    from: usize,
 }
 
 impl Answer {
     fn ok(text: impl Into<String>) -> Self {
-        Self { code: Code::Ok, text: text.into(), lines: Vec::new() }
+        Self { code: Code::Ok, text: text.into(), lines: Vec::new(), from: 0 }
     }
 
     fn no(code: Code, text: impl Into<String>) -> Self {
-        Self { code, text: text.into(), lines: Vec::new() }
+        Self { code, text: text.into(), lines: Vec::new(), from: 0 }
     }
 
-    fn list(lines: Vec<String>) -> Self {
-        Self { code: Code::Ok, text: lines.join(" "), lines }
+    /// What a list tells: from the line on whose number is its complement.
+    fn list(mut lines: Vec<String>, request: &Request<'_>) -> Self {
+        let complement = request.complement.text();
+        let from = if complement.is_empty() { Ok(0) } else { complement.parse::<usize>() };
+        let Ok(from) = from else {
+            let why =
+                format!("complement {complement:?} of a list, expected none, or how many lines are known already");
+            return Self::no(Code::Malformed, why);
+        };
+        lines.drain(..from.min(lines.len()));
+        Self { code: Code::Ok, text: lines.join(" "), lines, from }
     }
 }
 
@@ -54,11 +65,12 @@ impl Desk<'_> {
 
     fn reply(&mut self, at: usize, header: &Header, answer: &Answer) {
         let mut body = Vec::new();
-        // A body has so many lines; where there are more, several are one, parted by blanks.
+        // A body has so many lines; where there are more words, several are one line, parted by blanks.
         let all = answer.lines.len();
-        let each = all.div_ceil(BATCH_LINES_MAX).max(1);
+        let words = !answer.lines.iter().any(|line| line.contains(' '));
+        let each = if words { all.div_ceil(BATCH_LINES_MAX).max(1) } else { 1 };
         let lines: Vec<String> = answer.lines.chunks(each).map(|some| some.join(" ")).collect();
-        let mut count = lines.len();
+        let mut count = lines.len().min(BATCH_LINES_MAX);
         loop {
             body.clear();
             if count > 0 {
@@ -67,11 +79,14 @@ impl Desk<'_> {
             if body.len() <= BODY_BYTES_MAX {
                 break;
             }
-            count /= 2;
+            count -= count.div_ceil(8);
         }
         let mut line = Line::new();
         match count < lines.len() {
-            true => line.reply(answer.code, format_args!("{} of {all}: ask for less at once", count * each)),
+            true => {
+                let (next, all) = (answer.from + count * each, answer.from + all);
+                line.reply(answer.code, format_args!("{next} of {all}: go on with the complement {next}"));
+            }
             false => line.reply(answer.code, &answer.text),
         }
         self.send(at, Conn::SERVER, header.reply(), line.text(), &body);
@@ -92,9 +107,9 @@ impl Desk<'_> {
         let object = request.object;
         match (request.verb, object.text()) {
             (Verb::Ping, "server") => Answer::ok(&*self.name),
-            (Verb::List, "server") => Answer::list(self.processes()),
+            (Verb::List, "server") => Answer::list(self.processes(), &request),
             (Verb::Describe, "server") => self.counters(),
-            (Verb::List, pattern) => Answer::list(self.served(pattern)),
+            (Verb::List, pattern) => Answer::list(self.served(pattern), &request),
             (Verb::Lock, _) => self.lock(conn, &frame.header, object),
             (Verb::Unlock, name) => match self.tables.unlock(conn, object) {
                 true => self.changed(),

@@ -280,7 +280,7 @@ impl Desk<'_> {
     }
 
     fn try_greet(&mut self, caller: &Caller) -> Result<(), String> {
-        let mut bytes = [0; BYTES_MAX];
+        let mut bytes = vec![0; BYTES_MAX];
         let text = |error: sys::Error| error.to_string();
         let received = sys::handover::receive(caller.connection.as_fd(), &mut bytes).map_err(text)?;
         let Some((length, _)) = received else { return Err("it went away".to_owned()) };
