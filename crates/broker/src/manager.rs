@@ -166,6 +166,25 @@ impl Desk<'_> {
         put(self.up, self.packing, header, self.line.text(), &room.place().to_bytes()) == Ok(true)
     }
 
+    /// The room that is kept for the answer of a request with a large body, or that expects one: for whoever makes the body
+    /// of the answer there, without a copy, and then gives it by [`answer_made`](Self::answer_made).
+    #[must_use]
+    pub fn kept(&self, ticket: Ticket) -> Option<&Room> {
+        self.kept.as_ref()?.iter().find(|(id, ..)| *id == ticket.id).map(|(_, _, room)| room)
+    }
+
+    /// As [`answer`](Self::answer), with the first `bytes` of the room that is [kept](Self::kept) as body. `false` as well if
+    /// none is, or they are more than it has.
+    pub fn answer_made(&mut self, ticket: Ticket, code: Code, complement: &str, bytes: usize) -> bool {
+        let Some(kept) = &mut self.kept else { return false };
+        let Some(at) = kept.iter().position(|(id, ..)| *id == ticket.id) else { return false };
+        if !kept[at].2.set_filled(bytes as u64) {
+            return false;
+        }
+        let (_, _, room) = kept.swap_remove(at);
+        self.put_room(ticket, code, complement, &room)
+    }
+
     /// Answers a request. An answer that is too long or finds no room is replaced by one that says so, never dropped;
     /// `false` only if not even that fits because the server does not take answers any more.
     pub fn answer(&mut self, ticket: Ticket, answer: &Answer<'_>) -> bool {

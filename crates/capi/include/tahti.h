@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TAHTI_API_VERSION 5
+#define TAHTI_API_VERSION 6
 
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
@@ -336,6 +336,12 @@ int tahti_manager_serve(tahti_manager *manager, uint32_t band, tahti_handler *ha
  * becomes one that says so. */
 int tahti_answer(tahti_desk *desk, const tahti_asked *asked, uint32_t code, const char *complement, const void *body,
                  uint64_t body_bytes);
+
+/* Within a handler: where the body of the answer may be made in place, without a copy, and how many bytes there are: the room
+ * that the request's client keeps for it. It is given by tahti_answer with this very memory as body, and must not be touched
+ * after that, nor after the handler has returned. NULL, with 0 bytes, where the client keeps none (answer_bytes is 16384 then) or
+ * the manager takes no large bodies. Aligned to 64 bytes; whose client it is may write there at any time. (since version 6) */
+void *tahti_answer_memory(tahti_desk *desk, const tahti_asked *asked, uint64_t *bytes);
 
 /* Outside of a handler, on the thread that serves the band: answers what was kept. */
 int tahti_manager_answer(tahti_manager *manager, uint32_t band, uint64_t id, uint32_t code, const char *complement,

@@ -193,6 +193,50 @@ pub unsafe extern "C" fn tahti_manager_serve(
     answer(serve())
 }
 
+/// The desk and the request of a handler.
+///
+/// # Safety
+/// `desk` is what the handler was given, and `asked` as well.
+unsafe fn at_hand<'a>(desk: *mut tahti_desk, asked: *const tahti_asked) -> Result<(&'a mut Desk<'a>, Ticket), String> {
+    // SAFETY: made from a desk that outlives the handler's call, which is the only one to use it.
+    let desk = unsafe { desk.cast::<Desk<'_>>().as_mut() }.ok_or("the desk is NULL; expected the handler's")?;
+    // SAFETY: the caller's promise.
+    let asked = unsafe { asked.as_ref() }.ok_or("the request is NULL; expected the handler's")?;
+    Ok((desk, Ticket { id: asked.id, band: band(asked.band)? }))
+}
+
+/// Where a request's answer may be made in place, and how many bytes there are.
+fn memory(desk: &Desk<'_>, ticket: Ticket) -> (*mut c_void, usize) {
+    let none = (std::ptr::null_mut(), 0);
+    desk.kept(ticket).map_or(none, |room| (room.words().as_ptr().cast_mut().cast(), room.room()))
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `desk` is what the handler was given, and `asked` as well; `bytes` is NULL or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_answer_memory(
+    desk: *mut tahti_desk,
+    asked: *const tahti_asked,
+    bytes: *mut u64,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let at_hand = unsafe { at_hand(desk, asked) };
+    let (at, room) = match at_hand {
+        Ok((desk, ticket)) => memory(desk, ticket),
+        Err(why) => {
+            fail(&why);
+            (std::ptr::null_mut(), 0)
+        }
+    };
+    // SAFETY: the caller's promise.
+    if let Some(bytes) = unsafe { bytes.as_mut() } {
+        *bytes = room as u64;
+    }
+    at
+}
+
 /// What is answered, as C says it.
 ///
 /// # Safety
@@ -229,18 +273,22 @@ pub unsafe extern "C" fn tahti_answer(
     body_bytes: u64,
 ) -> c_int {
     let put = || {
-        // SAFETY: made from a desk that outlives the handler's call, which is the only one to use it.
-        let desk = unsafe { desk.cast::<Desk<'_>>().as_mut() }.ok_or("the desk is NULL; expected the handler's")?;
         // SAFETY: the caller's promise.
-        let asked = unsafe { asked.as_ref() }.ok_or("the request is NULL; expected the handler's")?;
+        let (desk, ticket) = unsafe { at_hand(desk, asked) }?;
+        let (made, room) = memory(desk, ticket);
+        let in_place = !made.is_null() && std::ptr::eq(made, body);
+        // A body that was made in place is not looked at here: its client may write there, too.
+        let (body, copied) = if in_place { (std::ptr::null(), 0) } else { (body, body_bytes) };
         // SAFETY: the caller's promise.
-        let answer = unsafe { answered(code, complement, body, body_bytes) }?;
-        let ticket = Ticket { id: asked.id, band: band(asked.band)? };
-        if desk.answer(ticket, &answer) {
-            Ok(0)
-        } else {
-            Err("the message server does not take answers any more".into())
-        }
+        let answer = unsafe { answered(code, complement, body, copied) }?;
+        let put = match in_place {
+            true if body_bytes > room as u64 => {
+                return Err(format!("a body of {body_bytes} bytes in the memory for the answer, which has {room}"));
+            }
+            true => desk.answer_made(ticket, answer.code, answer.complement, body_bytes as usize),
+            false => desk.answer(ticket, &answer),
+        };
+        if put { Ok(0) } else { Err("the message server does not take answers any more".into()) }
     };
     answer(put())
 }
@@ -293,5 +341,88 @@ pub unsafe extern "C" fn tahti_manager_close(manager: *mut tahti_manager) {
     if !manager.is_null() {
         // SAFETY: made by `handle`, given back once.
         drop(unsafe { Box::from_raw(manager) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use broker::server::{Config, Event, serve};
+    use broker::{Client, Sending};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::channel;
+
+    const BYTES: usize = 1 << 20;
+
+    /// Answers with 1 MiB that is made in place, or says why not.
+    unsafe extern "C" fn image(failed: *mut c_void, asked: *const tahti_asked, desk: *mut tahti_desk) {
+        let mut bytes = 0;
+        // SAFETY: the handler's own.
+        let memory = unsafe { tahti_answer_memory(desk, asked, &raw mut bytes) };
+        if memory.is_null() {
+            assert_eq!(bytes, 0);
+            // SAFETY: the handler's own.
+            unsafe { tahti_answer(desk, asked, Code::Ok as u32, c"no room".as_ptr(), std::ptr::null(), 0) };
+            return;
+        }
+        for at in 0..BYTES {
+            // SAFETY: so much there is.
+            unsafe { memory.cast::<u8>().wrapping_add(at).write_volatile(at as u8) };
+        }
+        let answer = |bytes: usize| {
+            // SAFETY: the handler's own.
+            unsafe { tahti_answer(desk, asked, Code::Ok as u32, c"made".as_ptr(), memory, bytes as u64) }
+        };
+        // SAFETY: what the test gave.
+        unsafe { failed.cast::<c_int>().write(answer(bytes as usize + 1)) };
+        assert_eq!((bytes as usize >= BYTES, answer(BYTES)), (true, 0));
+    }
+
+    #[test]
+    fn the_body_of_an_answer_is_made_in_place_where_its_client_keeps_room_for_it() {
+        let (name, stop) = (format!("capi-{}", std::process::id()), Arc::new(AtomicBool::new(false)));
+        let (ready, is_ready) = channel();
+        let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+        let server = std::thread::spawn(move || {
+            let mut say = |event| {
+                if matches!(event, Event::Ready(_)) {
+                    ready.send(()).unwrap();
+                }
+            };
+            serve(config, &stopped, &mut say).unwrap();
+        });
+        is_ready.recv().unwrap();
+        let server_name = std::ffi::CString::new(name.clone()).unwrap();
+        let band = u32::from(Band::DEFAULT.number());
+        let (mut failed, mut served): (c_int, c_int) = (0, 0);
+        let camera = c"camera".as_ptr();
+        // SAFETY: texts with their zeros.
+        let manager =
+            unsafe { tahti_manager_connect_with_bodies(server_name.as_ptr(), camera, camera, 1 << band, 1 << 16) };
+        assert!(!manager.is_null());
+        let asks = std::thread::spawn(move || {
+            let mut client = Client::with_pool(&name, "asking", Band::DEFAULT, 4 << 20).unwrap();
+            let sending = Sending { limit: DurNs::from_secs(60), ..Sending::default() };
+            let large = client.ask("get/camera/image", &Sending { answer: BYTES as u64, ..sending }).unwrap();
+            (large, client.ask("get/camera/image", &sending).unwrap())
+        });
+        while served < 2 {
+            let user = (&raw mut failed).cast();
+            // SAFETY: a handle, and a handler that takes this.
+            served += unsafe { tahti_manager_serve(manager, band, Some(image), user, 60_000_000_000) };
+        }
+        let (large, small) = asks.join().unwrap();
+        // SAFETY: a handle, which is not used afterwards.
+        unsafe { tahti_manager_close(manager) };
+        assert_eq!(
+            (large.code, &*large.text, failed),
+            (Code::Ok, "made", -1),
+            "more than there is room for is refused"
+        );
+        assert!(large.body.len() == BYTES && large.body.iter().enumerate().all(|(at, byte)| *byte == at as u8));
+        assert_eq!((small.code, &*small.text), (Code::Ok, "no room"));
+        stop.store(true, Ordering::Relaxed);
+        server.join().unwrap();
     }
 }
