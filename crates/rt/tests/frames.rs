@@ -2,10 +2,10 @@
 
 mod served;
 
-use base::{DurNs, Priority};
+use base::{DurNs, MonoNs, Priority};
 use frame::{Activity, Config, Spec, TimeBase};
 use ring::{ActivityCounter, FrameCounter, Presence};
-use rt::frames::{Member, Report, Runner, Watcher, hand_trigger, trigger, what_word};
+use rt::frames::{Cause, Member, Report, Runner, Watcher, hand_trigger, trigger, what_word};
 use rt::{Exports, Imports, Number, VariableSpec};
 use served::{PATIENCE, Served, begins_a_minor_with_each_tick, drive, serve};
 use std::os::fd::AsFd as _;
@@ -348,6 +348,47 @@ fn a_trigger_that_stops_comes_too_fast_or_steps_is_named_and_the_frame_goes_on()
         page.set_state(ring::FrameState::Ended);
         sys::futex::wake(page.call_word(0));
         member.join().unwrap();
+    });
+}
+
+#[test]
+fn who_had_too_little_time_is_not_blamed_but_who_took_it() {
+    let half = DurNs::from_ms(500);
+    let name = format!("test{}/blame", std::process::id());
+    let activity = |name: &str, budget| Activity::new(name, Some(budget), 0..1);
+    let activities = vec![activity("greedy", DurNs::from_us(100)), activity("innocent", DurNs::from_ms(400))];
+    let spec = Spec::new(&name, vec![half], activities);
+    let config = Config { spec, cpu: None, priority: Priority(50), join_within: PATIENCE, followers: vec![] };
+    let (stop, said) = (&AtomicBool::new(false), &Mutex::default());
+    let (tell, ready) = channel();
+    let name = &name;
+    scope(|scope| {
+        scope.spawn(move || serve(Runner::new(config).unwrap(), stop, &tell, said));
+        ready.recv().unwrap();
+        scope.spawn(move || {
+            let mut greedy = Member::join(name, "greedy", None, PATIENCE).unwrap();
+            // It yields in time, and leaves next to nothing of the minor.
+            while let Some(turn) = greedy.next_turn() {
+                sys::clock::sleep_until(MonoNs(turn.end.0 - 20_000_000));
+            }
+        });
+        let mut innocent = Member::join(name, "innocent", None, PATIENCE).unwrap();
+        let watcher = Watcher::open(name).unwrap();
+        let mut cursor = watcher.page().events();
+        let (event, turn) = loop {
+            let turn = innocent.next_turn().unwrap();
+            // On the CPU all the time, until it has overrun.
+            while watcher.page().border().pulse == turn.pulse {}
+            let event = std::iter::from_fn(|| watcher.page().next_event(&mut cursor))
+                .find(|event| (event.activity, event.pulse, what_word(event.what)) == (1, turn.pulse, "overrun"));
+            // Where the machine kept it for long itself, that is to blame.
+            if let Some(event) = event.filter(|event| event.elapsed < DurNs::from_ms(100)) {
+                break (event, turn);
+            }
+        };
+        stop.store(true, Ordering::Release);
+        assert_eq!((Cause::of(event.cause), event.detail), (Cause::Behind, 0), "{event:?} in {turn:?}");
+        assert!(event.cpu < DurNs::from_ms(100), "{event:?}");
     });
 }
 

@@ -203,19 +203,20 @@ pub(super) fn event_line(page: &FramePage<'_>, event: &FrameEvent) -> String {
         return format!("{at}: {}{detail}", what_word(event.what));
     }
     let activity = name(event.activity.into());
-    let cause = Cause::of(event.cause);
-    let why = match (what_word(event.what), cause) {
-        ("overrun", cause) => {
-            let detail = if event.detail > 0 { format!(" x{}", event.detail) } else { String::new() };
-            format!(
-                " for {} us by then, {} us of them on the CPU: {}{detail}",
-                micros(event.elapsed),
-                micros(event.cpu),
-                cause.word()
-            )
+    let detail = event.detail;
+    let cause = match Cause::of(event.cause) {
+        Cause::Behind => format!("behind {}", name(detail)),
+        cause @ Cause::Late => format!("{}, by {} us", cause.word(), micros(DurNs(detail as i64))),
+        cause @ Cause::Kept => format!("{}, for {} us", cause.word(), micros(DurNs(detail as i64))),
+        cause if detail > 0 => format!("{} x{detail}", cause.word()),
+        cause => cause.word().to_owned(),
+    };
+    let why = match what_word(event.what) {
+        "overrun" => {
+            let (elapsed, cpu) = (micros(event.elapsed), micros(event.cpu));
+            format!(" for {elapsed} us by then, {cpu} us of them on the CPU: {cause}")
         }
-        ("underrun", Cause::Behind) => format!(": behind {}", name(event.detail)),
-        ("underrun", cause) => format!(": {}", cause.word()),
+        "underrun" => format!(": {cause}"),
         _ => String::new(),
     };
     format!(

@@ -77,7 +77,9 @@ const PID: usize = 3;
 const BEGUN_AT: usize = 4;
 const WAITS: usize = 5;
 const HELD: usize = 6;
+const CALLS_THEN: usize = 7;
 const BASELINE: usize = 8;
+const AROUND: usize = 12;
 const ACTIVITY_COUNTERS: usize = 13;
 const ACTIVITY_NAME: usize = 24;
 const EXEC: usize = 32;
@@ -304,7 +306,7 @@ impl<'a> FramePage<'a> {
         words[TID].store(tid.into(), Ordering::Relaxed);
         if presence == Presence::Joining {
             // Another thread: its accounts begin anew.
-            words[BASELINE..BASELINE + 4].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            words[CALLS_THEN..=AROUND].iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         words[PRESENT].store(presence as u64, Ordering::Release);
         self.words[CHANGES].fetch_add(1, Ordering::AcqRel);

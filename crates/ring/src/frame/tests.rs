@@ -115,6 +115,10 @@ fn accounts_leave_out_what_the_frame_knows() {
     assert_eq!((is.cpu.0 - was.cpu.0, is.voluntary, is.involuntary), (5, was.voluntary, was.involuntary));
     page.set_baseline(0, &is);
     assert_eq!(page.activity_counter(0, ActivityCounter::PageFaults), 1);
+    // That call cost 5 ns beside what was measured of it; so will those that follow.
+    assert_eq!(page.around(0), DurNs(0));
+    (0..3).for_each(|_| _ = page.finish(0, MonoNs(1030)));
+    assert_eq!(page.around(0), DurNs(15));
 }
 
 #[test]

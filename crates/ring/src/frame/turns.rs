@@ -1,8 +1,8 @@
 //! The running minor: who has the turn, and how it goes from one to the next. Everything on `TURN` and `CALL` stands here.
 
 use super::{
-    ActivityCounter, BASELINE, BEGUN, BEGUN_AT, Baseline, CALL, DUE, END, FrameBorder, FramePage, HELD, LAST_YIELD,
-    LENGTHS, MINOR, MODE, PULSE, TURN, Turn, WAITS,
+    AROUND, ActivityCounter, BASELINE, BEGUN, BEGUN_AT, Baseline, CALL, CALLS_THEN, DUE, END, FrameBorder, FramePage,
+    HELD, LAST_YIELD, LENGTHS, MINOR, MODE, PULSE, TURN, Turn, WAITS,
 };
 use crate::sync::{AtomicU64, Ordering, add_own};
 use base::{DurNs, MonoNs};
@@ -218,12 +218,29 @@ impl<'a> FramePage<'a> {
     /// time. For its thread.
     pub fn set_baseline(&self, activity: usize, baseline: &Baseline) {
         let words = &self.activity(activity)[BASELINE..];
-        let before = words[1].load(Ordering::Relaxed);
-        if before > 0 {
-            self.count_activity(activity, ActivityCounter::PageFaults, baseline.faults.saturating_sub(before));
+        let before = self.baseline(activity);
+        let then = &self.activity(activity)[CALLS_THEN];
+        let calls = self.activity_counter(activity, ActivityCounter::Calls);
+        if before.faults > 0 {
+            self.count_activity(activity, ActivityCounter::PageFaults, baseline.faults.saturating_sub(before.faults));
+            let each = (baseline.cpu.0.wrapping_sub(before.cpu.0)).max(0) as u64;
+            let calls = calls.saturating_sub(then.load(Ordering::Relaxed));
+            if let Some(each) = each.checked_div(calls) {
+                self.activity(activity)[AROUND].store(each, Ordering::Relaxed);
+            }
         }
+        then.store(calls, Ordering::Relaxed);
         let values = [baseline.cpu.0 as u64, baseline.faults, baseline.voluntary, baseline.involuntary];
         words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    }
+
+    /// The processor time that calls since the last baseline have cost around what was measured of them, at the rate of those
+    /// before: ending a call and waiting for the next is nobody's work.
+    #[must_use]
+    pub fn around(&self, activity: usize) -> DurNs {
+        let word = |index: usize| self.activity(activity)[index].load(Ordering::Relaxed);
+        let calls = self.activity_counter(activity, ActivityCounter::Calls).saturating_sub(word(CALLS_THEN));
+        DurNs(word(AROUND).saturating_mul(calls).min(i64::MAX as u64) as i64)
     }
 
     /// What it noted last.

@@ -12,7 +12,7 @@ pub enum Cause {
     /// The counters could not be read.
     #[default]
     Unknown,
-    /// It used the processor itself nearly all the time.
+    /// It used more processor time than its budget.
     OwnCode,
     /// It waits for something, or did for much of the time.
     Blocked,
@@ -30,6 +30,11 @@ pub enum Cause {
     Nobody,
     /// It lacks processor time though nobody was given its CPU: interrupts, or the hypervisor.
     Stolen,
+    /// Its minor began late; the detail says by how many ns.
+    Late,
+    /// Its turn came late, or it did not come to run in it: others on its CPU, interrupts or the hypervisor; the detail says
+    /// for how many ns.
+    Kept,
 }
 
 impl Cause {
@@ -47,6 +52,8 @@ impl Cause {
             Self::Behind,
             Self::Nobody,
             Self::Stolen,
+            Self::Late,
+            Self::Kept,
         ]
         .into_iter()
         .find(|cause| *cause as u8 == number)
@@ -67,6 +74,8 @@ impl Cause {
             Self::Behind => "behind",
             Self::Nobody => "nobody joined",
             Self::Stolen => "interrupts or hypervisor",
+            Self::Late => "its minor began late",
+            Self::Kept => "its CPU was taken before its turn",
         }
     }
 }
@@ -86,6 +95,33 @@ pub(crate) struct InProgress {
     pub(crate) elapsed: DurNs,
     /// Whether it goes on from an earlier minor: then the frame itself gave its CPU to others for a while.
     pub(crate) goes_on: bool,
+    /// The processor time that it may take.
+    pub(crate) budget: DurNs,
+    /// What its minor lost before its turn came.
+    pub(crate) before: Before,
+    /// How long it has had the turn without beginning; nothing if it has begun.
+    pub(crate) waited: DurNs,
+}
+
+/// What a minor lost before the turn came to an activity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Before {
+    /// The minor began by so much late.
+    pub(crate) late: DurNs,
+    /// From its begin until its first activity began.
+    pub(crate) kept: DurNs,
+    /// The activity in front that took most beyond its budget, and by how much.
+    pub(crate) front: Option<(usize, DurNs)>,
+}
+
+impl Before {
+    /// What cost most, if anything did: how much, cause, detail.
+    fn worst(self) -> Option<(DurNs, Cause, u64)> {
+        let front = self.front.map(|(who, by)| (by, Cause::Behind, who as u64));
+        let times = [(self.late, Cause::Late), (self.kept, Cause::Kept)];
+        let times = times.map(|(by, cause)| (by, cause, by.0.max(0) as u64));
+        times.into_iter().chain(front).filter(|(by, ..)| *by > DurNs::ZERO).max_by_key(|(by, ..)| *by)
+    }
 }
 
 impl ThreadFiles {
@@ -120,20 +156,28 @@ impl ThreadFiles {
         let (was, is) = (page.baseline(activity), page.beyond(activity, &cost));
         // Counters that somebody wrote over may run backwards.
         let more = |is: u64, was: u64| (is.wrapping_sub(was) as i64).max(0) as u64;
-        let cpu = DurNs(is.cpu.0.wrapping_sub(was.cpu.0).clamp(0, call.elapsed.0.max(0)));
+        let since = is.cpu.0.wrapping_sub(was.cpu.0).saturating_sub(page.around(activity).0);
+        let cpu = DurNs(since.clamp(0, call.elapsed.0.max(0)));
         let faults = more(is.faults, was.faults);
         let (gave, taken) = (more(is.voluntary, was.voluntary), more(is.involuntary, was.involuntary));
-        let (cause, detail) = match state {
-            b'Z' | b'X' => (Cause::Died, 0),
-            b'T' | b't' => (Cause::Stopped, 0),
-            b'S' | b'D' => (Cause::Blocked, 0),
+        // Whoever has not had its budget is not to blame for what it has not done: who took the time is.
+        let own = cpu >= call.budget && call.elapsed > DurNs::ZERO;
+        // Of a call that goes on nobody knows how long it was kept by the frame itself.
+        let lacked = if call.goes_on { DurNs::ZERO } else { DurNs(call.elapsed.0 - cpu.0).max(call.waited) };
+        let before = call.before.worst().map(|(by, cause, detail)| (by > lacked, (cause, detail)));
+        let (cause, detail) = match (state, before) {
+            (b'Z' | b'X', _) => (Cause::Died, 0),
+            (b'T' | b't', _) => (Cause::Stopped, 0),
+            (b'S' | b'D', _) => (Cause::Blocked, 0),
+            _ if own && faults < 8 && (call.goes_on || cpu.0 >= call.elapsed.0 / 2) => (Cause::OwnCode, 0),
+            (_, Some((true, before))) if !own && !call.goes_on => before,
             // It may run, and has not come to begin.
-            _ if call.elapsed <= DurNs::ZERO => (Cause::Stolen, 0),
-            _ if cpu.0 >= call.elapsed.0 / 10 * 9 && faults < 8 => (Cause::OwnCode, 0),
+            _ if call.elapsed <= DurNs::ZERO => (Cause::Kept, call.waited.0.max(0) as u64),
             _ if faults > 0 => (Cause::Faulted, faults),
             _ if gave > 0 => (Cause::Blocked, gave),
             _ if taken > 0 => (Cause::Preempted, taken),
-            _ if call.goes_on => (Cause::OwnCode, 0),
+            _ if own => (Cause::OwnCode, 0),
+            (_, Some((_, before))) if call.goes_on => before,
             _ => (Cause::Stolen, 0),
         };
         (cause, detail, cpu)
@@ -192,19 +236,19 @@ mod tests {
         });
         let words = page_words();
         let page = FramePage::format(&words, "causes", SHAPE).unwrap();
-        let why = |files: &ThreadFiles, elapsed, goes_on| files.why(&page, 0, InProgress { elapsed, goes_on });
+        let why = |files: &ThreadFiles, elapsed| files.why(&page, 0, InProgress { elapsed, ..NEW });
         let pid = std::process::id();
         let files = ThreadFiles::open(pid, told.recv().unwrap() as u32).unwrap();
         while files.cost().unwrap().0 != b'S' {
             std::thread::yield_now();
         }
-        assert_eq!(why(&files, DurNs(i64::MAX), false).0, Cause::Blocked);
+        assert_eq!(why(&files, DurNs(i64::MAX)).0, Cause::Blocked);
         drop(end);
         thread.join().unwrap();
         while files.cost().is_some() {
             std::thread::yield_now();
         }
-        assert_eq!(why(&files, DurNs(0), false).0, Cause::Died);
+        assert_eq!(why(&files, DurNs(0)).0, Cause::Died);
     }
 
     #[test]
@@ -217,26 +261,53 @@ mod tests {
         let (_, now) = files.cost().unwrap();
         let ago = |counter: u64, many: bool| if many { counter.wrapping_sub(FAR) } else { counter.wrapping_add(FAR) };
         let long = DurNs::from_secs(3600);
-        let why = |[faults, gave, taken]: [bool; 3], elapsed: DurNs, goes_on: bool| {
+        let why = |[faults, gave, taken]: [bool; 3], call: InProgress| {
             page.set_baseline(
                 0,
                 &Baseline {
-                    cpu: now.cpu,
+                    // A second since, or all of a call that is shorter.
+                    cpu: DurNs(now.cpu.0 - DurNs::from_secs(1).0),
                     faults: ago(now.faults, faults),
                     voluntary: ago(now.voluntary, gave),
                     involuntary: ago(now.involuntary, taken),
                 },
             );
-            files.why(&page, 0, InProgress { elapsed, goes_on }).0
+            let (cause, detail, _) = files.why(&page, 0, call);
+            (cause, detail)
         };
-        assert_eq!(why([true; 3], DurNs(0), false), Cause::Stolen, "it has not begun");
-        assert_eq!(why([false; 3], DurNs(9), false), Cause::OwnCode);
-        assert_eq!(why([false; 3], long, false), Cause::Stolen);
-        assert_eq!(why([false; 3], long, true), Cause::OwnCode, "the frame gave its CPU to others");
-        assert_eq!(why([true, true, true], long, false), Cause::Faulted);
-        assert_eq!(why([false, true, true], long, false), Cause::Blocked);
-        assert_eq!(why([false, false, true], long, true), Cause::Preempted);
+        let cause = |counts, call| why(counts, call).0;
+        let call = |elapsed, goes_on| InProgress { elapsed, goes_on, ..NEW };
+        assert_eq!(why([true; 3], InProgress { waited: DurNs(7), ..NEW }), (Cause::Kept, 7), "it has not begun");
+        assert_eq!(cause([false; 3], InProgress { budget: DurNs(9), ..call(DurNs(9), false) }), Cause::OwnCode);
+        assert_eq!(cause([false; 3], call(long, false)), Cause::Stolen);
+        assert_eq!(cause([true, true, true], call(long, false)), Cause::Faulted);
+        assert_eq!(cause([false, true, true], call(long, false)), Cause::Blocked);
+        assert_eq!(cause([false, false, true], call(long, true)), Cause::Preempted);
+        // All of its time on the CPU, and little of it: the time was lost before.
+        let late = Before { late: DurNs(40), kept: DurNs(30), front: Some((0, DurNs(20))) };
+        assert_eq!(why([true; 3], InProgress { before: late, ..call(DurNs(9), false) }), (Cause::Late, 40));
+        let kept = Before { late: DurNs(10), ..late };
+        assert_eq!(why([true; 3], InProgress { before: kept, ..call(DurNs(9), false) }), (Cause::Kept, 30));
+        let behind = Before { front: Some((3, DurNs(50))), ..late };
+        assert_eq!(why([true; 3], InProgress { before: behind, ..call(DurNs(9), false) }), (Cause::Behind, 3));
+        assert_eq!(why([false; 3], InProgress { before: behind, ..call(long, true) }), (Cause::Behind, 3));
+        assert_eq!(
+            cause([false; 3], InProgress { before: late, ..call(long, false) }),
+            Cause::Stolen,
+            "it lost more itself"
+        );
+        let in_front = Before { front: Some((3, DurNs(-5))), ..Before::default() };
+        assert_eq!(cause([false; 3], InProgress { before: in_front, ..call(DurNs(9), true) }), Cause::Stolen);
     }
+
+    /// A call that has not begun.
+    const NEW: InProgress = InProgress {
+        elapsed: DurNs(0),
+        goes_on: false,
+        budget: DurNs::from_secs(60),
+        before: Before { late: DurNs(0), kept: DurNs(0), front: None },
+        waited: DurNs(0),
+    };
 
     const SHAPE: ring::FrameShape = ring::FrameShape { activities: 1, minors: 1, queue: 1, modes: 0 };
 

@@ -5,6 +5,7 @@
 
 use crate::frames::accounts::{self, Accounts};
 use crate::frames::event;
+use crate::frames::judged::Ended;
 use crate::frames::shared::Shared;
 use crate::frames::trigger::{self, Trigger, Waited};
 use base::{DurNs, MonoNs};
@@ -98,19 +99,21 @@ impl Dispatcher {
             let looked = short.is_none();
             let next = short.unwrap_or_else(|| self.border_of_some(&page, due, ticks, (!smooth).then_some(turn)));
             if next.extended.is_some() {
+                let ended = Ended::of(&page, stood);
                 page.extend(&shown(&next, woke));
                 self.wake_followers(&page);
-                self.tell(&page, &border, stood, woke);
+                self.tell(&page, &border, &ended, woke);
             } else {
                 let slack = page.at(stood).is_none().then(|| border.end - page.last_yield());
+                let ended = looked.then(|| Ended::of(&page, stood));
                 self.close(&page, stood);
                 self.welcome(&page);
                 (turn, first) = self.begin(&page, &next, woke);
                 if let Some(slack) = slack {
                     page.slack(border.minor.into()).record(slack);
                 }
-                if looked {
-                    self.tell(&page, &border, stood, woke);
+                if let Some(ended) = ended {
+                    self.tell(&page, &border, &ended, woke);
                 }
                 if next.lost > 0 || next.mode != border.mode {
                     tell_of(&page, &border, &next, woke);

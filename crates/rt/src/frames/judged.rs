@@ -1,6 +1,6 @@
 //! What follows from a border's judgements: events, causes, recoveries.
 
-use crate::frames::cause::{Cause, InProgress};
+use crate::frames::cause::{Before, Cause, InProgress};
 use crate::frames::dispatcher::Dispatcher;
 use crate::frames::event;
 use base::{DurNs, MonoNs};
@@ -8,10 +8,60 @@ use frame::{Action, Border, Fault};
 use ring::{ActivityCounter, FrameEvent, FramePage, Turn};
 use std::sync::atomic::Ordering;
 
+/// A minor that has ended, as its page was before the next one began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    /// How far its queue had come.
+    pub(super) stood: Turn,
+    /// When the dispatcher began it.
+    pub(super) begun: MonoNs,
+    /// When somebody yielded last in it.
+    pub(super) last_yield: MonoNs,
+}
+
+impl Ended {
+    pub(super) fn of(page: &FramePage<'_>, stood: Turn) -> Self {
+        Self { stood, begun: page.border().begun, last_yield: page.last_yield() }
+    }
+
+    /// Whether the turn came to an activity.
+    fn reached(&self, page: &FramePage<'_>, activity: u16) -> bool {
+        (0..=self.stood.index).any(|index| page.at(Turn { index, ..self.stood }) == Some(activity))
+    }
+
+    /// What was lost before the turn came to an activity, which was then.
+    fn before(&self, page: &FramePage<'_>, activity: usize, due: MonoNs, came: MonoNs) -> Before {
+        let mut before = Before { late: self.begun - due, ..Before::default() };
+        let (mut at, mut since) = (Turn { index: 0, ..self.stood }, self.begun);
+        let mut in_front = None;
+        while let Some(next) = page.at(at).map(usize::from) {
+            at.index += 1;
+            // Who goes on from an earlier minor had the turn when the one in front of it had yielded.
+            let begun = Some(page.begun(next)).filter(|begun| (since..=came).contains(begun)).unwrap_or(since);
+            let begun = if next == activity { came } else { begun };
+            match in_front {
+                None => before.kept = begun - since,
+                Some(who) => {
+                    let budget = page.activity_counter(who, ActivityCounter::Budget) as i64;
+                    let beyond = DurNs((begun - since).0.saturating_sub(budget));
+                    if before.front.is_none_or(|(_, most)| beyond > most) {
+                        before.front = Some((who, beyond));
+                    }
+                }
+            }
+            if next == activity {
+                break;
+            }
+            (in_front, since) = (Some(next), begun);
+        }
+        before
+    }
+}
+
 impl Dispatcher {
     /// Writes down what went wrong, and does what follows.
     #[cold]
-    pub(super) fn tell(&mut self, page: &FramePage<'_>, border: &Border, stood: Turn, now: MonoNs) {
+    pub(super) fn tell(&mut self, page: &FramePage<'_>, border: &Border, ended: &Ended, now: MonoNs) {
         if self.faults.is_empty() && !self.known.iter().any(|known| known.safe) {
             return;
         }
@@ -20,15 +70,22 @@ impl Dispatcher {
             let begun = page.begun(activity);
             let overran = fault.fault == Fault::Overrun;
             let elapsed = if overran { now - begun } else { DurNs::ZERO };
-            // Who began a call before the minor was due has been on the way for longer than it.
-            let call = InProgress { elapsed, goes_on: overran && begun < border.due };
-            let (cause, detail, cpu) = match fault.fault {
-                Fault::Absent => (Cause::Nobody, 0, DurNs::ZERO),
-                Fault::Underrun => match page.at(stood) {
-                    Some(other) if other != fault.activity => (Cause::Behind, other.into(), DurNs::ZERO),
-                    _ => self.why(page, activity, call),
-                },
-                Fault::Overrun => self.why(page, activity, call),
+            let (cause, detail, cpu) = match (fault.fault, page.at(ended.stood)) {
+                (Fault::Absent, _) => (Cause::Nobody, 0, DurNs::ZERO),
+                (_, Some(other)) if !ended.reached(page, fault.activity) => (Cause::Behind, other.into(), DurNs::ZERO),
+                _ => {
+                    // Who began a call before the minor was due has been on the way for longer than it.
+                    let goes_on = overran && begun < border.due;
+                    let came = if overran && !goes_on { begun } else { ended.last_yield };
+                    let call = InProgress {
+                        elapsed,
+                        goes_on,
+                        budget: DurNs(page.activity_counter(activity, ActivityCounter::Budget) as i64),
+                        before: ended.before(page, activity, border.due, came),
+                        waited: if overran { DurNs::ZERO } else { now - came },
+                    };
+                    self.why(page, activity, call)
+                }
             };
             let (what, counter) = match fault.fault {
                 Fault::Overrun => (event::OVERRUN, ActivityCounter::Overruns),
@@ -92,5 +149,41 @@ impl Dispatcher {
             // Just joining or leaving.
             Err(_) => (Cause::Unknown, 0, DurNs::ZERO),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::{AtomicU64, FrameBorder, FrameShape};
+
+    const SHAPE: FrameShape = FrameShape { activities: 4, minors: 1, queue: 4, modes: 0 };
+
+    #[test]
+    fn what_a_minor_lost_before_a_turn_is_told_from_when_the_others_began() {
+        let words: Vec<AtomicU64> = (0..SHAPE.words()).map(|_| AtomicU64::new(0)).collect();
+        let page = FramePage::format(&words, "judged", SHAPE).unwrap();
+        (0..4).for_each(|activity| page.set_activity_counter(activity, ActivityCounter::Budget, 100));
+        // Due at 1000, begun at 1040; then one after the other from 1050 on; 1 is there and has no turn in this minor.
+        let border =
+            FrameBorder { begun: MonoNs(1040), due: MonoNs(1000), end: MonoNs(2000), ..FrameBorder::default() };
+        let turn = page.begin(&border, [0, 2, 3].into_iter());
+        let mut first = page.release_first(turn);
+        for (activity, begun) in [(0, 1050), (2, 1090), (3, 1700)] {
+            assert_eq!(first, Some(activity));
+            assert!(page.start(activity.into()));
+            page.set_begun(activity.into(), MonoNs(begun));
+            first = if activity == 3 { None } else { page.finish(activity.into(), MonoNs(begun + 30)) };
+        }
+        let ended = Ended::of(&page, page.turn());
+        let before = ended.before(&page, 3, border.due, page.begun(3));
+        // 0 took 40 with what its successor's begin took, 2 took 610; both may take 100.
+        assert_eq!(before, Before { late: DurNs(40), kept: DurNs(10), front: Some((2, DurNs(510))) });
+        let before = ended.before(&page, 0, border.due, page.begun(0));
+        assert_eq!(before, Before { late: DurNs(40), kept: DurNs(10), front: None });
+        // A call that goes on from an earlier minor had its turn when the last one yielded.
+        page.set_begun(3, MonoNs(500));
+        let before = ended.before(&page, 3, border.due, ended.last_yield);
+        assert_eq!(before.front, Some((0, DurNs(-60))), "nobody in front took too long");
     }
 }
