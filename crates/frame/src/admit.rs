@@ -154,6 +154,43 @@ impl Plan {
         }
     }
 
+    /// What is planned for a minor in a mode; of which activities the block that began before goes on is noted in `carried`.
+    fn due<'a>(&'a self, mode: &'a [bool], minor: usize, carried: &'a mut [bool]) -> impl Iterator<Item = Due> + 'a {
+        self.queue(minor).iter().filter_map(move |Entry { activity, discipline }| {
+            let index = usize::from(*activity);
+            if !mode[index] || discipline.background {
+                return None;
+            }
+            let before = core::mem::replace(&mut carried[index], discipline.continuable);
+            Some(Due { activity: *activity, within: discipline.must_yield(before), first: !before })
+        })
+    }
+
+    /// What must be done within each minor, and within the major frame, in the most demanding mode of each.
+    pub(crate) fn demand(&self, spec: &Spec) -> (Vec<DurNs>, DurNs) {
+        let (mut minors, mut major) = (vec![DurNs::ZERO; self.minors()], DurNs::ZERO);
+        let add = |sum: &mut DurNs, activity: u16| {
+            *sum = DurNs(sum.0.saturating_add(budget_of(&spec.activities[usize::from(activity)]).0));
+        };
+        for mode in &self.modes {
+            let (mut carried, mut whole) = (vec![false; mode.len()], DurNs::ZERO);
+            for (minor, most) in minors.iter_mut().enumerate() {
+                let mut sum = DurNs::ZERO;
+                for due in self.due(mode, minor, &mut carried) {
+                    if due.within {
+                        add(&mut sum, due.activity);
+                    }
+                    if due.first {
+                        add(&mut whole, due.activity);
+                    }
+                }
+                *most = sum.max(*most);
+            }
+            major = whole.max(major);
+        }
+        (minors, major)
+    }
+
     /// The arithmetic: what must be done within each minor, and within the major frame.
     fn time(&self, spec: &Spec, mode: &[bool], name: Option<&str>, refused: &mut Vec<Refusal>) {
         let (mut whole, mut sum) = (Sum::of(&spec.activities), Sum::of(&spec.activities));
@@ -162,18 +199,13 @@ impl Plan {
         let within = name.map_or(String::new(), |name| format!(" in mode {name:?}"));
         for minor in 0..self.minors() {
             sum.clear();
-            for entry in self.queue(minor) {
-                let (index, discipline) = (usize::from(entry.activity), entry.discipline);
-                if !mode[index] || discipline.background {
-                    continue;
+            for due in self.due(mode, minor, &mut carried) {
+                if due.within {
+                    sum.add(due.activity);
                 }
-                if discipline.must_yield(carried[index]) {
-                    sum.add(entry.activity);
+                if due.first {
+                    whole.add(due.activity);
                 }
-                if !carried[index] {
-                    whole.add(entry.activity);
-                }
-                carried[index] = discipline.continuable;
             }
             let room = DurNs(self.lengths[minor].0 - spec.reserve.0);
             if sum.total > room {
@@ -200,6 +232,15 @@ impl Plan {
             refused.push(Refusal { activity: None, what, expected: "budgets that fit into it".to_owned() });
         }
     }
+}
+
+/// An activity that is planned for a minor.
+struct Due {
+    activity: u16,
+    /// It must yield within the minor if it begins there.
+    within: bool,
+    /// It is not part of a block that began before.
+    first: bool,
 }
 
 /// A sum that remembers its terms: how often each activity is one.
@@ -258,7 +299,7 @@ fn budget_of(activity: &Activity) -> DurNs {
     activity.budget.unwrap_or(DurNs::ZERO)
 }
 
-fn room_of(length: DurNs, reserve: DurNs) -> String {
+pub(crate) fn room_of(length: DurNs, reserve: DurNs) -> String {
     match reserve {
         DurNs::ZERO => length.to_string(),
         reserve => format!("{length} - {reserve} reserve = {}", DurNs(length.0 - reserve.0)),

@@ -4,7 +4,7 @@
 //! ordered queue of *activities*, each of which runs once and yields. What REACT did not have is here too: budgets
 //! with an admission check, recovery per activity, modes, minors that are counted as lost instead of being run late.
 //!
-//! A [`Spec`] is what the user says; [`Plan::admit`] refuses what cannot work, with the arithmetic; a [`Machine`]
+//! A [`Spec`] is what the user says; [`Plan::admit`] and [`share`](share()) refuse what cannot work, with the arithmetic; a [`Machine`]
 //! decides at each minor border. Time is an argument. Must never know a clock, a file, a thread or shared memory.
 //!
 //! ```
@@ -28,10 +28,12 @@ mod admit;
 mod beat;
 mod draw;
 mod machine;
+mod share;
 mod spec;
 
 pub use admit::{ACTIVITIES_MAX, Entry, MINORS_MAX, Plan, Refusal};
 pub use beat::{Beat, Rhythm};
 pub use draw::draw;
 pub use machine::{Action, Border, Extension, Fault, Judgement, Machine, Seen, Totals};
+pub use share::share;
 pub use spec::{Activity, Config, Discipline, Mode, PRIORITY_MIN, Recovery, Spec, TimeBase, minors_of};

@@ -43,6 +43,9 @@ pub(crate) fn read_all(
         frames.push((config, span));
     }
     follow(&mut frames, found);
+    for (index, refusal) in frame::share(&frames.iter().map(|(config, _)| config).collect::<Vec<_>>()) {
+        found.error(frames[index].1.clone(), refusal.what, refusal.expected, "");
+    }
     frames.into_iter().map(|(config, _)| config).collect()
 }
 
@@ -51,6 +54,7 @@ fn follow(frames: &mut [(Config, Range<usize>)], found: &mut Diagnostics<'_>) {
     for index in 0..frames.len() {
         let TimeBase::Frame(leader) = frames[index].0.spec.base.clone() else { continue };
         let (name, span) = (frames[index].0.spec.name.clone(), frames[index].1.clone());
+        let cpu = frames[index].0.cpu;
         let minors = frames[index].0.spec.minors.clone();
         match frames.iter_mut().find(|(config, _)| config.spec.name == leader && config.spec.name != name) {
             None => found.error(
@@ -66,6 +70,11 @@ fn follow(frames: &mut [(Config, Range<usize>)], found: &mut Diagnostics<'_>) {
             Some((config, _)) if matches!(config.spec.base, TimeBase::Frame(_)) => {
                 let message = format!("frame {name:?} follows {leader:?}, which is a follower itself");
                 found.error(span, message, "one leader for all", "");
+            }
+            Some((config, _)) if cpu.is_some() && config.cpu == cpu => {
+                let shown = cpu.unwrap_or_default();
+                let message = format!("frame {name:?} follows {leader:?} on the same CPU {shown}");
+                found.error(span, message, "another CPU: its minors begin when the leader's do", "");
             }
             Some((config, _)) => config.followers.push(name),
         }

@@ -479,3 +479,23 @@ fn a_frame_that_cannot_work_is_refused_with_the_arithmetic() {
         assert!(found.contains(expected), "{to}: {found}");
     }
 }
+
+#[test]
+fn frames_that_share_a_cpu_must_fit_into_it_and_a_follower_needs_another_one() {
+    let frame = |name: &str, more: &str| {
+        format!(
+            "[[frame]]\nname = \"{name}\"\ncpu = 0\nminors = 2\nperiod = \"2ms\"\n{more}\n[[frame.activity]]\nname = \"a\"\nbudget = \"1800us\"\n"
+        )
+    };
+    let found = |more: &str, budget: &str| {
+        let text = with("") + "\n" + &frame("f1", "") + &frame("f2", more).replace("1800us", budget);
+        check(&text, &Anywhere).found.iter().map(|one| one.message.clone()).collect::<Vec<_>>().join("\n")
+    };
+    let crowded = found("", "1800us");
+    assert!(
+        crowded.contains("minor 0 of \"f2\" is over-committed: f2 1.8ms + f1 1.8ms = 3.6ms, but it has 2ms"),
+        "{crowded}"
+    );
+    assert_eq!(found("", "200us"), "");
+    assert!(found("base = \"frame:f1\"", "1us").contains("frame \"f2\" follows \"f1\" on the same CPU 0"));
+}
