@@ -1,6 +1,7 @@
 //! Whether a frame can work: the admission check, and the tables made from what passed it.
 
-use crate::spec::{Activity, Discipline, Recovery, Spec, TimeBase};
+use crate::spec::{Discipline, Recovery, Spec, TimeBase};
+use crate::sum::{Sum, budget_of, room_of};
 use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -24,8 +25,8 @@ const MODES_MAX: usize = 64;
 /// Why a frame cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The activity that it is about, if it is about one.
-    pub activity: Option<String>,
+    /// The place of the activity that it is about, if it is about one.
+    pub activity: Option<usize>,
     /// What is wrong, with the arithmetic.
     pub what: String,
     /// What would be right.
@@ -70,12 +71,12 @@ impl Plan {
     /// Why it cannot be run.
     pub fn admit(spec: &Spec) -> Result<Self, Vec<Refusal>> {
         let mut refused = Vec::new();
-        shape(spec, &mut refused);
-        if !refused.is_empty() {
+        let countable = shape(spec, &mut refused);
+        activities(spec, &mut refused);
+        if !countable {
             return Err(refused);
         }
         let plan = Self::tables(spec);
-        activities(spec, &mut refused);
         for (index, mode) in plan.modes.iter().enumerate() {
             let name = spec.modes.get(index).map(|mode| mode.name.as_str());
             plan.time(spec, mode, name, &mut refused);
@@ -197,6 +198,8 @@ impl Plan {
         // Having yielded once is enough for a block of continuable minors.
         let mut carried = vec![false; mode.len()];
         let within = name.map_or(String::new(), |name| format!(" in mode {name:?}"));
+        // Minors that are over-committed in the same way are told together.
+        let mut crowded: Vec<(String, Vec<u16>)> = Vec::new();
         for minor in 0..self.minors() {
             sum.clear();
             for due in self.due(mode, minor, &mut carried) {
@@ -209,15 +212,18 @@ impl Plan {
             }
             let room = DurNs(self.lengths[minor].0 - spec.reserve.0);
             if sum.total > room {
-                let what = format!(
-                    "frame {:?}: minor {minor}{within} is over-committed: {} = {}, but it has {}",
-                    spec.name,
-                    sum.terms(),
-                    sum.total,
-                    room_of(self.lengths[minor], spec.reserve),
-                );
-                refused.push(Refusal { activity: None, what, expected: "budgets that fit into it".to_owned() });
+                let room = room_of(self.lengths[minor], spec.reserve);
+                let sum = format!("over-committed: {} = {}, but it has {room}", sum.terms(), sum.total);
+                match crowded.iter_mut().find(|(known, _)| *known == sum) {
+                    Some((_, minors)) => minors.push(minor as u16),
+                    None => crowded.push((sum, vec![minor as u16])),
+                }
             }
+        }
+        for (sum, minors) in crowded {
+            let (s, is) = if minors.len() == 1 { ("", "is") } else { ("s", "are each") };
+            let what = format!("frame {:?}: minor{s} {}{within} {is} {sum}", spec.name, named(&minors));
+            refused.push(Refusal { activity: None, what, expected: "budgets that fit into it".to_owned() });
         }
         let major = spec.major();
         let reserve = DurNs(spec.reserve.0.saturating_mul(self.minors() as i64));
@@ -243,107 +249,62 @@ struct Due {
     first: bool,
 }
 
-/// A sum that remembers its terms: how often each activity is one.
-struct Sum<'a> {
-    activities: &'a [Activity],
-    total: DurNs,
-    times: Vec<u32>,
-    /// In the order in which they came first.
-    order: Vec<u16>,
+/// Minors as numbers and ranges.
+fn named(minors: &[u16]) -> String {
+    let mut shown: Vec<String> = Vec::new();
+    for run in minors.chunk_by(|minor, next| minor + 1 == *next) {
+        shown.push(match run {
+            [first, .., last] => format!("{first}-{last}"),
+            one => one[0].to_string(),
+        });
+    }
+    shown.join(",")
 }
 
-impl<'a> Sum<'a> {
-    fn of(activities: &'a [Activity]) -> Self {
-        Self { activities, total: DurNs::ZERO, times: vec![0; activities.len()], order: Vec::new() }
-    }
-
-    fn clear(&mut self) {
-        self.total = DurNs::ZERO;
-        for activity in self.order.drain(..) {
-            self.times[usize::from(activity)] = 0;
-        }
-    }
-
-    fn add(&mut self, activity: u16) {
-        let times = &mut self.times[usize::from(activity)];
-        if *times == 0 {
-            self.order.push(activity);
-        }
-        *times += 1;
-        let budget = budget_of(&self.activities[usize::from(activity)]);
-        self.total = DurNs(self.total.0.saturating_add(budget.0));
-    }
-
-    /// The largest terms, in order of size.
-    fn terms(&self) -> String {
-        const SHOWN: usize = 8;
-        let term = |activity: u16| {
-            let of = &self.activities[usize::from(activity)];
-            (of.name.as_str(), budget_of(of), self.times[usize::from(activity)])
-        };
-        let mut terms: Vec<_> = self.order.iter().map(|activity| term(*activity)).collect();
-        terms.sort_by_key(|(_, budget, times)| -budget.0.saturating_mul(i64::from(*times)));
-        let show = |(name, budget, times): &(&str, DurNs, u32)| match times {
-            1 => format!("{name} {budget}"),
-            times => format!("{times} x {name} {budget}"),
-        };
-        let mut shown: Vec<String> = terms.iter().take(SHOWN).map(show).collect();
-        if terms.len() > SHOWN {
-            shown.push(format!("{} more", terms.len() - SHOWN));
-        }
-        shown.join(" + ")
-    }
-}
-
-fn budget_of(activity: &Activity) -> DurNs {
-    activity.budget.unwrap_or(DurNs::ZERO)
-}
-
-pub(crate) fn room_of(length: DurNs, reserve: DurNs) -> String {
-    match reserve {
-        DurNs::ZERO => length.to_string(),
-        reserve => format!("{length} - {reserve} reserve = {}", DurNs(length.0 - reserve.0)),
-    }
-}
-
-/// What must hold before tables can be made.
-fn shape(spec: &Spec, refused: &mut Vec<Refusal>) {
-    let mut refuse = |activity: Option<&str>, what: String, expected: String| {
-        refused.push(Refusal { activity: activity.map(String::from), what, expected });
+/// The frame as a whole; whether it can be counted what must be done in each minor.
+fn shape(spec: &Spec, refused: &mut Vec<Refusal>) -> bool {
+    let mut countable = true;
+    let mut refuse = |activity: Option<usize>, what: String, expected: String| {
+        refused.push(Refusal { activity, what, expected });
     };
     let frame = format!("frame {:?}", spec.name);
     if spec.minors.is_empty() || spec.minors.len() > MINORS_MAX {
         let what = format!("{frame} has {} minors", spec.minors.len());
-        return refuse(None, what, format!("1 to {MINORS_MAX}"));
+        refuse(None, what, format!("1 to {MINORS_MAX}"));
+        return false;
     }
     for (minor, length) in spec.minors.iter().enumerate() {
         if *length < MINOR_MIN || *length > MINOR_MAX {
+            countable = false;
             refuse(None, format!("{frame}: minor {minor} lasts {length}"), format!("{MINOR_MIN} to {MINOR_MAX}"));
         }
         if spec.reserve < DurNs::ZERO || spec.reserve >= *length {
+            countable = false;
             let what = format!("{frame}: a reserve of {} leaves nothing of minor {minor} ({length})", spec.reserve);
             refuse(None, what, format!("less than {length}"));
         }
     }
     if spec.activities.is_empty() || spec.activities.len() > ACTIVITIES_MAX {
+        countable = false;
         let what = format!("{frame} has {} activities", spec.activities.len());
         refuse(None, what, format!("1 to {ACTIVITIES_MAX}"));
     }
     let mut names = BTreeSet::new();
     let mut queued = vec![false; spec.minors.len()];
-    for activity in &spec.activities {
+    for (at, activity) in spec.activities.iter().enumerate() {
         let name = activity.name.as_str();
         if !names.insert(name) {
-            refuse(Some(name), format!("{frame} has two activities {name:?}"), "a name of its own".to_owned());
+            refuse(Some(at), format!("{frame} has two activities {name:?}"), "a name of its own".to_owned());
         }
         queued.iter_mut().for_each(|queued| *queued = false);
         for (minor, _) in &activity.queue {
             if usize::from(*minor) >= spec.minors.len() {
+                countable = false;
                 let what = format!("{frame}: activity {name:?} is queued in minor {minor}");
-                refuse(Some(name), what, format!("minors from 0 to {}", spec.minors.len() - 1));
+                refuse(Some(at), what, format!("minors from 0 to {}", spec.minors.len() - 1));
             } else if core::mem::replace(&mut queued[usize::from(*minor)], true) {
                 let what = format!("{frame}: activity {name:?} is queued in minor {minor} twice");
-                refuse(Some(name), what, "once in a minor".to_owned());
+                refuse(Some(at), what, "once in a minor".to_owned());
             }
         }
     }
@@ -360,16 +321,17 @@ fn shape(spec: &Spec, refused: &mut Vec<Refusal>) {
             refuse(None, format!("{frame}: mode {:?} names no activity {unknown:?}", mode.name), known);
         }
     }
+    countable
 }
 
 /// What each activity may say.
 fn activities(spec: &Spec, refused: &mut Vec<Refusal>) {
     let shortest = spec.minors.iter().copied().min().unwrap_or(DurNs::ZERO);
-    for activity in &spec.activities {
+    for (at, activity) in spec.activities.iter().enumerate() {
         let name = activity.name.as_str();
         let mut refuse = |what: String, expected: &str| {
             let what = format!("frame {:?}: activity {name:?} {what}", spec.name);
-            refused.push(Refusal { activity: Some(name.to_owned()), what, expected: expected.to_owned() });
+            refused.push(Refusal { activity: Some(at), what, expected: expected.to_owned() });
         };
         if activity.queue.is_empty() {
             refuse("is in no minor".to_owned(), "at least one");
@@ -391,19 +353,16 @@ fn activities(spec: &Spec, refused: &mut Vec<Refusal>) {
             Some(budget) if budget <= DurNs::ZERO => refuse(format!("has a budget of {budget}"), "more than 0"),
             _ => {}
         }
-        let external = spec.base != TimeBase::Timer;
-        match activity.recovery {
-            Recovery::Stretch(_) | Recovery::Steal(_) if external => {
-                let what = format!("recovers by {}, but the time base is {}", activity.recovery, spec.base);
-                refuse(what, "another recovery: only a timer can be moved");
-            }
-            Recovery::Steal(by) if by >= shortest => {
-                refuse(format!("steals {by}, but the shortest minor has {shortest}"), "less than that");
-            }
-            recovery if background > 0 && recovery != Recovery::None => {
-                refuse(format!("recovers by {recovery}"), "none: a background activity owes nothing");
-            }
-            _ => {}
+        let recovery = activity.recovery;
+        if background > 0 && recovery != Recovery::None {
+            refuse(format!("recovers by {recovery}"), "none: a background activity owes nothing");
+        } else if matches!(recovery, Recovery::Stretch(_) | Recovery::Steal(_)) && spec.base != TimeBase::Timer {
+            let what = format!("recovers by {recovery}, but the time base is {}", spec.base);
+            refuse(what, "another recovery: only a timer can be moved");
+        } else if let Recovery::Steal(by) = recovery
+            && by >= shortest
+        {
+            refuse(format!("steals {by}, but the shortest minor has {shortest}"), "less than that");
         }
     }
 }
@@ -411,7 +370,7 @@ fn activities(spec: &Spec, refused: &mut Vec<Refusal>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Mode;
+    use crate::{Activity, Mode};
 
     fn us(us: i64) -> DurNs {
         DurNs::from_us(us)
@@ -437,6 +396,15 @@ mod tests {
         );
         spec.modes = vec![Mode { name: "quick".into(), activities: vec!["filter".into(), "control".into()] }];
         assert!(Plan::admit(&spec).is_ok(), "in its only mode it fits");
+    }
+
+    #[test]
+    fn minors_that_are_over_committed_in_the_same_way_are_told_together() {
+        let activities = vec![Activity::new("a", Some(us(1100)), 0..5), Activity::new("b", Some(us(1)), 2..3)];
+        let why = refusals(&Spec::new("fast", vec![us(1000); 5], activities));
+        assert_eq!(why.len(), 3, "{why:?}");
+        assert!(why[0].contains("minors 0-1,3-4 are each over-committed: a 1.1ms = 1.1ms, but it has 1ms"), "{why:?}");
+        assert!(why[1].contains("minor 2 is over-committed: a 1.1ms + b 1us = 1.101ms"), "{why:?}");
     }
 
     #[test]
@@ -487,6 +455,7 @@ mod tests {
         let mut spec = Spec::new("f", vec![us(100); 2], vec![odd, Activity::new("idle", Some(us(1)), 0..0)]);
         assert_eq!(refusals(&spec).len(), 4, "{:?}", refusals(&spec));
         spec.base = TimeBase::Software;
+        spec.activities[0].queue[1].1 = Discipline::REAL_TIME;
         assert!(refusals(&spec).iter().any(|why| why.contains("only a timer can be moved")));
         let empty = Spec::new("f", vec![us(10)], vec![]);
         assert_eq!(refusals(&empty).len(), 2);
@@ -496,5 +465,15 @@ mod tests {
             vec![Activity::new("a", Some(us(1)), 0..2), Activity::new("a", Some(us(1)), 0..1)],
         );
         assert_eq!(refusals(&twice).len(), 2);
+        // What is wrong with the frame as a whole hides nothing of its activities.
+        let mut lazy = Activity::new("a", None, 0..1);
+        lazy.queue[0].1 = Discipline::BACKGROUND;
+        lazy.recovery = Recovery::Skip;
+        let mut greedy = Activity::new("a", None, 0..1);
+        greedy.recovery = Recovery::Steal(us(300));
+        let both = Spec::new("f", vec![us(100)], vec![lazy, greedy]);
+        let why = Plan::admit(&both).unwrap_err();
+        let places: Vec<_> = why.iter().map(|refusal| refusal.activity).collect();
+        assert_eq!(places, [Some(1), Some(0), Some(1), Some(1)], "{why:?}");
     }
 }

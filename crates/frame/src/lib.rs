@@ -30,6 +30,7 @@ mod draw;
 mod machine;
 mod share;
 mod spec;
+mod sum;
 
 pub use admit::{ACTIVITIES_MAX, Entry, MINORS_MAX, Plan, Refusal};
 pub use beat::{Beat, Rhythm};

@@ -1,7 +1,8 @@
 //! Frames that share a CPU: whether each minor has room for what the other frames do in it.
 
-use crate::admit::{Plan, Refusal, room_of};
+use crate::admit::{Plan, Refusal};
 use crate::spec::{Config, TimeBase};
+use crate::sum::room_of;
 use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeSet;
 use alloc::format;

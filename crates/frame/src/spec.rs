@@ -197,20 +197,26 @@ impl FromStr for Discipline {
         const EXPECTED: &str =
             "expected real-time, background, or some of underrunnable, overrunnable, continuable joined by +";
         let mut read = Self::default();
-        let mut alone = false;
-        let words = text.split('+').map(str::trim);
-        let count = words.clone().count();
-        for word in words {
+        let mut known = Vec::new();
+        for word in text.split('+').map(str::trim) {
             match word {
                 "real-time" => {}
                 "underrunnable" => read.underrunnable = true,
                 "overrunnable" => read.overrunnable = true,
                 "continuable" => read.continuable = true,
-                "background" => (read.background, alone) = (true, true),
+                "background" => read.background = true,
                 _ => return Err(EXPECTED),
             }
+            if known.contains(&word) {
+                return Err("expected each word once");
+            }
+            known.push(word);
         }
-        if alone && count > 1 { Err("expected background alone: it excludes the others") } else { Ok(read) }
+        match known.len() {
+            2.. if known.contains(&"background") => Err("expected background alone: it excludes the others"),
+            2.. if known.contains(&"real-time") => Err("expected real-time alone: the others take something off it"),
+            _ => Ok(read),
+        }
     }
 }
 
@@ -380,6 +386,8 @@ mod tests {
     #[test]
     fn what_is_no_such_word_is_refused_with_what_was_expected() {
         assert!("background+overrunnable".parse::<Discipline>().unwrap_err().contains("alone"));
+        assert!("continuable+real-time".parse::<Discipline>().unwrap_err().contains("alone"));
+        assert!("underrunnable+underrunnable".parse::<Discipline>().unwrap_err().contains("once"));
         assert!("soft".parse::<Discipline>().unwrap_err().contains("real-time"));
         for text in ["", "stretch", "steal:0s", "inject:1ms", "skip "] {
             assert_eq!(text.parse::<Recovery>().is_ok(), text == "skip ", "{text:?}");

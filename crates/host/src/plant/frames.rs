@@ -108,11 +108,18 @@ fn read(
     let reserve = section.time("reserve", DurNs::ZERO, HOUR, found).map_or(DurNs::ZERO, |(time, _)| time);
     let join_within = section.time("join_within", DurNs::ZERO, HOUR, found);
     let join_within = join_within.map_or(DurNs::from_secs(10), |(time, _)| time);
-    let mut activities = Vec::new();
-    for (table, span) in list(section, "activity", found) {
-        let section = Section::open(table, span, &keys::ACTIVITY, "an activity", found);
-        activities.push(activity(&section, minors.as_ref().map_or(MINORS_MAX, Vec::len), found));
-    }
+    let count = minors.as_ref().map_or(MINORS_MAX, Vec::len);
+    let tables = list(section, "activity", found);
+    let activities: Vec<_> = tables
+        .into_iter()
+        .filter_map(|(table, span)| {
+            let called =
+                table.iter().find(|(key, _)| *key.get_ref() == "name").and_then(|(_, name)| name.get_ref().as_str());
+            let called = called.map_or("an activity".to_owned(), |name| format!("activity {:?}", clipped(name)));
+            let section = Section::open(table, span, &keys::ACTIVITY, &called, found);
+            activity(&section, count, found).map(|read| (read, section.range()))
+        })
+        .collect();
     let mut modes = Vec::new();
     for (table, span) in list(section, "mode", found) {
         let section = Section::open(table, span, &keys::MODE, "a mode", found);
@@ -123,10 +130,19 @@ fn read(
         let activities = names.into_iter().map(|(name, _)| name.to_owned()).collect();
         modes.extend(process::name(&section, found).map(|(name, _)| Mode { name, activities }));
     }
-    let activities: Option<Vec<Activity>> = activities.into_iter().collect();
-    let spec = Spec { name: name?.0, base, minors: minors?, activities: activities?, modes, reserve };
-    if let Err(refused) = Plan::admit(&spec) {
-        refused.into_iter().for_each(|refusal| found.error(section.range(), refusal.what, refusal.expected, ""));
+    // Of one that could not be read as a whole nobody knows what it needs, so sums say nothing.
+    let whole = activities.iter().all(|((_, whole), _)| *whole);
+    let (activities, places): (Vec<Activity>, Vec<Range<usize>>) =
+        activities.into_iter().map(|((activity, _), place)| (activity, place)).unzip();
+    let spec = Spec { name: name?.0, base, minors: minors?, activities, modes, reserve };
+    for refusal in Plan::admit(&spec).err().into_iter().flatten() {
+        let place = refusal.activity.and_then(|activity| places.get(activity));
+        if whole || place.is_some() {
+            found.error(place.cloned().unwrap_or(section.range()), refusal.what, refusal.expected, "");
+        }
+    }
+    if !whole {
+        return None;
     }
     Some(Config { spec, cpu: cpu?, priority: priority?, join_within, followers: Vec::new() })
 }
@@ -210,39 +226,49 @@ fn minors(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> O
     }
 }
 
-fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -> Option<Activity> {
+/// An activity that has a name, and whether all of it could be read. What could not stands for something of which nothing
+/// else can be wrong.
+fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -> Option<(Activity, bool)> {
     let name = process::name(section, found);
     let budget = section.time("budget", DurNs::ZERO, HOUR, found).map(|(time, _)| time);
-    let discipline = section.parsed::<Discipline>("discipline", found).map_or(Discipline::REAL_TIME, |(read, _)| read);
+    let discipline = section.parsed::<Discipline>("discipline", found).map(|(read, _)| read);
     let recovery = section.parsed("recovery", found).map_or(frame::Recovery::None, |(recovery, _)| recovery);
     let tolerate = section.number("tolerate", 0, 1_000_000, found).map(|(number, _)| number as u32);
+    let given = |key: &str| section.value(key).is_some();
+    let mut whole = discipline.is_some() == given("discipline") && budget.is_some() == given("budget");
     let texts = match section.value("minors").map(Spanned::get_ref) {
-        None => vec![("all", 0..0)],
-        Some(DeValue::Array(_)) => section.texts("minors", found)?,
-        Some(_) => section.text("minors", found).into_iter().collect(),
+        None => Some(vec![("all", 0..0)]),
+        Some(DeValue::Array(_)) => section.texts("minors", found),
+        Some(_) => section.text("minors", found).map(|text| vec![text]),
     };
+    whole &= texts.is_some();
     let mut queue = Vec::new();
-    for (text, span) in texts {
+    for (text, span) in texts.unwrap_or_default() {
         // The discipline is what follows the last blank, if it is a word.
         let (which, how) = match text.rsplit_once(' ') {
             Some((which, how)) if how.starts_with(|c: char| c.is_ascii_alphabetic()) => (which, how.parse()),
-            _ => (text, Ok(discipline)),
+            _ => (text, Ok(discipline.unwrap_or_default())),
         };
         match (minors_of(which, minors), how) {
             (Ok(read), Ok(how)) => queue.extend(read.into_iter().map(|minor| (minor, how))),
             (Err(why), _) => {
                 let expected = why.strip_prefix("expected ").unwrap_or(&why).to_owned();
                 found.error(span, format!("`minors` cannot be {:?}", clipped(text)), expected, "");
-                return None;
+                whole = false;
             }
             (_, Err(why)) => {
-                found.error(span, format!("`minors` cannot be {:?}", clipped(text)), why, "");
-                return None;
+                let expected = why.strip_prefix("expected ").unwrap_or(why).to_owned();
+                found.error(span, format!("`minors` cannot be {:?}", clipped(text)), expected, "");
+                whole = false;
             }
         }
     }
     queue.sort_by_key(|(minor, _)| *minor);
-    Some(Activity { name: name?.0, budget, queue, recovery, tolerate })
+    let budget = if whole { budget } else { budget.or(Some(DurNs(1))) };
+    if !whole {
+        queue = vec![(0, Discipline::REAL_TIME)];
+    }
+    Some((Activity { name: name?.0, budget, queue, recovery, tolerate }, whole))
 }
 
 /// The process that runs a frame: in the shield's cpuset if the frame's CPU is, for its threads may run nowhere else then.

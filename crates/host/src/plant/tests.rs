@@ -472,7 +472,11 @@ fn a_frame_that_cannot_work_is_refused_with_the_arithmetic() {
         ("minors = 10\n", "minors = 10\nbase = \"frame:slow\"\n", "follows no frame \"slow\""),
         ("minors = 10\n", "minors = 10\nclass = \"fifo:4\"\n", "`class` of frame \"fast\" cannot be fifo:4"),
         ("minors = 10\n", "minors = 10\ncpu = \"shield\"\n", "there is no shield"),
-        ("recovery = \"steal:100us\"", "recovery = \"borrow\"", "`recovery` in an activity cannot be \"borrow\""),
+        (
+            "recovery = \"steal:100us\"",
+            "recovery = \"borrow\"",
+            "`recovery` in activity \"filter\" cannot be \"borrow\"",
+        ),
         ("activities = [\"control\"", "activities = [\"controls\"", "names no activity \"controls\""),
     ] {
         let found = findings(from, to);
@@ -498,4 +502,50 @@ fn frames_that_share_a_cpu_must_fit_into_it_and_a_follower_needs_another_one() {
     );
     assert_eq!(found("", "200us"), "");
     assert!(found("base = \"frame:f1\"", "1us").contains("frame \"f2\" follows \"f1\" on the same CPU 0"));
+}
+
+#[test]
+fn all_that_is_wrong_with_the_activities_of_a_frame_is_told_at_once_each_in_its_place() {
+    let text = with("")
+        + r#"
+[[frame]]
+name = "fast"
+minors = 3
+period = "1ms"
+[[frame.activity]]
+name = "lazy"
+discipline = "background"
+recovery = "skip"
+[[frame.activity]]
+name = "lazy"
+budget = "2ms"
+discipline = "continuable+real-time"
+recovery = "steal:3ms"
+[[frame.activity]]
+name = "ever"
+discipline = "continuable"
+[[frame.activity]]
+name = "twice"
+budget = "10us"
+discipline = "underrunnable+underrunnable"
+"#;
+    let found = check(&text, &Anywhere).found;
+    let lines: Vec<_> = found.iter().map(|one| (one.line, one.message.as_str())).collect();
+    let line = |of: &str| text[..text.find(of).unwrap()].lines().count();
+    let expected = [
+        (line("name = \"lazy\"\ndiscipline"), "\"lazy\" recovers by skip"),
+        (line("name = \"lazy\"\nbudget"), "has two activities \"lazy\""),
+        (line("name = \"lazy\"\nbudget"), "steals 3ms, but the shortest minor has 1ms"),
+        (line("discipline = \"continuable+real"), "`discipline` in activity \"lazy\" cannot be"),
+        (line("name = \"ever\""), "\"ever\" is continuable in each of its minors"),
+        (line("name = \"ever\""), "\"ever\" has no budget"),
+        (line("discipline = \"underrunnable+under"), "`discipline` in activity \"twice\" cannot be"),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:?}");
+    for (place, message) in expected {
+        assert!(
+            lines.iter().any(|(at, said)| at.abs_diff(place) <= 1 && said.contains(message)),
+            "{place}: {message} in {lines:?}"
+        );
+    }
 }
