@@ -263,6 +263,21 @@ fn whoever_is_killed_in_a_plant_with_a_frame_comes_back_and_the_frame_runs_with_
     assert!(!sockets().contains(&frame), "its socket is still there");
 }
 
+#[test]
+fn a_plant_that_goes_down_ends_its_frame_first_and_activities_end_with_it() {
+    let (bench, frame) = plant("ends");
+    both_go_on(&frame);
+    bench.ok(&["down"]);
+    let log = bench.log();
+    assert!(log.contains(&format!("{frame}: SIGTERM sent")), "{log}");
+    for activity in ["steady", "troubled"] {
+        assert!(log.contains(&format!("{activity}: ended: exit 0")), "yield returned 0, and it ended by itself: {log}");
+        assert!(!log.contains(&format!("{activity}: SIGTERM")), "{log}");
+    }
+    let said = bench.ok(&["logs", &frame, "--plant", "p", "-n", "100000"]);
+    assert!(said.contains("absences 0,") && !said.contains(" died"), "their end is not held against them: {said}");
+}
+
 fn sockets() -> String {
     std::fs::read_to_string("/proc/net/unix").unwrap()
 }

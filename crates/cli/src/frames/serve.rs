@@ -3,13 +3,16 @@
 use super::show;
 use base::{DurNs, MonoNs};
 use host::plant::FRAME;
+use ring::{Cursor, FramePage};
 use rt::frames::{Report, Runner};
 use sys::clock::mono_now;
 use sys::signal::SignalFd;
 
-/// A plant that stops tells its frame and the activities' processes at the same moment. Who is gone is told after this, so
-/// that an end which belongs to the plant's is not told as a fault.
+/// Who ends activities and their frame at the same moment, as a machine that shuts down does, tells them in any order. Who is
+/// gone is told after this, so that an end which belongs to the frame's is not told as a fault.
 const SAME_MOMENT: DurNs = DurNs::from_ms(200);
+/// How long those activities are waited for that end with their frame: the plant sends signals to their processes after it.
+const FAREWELL: DurNs = DurNs::from_secs(2);
 
 pub(super) fn run() -> Result<(), String> {
     let text = std::env::var(FRAME)
@@ -37,24 +40,30 @@ pub(super) fn run() -> Result<(), String> {
         for (_, activity) in gone.extract_if(.., |(at, _)| now - *at >= SAME_MOMENT) {
             println!("{activity} is gone: its thread ended without leaving, or its process was killed");
         }
-        let page = runner.page();
-        let lost = cursor.lost();
-        let mut room = ring::FRAME_EVENTS;
-        while let Some(event) = page.next_event(&mut cursor).filter(|_| room > 0) {
-            room -= 1;
-            println!("{}", show::event_line(&page, &event));
-        }
-        if cursor.lost() > lost {
-            println!("… {} events more than could be written", cursor.lost() - lost);
-        }
+        write_events(&runner.page(), &mut cursor);
         if signals.read().map_err(|error| error.to_string())?.is_some() {
             break;
         }
     }
+    runner.finish(FAREWELL);
+    write_events(&runner.page(), &mut cursor);
     gone.iter().for_each(|(_, activity)| println!("{activity} ended with the frame"));
     show::summary(&runner.page()).iter().for_each(|line| println!("{line}"));
     match over {
         Some(why) => Err(format!("frame {name} ends: {why}")),
         None => Ok(()),
+    }
+}
+
+/// Writes down what has happened since the last time.
+fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) {
+    let lost = cursor.lost();
+    let mut room = ring::FRAME_EVENTS;
+    while let Some(event) = page.next_event(cursor).filter(|_| room > 0) {
+        room -= 1;
+        println!("{}", show::event_line(page, &event));
+    }
+    if cursor.lost() > lost {
+        println!("… {} events more than could be written", cursor.lost() - lost);
     }
 }

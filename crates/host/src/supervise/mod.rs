@@ -33,6 +33,9 @@ pub struct Spec {
     pub name: String,
     /// What must be ready before it starts and is stopped after it.
     pub after: Vec<Id>,
+    /// Whether it is a frame: when both go down it ends before those that are none, so that its activities learn of it.
+    #[serde(default)]
+    pub ends_first: bool,
     /// How long it may take to give its sign; `None` if it is ready once started.
     pub ready_within: Option<DurNs>,
     /// What follows its end.
@@ -406,12 +409,14 @@ impl Supervision {
         self.units.len() - 1
     }
 
-    /// Turns names of dependencies into ids.
+    /// Turns names of dependencies into ids, and finds the frames.
     fn link(&mut self, plant: &Plant) {
         for process in &plant.processes {
             let after = process.after.iter().filter_map(|name| self.find(name)).collect();
             if let Some(id) = self.find(&process.name) {
-                self.units[id].spec.after = after;
+                let spec = &mut self.units[id].spec;
+                spec.after = after;
+                spec.ends_first = plant.frames.iter().any(|frame| frame.spec.name == process.name);
             }
         }
     }
@@ -421,9 +426,11 @@ impl Supervision {
         unit.spec.after.iter().all(|id| matches!(self.units[*id].state, State::Running | State::Finished))
     }
 
-    /// Whether those after it are gone.
+    /// Whether those after it are gone, and the frames that go down with it.
     fn may_stop(&self, id: Id) -> bool {
-        !self.units.iter().any(|other| other.spec.after.contains(&id) && other.state.is_alive())
+        let first = self.units[id].spec.ends_first;
+        let holds = |other: &Unit| other.spec.after.contains(&id) || other.spec.ends_first && !other.wanted && !first;
+        !self.units.iter().any(|other| other.state.is_alive() && holds(other))
     }
 }
 
@@ -431,6 +438,7 @@ fn spec(process: &Process) -> Spec {
     Spec {
         name: process.name.clone(),
         after: Vec::new(),
+        ends_first: false,
         ready_within: (process.ready.when != ReadyWhen::Started).then_some(process.ready.within),
         restart: process.restart,
         stop: process.stop.clone(),

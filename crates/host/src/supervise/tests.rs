@@ -65,6 +65,28 @@ fn processes_start_in_order_when_those_before_them_are_ready_and_stop_in_reverse
 }
 
 #[test]
+fn frames_end_before_the_processes_that_go_down_with_them() {
+    let frame =
+        "[[frame]]\nname = \"f\"\nminors = 1\nperiod = \"1ms\"\n[[frame.activity]]\nname = \"a\"\nbudget = \"1us\"\n";
+    let process = |name: &str| format!("[[process]]\nname = \"{name}\"\ncommand = \"x\"\n");
+    let read = |text: String| check(&format!("[plant]\nname = \"p\"\n{text}"), &Anywhere).plant.expect("no error");
+    let (two, one) = (read(frame.to_owned() + &process("a") + &process("b")), read(frame.to_owned() + &process("a")));
+    let mut bench = Bench { all: Supervision::new(&two), now: MonoNs(1_000_000_000) };
+    assert_eq!(bench.on(Event::Up), [Action::Start(0), Action::Start(1), Action::Start(2)]);
+    (0..3).for_each(|id| assert_eq!(bench.on(Event::Started(id)), []));
+    bench.on(Event::Ready(0));
+    assert_eq!(bench.all.phase(), Phase::Up);
+    // Who goes alone waits for no frame.
+    bench.all.reload(bench.now, &two, &one);
+    assert_eq!(bench.on(Event::Tick), [Action::Signal(2, Signal::TERM)]);
+    bench.on(Event::Exited(2, End::Exit(0)));
+    assert_eq!(bench.on(Event::Down), [Action::Signal(0, Signal::TERM)]);
+    assert_eq!(bench.on(Event::Exited(0, End::Exit(0))), [Action::Signal(1, Signal::TERM)]);
+    assert_eq!(bench.on(Event::Exited(1, End::Exit(0))), []);
+    assert_eq!(bench.all.phase(), Phase::Down);
+}
+
+#[test]
 fn restarts_back_off_exponentially_until_the_fault_is_latched_and_an_operator_resets_it() {
     let keys = "restart = { backoff = \"100ms\", backoff_max = \"300ms\", window = \"60s\", limit = 3 }";
     let mut bench = Bench::new(&[("a", keys), ("b", "")]);

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use sys::clock::mono_now;
+use sys::clock::{mono_now, sleep_until};
 use sys::handover::Counter;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use sys::shm::SharedWords;
@@ -301,8 +301,25 @@ impl Runner {
     }
 }
 
-impl Drop for Runner {
-    fn drop(&mut self) {
+impl Runner {
+    /// Ends the frame, tells its members, and waits until their threads are gone, for so long at most: whoever ends their
+    /// processes after that finds those that end with their frame at their end.
+    pub fn finish(&mut self, within: DurNs) {
+        self.stop();
+        let until = mono_now() + within;
+        let joined = |activity: usize| matches!(self.page().who(activity).0, Presence::Joined | Presence::Joining);
+        let is_there = |slot: &Slot| {
+            let guest = slot.guest.lock().unwrap_or_else(|broken| broken.into_inner());
+            guest.files.as_ref().is_some_and(|files| !files.is_gone())
+        };
+        while mono_now() < until
+            && self.shared.slots.iter().enumerate().any(|(activity, slot)| joined(activity) && is_there(slot))
+        {
+            sleep_until(mono_now() + DurNs::from_ms(5));
+        }
+    }
+
+    fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         let page = self.shared.page();
         page.set_state(FrameState::Ended);
@@ -316,6 +333,12 @@ impl Drop for Runner {
         for activity in 0..page.shape().activities {
             sys::futex::wake(page.call_word(activity));
         }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
