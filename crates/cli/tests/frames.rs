@@ -278,6 +278,21 @@ fn a_plant_that_goes_down_ends_its_frame_first_and_activities_end_with_it() {
     assert!(said.contains("absences 0,") && !said.contains(" died"), "their end is not held against them: {said}");
 }
 
+#[test]
+fn a_frame_alone_in_its_plant_runs_with_activities_that_are_started_elsewhere() {
+    let frame = format!("alone{}", std::process::id());
+    let activity = "[[frame.activity]]\nname = \"steady\"\nbudget = \"100us\"\n";
+    let text =
+        format!("[[frame]]\nname = \"{frame}\"\nminors = 2\nperiod = \"5ms\"\njoin_within = \"60s\"\n{activity}");
+    let bench = Bench::new("alone", &text);
+    // It joins as soon as there is something to join.
+    let address = format!("p/{frame}");
+    let _steady = Running::start(&["demo", "activity", &address, "steady", "--exports", &frame], "elsewhere", None);
+    bench.ok(&["up", ".", "--detach"]);
+    goes_on(&address, "steady");
+    bench.ok(&["down"]);
+}
+
 fn sockets() -> String {
     std::fs::read_to_string("/proc/net/unix").unwrap()
 }

@@ -143,13 +143,13 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     let processes = tables(root, "process", true, found);
     let iocs = tables(root, "ioc", true, found);
     let managers = tables(root, "equipment", true, found);
-    if processes.is_empty()
-        && !root.iter().any(|(key, _)| matches!(key.get_ref().as_ref(), "process" | "ioc" | "equipment" | "messages"))
-    {
+    // Of a frame alone the activities are processes that are started elsewhere.
+    let runs = |key: &str| matches!(key, "process" | "ioc" | "equipment" | "messages" | "frame");
+    if processes.is_empty() && !root.iter().any(|(key, _)| runs(key.get_ref().as_ref())) {
         found.error(
             0..0,
             "the plant has no process",
-            "at least one [[process]], [[ioc]], [[equipment]] or [messages]",
+            "at least one [[process]], [[ioc]], [[equipment]], [[frame]] or [messages]",
             "add `[[process]]` with name and command",
         );
     }

@@ -454,6 +454,15 @@ fn a_frame_is_read_and_gets_a_process_of_its_own() {
 }
 
 #[test]
+fn a_frame_may_be_alone_in_its_plant() {
+    let from = FRAME.find("[[process]]").unwrap()..FRAME.find("[[frame]]").unwrap();
+    let alone = FRAME.replace(&FRAME[from], "");
+    let checked = check(&alone, &Anywhere);
+    assert_eq!(checked.found, []);
+    assert_eq!(checked.plant.unwrap().processes.len(), 1);
+}
+
+#[test]
 fn a_frame_that_cannot_work_is_refused_with_the_arithmetic() {
     let findings = |from: &str, to: &str| {
         let text = FRAME.replace(from, to);
