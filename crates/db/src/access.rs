@@ -82,6 +82,10 @@ impl Db {
         let rec = channel.record.0;
         let array = !channel.type_name && !channel.long_string && self.is_array(rec, channel.field);
         let ordered = array && self.common[rec as usize].kind() == Kind::Compress;
+        if let (true, Value::Array(into)) = (array && self.is_hidden(rec, channel.field), &mut *into) {
+            into.truncate(0);
+            return;
+        }
         if let (true, false, Value::Array(into)) = (array, ordered, &mut *into)
             && let Some(range) = channel.filters.only_range()
             && let Slot::Array(found) = self.peek(rec, channel.field)
@@ -181,6 +185,9 @@ impl Db {
         if kind.is_none() && self.common[rec as usize].kind() == Kind::Compress {
             return crate::rec::compress::ordered(self, rec, 1).get(0);
         }
+        if self.is_hidden(rec, field) {
+            return None;
+        }
         let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device))
             && !(kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec));
         Some(match self.peek(rec, field) {
@@ -226,14 +233,38 @@ impl Db {
         }
     }
 
+    /// What a link that asks for one element reads. C's links look at the memory of lsi and lso, which may never have been
+    /// written, and at that of a compress record of one sample, newest first, which is not where its sample is.
+    pub(crate) fn link_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
+        match self.common[rec as usize].kind() {
+            Kind::Lsi | Kind::Lso if self.is_long_text(rec, field) => {
+                Some(Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
+            }
+            Kind::Compress if self.is_lifo_of_one(rec, field) => Some(Scalar::F64(0.0)),
+            _ => self.read_scalar(rec, field),
+        }
+    }
+
+    fn is_lifo_of_one(&self, rec: u32, field: u16) -> bool {
+        let common = &self.common[rec as usize];
+        common.kind() == Kind::Compress
+            && self.def(rec, field).kind.is_none()
+            && self.bodies.compress[common.body as usize].is_lifo_of_one()
+    }
+
     /// A field's first element as EPICS prints it.
     pub(crate) fn read_text(&mut self, rec: u32, field: u16) -> Option<Str40> {
         let scalar = self.read_scalar(rec, field)?;
-        Some(match scalar {
+        Some(self.text_of(rec, field, scalar))
+    }
+
+    /// An element of a field as EPICS prints it.
+    pub(crate) fn text_of(&mut self, rec: u32, field: u16, scalar: Scalar) -> Str40 {
+        match scalar {
             Scalar::Enum(index) => self.enum_text(rec, field, index),
             Scalar::F64(_) | Scalar::F32(_) => base::text::scalar(scalar, self.precision_of(rec, field)),
             _ => base::text::scalar(scalar, 0),
-        })
+        }
     }
 
     /// The word of a menu, device or state number.
@@ -253,8 +284,17 @@ impl Db {
         }
     }
 
+    /// Whether an array shows none of its elements: a subArray that is undefined.
+    fn is_hidden(&self, rec: u32, field: u16) -> bool {
+        let common = &self.common[rec as usize];
+        common.kind() == Kind::SubArray && common.udf != 0 && self.def(rec, field).kind.is_none()
+    }
+
     /// All elements of an array field, in order.
     pub(crate) fn whole_array(&mut self, rec: u32, field: u16) -> Array {
+        if self.is_hidden(rec, field) {
+            return Array::zeros(self.element_type(rec, field), 0);
+        }
         if self.common[rec as usize].kind() == Kind::Compress && self.def(rec, field).kind.is_none() {
             return crate::rec::compress::ordered(self, rec, usize::MAX);
         }
@@ -271,9 +311,9 @@ impl Db {
 
     /// Up to `max` elements of a field as elements of `kind`; `None` where one cannot become that.
     pub(crate) fn read_array(&mut self, rec: u32, field: u16, kind: FieldType, max: usize) -> Option<Array> {
-        if self.is_array(rec, field) {
+        if self.is_array(rec, field) && !(max == 1 && self.is_lifo_of_one(rec, field)) {
             let precision = self.precision_of(rec, field);
-            let ordered = self.common[rec as usize].kind() == Kind::Compress;
+            let ordered = self.common[rec as usize].kind() == Kind::Compress || self.is_hidden(rec, field);
             let mut into = self.lend_array(kind);
             let fits = match self.peek(rec, field) {
                 Slot::Array(array) if !ordered => crate::put::convert_into(array, max, precision, &mut into),
@@ -285,22 +325,18 @@ impl Db {
             self.recycle_array(into);
             return None;
         }
+        if max != 1 && self.is_long_text(rec, field) && self.read_scalar(rec, field).is_none() {
+            return Some(self.lend_array(kind));
+        }
+        let scalar = self.link_scalar(rec, field)?;
         if matches!(kind, FieldType::String) {
-            let text = self.read_text(rec, field)?;
+            let text = self.text_of(rec, field, scalar);
             let mut into = self.lend_array(kind);
             if let Array::String(texts) = &mut into {
                 texts.push(text);
             }
             return Some(into);
         }
-        if self.is_long_text(rec, field) && matches!(kind, FieldType::I8 | FieldType::U8) {
-            let mut into = self.lend_array(kind);
-            if let Slot::Array(bytes) = self.peek(rec, field) {
-                crate::put::convert_into(bytes, max, 0, &mut into);
-            }
-            return Some(into);
-        }
-        let scalar = self.read_scalar(rec, field)?;
         let mut into = self.lend_array(kind);
         crate::put::resize(&mut into, 1);
         crate::put::set_element(&mut into, 0, scalar).then_some(into)

@@ -72,7 +72,7 @@ fn elements(items: &[Json], kind: FieldType, max: usize) -> Option<Array> {
     items[..count].iter().enumerate().all(fits).then_some(array)
 }
 
-/// A list as a user types it, `[1, 2]`, as elements of a type, `max` at most.
+/// A list as a user types it, `[1, 2]`, a number, or nothing, as elements of a type, `max` at most.
 ///
 /// # Errors
 /// Where it is malformed, or what does not fit the type.
@@ -80,6 +80,10 @@ pub(crate) fn typed_list(text: &str, kind: FieldType, max: usize) -> Result<Arra
     let what = |why: String| format!("found {text}, expected a list such as [1, 2]: {why}");
     match json::parse(text) {
         Ok(Json::List(items)) => elements(&items, kind, max).ok_or_else(|| what(format!("an element is no {kind:?}"))),
+        Ok(number @ (Json::Int(_) | Json::Real(_))) => {
+            elements(&[number], kind, max).ok_or_else(|| what(format!("it is no {kind:?}")))
+        }
+        Err(_) if text.is_empty() => Ok(Array::zeros(kind, 0)),
         Ok(_) => Err(what("it is no list".into())),
         Err(error) => Err(what(format!("{} at {}", error.what, error.at))),
     }

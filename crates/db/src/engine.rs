@@ -65,6 +65,8 @@ pub(crate) enum Outcome {
     Failed,
     /// Finished, but the forward link is not followed.
     NoForward,
+    /// As `NoForward`, and it failed.
+    GivenUp,
 }
 
 /// An EPICS database.
@@ -283,14 +285,14 @@ impl Db {
         common.on_stack = true;
         self.counters.processed += 1;
         let outcome = self.dispatch(rec, resumed);
-        self.failed = matches!(outcome, Outcome::Failed | Outcome::Broken);
+        self.failed = matches!(outcome, Outcome::Failed | Outcome::Broken | Outcome::GivenUp);
         match outcome {
             Outcome::Done | Outcome::Failed => {}
             Outcome::Pending | Outcome::Broken => {
                 self.common[rec as usize].on_stack = false;
                 return None;
             }
-            Outcome::NoForward => {
+            Outcome::NoForward | Outcome::GivenUp => {
                 let common = &mut self.common[rec as usize];
                 common.pact = 0;
                 common.on_stack = false;

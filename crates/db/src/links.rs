@@ -2,7 +2,7 @@
 
 use crate::conv::{self, Number};
 use crate::engine::Db;
-use crate::link::{Link, LinkKind, MS, MS_BITS, MSI, MSS};
+use crate::link::{Link, LinkField, LinkKind, MS, MS_BITS, MSI, MSS};
 use crate::message::Message;
 use crate::record::Kind;
 use crate::slot::Slot;
@@ -45,21 +45,30 @@ impl Db {
         self.common[rec as usize].raise(status, severity);
     }
 
-    /// The LINK alarm of a failed link.
+    /// The LINK alarm of a link that could not be read.
     #[cold]
     pub(crate) fn link_alarm(&mut self, rec: u32, link: Brief) -> LinkError {
-        if self.common[rec as usize].nsev >= 3 {
-            return LinkError;
+        self.alarm_of_link(rec, link, LinkField::In)
+    }
+
+    /// The LINK alarm of a link that could not be written.
+    #[cold]
+    pub(crate) fn put_link_alarm(&mut self, rec: u32, link: Brief) -> LinkError {
+        self.alarm_of_link(rec, link, LinkField::Out)
+    }
+
+    fn alarm_of_link(&mut self, rec: u32, link: Brief, way: LinkField) -> LinkError {
+        if self.common[rec as usize].nsev < 3 {
+            let message = self.link_message(rec, link, way);
+            self.common[rec as usize].raise_with(Status::Link, 3, message);
         }
-        let message = self.link_message(rec, link);
-        self.common[rec as usize].raise_with(Status::Link, 3, message);
         LinkError
     }
 
-    /// The message `field NAME` for the field that holds a link.
-    fn link_message(&mut self, rec: u32, link: Brief) -> Message {
+    /// The message `field NAME` for the field that holds a link; several may hold the same text.
+    fn link_message(&mut self, rec: u32, link: Brief, way: LinkField) -> Message {
         for field in 0..self.type_of(rec).fields.len() as u16 {
-            if self.def(rec, field).link_field().is_some()
+            if self.def(rec, field).link_field() == Some(way)
                 && let Slot::Link(found) = self.peek(rec, field)
                 && found.brief() == link
             {
@@ -140,7 +149,7 @@ impl Db {
 
     #[inline(never)]
     fn read_other<T: Number>(&mut self, rec: u32, field: u16) -> Option<T> {
-        self.read_scalar(rec, field).and_then(conv::number)
+        self.link_scalar(rec, field).and_then(conv::number)
     }
 
     /// The usual case without detours: VAL of the records that are read most, which is a double.
@@ -167,12 +176,11 @@ impl Db {
                 if Self::is_pp(link.flags) && self.process_passive(rec, link.target) {
                     return Err(self.link_alarm(rec, link));
                 }
-                let text = self.read_text(link.target, link.field);
+                let Some(scalar) = self.link_scalar(link.target, link.field) else {
+                    return Err(self.link_alarm(rec, link));
+                };
                 self.inherit_from(rec, link);
-                match text {
-                    Some(text) => Ok(Some(text)),
-                    None => Err(self.link_alarm(rec, link)),
-                }
+                Ok(Some(self.text_of(link.target, link.field, scalar)))
             }
             LinkKind::Remote => match self.remote_text(rec, link) {
                 Some(text) => Ok(Some(text)),
@@ -206,12 +214,11 @@ impl Db {
                 if Self::is_pp(link.flags) && self.process_passive(rec, link.target) {
                     return Err(self.link_alarm(rec, link));
                 }
-                let array = self.read_array(link.target, link.field, kind, max);
+                let Some(array) = self.read_array(link.target, link.field, kind, max) else {
+                    return Err(self.link_alarm(rec, link));
+                };
                 self.inherit_from(rec, link);
-                match array {
-                    Some(array) => Ok(Some(array)),
-                    None => Err(self.link_alarm(rec, link)),
-                }
+                Ok(Some(array))
             }
             LinkKind::Remote => match self.remote_array(rec, link, kind, max) {
                 Some(array) => Ok(Some(array)),
@@ -244,7 +251,7 @@ impl Db {
             }
             LinkKind::Remote => self.remote_put(rec, link, Value::Scalar(value)),
             LinkKind::Through => self.through_put(rec, link, &Value::Scalar(value)),
-            LinkKind::Json => self.json_put(rec, link, value).map_err(|LinkError| self.link_alarm(rec, link)),
+            LinkKind::Json => self.json_put(rec, link, value).map_err(|LinkError| self.put_link_alarm(rec, link)),
             LinkKind::Hardware => Err(LinkError),
         }
     }
@@ -269,15 +276,17 @@ impl Db {
 
     /// Writes a text of any length through an output link (dbPutLinkLS).
     pub(crate) fn put_link_long(&mut self, rec: u32, link: Brief, value: &Array) -> Result<(), LinkError> {
-        let chars = matches!(self.link_type(link), Some(FieldType::I8 | FieldType::U8));
-        let long = link.kind == LinkKind::Db && self.is_long_text(link.target, link.field);
-        if chars || long {
+        if matches!(self.link_type(link), Some(FieldType::I8 | FieldType::U8)) {
             return self.put_link_array(rec, link, value);
         }
         let bytes = match value {
             Array::U8(bytes) => crate::rec::lsi::text(bytes),
             _ => b"",
         };
+        if link.kind == LinkKind::Db && self.is_long_text(link.target, link.field) {
+            let done = self.put_long_text(link.target, link.field, bytes);
+            return self.after_put(rec, link, done.is_ok());
+        }
         self.put_link(rec, link, Scalar::String(Str40::new(bytes)))
     }
 
@@ -288,12 +297,12 @@ impl Db {
             self.inherit(link.target, link.flags, status, severity);
         }
         if !done {
-            return Err(self.link_alarm(rec, link));
+            return Err(self.put_link_alarm(rec, link));
         }
         let proc = usize::from(link.field) == crate::channel::PROC_FIELD;
         let passive = Self::is_pp(link.flags) && self.common[link.target as usize].scan == 0;
         if (proc || passive) && self.process_target(rec, link.target) {
-            return Err(self.link_alarm(rec, link));
+            return Err(self.put_link_alarm(rec, link));
         }
         Ok(())
     }

@@ -63,9 +63,12 @@ impl Db {
             FieldType::I8 | FieldType::U8 if info.array && info.elements_max > 1 => {
                 Value::from(text.bytes().chain([0]).take(info.elements_max as usize).collect::<Vec<u8>>())
             }
-            kind if info.array && text.trim_start().starts_with('[') => {
-                let list = crate::constant::typed_list(text, kind, info.elements_max as usize);
-                Value::Array(list.map_err(|what| PutError::BadValue { what })?)
+            kind if info.array && (info.elements_max > 1 || text.trim_start().starts_with('[')) => {
+                match crate::constant::typed_list(text, kind, info.elements_max as usize) {
+                    Ok(list) => Value::Array(list),
+                    Err(what) if text.trim_start().starts_with('[') => return Err(PutError::BadValue { what }),
+                    Err(_) => Value::from(text),
+                }
             }
             _ => Value::from(text),
         };
@@ -175,8 +178,7 @@ impl Db {
         let precision = self.own_precision(rec);
         let mut converted = self.lend_array(kind);
         // An empty text is zero for a number, and no number for an element.
-        let empty = max > 1
-            && kind != FieldType::String
+        let empty = kind != FieldType::String
             && matches!(values, Array::String(texts) if texts.iter().take(max).any(|text| text.bytes().is_empty()));
         if empty || !convert_into(values, max, precision, &mut converted) {
             self.recycle_array(converted);

@@ -302,7 +302,7 @@ impl Db {
     pub(crate) fn remote_put(&mut self, rec: u32, link: Brief, value: Value) -> Result<(), LinkError> {
         let connected = self.remotes.links.get(link.target as usize).is_some_and(|remote| remote.connected);
         if !connected {
-            return Err(self.link_alarm(rec, link));
+            return Err(self.put_link_alarm(rec, link));
         }
         self.request_put(link.target, value);
         Ok(())

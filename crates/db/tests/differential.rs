@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What a case does after the start.
 #[derive(Clone, Debug)]
@@ -91,7 +93,9 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
     let folder = tempfolder();
     let script_file = folder.join(format!("{}.cmd", file.file_stem().unwrap().to_string_lossy()));
     std::fs::write(&script_file, script).unwrap();
-    let port = 20_000 + std::process::id() % 20_000;
+    // Several run at the same time, each with two ports of its own.
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let port = 20_000 + (std::process::id() + 2 * RUNS.fetch_add(1, Relaxed)) % 20_000;
     let output = Command::new(root.join("usr/bin/softIoc"))
         .env("LD_LIBRARY_PATH", root.join("usr/lib"))
         .env("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1")
@@ -118,7 +122,7 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
             asked = None;
         } else if let Some(name) = line.strip_prefix("dbgf \"").and_then(|rest| rest.strip_suffix('"')) {
             asked = Some(name.to_owned());
-        } else if line.starts_with("dbpf ") {
+        } else if ["dbpf ", "echo ", "epicsThreadSleep ", "epics>"].iter().any(|command| line.starts_with(command)) {
             asked = None;
         } else if let Some(value) = line.strip_prefix("DBF_") {
             if let (Some(name), Some(dump)) = (&asked, dumps.last_mut()) {
@@ -128,9 +132,8 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
             }
         } else if let (Some(name), Some(dump)) = (&asked, dumps.last_mut()) {
             // Arrays and long texts go on over several lines.
-            if line.starts_with(' ') && dump.contains_key(name) {
+            if let Some(entry) = dump.get_mut(name) {
                 let more = without_hex(line);
-                let entry = dump.get_mut(name).unwrap();
                 entry.push(' ');
                 entry.push_str(&more);
             }
@@ -403,6 +406,12 @@ fn compare(
             if who != ONE && NOT_ACROSS.iter().any(|(case, record)| file_name == *case && name.starts_with(record)) {
                 continue;
             }
+            // C's HASH of texts covers what longer texts have left behind their ends (docs/database.md).
+            let record = name.split('.').next().unwrap_or_default();
+            if name.ends_with(".HASH") && theirs.get(&format!("{record}.FTVL")).is_some_and(|ftvl| ftvl == "\"STRING\"")
+            {
+                continue;
+            }
             // Fields that this version of C EPICS lacks are not there.
             let Some(wanted) = theirs.get(name).filter(|wanted| *wanted != "failed.") else { continue };
             let empty = wanted == "(empty)" && ours[name] == "\"\"";
@@ -426,26 +435,37 @@ fn hand_made_databases_end_equal_in_all_fields() {
 
 mod generate;
 
-/// Generated cases; which and how many `TAHTI_FIRST` and `TAHTI_CASES` say.
-fn generated(name: &str, database: fn(u64) -> String, divided: bool) {
+/// Generated cases, `cases` of them; which and how many else `TAHTI_FIRST` and `TAHTI_CASES` say.
+fn generated(name: &str, database: fn(u64) -> String, cases: u64, divided: bool) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (first, count) = (number("TAHTI_FIRST").unwrap_or(1), number("TAHTI_CASES").unwrap_or(30));
-    let mut found = Vec::new();
-    for seed in first..first + count {
-        let file = tempfolder().join(format!("{name}{seed}.db"));
-        std::fs::write(&file, database(seed)).unwrap();
-        found.extend(differences(&file, divided));
-    }
+    let (first, count) = (number("TAHTI_FIRST").unwrap_or(1), number("TAHTI_CASES").unwrap_or(cases));
+    let next = AtomicU64::new(first);
+    let found = Mutex::new(Vec::new());
+    // softIoc mostly waits.
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for seed in std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|seed| *seed < first + count))
+                {
+                    let file = tempfolder().join(format!("{name}{seed}.db"));
+                    std::fs::write(&file, database(seed)).unwrap();
+                    found.lock().unwrap().extend(differences(&file, divided));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap();
+    found.sort();
     assert!(found.is_empty(), "{} differences\n{}", found.len(), found.join("\n"));
 }
 
 #[test]
 fn generated_databases_end_equal_in_all_fields() {
-    generated("generated", generate::database, true);
+    generated("generated", generate::database, 30, true);
 }
 
 /// Links that are written at run time are asynchronous between owners, and with them what follows: one owner alone.
 #[test]
 fn generated_databases_of_all_types_end_equal_in_all_fields() {
-    generated("wide", generate::wide::database, false);
+    generated("wide", generate::wide::database, 230, false);
 }

@@ -83,7 +83,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
                     db.recycle_array(spare);
                 }
                 Ok(None) => {}
-                Err(_) => return Outcome::NoForward,
+                Err(_) => return Outcome::GivenUp,
             }
         }
         let simm = db.bodies.aao[body].sim.simm;
@@ -95,6 +95,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         Mode::Delayed => return Outcome::Pending,
         Mode::Bad => None,
     };
+    let failed = link.is_none();
     let r = &db.bodies.aao[body];
     if link == Some(r.out.brief()) && db.device(rec) == Device::External {
         let output = Output { value: Value::Array(r.val.clone()), raw: 0, name: None };
@@ -114,7 +115,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         db.stamp_simulated(rec, simm, None);
     }
     monitor(db, rec, body);
-    Outcome::Done
+    if failed { Outcome::Failed } else { Outcome::Done }
 }
 
 array_monitor!(aao);

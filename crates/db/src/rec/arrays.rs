@@ -150,7 +150,9 @@ macro_rules! array_input {
                 return no_device(db, rec);
             }
             let before = db.bodies.$block[body].nord;
-            let link = match mode(db, rec, body, resumed, false, sim) {
+            let mode = mode(db, rec, body, resumed, false, sim);
+            let simulated = matches!(mode, Mode::Simulated(_));
+            let link = match mode {
                 Mode::Real => Some(db.bodies.$block[body].inp.brief()),
                 Mode::Simulated(_) => Some(db.bodies.$block[body].sim.siol.brief()),
                 Mode::Delayed => return Outcome::Pending,
@@ -178,6 +180,12 @@ macro_rules! array_input {
                         if stamp_by_device(db, rec) {
                             take_stamp(db, rec, link);
                         }
+                    }
+                    // A waveform takes a constant SIOL for no elements at all.
+                    Ok(None) if simulated && db.common[rec as usize].kind() == crate::record::Kind::Waveform => {
+                        let r = &mut db.bodies.$block[body];
+                        r.nord = 0;
+                        r.val.truncate(0);
                     }
                     Ok(None) => {}
                     Err(_) => failed = true,

@@ -82,6 +82,17 @@ impl Compress {
         self.off = at;
         self.nuse = self.nuse.saturating_add(values.len() as u32).min(nsam);
     }
+
+    /// Where the first sample is.
+    const fn first(&self) -> usize {
+        let (off, nuse, nsam) = (self.off as usize, self.nuse as usize, self.nsam as usize);
+        if self.balg == 0 { (off + nsam - nuse) % nsam } else { off }
+    }
+
+    /// Whether it holds one sample, newest first.
+    pub(crate) const fn is_lifo_of_one(&self) -> bool {
+        self.balg == 1 && self.nsam == 1
+    }
 }
 
 /// The samples, oldest first (newest first with LIFO), at most `max`.
@@ -96,18 +107,23 @@ pub(crate) fn ordered_into(db: &Db, rec: u32, max: usize, into: &mut Array) {
     let r = &db.bodies.compress[db.common[rec as usize].body as usize];
     let (Array::F64(ring), Array::F64(into)) = (&r.val, into) else { return };
     let nsam = r.nsam as usize;
-    let first = if r.balg == 0 { (r.off as usize + nsam - r.nuse as usize) % nsam } else { r.off as usize };
+    let first = r.first();
     into.clear();
     into.extend((0..(r.nuse as usize).min(max)).map(|at| ring[(first + at) % nsam]));
 }
 
-/// A client's samples go behind the others.
+/// A client's samples count as new ones, but as in C they are written over the oldest ones.
 pub(crate) fn store(db: &mut Db, rec: u32, values: &Array) {
     let body = db.common[rec as usize].body as usize;
     let Array::F64(values) = values else { return };
-    let before = db.bodies.compress[body].nuse;
-    db.bodies.compress[body].put(values);
-    if db.bodies.compress[body].nuse != before {
+    let r = &mut db.bodies.compress[body];
+    let (first, before, nsam) = (r.first(), r.nuse, r.nsam as usize);
+    if let Array::F64(ring) = &mut r.val {
+        values.iter().enumerate().for_each(|(at, value)| ring[(first + at) % nsam] = *value);
+    }
+    r.off = ((r.off as usize + values.len()) % nsam) as u32;
+    r.nuse = r.nuse.saturating_add(values.len() as u32).min(r.nsam);
+    if r.nuse != before {
         db.post_named(rec, "NUSE", EventMask::VALUE | EventMask::LOG);
     }
 }

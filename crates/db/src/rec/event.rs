@@ -40,20 +40,25 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
 
 /// Reads the name of the event and posts it.
 pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+    let mut failed = false;
     match mode(db, rec, body, resumed, false, sim) {
         Mode::Real => {
             let link = db.bodies.event[body].inp.brief();
-            if db.device(rec) == Device::Soft
-                && let Ok(Some(name)) = db.get_link_text(rec, link)
-            {
-                db.bodies.event[body].val = name;
-                db.common[rec as usize].udf = 0;
-                take_stamp(db, rec, link);
+            if db.device(rec) == Device::Soft {
+                let read = db.get_link_text(rec, link);
+                failed = read.is_err();
+                if let Ok(Some(name)) = read {
+                    db.bodies.event[body].val = name;
+                    db.common[rec as usize].udf = 0;
+                    take_stamp(db, rec, link);
+                }
             }
         }
         Mode::Simulated(_) => {
             let link = db.bodies.event[body].sim.siol.brief();
-            if let Ok(name) = db.get_link_text(rec, link) {
+            let read = db.get_link_text(rec, link);
+            failed = read.is_err();
+            if let Ok(name) = read {
                 let r = &mut db.bodies.event[body];
                 if let Some(name) = name {
                     r.sval = name;
@@ -63,7 +68,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
             }
         }
         Mode::Delayed => return Outcome::Pending,
-        Mode::Bad => {}
+        Mode::Bad => failed = true,
     }
     let name = db.bodies.event[body].val;
     db.post_event_bytes(name.bytes());
@@ -71,5 +76,5 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     db.stamp_simulated(rec, simm, Some(siol));
     let mask = db.reset_alarms(rec);
     db.post_value(rec, mask | EventMask::VALUE);
-    Outcome::Done
+    if failed { Outcome::Failed } else { Outcome::Done }
 }

@@ -103,7 +103,9 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
             }
             true
         }
-        _ => false,
+        // A signal that cannot be read raises its alarm, and the one before counts once more.
+        Some((Err(_), simulated)) => !simulated,
+        None => false,
     };
     let (simm, siol) = (db.bodies.histogram[body].sim.simm, db.bodies.histogram[body].sim.siol.brief());
     db.stamp_simulated(rec, simm, Some(siol));

@@ -58,9 +58,7 @@ pub(crate) fn get_link_long(db: &mut Db, rec: u32, link: Brief, size: u16) -> Re
     if link.kind == LinkKind::Constant {
         return Ok(None);
     }
-    let chars = matches!(db.link_type(link), Some(FieldType::I8 | FieldType::U8));
-    let long = link.kind == LinkKind::Db && db.is_long_text(link.target, link.field);
-    if chars || long {
+    if matches!(db.link_type(link), Some(FieldType::I8 | FieldType::U8)) {
         let mut found = db.get_link_array(rec, link, FieldType::U8, usize::from(size))?;
         if let Some(Array::U8(bytes)) = &mut found {
             bytes.truncate(text(bytes).len().min(usize::from(size).saturating_sub(1)));

@@ -103,6 +103,7 @@ fn mode_slow(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_o
         }
         _ => {
             db.common[rec as usize].raise(Status::Soft, 3);
+            db.failed = true;
             Mode::Bad
         }
     }
