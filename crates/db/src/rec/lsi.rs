@@ -61,7 +61,9 @@ pub(crate) fn get_link_long(db: &mut Db, rec: u32, link: Brief, size: u16) -> Re
     if matches!(db.link_type(link), Some(FieldType::I8 | FieldType::U8)) {
         let mut found = db.get_link_array(rec, link, FieldType::U8, usize::from(size))?;
         if let Some(Array::U8(bytes)) = &mut found {
-            bytes.truncate(text(bytes).len().min(usize::from(size).saturating_sub(1)));
+            // As in C the last element makes room for the end, also where it is not one.
+            bytes.pop();
+            bytes.truncate(text(bytes).len());
             bytes.push(0);
         }
         return Ok(found);
