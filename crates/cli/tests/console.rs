@@ -82,6 +82,7 @@ fn dumps_take_an_empty_first_argument_for_the_database() {
         "dbDumpMenu \"\" menuPini",
         "dbDumpMenu pdbbase menuPini",
         "dbDumpRecord \"\" stringout",
+        "dbDumpRecord \"\" longout",
         "dbDumpLink",
         "dbDumpDriver",
         "dbDumpRegistrar",
@@ -90,4 +91,32 @@ fn dumps_take_an_empty_first_argument_for_the_database() {
     }
     let field = iocs.each_mut().map(|ioc| ioc.say("dbDumpField \"\" ai EGU").lines().take(2).collect::<String>());
     same("dbDumpField", field);
+}
+
+const HARDWARE: &str = r#"
+record(stringout, "X:out") { field(DTYP, "stdio") field(OUT, "@stdout") }
+record(ai, "X:time") { field(DTYP, "Soft Timestamp") field(INP, "@%s") field(LINR, "LINEAR") field(EGUF, "10") field(EGUL, "-2.5") }
+record(bi, "X:state") { field(DTYP, "Db State") field(INP, "@red") }
+record(bo, "X:set") { field(DTYP, "Db State") field(OUT, "@a longer name than fits") }
+record(ai, "X:none") {}
+"#;
+
+#[test]
+fn links_to_hardware_are_reported_as_c_does_it() {
+    let mut iocs = both(&[("test.db", HARDWARE)], &["-d", "test.db"]);
+    for command in ["dbhcr", "dbReportDeviceConfig pdbbase"] {
+        same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
+    }
+}
+
+#[test]
+fn a_template_loads_what_c_loads_of_a_file_with_bad_instances() {
+    let template = "record(ao, \"X:$(N)\") { field(VAL, \"$(V)\") }";
+    let rows = "file one.db { pattern { N, V } { a, 1 } { b, 2, 3 } { c, three } { d, 4 } }";
+    let script = "on error continue\ndbLoadTemplate t.substitutions\ndbLoadRecords test.db\niocInit\n";
+    let files = [("test.db", DATABASE), ("one.db", template), ("t.substitutions", rows), ("st.cmd", script)];
+    let mut iocs = both(&files, &["st.cmd"]);
+    for name in ["X:a", "X:b", "X:d"] {
+        same(name, iocs.each_mut().map(|ioc| ioc.say(&format!("dbgf {name}"))));
+    }
 }

@@ -128,5 +128,5 @@ fn dbcar_counts_links_and_names_those_that_are_not_connected() {
     holder.read_until(&["H:ms"], |now| now == ["1.25"]);
     let report = holder.command("dbcar \"\" 1");
     assert!(report.contains("CA links; ") && report.contains("1 not connected."), "{report}");
-    assert!(report.contains("H:nobody --> X:nobody"), "{report}");
+    assert!(report.contains("H:nobody.INP  --> X:nobody"), "{report}");
 }

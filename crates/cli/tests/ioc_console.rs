@@ -153,3 +153,12 @@ fn a_single_h_shows_all_options() {
     assert!(help("-h").contains("-d FILE"));
     assert_eq!(help("-h"), help("--help"));
 }
+
+#[test]
+fn a_set_tells_what_it_does_not_find_before_it_is_saved() {
+    let request = ("hand.req", "X:ai.VAL\nX:none\n");
+    let script = ("st.cmd", "dbLoadRecords x.db\ncreate_manual_set hand.req\niocInit\n");
+    let mut ioc = start("hand", &[request, script], &["st.cmd"]);
+    let said = ioc.say("save_restoreShow");
+    assert!(said.contains("2 channels, 1 not found, saved 0 times"), "{said}");
+}

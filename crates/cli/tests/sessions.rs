@@ -419,11 +419,25 @@ fn the_ioc_tells_its_health_under_the_names_of_iocstats() {
     let ioc = Session::start(true, &[("st.cmd", "dbLoadBuiltin iocAdminSoft.db IOC=H\niocInit\n")], &["st.cmd"]);
     let number = |name: &str| ioc.tool("caget", &["-t", name]).trim().parse::<f64>().unwrap_or(0.0);
     eventually("the heart beats", || number("H:HEARTBEAT") >= 1.0);
-    for name in ["H:MEM_USED", "H:MEM_FREE", "H:MEM_MAX", "H:FD_CNT", "H:FD_MAX", "H:CPU_CNT", "H:PROCESS_ID"] {
+    for name in [
+        "H:MEM_USED",
+        "H:MEM_FREE",
+        "H:MEM_MAX",
+        "H:FD_CNT",
+        "H:FD_MAX",
+        "H:FD_FREE",
+        "H:CPU_CNT",
+        "H:PROCESS_ID",
+        "H:PARENT_ID",
+    ] {
         assert!(number(name) > 0.0, "{name}");
     }
     assert_eq!(number("H:PROCESS_ID"), f64::from(ioc.child.id()));
-    assert_eq!(number("H:RECORD_CNT"), 21.0);
+    assert_eq!(number("H:RECORD_CNT"), 23.0);
+    // 11/22/2026 09:52:59
+    let start = ioc.tool("caget", &["-t", "H:STARTTOD"]);
+    let is_time = start.trim().bytes().zip(*b"00/00/0000 00:00:00").all(|(a, b)| a == b || a.is_ascii_digit());
+    assert!(is_time && start.trim().len() == 19, "{start}");
     eventually("a client is counted", || {
         let mut monitor = program(false, "camonitor", ioc.port);
         monitor.current_dir(&ioc.folder);

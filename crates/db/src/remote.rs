@@ -51,6 +51,8 @@ pub enum RemoteRequest {
 pub struct RemoteInfo<'a> {
     /// The record that holds it.
     pub holder: &'a str,
+    /// The field that holds it.
+    pub field: &'a str,
     /// Name of the process variable.
     pub name: &'a str,
     /// Whether values are wanted (input links).
@@ -63,6 +65,7 @@ pub struct RemoteInfo<'a> {
 
 struct Remote {
     holder: u32,
+    field: u16,
     flags: u8,
     name: Box<str>,
     monitor: bool,
@@ -113,10 +116,11 @@ impl Remotes {
     }
 
     /// A new remote link.
-    pub(crate) fn add(&mut self, holder: u32, flags: u8, name: &str, monitor: bool) -> u32 {
+    pub(crate) fn add(&mut self, (holder, field): (u32, u16), flags: u8, name: &str, monitor: bool) -> u32 {
         let id = self.links.len() as u32;
         self.links.push(Remote {
             holder,
+            field,
             flags,
             name: name.into(),
             monitor,
@@ -153,6 +157,7 @@ impl Db {
     pub fn remote_links(&self) -> impl Iterator<Item = RemoteInfo<'_>> {
         self.remotes.links.iter().filter(|link| link.alive).map(|link| RemoteInfo {
             holder: self.record_name(link.holder),
+            field: &self.def(link.holder, link.field).name,
             name: &link.name,
             monitor: link.monitor,
             connected: link.connected,

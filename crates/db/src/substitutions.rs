@@ -12,6 +12,8 @@ pub struct Instance {
     pub macros: String,
     /// Where it stands, for errors in the template.
     pub place: Place,
+    /// The first value too many for the pattern, which is left out as C does it: found and expected, with its place.
+    pub surplus: Option<String>,
 }
 
 /// Most instances of a file.
@@ -22,7 +24,8 @@ const INSTANCES_MAX: usize = 1_000_000;
 /// # Errors
 /// The first thing that is malformed, with file, line and column.
 pub fn parse_substitutions(text: &str, file: &str) -> Result<Vec<Instance>, FileError> {
-    let mut parser = Parser { lexer: Lexer::of_substitutions(text, file), globals: String::new(), all: Vec::new() };
+    let lexer = Lexer::of_substitutions(text, file);
+    let mut parser = Parser { lexer, globals: String::new(), all: Vec::new(), surplus: None };
     loop {
         match parser.lexer.next()? {
             (Token::End, _) => return Ok(parser.all),
@@ -37,6 +40,8 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     globals: String,
     all: Vec<Instance>,
+    /// What is wrong with the instance that is being read.
+    surplus: Option<String>,
 }
 
 impl Parser<'_> {
@@ -94,7 +99,8 @@ impl Parser<'_> {
                         return Err(self.lexer.error(place, format!("more than {INSTANCES_MAX} instances")));
                     }
                     let macros = format!("{}{macros}", self.globals);
-                    self.all.push(Instance { file: file.clone(), macros, place });
+                    let surplus = self.surplus.take();
+                    self.all.push(Instance { file: file.clone(), macros, place, surplus });
                 }
                 (Token::Word { text, quoted: false }, _) if text == "pattern" && first => {
                     self.lexer.punct(b'{', "after pattern")?;
@@ -127,11 +133,14 @@ impl Parser<'_> {
                 continue;
             }
             let (value, place) = self.value("a value or }")?;
-            let name = names.get(count).ok_or_else(|| {
-                let what = format!("value {} of a pattern of {} macros: expected }}", count + 1, names.len());
-                self.lexer.error(place, what)
-            })?;
-            define(&mut out, name, value);
+            match names.get(count) {
+                Some(name) => define(&mut out, name, value),
+                None if self.surplus.is_none() => {
+                    let what = format!("value {} of a pattern of {} macros is left out", count + 1, names.len());
+                    self.surplus = Some(self.lexer.error(place, what).to_string());
+                }
+                None => {}
+            }
             count += 1;
         }
         Ok(out)
@@ -184,9 +193,16 @@ mod tests {
     }
 
     #[test]
+    fn values_too_many_for_a_pattern_are_left_out_and_told() {
+        let all = parse_substitutions("file a.db { pattern {A} {1, 2} {3} }", "t.sub").unwrap();
+        assert_eq!(all[0].macros, "A=1,");
+        assert_eq!(all[0].surplus.as_deref(), Some("t.sub:1:29: value 2 of a pattern of 1 macros is left out"));
+        assert_eq!((all[1].macros.as_str(), &all[1].surplus), ("A=3,", &None));
+    }
+
+    #[test]
     fn errors_name_their_place() {
         for (text, expected) in [
-            ("file a.db { pattern {A} {1, 2} }", "t.sub:1:29: value 2 of a pattern of 1 macros: expected }"),
             ("fil a.db {}", "t.sub:1:1: expected file or global"),
             ("file a.db { {A 1} }", "t.sub:1:16: found \"1\", expected \"=\" after the name of a macro"),
             ("file a.db { pattern {A} {1 ", "t.sub:1:28: expected a value or }"),

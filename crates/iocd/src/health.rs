@@ -35,7 +35,7 @@ pub(crate) fn start(mailbox: Mailbox, prefix: String) -> std::io::Result<Publish
         let mut values = vec![
             ("HEARTBEAT", beats.to_string()),
             ("UPTIME", uptime(start.elapsed().as_secs())),
-            ("TOD", engine::wall().to_string()),
+            ("TOD", time_of_day()),
             ("IOC_CPU_LOAD", format!("{:.2}", 100.0 * (now.own - before.own) / (seconds * cpus))),
             ("SYS_CPU_LOAD", format!("{:.2}", 100.0 * (now.busy - before.busy) / (now.all - before.all).max(1e-3))),
         ];
@@ -62,14 +62,20 @@ pub(crate) fn start(mailbox: Mailbox, prefix: String) -> std::io::Result<Publish
 fn fixed() -> Vec<(&'static str, String)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     vec![
-        ("STARTTOD", engine::wall().to_string()),
+        ("STARTTOD", time_of_day()),
         ("PROCESS_ID", std::process::id().to_string()),
+        ("PARENT_ID", std::os::unix::process::parent_id().to_string()),
         ("CPU_CNT", std::thread::available_parallelism().map_or(1, usize::from).to_string()),
         ("HOSTNAME", read("/proc/sys/kernel/hostname")),
         ("KERNEL_VERS", format!("Linux {}", read("/proc/sys/kernel/osrelease"))),
         ("EPICS_VERS", concat!("tahti ", env!("CARGO_PKG_VERSION")).to_owned()),
         ("APP_DIR1", std::env::current_dir().map_or_else(|_| String::new(), |folder| folder.display().to_string())),
     ]
+}
+
+/// Local time as iocStats shows it.
+fn time_of_day() -> String {
+    db::stamp_text(engine::wall(), "%m/%d/%Y %H:%M:%S", sys::clock::local_text)
 }
 
 /// `1 day, 02:03:04`, as iocStats shows it.
@@ -113,12 +119,13 @@ fn memory() -> Vec<(&'static str, String)> {
 /// Open files and how many there may be.
 fn files() -> Vec<(&'static str, String)> {
     let mut values = Vec::new();
-    if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        values.push(("FD_CNT", open.count().to_string()));
-    }
+    let open = fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
+    values.extend(open.map(|open| ("FD_CNT", open.to_string())));
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let most = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
     values.extend(most.map(|most| ("FD_MAX", most.to_owned())));
+    let free = most.and_then(|most| most.parse::<usize>().ok()?.checked_sub(open?));
+    values.extend(free.map(|free| ("FD_FREE", free.to_string())));
     values
 }
 
@@ -139,7 +146,7 @@ mod tests {
     #[test]
     fn proc_tells_memory_files_and_cpu_time() {
         let names: Vec<&str> = memory().into_iter().chain(files()).map(|(name, _)| name).collect();
-        assert_eq!(names, ["MEM_USED", "MEM_FREE", "MEM_MAX", "FD_CNT", "FD_MAX"]);
+        assert_eq!(names, ["MEM_USED", "MEM_FREE", "MEM_MAX", "FD_CNT", "FD_MAX", "FD_FREE"]);
         assert!(spent().all > 0.0);
     }
 }

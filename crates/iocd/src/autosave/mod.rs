@@ -368,7 +368,9 @@ impl Saver {
     fn show(&self) -> String {
         let mut out = format!("autosave: {} sets, files in {}\n", self.sets.len(), self.settings.folder.display());
         for set in &self.sets {
-            let missing = set.last.iter().filter(|saved| saved.value.is_none()).count();
+            // Before the first save nothing was looked for.
+            let looked = if set.last.is_empty() { self.read(&set.channels).unwrap_or_default() } else { Vec::new() };
+            let missing = set.last.iter().chain(&looked).filter(|saved| saved.value.is_none()).count();
             out.push_str(&format!(
                 "  {}: {}, {} channels, {missing} not found, saved {} times to {}, last {}{}\n",
                 set.name,

@@ -125,11 +125,13 @@ fn one_record(db: &mut Db, record: RecId, level: u64) -> String {
             Some(FieldType::Device) => false,
             Some(FieldType::String | FieldType::Link) => text == initial,
             Some(FieldType::Menu) => {
-                let first = || {
+                // The initial value is a choice or its number.
+                let number = if initial.is_empty() { Some(0) } else { initial.parse::<usize>().ok() };
+                let choice = || {
                     let menu = def.menu.as_deref().and_then(|menu| db.schema().menu_index(menu))?;
-                    db.schema().menus[menu].choices.first().cloned()
+                    db.schema().menus[menu].choices.get(number?).cloned()
                 };
-                text == initial || initial.is_empty() && first().is_some_and(|first| text == first)
+                text == initial || choice().is_some_and(|choice| text == choice)
             }
             _ if def.hex => text == "0x0",
             _ => text.parse() == Ok(initial.parse().unwrap_or(0.0f64)),

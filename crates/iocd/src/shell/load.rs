@@ -51,19 +51,26 @@ impl Shell {
     /// Loads every template of a `.substitutions` file.
     ///
     /// # Errors
-    /// When it or a template cannot be read or is malformed; what stands before that is loaded.
+    /// When it cannot be read or is malformed, or a template of it is; as in C the other instances are loaded all the same.
     pub fn load_template(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
         let text = self.read_file(path)?;
         let mut own = Macros::parse(macros);
         self.add_environment(&mut own);
-        let loaded = db::parse_substitutions(&text, path)?.into_iter().try_for_each(|one| {
+        let instances = db::parse_substitutions(&text, path)?;
+        let (count, mut failed) = (instances.len(), 0);
+        for one in instances {
+            one.surplus.iter().for_each(|surplus| eprintln!("{surplus}"));
             let all = if macros.is_empty() { one.macros } else { format!("{macros},{}", one.macros) };
-            self.read_records(&own.expand(&one.file).0, &all).map_err(|Failed(error)| {
-                Failed(format!("{error}\n    (instance at {path}:{}:{})", one.place.line, one.place.column))
-            })
-        });
+            if let Err(Failed(error)) = self.read_records(&own.expand(&one.file).0, &all) {
+                failed += 1;
+                eprintln!("{error}\n    (instance at {path}:{}:{})", one.place.line, one.place.column);
+            }
+        }
         self.take_up()?;
-        loaded
+        match failed {
+            0 => Ok(()),
+            _ => Err(Failed(format!("{path}: {failed} of {count} instances failed"))),
+        }
     }
 
     /// Loads a template that is part of the program, such as `exit.db`.

@@ -15,7 +15,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("dbNotifyDump", "see the PACT fields"),
     ("dbPutAttribute", "attributes of record types are fixed: RTYP and VERS"),
     ("dbPvdDump", "the table of names grows by itself"),
-    ("dbReportDeviceConfig", LOOK),
     ("dbap", BREAK),
     ("dbb", BREAK),
     ("dbc", BREAK),
@@ -78,10 +77,8 @@ pub(super) const COMMANDS: &[Command] = &[
         let [record, alias] = names else { return Err("usage: dbCreateAlias pdbbase record alias".into()) };
         shell.load_text(format!("alias(\"{record}\", \"{alias}\")"), "dbCreateAlias", "").map(|()| None)
     }),
-    command!("dbhcr", "", "records with links to hardware", |shell, _| {
-        let texts = shell.with_each(|db, _| hardware(db))?;
-        said(shell, &texts.concat())
-    }),
+    command!("dbhcr", "", "records with links to hardware", |shell, _| hardware_report(shell)),
+    command!("dbReportDeviceConfig", "pdbbase", "as dbhcr", |shell, _| hardware_report(shell)),
     command!("dbior", "[driver [level]]", "reports of drivers: there are none", |_, _| Ok(None)),
     command!("dbjlr", "[record [level]]", "JSON links", |shell, args| {
         let record = arg(args, 0).to_owned();
@@ -246,14 +243,36 @@ fn wanted(db: &Db, record: &str) -> Vec<db::RecId> {
     db.records().filter(|of| db.away(*of).is_none() && (all || db.name_of(*of) == record)).collect()
 }
 
-fn hardware(db: &mut Db) -> String {
-    let mut out = String::new();
+fn hardware_report(shell: &mut Shell) -> super::commands::Outcome {
+    let mut lines: Vec<(String, String)> = shell.with_each(|db, _| hardware(db))?.into_iter().flatten().collect();
+    // By type, as C goes through them.
+    lines.sort_by(|a, b| a.0.cmp(&b.0));
+    said(shell, &lines.into_iter().map(|(_, line)| line).collect::<String>())
+}
+
+/// Bus, address, device support, record and conversion of each record with an address, in C's columns, by type.
+fn hardware(db: &mut Db) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
     for record in wanted(db, "") {
-        for link in db.links_of(record).into_iter().filter(|link| link.text.starts_with(['@', '#'])) {
-            let _ = writeln!(out, "{}.{} {}", db.name_of(record), link.field, link.text);
-        }
+        let found = db.links_of(record).into_iter().find(|link| link.text.starts_with(['@', '#']));
+        let Some(address) = found.map(|link| link.text) else { continue };
+        let (kind, name) = (db.type_name(record).to_owned(), db.name_of(record).to_owned());
+        let mut text = |field: &str| {
+            let channel = db.find(&format!("{name}.{field}")).ok()?;
+            let kind = db.info(&channel).kind;
+            values::held(db, &channel, Some(kind), false)
+        };
+        let Some(support) = text("DTYP") else { continue };
+        let is_linear = text("LINR").is_some_and(|linr| linr == "LINEAR");
+        let convert = |low: String, high: String| format!("cvt({low},{high})");
+        let convert = text("EGUL").zip(text("EGUF")).filter(|_| is_linear).map(|(low, high)| convert(low, high));
+        let schema = db.schema();
+        let devices = schema.type_index(&kind).map_or(&[][..], |at| &schema.types[at].devices);
+        let bus = devices.iter().find(|device| device.name == support).map_or("", |device| &device.link);
+        let (bus, convert) = (bus.trim_end_matches("_IO"), convert.unwrap_or_default());
+        lines.push((kind, format!("{bus:<8} {address:<20} {support:<20} {name:<20} {convert}\n")));
     }
-    out
+    lines
 }
 
 fn json_links(db: &mut Db, record: &str) -> String {

@@ -96,8 +96,8 @@ impl RemoteLinks {
             of.lost += link.disconnects;
             if level > 1 || (level == 1 && !link.connected) {
                 let arrow = if link.connected { "==>" } else { "-->" };
-                let (holder, name, lost) = (link.holder, link.name, link.disconnects);
-                let _ = writeln!(of.lines, "{holder:>28} {arrow} {name:<28}  ({lost} disconnects)");
+                let db::RemoteInfo { holder, field, name, disconnects, .. } = link;
+                let _ = writeln!(of.lines, "{holder:>28}.{field:<4} {arrow} {name:<28}  ({disconnects} disconnects)");
             }
         }
         of
