@@ -265,8 +265,18 @@ fn interrupting_the_foreground_takes_the_plant_down_and_the_time_limit_does_too(
     kill(child.id() as i32, "INT");
     let output = finish(child);
     assert!(output.status.success() && !alive(pid), "{}", text(&output));
-    let limited = bench.ok(&["up", ".", "--for", "300ms"]);
+    let limited = bench.ok(&["up", ".", "--for", "10s"]);
     assert!(limited.contains("time is up") && limited.contains("good"), "{limited}");
+}
+
+#[test]
+fn a_plant_whose_time_is_over_before_all_of_it_was_up_does_not_end_well() {
+    let never = sh("never", "sleep 1000", "ready = { line = \"never\", within = \"600s\" }");
+    let bench = Bench::new("halfway", &(never + &sh("after", "sleep 1000", "after = [\"never\"]")));
+    let output = bench.run(&["up", ".", "--for", "1s"]);
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("NOT GOOD"), "{said}");
+    assert!(said.contains("never up as a whole: never started 1, never ready 1"), "{said}");
 }
 
 #[test]
@@ -360,7 +370,7 @@ fn without_privileges_the_plant_runs_and_says_once_what_it_lacks_or_does_not_sta
     };
     fs::create_dir_all(bench.dir.join("run")).unwrap();
     fs::set_permissions(bench.dir.join("run"), fs::Permissions::from_mode(0o777)).unwrap();
-    let output = as_nobody(&["up", ".", "--for", "500ms"]);
+    let output = as_nobody(&["up", ".", "--for", "10s"]);
     let said = text(&output);
     for lack in ["no shield on CPUs 1: it takes root", "no class fifo:5:", "no real-time guard:", "no memory lock:"] {
         assert_eq!(said.matches(&format!("not had: {lack}")).count(), 1, "{lack}: {said}");

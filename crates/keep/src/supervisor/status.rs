@@ -96,6 +96,7 @@ impl Engine {
         let failed = self.all.failed();
         let mut good = failed.is_none() && lowered.whole;
         let mut text = format!("{:<16} {:<10} {:>6} {:>8}  last end\n", "process", "state", "starts", "restarts");
+        let (mut unstarted, mut unready) = (0, 0);
         for unit in self.all.units().iter().filter(|unit| !unit.retired || unit.state.is_alive()) {
             let ended = match &unit.history.ended {
                 Some((_, cause)) => cause.to_string(),
@@ -103,6 +104,11 @@ impl Engine {
                 None => "-".to_owned(),
             };
             good &= unit.state != State::Faulted && unit.history.troubles == 0;
+            match unit.history.ready {
+                None if unit.history.starts == 0 => unstarted += 1,
+                None => unready += 1,
+                Some(_) => {}
+            }
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
@@ -147,6 +153,11 @@ impl Engine {
         }
         if let Some(id) = failed {
             let _ = writeln!(text, "{} failed to start, so the plant went down", self.all.units()[id].spec.name);
+        }
+        // A plant that went down on its way up has shown nothing.
+        if unstarted + unready > 0 {
+            good = false;
+            let _ = writeln!(text, "never up as a whole: never started {unstarted}, never ready {unready}");
         }
         let _ = write!(text, "up for {}: {}", short(mono_now() - self.since), if good { "good" } else { "NOT GOOD" });
         (good, text)
