@@ -57,9 +57,18 @@ pub enum Fault<'a> {
         /// The verbs that it has.
         has: &'a str,
     },
-    /// None of the object's rows takes the complement.
-    NoComplement {
-        /// What they would take.
+    /// None of the object's rows has such a complement, whatever its value.
+    NoAttribute {
+        /// Which one may have been meant.
+        meant: Option<&'a str>,
+        /// What they have.
+        expected: &'a str,
+    },
+    /// A row has such a complement, but does not take the value in it.
+    NoValue {
+        /// Which label may have been meant.
+        meant: Option<&'a str>,
+        /// What the object takes.
         expected: &'a str,
     },
     /// The number has no unit that fits.
@@ -113,12 +122,21 @@ impl Fault<'_> {
     pub const fn code(&self) -> Code {
         match self {
             Self::NoObject => Code::NoObject,
-            Self::NoVerb { .. } => Code::NoVerb,
-            Self::NoComplement { .. } | Self::Unit { .. } | Self::Range { .. } | Self::Form { .. } => Code::Range,
+            Self::NoVerb { .. } | Self::NoAttribute { .. } => Code::NoVerb,
+            Self::NoValue { .. } | Self::Unit { .. } | Self::Range { .. } | Self::Form { .. } => Code::Range,
             Self::Device(DeviceFault::Busy(_)) => Code::Busy,
             Self::Device(_) => Code::Device,
             Self::NotReached { .. } => Code::Timeout,
         }
+    }
+}
+
+/// What may have been meant, in words.
+struct Meant<'a>(Option<&'a str>);
+
+impl fmt::Display for Meant<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |meant| write!(f, " (did you mean {meant:?}?)"))
     }
 }
 
@@ -135,7 +153,10 @@ impl fmt::Display for Fault<'_> {
         match self {
             Self::NoObject => f.write_str("no such object here"),
             Self::NoVerb { has } => write!(f, "the object does not have this verb; expected one of {has}"),
-            Self::NoComplement { expected } => write!(f, "no row takes this complement; expected {expected}"),
+            Self::NoAttribute { meant, expected } => {
+                write!(f, "no such attribute{}; expected {expected}", Meant(*meant))
+            }
+            Self::NoValue { meant, expected } => write!(f, "no such value{}; expected {expected}", Meant(*meant)),
             Self::Unit { expected: "" } => f.write_str("a unit where none belongs; expected a bare number"),
             Self::Unit { expected } => write!(f, "the unit does not fit; expected {expected}, or what converts to it"),
             Self::Range { value, low, high, unit } => {

@@ -5,7 +5,7 @@ use crate::datum::{Datum, Fault};
 use crate::device::{Driver, Pace};
 use crate::pattern::{Bound, Pattern};
 use crate::unit::Unit;
-use base::{CpuId, DurNs, Policy};
+use base::{CpuId, DurNs, Policy, nearest};
 use msg::Verb;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -151,6 +151,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The value in a complement, where that has the entry's form and the form has one.
+    fn value_in<'c>(&self, complement: &'c str) -> Option<&'c str> {
+        let (before, after) = (&self.form.0, self.form.1.as_ref()?);
+        complement.strip_prefix(before.as_str())?.strip_suffix(after.as_str())
+    }
+
     /// Its complement, as people write it.
     #[must_use]
     pub fn complement(&self) -> String {
@@ -292,7 +298,7 @@ impl Tables {
         complement: &str,
     ) -> Result<(usize, Option<Datum<'t>>), Fault<'t>> {
         let known = self.objects.get(object).ok_or(Fault::NoObject)?;
-        let mut fault = None;
+        let (mut fault, mut fits) = (None, false);
         for &index in &known.entries {
             let (entry, row) = (&self.entries[index], &self.rows[self.entries[index].row]);
             if !row.verbs.contains(&verb) {
@@ -300,7 +306,7 @@ impl Tables {
             }
             match takes_complement(row, entry, complement) {
                 Ok(Some(value)) => return Ok((index, value)),
-                Ok(None) => {}
+                Ok(None) => fits |= entry.value_in(complement).is_some(),
                 // The first row that had something against the value says what; later ones may still take it.
                 Err(why) => fault = fault.or(Some(why)),
             }
@@ -309,7 +315,27 @@ impl Tables {
         Err(match fault {
             Some(fault) => fault,
             None if takes.is_empty() => Fault::NoVerb { has: &known.has },
-            None => Fault::NoComplement { expected: takes },
+            None if fits => Fault::NoValue { meant: self.meant_label(known, verb, complement), expected: takes },
+            None => Fault::NoAttribute { meant: self.meant_attribute(known, verb, complement), expected: takes },
+        })
+    }
+
+    /// The entries of an object that have a verb, with their rows.
+    fn with_verb<'t>(&'t self, object: &'t Object, verb: Verb) -> impl Iterator<Item = (&'t Entry, &'t Row)> {
+        let all = object.entries.iter().map(|index| (&self.entries[*index], &self.rows[self.entries[*index].row]));
+        all.filter(move |(_, row)| row.verbs.contains(&verb))
+    }
+
+    /// The attribute that may have been meant.
+    fn meant_attribute<'t>(&'t self, object: &'t Object, verb: Verb, complement: &str) -> Option<&'t str> {
+        let all = self.with_verb(object, verb).filter(|(entry, _)| entry.form.1.is_none());
+        nearest(complement, all.map(|(entry, _)| entry.form.0.as_str()))
+    }
+
+    /// The label that may have been meant.
+    fn meant_label<'t>(&'t self, object: &'t Object, verb: Verb, complement: &str) -> Option<&'t str> {
+        self.with_verb(object, verb).find_map(|(entry, row)| {
+            nearest(entry.value_in(complement)?, row.labels()?.iter().map(|(label, _)| label.as_str()))
         })
     }
 
@@ -418,13 +444,10 @@ fn takes_complement<'t>(
     entry: &'t Entry,
     complement: &str,
 ) -> Result<Option<Option<Datum<'t>>>, Fault<'t>> {
-    let (before, Some(after)) = &entry.form else {
+    if entry.form.1.is_none() {
         return Ok((complement == entry.form.0).then(|| row.write.clone()));
-    };
-    let Some(inner) = complement.strip_prefix(before.as_str()).and_then(|rest| rest.strip_suffix(after.as_str()))
-    else {
-        return Ok(None);
-    };
+    }
+    let Some(inner) = entry.value_in(complement) else { return Ok(None) };
     if let Some(labels) = row.labels() {
         let label = labels.iter().find(|(label, _)| label == inner);
         return Ok(label.map(|(label, _)| Some(Datum::Text(Cow::Borrowed(label)))));

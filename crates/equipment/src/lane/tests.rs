@@ -151,8 +151,13 @@ fn requests_are_interpreted_executed_and_converted() {
         ("put/sr_mag_ps_b/1000mA", "OK"),
         ("put/sr_mag_ps_b/501A", "failed: 501A is out of range; expected 0A to 500A"),
         ("put/sr_mag_ps_b/5V", "failed: the unit does not fit; expected A, or what converts to it"),
-        ("put/sr_mag_ps_b/sideways", "failed: no row takes this complement; expected NUMBERA, off|on"),
-        ("get/sr_mag_ps_b/current", "failed: no row takes this complement; expected current_adc"),
+        ("put/sr_mag_ps_b/sideways", "failed: no such value; expected NUMBERA, off|on"),
+        ("put/sr_mag_ps_b/onn", "failed: no such value (did you mean \"on\"?); expected NUMBERA, off|on"),
+        ("get/sr_mag_ps_b/current", "failed: no such attribute; expected current_adc"),
+        (
+            "get/sr_mag_ps_b/current_adcc",
+            "failed: no such attribute (did you mean \"current_adc\"?); expected current_adc",
+        ),
         ("call/sr_mag_ps_b/reset", "failed: the object does not have this verb; expected one of get, put, set"),
         ("get/sr_mag_ps_c/current_adc", "failed: no such object here"),
     ] {
