@@ -11,7 +11,7 @@ fuzz_target!(|text: &str| {
     let (main, csv) = text.split_once('\u{0}').unwrap_or((text, text));
     let mut load = |_: &str| Ok(csv.to_owned());
     for main in [main, MAIN] {
-        let checked = check("fuzz.toml", main, &drivers, &mut load);
+        let checked = check("fuzz.toml", main, &drivers, &mut load, &());
         let shown = checked.render();
         let broken = checked.files.iter().flat_map(|file| &file.found).any(|one| one.severity == table::Severity::Error);
         assert_eq!(checked.tables.is_none(), broken, "{shown}");

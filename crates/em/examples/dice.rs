@@ -4,7 +4,7 @@
 
 use base::MonoNs;
 use em::{Options, serve};
-use equipment::{Datum, Device, DeviceFault, DeviceSpec, Driver, Pace};
+use equipment::{Access, Datum, Device, DeviceFault, DeviceSpec, Driver, Pace};
 use table::{Table, key};
 
 static DICE: Driver = Driver {
@@ -20,7 +20,8 @@ static DICE: Driver = Driver {
             key("sides", "6", "number", "`6`", "How many sides they have."),
         ],
     },
-    point: |point| if point == "roll" { Ok(()) } else { Err("roll".to_owned()) },
+    // With `Access::ReadOnly` the check would refuse rows that write it; here the device itself says why not.
+    point: |point| if point == "roll" { Ok(Access::ReadWrite) } else { Err("roll".to_owned()) },
 };
 
 struct Dice {

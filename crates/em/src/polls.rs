@@ -7,6 +7,10 @@ use rt::{Exports, Number, VariableSpec};
 /// The variable of a table that says its cycle, in nanoseconds: by it readers know what is stale.
 pub(crate) const PERIOD: &str = "poll_period";
 
+// What the check lets through finds room.
+const _: () = assert!(equipment::POLLED_NAME_BYTES_MAX == ring::NAME_BYTES);
+const _: () = assert!(equipment::POLLED_UNIT_BYTES_MAX == ring::UNIT_BYTES);
+
 /// The tables of a manager. Clones share the memory; each value has one thread that writes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Polls {

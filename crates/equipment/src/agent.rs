@@ -10,6 +10,9 @@ use base::{DurNs, MonoNs, Schedule};
 pub(crate) const POINTS: &[&str] =
     &["on", "setpoint", "kp", "ki", "input", "output", "error", "cycles", "faults", "skipped"];
 
+/// Those that it takes.
+pub(crate) const WRITABLE: &[&str] = &["on", "setpoint", "kp", "ki"];
+
 /// Whether devices of this driver are agents.
 #[must_use]
 pub fn is_agent(driver: &Driver) -> bool {

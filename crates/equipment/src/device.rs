@@ -37,11 +37,20 @@ pub struct Driver {
     pub pace: Pace,
     /// Its keys beside `name` and `driver`, with their documentation.
     pub table: &'static Table,
-    /// Whether it has such a point.
+    /// Whether it has such a point, and what can be done with it.
     ///
     /// # Errors
     /// What would have been right.
-    pub point: fn(&str) -> Result<(), String>,
+    pub point: fn(&str) -> Result<Access, String>,
+}
+
+/// What can be done with a point, as far as its driver knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It is read and written; the device itself may still refuse.
+    ReadWrite,
+    /// It is only read: rows that would write it are refused by the check.
+    ReadOnly,
 }
 
 impl Driver {
@@ -90,7 +99,7 @@ pub const DRIVERS: &[Driver] = &[
                 SEED,
             ],
         },
-        point: |point| among(crate::sim::PowerSupply::POINTS, point),
+        point: |point| among(crate::sim::PowerSupply::POINTS, crate::sim::PowerSupply::WRITABLE, point),
     },
     Driver {
         word: "bpm",
@@ -109,7 +118,7 @@ pub const DRIVERS: &[Driver] = &[
                 SEED,
             ],
         },
-        point: |point| among(crate::sim::Bpm::POINTS, point),
+        point: |point| among(crate::sim::Bpm::POINTS, crate::sim::Bpm::WRITABLE, point),
     },
     Driver {
         word: "rf-station",
@@ -134,7 +143,7 @@ pub const DRIVERS: &[Driver] = &[
                 SEED,
             ],
         },
-        point: |point| among(crate::sim::RfStation::POINTS, point),
+        point: |point| among(crate::sim::RfStation::POINTS, crate::sim::RfStation::WRITABLE, point),
     },
     Driver {
         word: "clock",
@@ -144,7 +153,7 @@ pub const DRIVERS: &[Driver] = &[
             doc: "The time. Points: `mono` (`CLOCK_MONOTONIC`, in s).",
             keys: &[NAME, DRIVER],
         },
-        point: |point| among(&["mono"], point),
+        point: |point| among(&["mono"], &[], point),
     },
     Driver {
         word: "memory",
@@ -170,7 +179,7 @@ pub const DRIVERS: &[Driver] = &[
                 key("stale", r#""1s""#, "time, 1ms to 1h", "never", "How old a value may be."),
             ],
         },
-        point: word,
+        point: |point| word(point).map(|_| Access::ReadOnly),
     },
     Driver {
         word: "export",
@@ -200,12 +209,12 @@ pub const DRIVERS: &[Driver] = &[
                 key("setpoint", "0", "number", "`0`", "What the input should be."),
                 key("kp", "0.5", "number", "`0`", "Proportional gain: output per input."),
                 key("ki", "2", "number", "`0`", "Integral gain: output per input and second."),
-                key("low", "-5", "number", "", "Lowest output."),
+                key("low", "-5", "number, below `high`", "", "Lowest output."),
                 key("high", "5", "number", "", "Highest output."),
                 key("on", "true", "true or false", "`false`", "Whether it runs from the start."),
             ],
         },
-        point: |point| among(crate::agent::POINTS, point),
+        point: |point| among(crate::agent::POINTS, crate::agent::WRITABLE, point),
     },
     Driver {
         word: "copy",
@@ -223,7 +232,7 @@ pub const DRIVERS: &[Driver] = &[
                 key("on", "true", "true or false", "`true`", "Whether it runs from the start."),
             ],
         },
-        point: |point| among(crate::agent::POINTS, point),
+        point: |point| among(crate::agent::POINTS, crate::agent::WRITABLE, point),
     },
     Driver {
         word: "script",
@@ -247,11 +256,11 @@ pub const DRIVERS: &[Driver] = &[
                 key(
                     "user",
                     "65534",
-                    "number",
+                    "0 to 4294967294",
                     "the manager's",
                     "User that it runs as, without further groups. Needs root.",
                 ),
-                key("group", "65534", "number", "as `user`", "Group that it runs as."),
+                key("group", "65534", "0 to 4294967294", "as `user`", "Group that it runs as."),
                 key(
                     "gain_privileges",
                     "true",
@@ -265,16 +274,16 @@ pub const DRIVERS: &[Driver] = &[
     },
 ];
 
-fn among(points: &[&str], point: &str) -> Result<(), String> {
+fn among(points: &[&str], writable: &[&str], point: &str) -> Result<Access, String> {
     if points.contains(&point) {
-        return Ok(());
+        return Ok(if writable.contains(&point) { Access::ReadWrite } else { Access::ReadOnly });
     }
     let meant = base::nearest(point, points.iter().copied()).map(|meant| format!(" (did you mean `{meant}`?)"));
     Err(format!("{}{}", points.join(", "), meant.unwrap_or_default()))
 }
 
 /// Anything that can name something.
-fn word(point: &str) -> Result<(), String> {
+fn word(point: &str) -> Result<Access, String> {
     let fits = !point.is_empty() && point.len() <= 64 && point.chars().all(|c| c.is_ascii_graphic());
-    if fits { Ok(()) } else { Err("1 to 64 printable characters without blanks".to_owned()) }
+    if fits { Ok(Access::ReadWrite) } else { Err("1 to 64 printable characters without blanks".to_owned()) }
 }

@@ -12,6 +12,13 @@ pub struct Pattern {
     parts: Vec<String>,
 }
 
+impl Default for Pattern {
+    /// The empty text.
+    fn default() -> Self {
+        Self { parts: vec![String::new()] }
+    }
+}
+
 /// What captures stand for.
 pub(crate) type Bound = Vec<(String, String)>;
 

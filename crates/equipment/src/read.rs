@@ -2,20 +2,21 @@
 //!
 //! Must never panic on any text, look at the machine, or accept what it does not understand.
 
+mod device;
 mod map;
 mod step;
 
 use crate::agent;
 use crate::csv::Sheet;
-use crate::device::{DEVICE, Driver, Pace};
+use crate::device::{Driver, Pace};
 use crate::keys;
 use crate::pattern::Pattern;
-use crate::tables::{DeviceSpec, Poll, Setting, Settings, Tables};
-use base::{CpuId, DurNs, Policy, glob, nearest};
+use crate::tables::{DeviceSpec, Poll, Tables};
+use base::{CpuId, CpuSet, DurNs, Policy, glob, nearest};
 use msg::Verb;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use table::{Diagnostic, Diagnostics, Section, Severity, Table, clipped, tables};
+use table::{Diagnostic, Diagnostics, Section, Severity, clipped, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -25,6 +26,10 @@ pub(crate) const TEXT_BYTES_MAX: usize = 4 << 20;
 const FILES_MAX: usize = 32;
 /// Devices that one manager may have.
 const DEVICES_MAX: usize = 4096;
+/// Bytes of the name of a value in shared memory.
+pub const POLLED_NAME_BYTES_MAX: usize = 64;
+/// Bytes of its unit.
+pub const POLLED_UNIT_BYTES_MAX: usize = 16;
 const HOUR: DurNs = DurNs::from_secs(3600);
 
 /// A file and what was found in it.
@@ -55,6 +60,41 @@ impl Checked {
     }
 }
 
+/// What a check asks of the machine on which the manager is to run. `()` knows nothing of it.
+pub trait Machine {
+    /// What is wrong with a device beyond the form of its keys: files, programs and addresses that they name.
+    fn look(&self, _: &DeviceSpec) -> Vec<Wrong> {
+        Vec::new()
+    }
+
+    /// The CPUs that are online, if they are known.
+    fn online(&self) -> Option<CpuSet> {
+        None
+    }
+}
+
+impl Machine for () {}
+
+/// What is wrong with a device.
+#[derive(Clone, Debug)]
+pub struct Wrong {
+    /// Where it stands.
+    pub at: At,
+    /// What was found.
+    pub message: String,
+    /// What would have been right.
+    pub expected: String,
+}
+
+/// What of a device is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// The value of a key; the device where it was not given.
+    Key(&'static str),
+    /// A point, by its number: shown at the first row that names it.
+    Point(usize),
+}
+
 /// Reads the main file and those that it names. `load` gives the text of another file, by the name that stands in the
 /// main one; `drivers` is the list of what devices may be ([`DRIVERS`](crate::DRIVERS) and more).
 pub fn check(
@@ -62,9 +102,18 @@ pub fn check(
     text: &str,
     drivers: &[&'static Driver],
     load: &mut dyn FnMut(&str) -> Result<String, String>,
+    machine: &dyn Machine,
 ) -> Checked {
     let mut found = Diagnostics::new(text);
-    let mut reader = Reader { drivers, tables: empty(), places: Vec::new(), rows: Vec::new(), other: Vec::new() };
+    let mut reader = Reader {
+        drivers,
+        machine,
+        tables: empty(),
+        places: Vec::new(),
+        unknown: Vec::new(),
+        rows: Vec::new(),
+        other: Vec::new(),
+    };
     if text.len() > TEXT_BYTES_MAX {
         found.error(
             0..0,
@@ -119,6 +168,7 @@ pub fn check(
     for (table, span) in tables(root, "poll", true, &mut all[0]) {
         reader.poll(table, span, &mut all[0]);
     }
+    reader.look(&mut all);
     let names = std::iter::once((name, text)).chain(texts.iter().map(|(name, text, _)| (name.as_str(), text.as_str())));
     let files: Vec<FileFindings> = names
         .zip(all)
@@ -168,11 +218,23 @@ struct Place {
     span: Range<usize>,
 }
 
+/// Where a device stands, and what belongs to it.
+struct DevicePlace {
+    whole: Place,
+    /// The values of its keys, in the same file.
+    keys: Vec<(&'static str, Range<usize>)>,
+    /// The first rows that name its points.
+    points: Vec<Place>,
+}
+
 struct Reader<'d> {
     drivers: &'d [&'static Driver],
+    machine: &'d dyn Machine,
     tables: Tables,
     /// Of the devices.
-    places: Vec<Place>,
+    places: Vec<DevicePlace>,
+    /// Names of devices that could not be read: rows that name them have no error of their own.
+    unknown: Vec<String>,
     /// Of the rows.
     rows: Vec<Place>,
     /// Keys that name something that is known only when all files are read.
@@ -202,7 +264,13 @@ impl Reader<'_> {
             }
             self.tables.class = class;
         }
-        self.tables.cpu = section.number("cpu", 0, 1023, found).and_then(|(cpu, _)| CpuId::try_from(cpu).ok());
+        if let Some((cpu, span)) = section.number("cpu", 0, 1023, found) {
+            self.tables.cpu = CpuId::try_from(cpu).ok();
+            let absent = |online: &CpuSet| self.tables.cpu.is_none_or(|cpu| !online.contains(cpu));
+            if let Some(online) = self.machine.online().filter(absent) {
+                found.error(span, format!("CPU {cpu} is not online"), format!("CPUs of this machine: {online}"), "");
+            }
+        }
         self.tables.frame = frame(&section, found);
         for key in ["class", "cpu"].into_iter().filter(|_| section.value("frame").is_some()) {
             if let Some(value) = section.value(key) {
@@ -221,59 +289,6 @@ impl Reader<'_> {
             }
         }
         files
-    }
-
-    /// One device.
-    fn device(
-        &mut self,
-        table: &DeTable<'_>,
-        span: Range<usize>,
-        file: usize,
-        file_name: &str,
-        text: &str,
-        found: &mut Diagnostics<'_>,
-    ) {
-        let get = |key: &str| table.iter().find(|(name, _)| *name.get_ref() == key).map(|(_, value)| value);
-        let word = get("driver").and_then(|value| value.get_ref().as_str());
-        let Some(driver) = word.and_then(|word| self.drivers.iter().find(|driver| driver.word == word)) else {
-            let section = Section::open(table, span.clone(), driver_free(), "a device", found);
-            let words = || self.drivers.iter().map(|driver| driver.word);
-            match (get("driver"), word) {
-                (None, _) => section.missing("driver", found),
-                (Some(value), None) => section.wrong("driver", value, "a text in quotes", found),
-                (Some(value), Some(word)) => {
-                    let remedy =
-                        nearest(word, words()).map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
-                    let known = words().collect::<Vec<_>>().join(", ");
-                    found.error(value.span(), format!("unknown driver {:?}", clipped(word)), known, remedy);
-                }
-            }
-            return;
-        };
-        let driver: &'static Driver = driver;
-        let called = match get("name").and_then(|value| value.get_ref().as_str()) {
-            Some(name) => format!("device {:?}", clipped(name)),
-            None => "a device".to_owned(),
-        };
-        let section = Section::open(table, span.clone(), driver.table, &called, found);
-        let settings = settings(&section, driver.table, found);
-        let Some(name) = device_name(&section, found) else { return };
-        if self.tables.devices.iter().any(|other| other.name == name) {
-            found.error(span, format!("device {name:?} is there twice"), "a name of its own", "rename one");
-            return;
-        }
-        if self.tables.devices.len() == DEVICES_MAX {
-            found.error(span, format!("more than {DEVICES_MAX} devices"), "fewer", "make several managers");
-            return;
-        }
-        for key in ["input", "output"].into_iter().filter(|_| agent::is_agent(driver)) {
-            if let Some(value) = get(key) {
-                self.other.push((self.tables.devices.len(), key, Place { file, span: value.span() }));
-            }
-        }
-        let place = place(file_name, text, &span);
-        self.places.push(Place { file, span });
-        self.tables.devices.push(DeviceSpec { name, driver, settings, points: Vec::new(), place });
     }
 
     /// What needs all files.
@@ -311,7 +326,7 @@ impl Reader<'_> {
             ) {
                 let lanes = [input, output].map(|entry| blocking(tables, entry));
                 if lanes[0] != lanes[1] {
-                    let place = &self.places[device];
+                    let place = &self.places[device].whole;
                     let message = format!("device {:?} reads and writes on two lanes", spec.name);
                     let expected = "both objects of rt-safe devices, or both of the same device that may block";
                     all[place.file].error(place.span.clone(), message, expected, "");
@@ -342,18 +357,32 @@ impl Reader<'_> {
         }
         let name = name(&section, found);
         let period = section.time("period", DurNs::from_ms(1), HOUR, found).map(|(time, _)| time);
-        let mut entries = Vec::new();
+        let (mut entries, mut names) = (Vec::new(), HashSet::new());
         for (words, span) in section.texts("objects", found).unwrap_or_default() {
             let (object, complement) = words.split_once('/').unwrap_or((words, "*"));
-            let before = entries.len();
+            let mut matched = false;
             for (index, entry) in self.tables.entries.iter().enumerate() {
-                let reads = self.tables.rows[entry.row].verbs.contains(&Verb::Get);
-                if reads && glob(object, &entry.object) && glob(complement, &entry.form.0) && !entries.contains(&index)
-                {
-                    entries.push(index);
+                let row = &self.tables.rows[entry.row];
+                let fits = glob(object, &entry.object) && glob(complement, &entry.form.0);
+                if !fits || !row.verbs.contains(&Verb::Get) {
+                    continue;
                 }
+                matched = true;
+                // As where they are asked, the first of two rows that say the same counts.
+                if !names.insert((&entry.object, &entry.form.0)) {
+                    continue;
+                }
+                let name_bytes = entry.object.len() + 1 + entry.form.0.len();
+                if name_bytes > POLLED_NAME_BYTES_MAX || row.unit.len() > POLLED_UNIT_BYTES_MAX {
+                    let message = format!("{}/{} in {:?} cannot be polled", entry.object, entry.form.0, row.unit);
+                    let expected = format!(
+                        "a name of at most {POLLED_NAME_BYTES_MAX} bytes and a unit of {POLLED_UNIT_BYTES_MAX}, in shared memory"
+                    );
+                    found.error(span.clone(), message, expected, "");
+                }
+                entries.push(index);
             }
-            if entries.len() == before {
+            if !matched {
                 let message = format!("`objects` cannot be {:?}: no `get` row matches", clipped(words));
                 found.error(span, message, "object/complement, with `*` and `?`", "");
             }
@@ -376,41 +405,6 @@ impl Reader<'_> {
 fn blocking(tables: &Tables, entry: usize) -> Option<usize> {
     let device = tables.entries[entry].device;
     (tables.devices[device].driver.pace == Pace::MayBlock).then_some(device)
-}
-
-/// The keys of a device whose driver is not known: nothing more can be said of them.
-fn driver_free() -> &'static Table {
-    &DEVICE
-}
-
-/// The settings that a driver's table has, each of the kind of its example.
-fn settings(section: &Section<'_>, shape: &'static Table, found: &mut Diagnostics<'_>) -> Settings {
-    let mut settings = Settings::default();
-    for key in shape.keys.iter().filter(|key| !matches!(key.name, "name" | "driver")) {
-        if section.value(key.name).is_none() {
-            if key.default.is_empty() {
-                section.missing(key.name, found);
-            }
-            continue;
-        }
-        let example = key.example.trim_matches('"');
-        let value = if matches!(key.example, "true" | "false") {
-            section.flag(key.name, found).map(Setting::Flag)
-        } else if key.example.starts_with('[') {
-            section.command(key.name, found).map(|(words, _)| Setting::Texts(words))
-        } else if !key.example.starts_with('"') {
-            real(section, key.name, found).map(|(value, _)| Setting::Number(value))
-        } else if example.parse::<DurNs>().is_ok() {
-            let limits = key.value.strip_prefix("time, ").and_then(|limits| limits.split_once(" to "));
-            let limits = limits.and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
-            let (low, high) = limits.unwrap_or((DurNs::ZERO, HOUR));
-            section.time(key.name, low, high, found).map(|(time, _)| Setting::Time(time))
-        } else {
-            section.words(key.name, found).map(|(text, _)| Setting::Text(text.to_owned()))
-        };
-        settings.0.extend(value.map(|value| (key.name, value)));
-    }
-    settings
 }
 
 /// A number, whole or not.
@@ -477,26 +471,6 @@ fn name(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<String> {
         return None;
     }
     Some(name.to_owned())
-}
-
-/// A name as devices have it.
-fn device_name(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<String> {
-    // A number in a CSV cell is a name too.
-    let value = section.value("name");
-    if value.is_none() {
-        section.missing("name", found);
-    }
-    let (text, span) = match value?.get_ref() {
-        DeValue::Integer(number) => (number.as_str().to_owned(), value?.span()),
-        _ => section.words("name", found).map(|(text, span)| (text.to_owned(), span))?,
-    };
-    let fits = text.len() <= 64 && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:".contains(c));
-    if !fits {
-        let message = format!("`name` cannot be {:?}", clipped(&text));
-        found.error(span, message, "letters, digits, `_`, `-`, `.`, `:`, at most 64", "");
-        return None;
-    }
-    Some(text)
 }
 
 /// A pattern.

@@ -1,6 +1,7 @@
 //! What is wrong with table files is found all at once, with its place.
 
-use equipment::{Checked, DRIVERS, Driver, check, dry_run};
+use base::CpuSet;
+use equipment::{At, Checked, DRIVERS, DeviceSpec, Driver, Machine, Wrong, check, dry_run};
 use proptest::prelude::*;
 
 fn drivers() -> Vec<&'static Driver> {
@@ -8,7 +9,7 @@ fn drivers() -> Vec<&'static Driver> {
 }
 
 fn read(text: &str) -> Checked {
-    check("em.toml", text, &drivers(), &mut |name| Err(format!("no file {name}")))
+    check("em.toml", text, &drivers(), &mut |name| Err(format!("no file {name}")), &())
 }
 
 const GOOD: &str = r#"[manager]
@@ -96,6 +97,123 @@ point = "state"
     }
 }
 
+/// A machine with two CPUs that knows a program of no device.
+struct TwoCpus;
+
+impl Machine for TwoCpus {
+    fn look(&self, spec: &DeviceSpec) -> Vec<Wrong> {
+        let wrong = |at, message: &str| Wrong { at, message: message.to_owned(), expected: String::new() };
+        let points = spec.points.iter().enumerate().map(|(at, point)| wrong(At::Point(at), point));
+        let program = (spec.driver.word == "script").then(|| wrong(At::Key("command"), "is not there"));
+        program.into_iter().chain(points.filter(|_| spec.driver.word == "script")).collect()
+    }
+
+    fn online(&self) -> Option<CpuSet> {
+        "0-1".parse().ok()
+    }
+}
+
+#[test]
+fn what_contradicts_itself_or_the_machine_is_found_together_with_all_else() {
+    let text = r#"[manager]
+name = "bad"
+cpu = 77
+[[device]]
+name = "b"
+driver = "power-supply"
+seed = 1.5
+[[device]]
+name = "u"
+driver = "power-suply"
+[[device]]
+name = "fb"
+driver = "feedback"
+period = "10ms"
+input = "sr_b/v"
+output = "sr_b"
+low = 5
+high = 1
+[[device]]
+name = "valve"
+driver = "script"
+command = ["./nobody.sh"]
+user = -1
+[[device]]
+name = "one"
+driver = "export"
+as = "shared"
+[[device]]
+name = "two"
+driver = "export"
+as = "shared"
+[[map]]
+verb = "get"
+object = "sr_b"
+complement = "v"
+device = "b"
+point = "current"
+[[map]]
+verb = "put"
+object = "sr_b"
+device = "b"
+point = "setpoint"
+[[map]]
+verb = "put"
+object = "sr_read_only"
+device = "b"
+point = "current"
+[[map]]
+verb = "get"
+object = "sr_valve"
+complement = "state"
+device = "valve"
+point = "state"
+[[map]]
+verb = "get"
+object = "SR_b"
+device = "b"
+point = "curent"
+[[map]]
+verb = "get"
+object = "sr_u"
+complement = "v"
+device = "u"
+point = "current"
+[[map]]
+verb = "get"
+object = "sr_long"
+complement = "a_complement_that_is_longer_than_the_name_of_a_variable_may_be"
+device = "b"
+point = "current"
+[[poll]]
+name = "values"
+period = "1s"
+objects = ["sr_long/*"]
+"#;
+    let shown = check("em.toml", text, &drivers(), &mut |name| Err(format!("no file {name}")), &TwoCpus).render();
+    for expected in [
+        "CPU 77 is not online\n  --> em.toml:3:7",
+        "= expected: CPUs of this machine: 0-1",
+        "`seed` in device \"b\" cannot be 1.5\n  --> em.toml:7:8",
+        "unknown driver \"power-suply\"\n   --> em.toml:10:10",
+        "device \"fb\": `low` is 5 and `high` is 1\n   --> em.toml:17:7",
+        "device \"valve\": is not there\n   --> em.toml:22:11",
+        "`user` in device \"valve\" cannot be -1\n   --> em.toml:23:8",
+        "device \"two\": \"shared\" is exported twice\n   --> em.toml:31:6",
+        "`put` would write point \"current\" of device \"b\" (power-supply)\n   --> em.toml:47:9",
+        "device \"valve\": state\n   --> em.toml:53:9",
+        "`complement` is missing in a row",
+        "`object` cannot be \"SR_b\"",
+        "device \"b\" (power-supply) has no point \"curent\"\n   --> em.toml:58:9",
+        "cannot be polled\n   --> em.toml:74:12",
+        "em.toml: 13 errors",
+    ] {
+        // The margin is as wide as the largest line number of a finding.
+        let one = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(one(&shown).contains(&one(expected)), "{expected}\nis not in\n{shown}");
+    }
+}
+
 #[test]
 fn rows_in_csv_files_are_rows_with_their_own_places() {
     let main = "[manager]\nname = \"m\"\ndevices = [\"d.csv\"]\nmap = [\"m.csv\"]\n";
@@ -104,11 +222,11 @@ fn rows_in_csv_files_are_rows_with_their_own_places() {
                get,sr_ps_{n},i,ps_{n},current,A,\"[{ scale = 2 }]\"\n\
                put,sr_ps_{n},,ps_{n},setpoint,A,\n";
     let load = |map: String| move |name: &str| Ok(if name == "d.csv" { devices.to_owned() } else { map.clone() });
-    let tables = check("m.toml", main, &drivers(), &mut load(map.to_owned())).tables.unwrap();
+    let tables = check("m.toml", main, &drivers(), &mut load(map.to_owned()), &()).tables.unwrap();
     assert_eq!(tables.objects(), ["sr_ps_1", "sr_ps_2"]);
     assert_eq!(tables.devices[0].settings.number("ramp"), Some(50.0));
     assert_eq!(tables.devices[1].place, "d.csv:3");
-    let broken = check("m.toml", main, &drivers(), &mut load(map.replace("current", "curent"))).render();
+    let broken = check("m.toml", main, &drivers(), &mut load(map.replace("current", "curent")), &()).render();
     assert!(broken.contains("device \"ps_1\" (power-supply) has no point \"curent\"\n --> m.csv:2:24"), "{broken}");
     assert!(broken.contains("did you mean `current`?"), "{broken}");
 }

@@ -9,7 +9,7 @@ mod variables;
 
 pub(crate) use variables::Sources;
 
-use equipment::{Device, DeviceSpec, Driver, Pace};
+use equipment::{Access, Device, DeviceSpec, Driver, Pace, Wrong};
 use std::path::Path;
 use table::{Key, Table, key};
 
@@ -35,7 +35,7 @@ pub const DRIVERS: &[Driver] = &[
                 TIMEOUT,
             ],
         },
-        point: |point| modbus::Point::parse(point).map(|_| ()),
+        point: |point| modbus::Point::parse(point).map(|point| point.access()),
     },
     Driver {
         word: "stream",
@@ -59,10 +59,10 @@ pub const DRIVERS: &[Driver] = &[
                 key("baud", "19200", "50 to 4000000", "`9600`", "Bits per second of a serial line."),
                 key("bits", "7", "5 to 8", "`8`", "Bits of a character."),
                 key("parity", r#""even""#, "`none`, `even` or `odd`", "`none`", "Its parity."),
-                key("stop", "2", "1 or 2", "`1`", "Its stop bits."),
+                key("stop", "2", "1 to 2", "`1`", "Its stop bits."),
             ],
         },
-        point: |point| stream::point(point).map(|_| ()),
+        point: |point| stream::point(point).map(|_| Access::ReadWrite),
     },
     Driver {
         word: "pv",
@@ -91,19 +91,26 @@ pub const DRIVERS: &[Driver] = &[
         },
         point: |point| {
             let object = point.split('/').next().unwrap_or_default();
-            msg::Object::new(object).map(|_| ()).map_err(|why| format!("OBJECT or OBJECT/COMPLEMENT ({why})"))
+            msg::Object::new(object)
+                .map(|_| Access::ReadWrite)
+                .map_err(|why| format!("OBJECT or OBJECT/COMPLEMENT ({why})"))
         },
     },
 ];
 
-/// What is wrong with other files that a device names: each with its point, or without where it is the whole file.
-pub(crate) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<(Option<usize>, String)> {
-    if spec.driver.word == "stream" { stream::check(spec, folder) } else { Vec::new() }
+/// What is wrong with the files, programs and addresses that a device names: whatever [`make`] would refuse.
+pub(crate) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<Wrong> {
+    match spec.driver.word {
+        "script" => script::check(spec, folder).into_iter().collect(),
+        "modbus" => modbus::check(spec).into_iter().collect(),
+        "stream" => stream::check(spec, folder),
+        _ => Vec::new(),
+    }
 }
 
-fn any(point: &str) -> Result<(), String> {
+fn any(point: &str) -> Result<Access, String> {
     let fits = !point.is_empty() && point.len() <= 127 && point.chars().all(|c| c.is_ascii_graphic());
-    if fits { Ok(()) } else { Err("1 to 127 printable characters without blanks".to_owned()) }
+    if fits { Ok(Access::ReadWrite) } else { Err("1 to 127 printable characters without blanks".to_owned()) }
 }
 
 /// Makes a device of a driver that tahti does not have; `None` if the driver is not its own.

@@ -1,9 +1,9 @@
 //! Modbus TCP.
 
 use base::{DurNs, MonoNs};
-use equipment::{Datum, Device, DeviceFault, DeviceSpec};
+use equipment::{Access, At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
 use fieldbus::modbus::{DataType, Failure, Framing, Number, Request, Response, Table, Transaction};
-use port::Line;
+use port::{Address, Line};
 
 /// What a point names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,9 +35,28 @@ impl Point {
         Ok(Self { table, address, kind })
     }
 
+    /// What can be done with it.
+    pub(super) fn access(self) -> Access {
+        match self.table {
+            Table::Coils | Table::Holding => Access::ReadWrite,
+            Table::Discrete | Table::Input => Access::ReadOnly,
+        }
+    }
+
     fn cells(&self) -> u16 {
         if self.table.is_bits() { 1 } else { self.kind.registers() as u16 }
     }
+}
+
+fn address(spec: &DeviceSpec) -> Result<Address, port::BadAddress> {
+    spec.settings.text("address").unwrap_or_default().parse()
+}
+
+/// What is wrong with its address, where it has one.
+pub(super) fn check(spec: &DeviceSpec) -> Option<Wrong> {
+    spec.settings.text("address")?;
+    let why = address(spec).err()?;
+    Some(Wrong { at: At::Key("address"), message: why.to_string(), expected: String::new() })
 }
 
 pub(super) struct Modbus {
@@ -50,8 +69,7 @@ pub(super) struct Modbus {
 
 impl Modbus {
     pub(super) fn new(spec: &DeviceSpec) -> Result<Self, String> {
-        let address = spec.settings.text("address").unwrap_or_default();
-        let line = Line::new(address.parse().map_err(|error| format!("address {address:?}: {error}"))?);
+        let line = Line::new(address(spec).map_err(|error| error.to_string())?);
         let points = spec.points.iter().map(|point| Point::parse(point)).collect::<Result<_, _>>()?;
         let unit = spec.settings.number("unit").map_or(1, |unit| unit.clamp(0.0, 255.0) as u8);
         let timeout = spec.settings.time("timeout").unwrap_or(DurNs::from_secs(1));

@@ -1,8 +1,9 @@
 //! A program for each access.
 
 use base::{DurNs, MonoNs};
-use equipment::{Datum, Device, DeviceFault, DeviceSpec};
+use equipment::{At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,15 +27,41 @@ pub(super) struct Script {
     gains: bool,
 }
 
+/// As a shell does: a name with a slash is a file, sought from the manager's own folder.
+fn program(spec: &DeviceSpec, folder: &Path) -> PathBuf {
+    let name = spec.settings.texts("command").first().map(String::as_str).unwrap_or_default();
+    if name.contains('/') { folder.join(name) } else { PathBuf::from(name) }
+}
+
+/// Why its program cannot be run, as far as can be seen: another user may see less.
+pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Option<Wrong> {
+    let name = spec.settings.texts("command").first()?;
+    let runs = |place: &Path| match std::fs::metadata(place) {
+        Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => Ok(()),
+        Ok(_) => Err("is no file that can be run; `chmod +x` makes it one".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let file = program(spec, folder);
+    let why = if name.contains('/') {
+        runs(&file).err()?
+    } else {
+        // Where the kernel's library looks where PATH is not set.
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+        if std::env::split_paths(&path).any(|folder| runs(&folder.join(&file)).is_ok()) {
+            return None;
+        }
+        "is in no folder of PATH".to_owned()
+    };
+    let message = format!("{}: {why}", file.display());
+    Some(Wrong { at: At::Key("command"), message, expected: "a program that is there and can be run".to_owned() })
+}
+
 impl Script {
     pub(super) fn new(spec: &DeviceSpec, folder: &Path) -> Self {
         let words = spec.settings.texts("command");
-        let program = words.first().map(String::as_str).unwrap_or_default();
         let number = |key: &str| spec.settings.number(key).map(|number| number.clamp(0.0, f64::from(u32::MAX)) as u32);
-        // As a shell does: a name with a slash is a file, sought from the manager's own folder.
-        let program = if program.contains('/') { folder.join(program) } else { PathBuf::from(program) };
         Self {
-            program,
+            program: program(spec, folder),
             arguments: words.iter().skip(1).cloned().collect(),
             folder: folder.to_owned(),
             points: spec.points.clone(),

@@ -1,7 +1,7 @@
 //! Line protocols over TCP or a serial line, described by protocol files in the manner of StreamDevice.
 
 use base::{Array, MonoNs, Scalar, Value as Base};
-use equipment::{Datum, Device, DeviceFault, DeviceSpec};
+use equipment::{At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
 use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value};
 use port::{Address, Line};
 use std::path::Path;
@@ -35,15 +35,43 @@ fn protocol(file: &File, text: &str) -> Result<Arc<Protocol>, String> {
     }
 }
 
-/// What is wrong with the protocols that a device uses: each with its point, or without where it is the file.
-pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<(Option<usize>, String)> {
-    match file(spec, folder) {
-        Err(why) => vec![(None, why)],
-        Ok(file) => {
-            let wrong = |(at, text): (usize, &String)| protocol(&file, text).err().map(|why| (Some(at), why));
-            spec.points.iter().enumerate().filter_map(wrong).collect()
+/// Its address, with the options of a serial line; else which key is wrong, and why.
+fn address(spec: &DeviceSpec) -> Result<Address, (&'static str, String)> {
+    let settings = &spec.settings;
+    let text = settings.text("address").unwrap_or_default();
+    let mut address: Address = text.parse().map_err(|error: port::BadAddress| ("address", error.to_string()))?;
+    let numbers = ["baud", "bits", "stop"].map(|key| (key, settings.number(key).map(|value| value.to_string())));
+    for (key, value) in numbers.into_iter().chain([("parity", settings.text("parity").map(str::to_owned))]) {
+        if let Some(value) = value {
+            address.set(key, &value).map_err(|error| (key, error.to_string()))?;
         }
     }
+    Ok(address)
+}
+
+/// What is wrong with its address, its file, and the protocols that its points name.
+pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<Wrong> {
+    let wrong = |at, message| Wrong { at, message, expected: String::new() };
+    // What is missing has been said.
+    let given = |key: &str| spec.settings.text(key).is_some();
+    let mut all = Vec::new();
+    if given("address")
+        && let Err((key, why)) = address(spec)
+    {
+        all.push(wrong(At::Key(key), why));
+    }
+    if given("file") {
+        match file(spec, folder) {
+            Err(why) => all.push(wrong(At::Key("file"), why)),
+            Ok(file) => all.extend(
+                spec.points
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(at, text)| protocol(&file, text).err().map(|why| wrong(At::Point(at), why))),
+            ),
+        }
+    }
+    all
 }
 
 pub(super) struct Stream {
@@ -53,17 +81,7 @@ pub(super) struct Stream {
 
 impl Stream {
     pub(super) fn new(spec: &DeviceSpec, folder: &Path) -> Result<Self, String> {
-        let settings = &spec.settings;
-        let text = settings.text("address").unwrap_or_default();
-        let mut address: Address = text.parse().map_err(|error| format!("{error}"))?;
-        for key in ["baud", "bits", "stop"] {
-            if let Some(value) = settings.number(key) {
-                address.set(key, &value.to_string()).map_err(|error| error.to_string())?;
-            }
-        }
-        if let Some(parity) = settings.text("parity") {
-            address.set("parity", parity).map_err(|error| error.to_string())?;
-        }
+        let address = address(spec).map_err(|(_, why)| why)?;
         let file = file(spec, folder)?;
         let points = spec.points.iter().map(|text| protocol(&file, text)).collect::<Result<_, _>>()?;
         Ok(Self { line: Line::new(address), points })

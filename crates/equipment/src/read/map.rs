@@ -3,7 +3,7 @@
 use super::{Place, Reader, items, pair, pattern, place, real, step};
 use crate::convert::Convert;
 use crate::datum::Datum;
-use crate::device::Pace;
+use crate::device::{Access, Pace};
 use crate::keys;
 use crate::pattern::{Bound, Pattern};
 use crate::tables::VERBS;
@@ -61,13 +61,11 @@ impl Reader<'_> {
                 None
             }
         };
-        let (Some(object), Some(complement), Some(device), Some(point)) = (object, complement, device, point) else {
-            return;
-        };
+        let (Some(device), Some(point)) = (device, point) else { return };
         let row = Row {
             place: place(file_name, text, &span),
             verbs,
-            object: object.0.clone(),
+            object: object.as_ref().map_or_else(Pattern::default, |(object, _)| object.clone()),
             convert,
             unit,
             limits,
@@ -76,7 +74,9 @@ impl Reader<'_> {
             reached,
             about,
         };
-        agree(&section, &row, &complement, writes, found);
+        if let Some(complement) = &complement {
+            agree(&section, &row, complement, writes, found);
+        }
         let forms = Forms { object, complement, device, point };
         let pace = |word: &str| if word == "real-time" { Pace::RtSafe } else { Pace::MayBlock };
         let wanted = lane.map(|(word, span)| (pace(word), span));
@@ -126,11 +126,11 @@ impl Reader<'_> {
                     );
                     return;
                 }
-                let Some(entry) = self.entry(device, &bound, forms, found) else { return };
+                let Some(entry) = self.entry(device, &bound, forms, &row, &place, found) else { return };
                 made.push(entry);
             }
         }
-        if matched == 0 {
+        if matched == 0 && self.unknown.iter().all(|name| forms.device.0.matches(name).is_none()) {
             let known = self.tables.devices.iter().map(|device| device.name.as_str());
             let text = forms.device.0.to_string();
             let remedy = match nearest(&text, known) {
@@ -145,7 +145,16 @@ impl Reader<'_> {
         self.rows.push(place);
     }
 
-    fn entry(&mut self, device: usize, bound: &Bound, forms: &Forms, found: &mut Diagnostics<'_>) -> Option<Entry> {
+    /// One object of a row; `None` where something is wrong with it or its row, all of which is said.
+    fn entry(
+        &mut self,
+        device: usize,
+        bound: &Bound,
+        forms: &Forms,
+        row: &Row,
+        place: &Place,
+        found: &mut Diagnostics<'_>,
+    ) -> Option<Entry> {
         let mut fill = |form: &(Pattern, Range<usize>), with: &Bound| match form.0.fill(with) {
             Ok(text) => Some(text),
             Err(capture) => {
@@ -155,7 +164,7 @@ impl Reader<'_> {
                 None
             }
         };
-        let object = fill(&forms.object, bound);
+        let object = forms.object.as_ref().and_then(|form| Some((fill(form, bound)?, form.1.clone())));
         // A point may say where the value goes; its device knows.
         let mut kept = bound.clone();
         kept.push(("value".to_owned(), "{value}".to_owned()));
@@ -164,36 +173,65 @@ impl Reader<'_> {
         const HOLE: &str = "\u{0}";
         let mut with = bound.clone();
         with.push(("value".to_owned(), HOLE.to_owned()));
-        let complement = fill(&forms.complement, &with);
-        let (object, point, complement) = (object?, point?, complement?);
-        if let Err(why) = msg::Object::new(&object) {
-            let message = format!("`object` cannot be {:?}: {why}", clipped(&object));
-            let expected = "words of lower-case letters and digits, joined by single underscores";
-            found.error(forms.object.1.clone(), message, expected, "");
-            return None;
-        }
-        let spec = &mut self.tables.devices[device];
-        if let Err(expected) = (spec.driver.point)(&point) {
-            let message = format!("device {:?} ({}) has no point {:?}", spec.name, spec.driver.word, clipped(&point));
-            found.error(forms.point.1.clone(), message, expected, "");
-            return None;
-        }
-        let at = spec.points.iter().position(|known| *known == point).unwrap_or_else(|| {
-            spec.points.push(point);
-            spec.points.len() - 1
+        let complement = forms.complement.as_ref().and_then(|form| fill(form, &with));
+        let object = object.and_then(|(object, span)| match msg::Object::new(&object) {
+            Ok(_) => Some(object),
+            Err(why) => {
+                let message = format!("`object` cannot be {:?}: {why}", clipped(&object));
+                let expected = "words of lower-case letters and digits, joined by single underscores";
+                found.error(span, message, expected, "");
+                None
+            }
         });
+        let at = point.and_then(|point| self.point(device, point, &forms.point.1, row, place, found));
+        let (object, complement) = (object?, complement?);
         let form = match complement.split_once(HOLE) {
             Some((before, after)) => (before.to_owned(), Some(after.to_owned())),
             None => (complement, None),
         };
-        Some(Entry { object, row: 0, device, point: at, form, bound: bound.clone() })
+        Some(Entry { object, row: 0, device, point: at?, form, bound: bound.clone() })
+    }
+
+    /// The number of a device's point that a row names.
+    fn point(
+        &mut self,
+        device: usize,
+        point: String,
+        span: &Range<usize>,
+        row: &Row,
+        place: &Place,
+        found: &mut Diagnostics<'_>,
+    ) -> Option<usize> {
+        let (spec, places) = (&mut self.tables.devices[device], &mut self.places[device]);
+        let (name, word) = (&spec.name, spec.driver.word);
+        let writes = row.verbs.iter().find(|verb| **verb != Verb::Get);
+        match ((spec.driver.point)(&point), writes) {
+            (Err(expected), _) => {
+                let message = format!("device {name:?} ({word}) has no point {:?}", clipped(&point));
+                found.error(span.clone(), message, expected, "");
+                return None;
+            }
+            (Ok(Access::ReadOnly), Some(verb)) => {
+                let message = format!("`{verb}` would write point {:?} of device {name:?} ({word})", clipped(&point));
+                found.error(span.clone(), message, "a point that can be written: this one is read only", "");
+                return None;
+            }
+            _ => {}
+        }
+        Some(spec.points.iter().position(|known| *known == point).unwrap_or_else(|| {
+            spec.points.push(point);
+            places.points.push(Place { file: place.file, span: span.clone() });
+            spec.points.len() - 1
+        }))
     }
 }
 
 /// The row's patterns, with their places.
 struct Forms {
-    object: (Pattern, Range<usize>),
-    complement: (Pattern, Range<usize>),
+    /// `None` where it is missing or wrong, which has been said: the rest of the row is looked at all the same.
+    object: Option<(Pattern, Range<usize>)>,
+    /// The same.
+    complement: Option<(Pattern, Range<usize>)>,
     device: (Pattern, Range<usize>),
     point: (Pattern, Range<usize>),
 }

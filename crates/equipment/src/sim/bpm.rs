@@ -45,6 +45,8 @@ pub struct Bpm {
 impl Bpm {
     /// Its points.
     pub const POINTS: &'static [&'static str] = &["x", "y", "kick"];
+    /// Those that can be written.
+    pub const WRITABLE: &'static [&'static str] = &["kick"];
 
     /// A monitor that sees the beam where `spec` says.
     #[must_use]

@@ -44,6 +44,8 @@ pub struct PowerSupply {
 impl PowerSupply {
     /// Its points: what they are is told by [`Device`]'s numbers.
     pub const POINTS: &'static [&'static str] = &["setpoint", "current", "on", "ramping"];
+    /// Those that can be written.
+    pub const WRITABLE: &'static [&'static str] = &["setpoint", "on"];
 
     /// A supply whose current is 0.
     #[must_use]

@@ -44,6 +44,8 @@ impl RfStation {
     /// Its points: amplitudes in megavolts, phases in degrees, the frequency in hertz. Writing 1 to `reset` clears a trip.
     pub const POINTS: &'static [&'static str] =
         &["amplitude_set", "amplitude", "phase_set", "phase", "frequency", "on", "tripped", "reset"];
+    /// Those that can be written.
+    pub const WRITABLE: &'static [&'static str] = &["amplitude_set", "phase_set", "frequency", "on", "reset"];
 
     /// A station that is off.
     #[must_use]
