@@ -326,6 +326,13 @@ fn look_at(
 ) {
     let object = request.object.text();
     let mut answer = |code: Code, words: &str| batches.answer(Done::said(slip, code, words), desk);
+    if request.verb == Verb::Ping {
+        // Whether the manager is there, not the device: that is not touched.
+        return match tables.named(object).next() {
+            Some(_) => answer(Code::Ok, &tables.name),
+            None => answer(Code::NoObject, "no such object here"),
+        };
+    }
     if request.verb == Verb::Describe {
         return match tables.describe(object) {
             Some(text) => answer(Code::Ok, text),
