@@ -174,6 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let all =
         [(real_time, bound, false), (real_time, bound, true), (sharing, allowed, false), (sharing, allowed, true)];
     for (class, cpus, loaded) in all.into_iter().take(if args.quick { 1 } else { all.len() }) {
+        progress(&format!("{} round trips of each kind, {}", args.rounds, beside(class, &cpus, loaded)));
         cases.push(settled((&allowed, sharing), (&cpus, loaded, class), || case(args.rounds, peer))?);
     }
     let mut bulk = Value::Null;
@@ -181,13 +182,19 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         // Quiet first, then with everything beside.
         let rounds = args.rounds;
         let side = |loaded| {
+            progress(&format!(
+                "{rounds} messages on the top band beside bulk, {}",
+                beside(real_time, &allowed, loaded)
+            ));
             let stage = Stage::start(Some(real_time))?;
             settled((&allowed, sharing), (&allowed, loaded, real_time), || flow::urgent(&stage, rounds, loaded, peer))
         };
         bulk = json!({ "unloaded": side(false)?, "loaded": side(true)? });
     }
     let stage = Stage::start(None)?;
+    progress("bodies of several sizes");
     let bodies = flow::bodies(&stage)?;
+    progress(&format!("{} pairs, one after the other and many at once", args.pairs));
     let throughput = flow::throughput(&stage, args.pairs)?;
     drop(stage);
     let first = &cases[0]["table"];
@@ -215,6 +222,16 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         print::report(&report)
     }
     Ok(())
+}
+
+/// Says what is measured now: on a loaded machine a part may take minutes.
+fn progress(what: &str) {
+    eprintln!("tahti bench rtt: {what}");
+}
+
+/// In which class, where, and beside what something is measured.
+fn beside(class: Policy, cpus: &CpuSet, loaded: bool) -> String {
+    format!("class {class}, CPUs {cpus}, {}", if loaded { "beside load" } else { "unloaded" })
 }
 
 /// Measures on CPUs, beside a load, in a class; all as before afterwards. Where the class is refused, says why instead.
