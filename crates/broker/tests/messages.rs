@@ -190,6 +190,12 @@ fn who_watches_sees_what_passes() {
     let server = server();
     let _manager = manager(&server.name, "sr");
     let (mut watcher, mut client) = (server.client("watcher"), server.client("test"));
+    for (verbs, why) in
+        [("gte", "\"gte\" fits no verb; did you mean \"get\"?"), ("x*", "\"x*\" fits no verb; expected one of get")]
+    {
+        let (code, said) = ask(&mut watcher, &format!("watch/sr_*/{verbs}"));
+        assert!(code == Code::Malformed && said.starts_with(why), "{code} {said}");
+    }
     assert_eq!(ask(&mut watcher, "watch/sr_*/put").0, Code::Ok);
     assert_eq!(ask(&mut client, "get/sr_a/x").0, Code::Ok);
     assert_eq!(ask(&mut client, "put/sr_a/9A").0, Code::Ok);

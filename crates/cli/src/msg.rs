@@ -7,7 +7,7 @@ use base::{CpuId, DurNs, Policy, Size};
 use broker::server::{BandConfig, Config, Event, LogLimit};
 use broker::{Client, ClientError, Received, Sending};
 use clap::Subcommand;
-use msg::{Band, Code, Flags, Reply, Verb, write_lines};
+use msg::{BATCH_LINES_MAX, BODY_BYTES_MAX, Band, Code, Flags, Reply, Verb, write_lines};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -270,8 +270,18 @@ fn connect(to: &To, name: &str) -> Result<Client, ClientError> {
 
 /// Prints what came of a command. Says whether it worked.
 fn show(line: Option<&str>, received: &Received) -> bool {
+    shown(line, "", received)
+}
+
+/// Prints what came of the command `asked`, behind `line`. Says whether it worked.
+fn shown(line: Option<&str>, asked: &str, received: &Received) -> bool {
     let before = line.map_or(String::new(), |line| format!("{line} "));
     if received.code == Code::Ok {
+        let pattern = asked.split_once('/').filter(|(verb, _)| *verb == Verb::List.word()).map(|(_, pattern)| pattern);
+        if let Some(pattern) = pattern.filter(|_| received.words().is_empty()) {
+            none_like(pattern);
+            return true;
+        }
         match received.lines().filter(|lines| !lines.is_empty() && received.text.is_empty()) {
             Some(lines) => lines.iter().for_each(|text| println!("{before}{text}")),
             None if received.text.is_empty() => println!("{before}{}", received.code),
@@ -281,6 +291,11 @@ fn show(line: Option<&str>, received: &Received) -> bool {
     }
     eprintln!("tahti: {before}{}: {}", received.code, received.text);
     false
+}
+
+/// A list without a line is a good one: what it lacks is told beside it.
+fn none_like(pattern: &str) {
+    eprintln!("tahti: nothing that is served is like {pattern:?}; `tahti msg list` tells what is");
 }
 
 fn send(args: &SendArgs) -> Result<bool, ClientError> {
@@ -293,6 +308,14 @@ fn send(args: &SendArgs) -> Result<bool, ClientError> {
         let object = args.lines[0].split('/').nth(1).unwrap_or_default();
         let mut body = Vec::new();
         write_lines(args.lines.iter().map(String::as_str), &mut body);
+        let (lines, bytes) = (args.lines.len(), body.len());
+        if lines > BATCH_LINES_MAX || bytes > BODY_BYTES_MAX {
+            let why = format!(
+                "{lines} lines with {bytes} bytes in one batch; expected at most {BATCH_LINES_MAX} and {BODY_BYTES_MAX}: make \
+                 several batches, or send them with --async"
+            );
+            return Err(ClientError::Message(why));
+        }
         let received = client.ask(&format!("{}/{object}", Verb::Batch), &Sending { body: &body, ..sending })?;
         let (true, Some(results)) = (received.code == Code::Ok, received.lines()) else {
             return Ok(show(None, &received));
@@ -313,7 +336,7 @@ fn send(args: &SendArgs) -> Result<bool, ClientError> {
     if !args.at_once {
         for line in &args.lines {
             match client.ask(line, &sending) {
-                Ok(received) => fine &= show(None, &received),
+                Ok(received) => fine &= shown(None, line, &received),
                 Err(ClientError::Message(why)) => {
                     eprintln!("tahti: {why}");
                     fine = false;
@@ -341,7 +364,8 @@ fn send(args: &SendArgs) -> Result<bool, ClientError> {
             return Ok(fine);
         }
         if let Some(received) = client.next(args.to.timeout)? {
-            fine &= show(sent.remove(&received.id), &received);
+            let line = sent.remove(&received.id);
+            fine &= shown(line, line.unwrap_or_default(), &received);
         }
     }
 }
@@ -386,7 +410,11 @@ fn list(args: &ListArgs) -> Result<bool, ClientError> {
     }
     objects.sort();
     objects.dedup();
-    objects.iter().filter(|object| base::glob(&args.pattern, object)).for_each(|object| println!("{object}"));
+    objects.retain(|object| base::glob(&args.pattern, object));
+    objects.iter().for_each(|object| println!("{object}"));
+    if objects.is_empty() {
+        none_like(&args.pattern);
+    }
     Ok(fine)
 }
 

@@ -93,6 +93,14 @@ fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
         ("get/sr_mag_ps_b/current_adc", "100.0A"),
         ("put/sr_mag_ps_b/0.6kA", "tahti: RANGE: 600A is out of range; expected 0A to 500A"),
         ("call/sr_mag_ps_b/reset", "tahti: NO_VERB: the object does not have this verb; expected one of get, put, set"),
+        (
+            "get/sr_mag_ps_b/current_adcc",
+            "tahti: NO_VERB: no such attribute (did you mean \"current_adc\"?); expected current_adc",
+        ),
+        ("put/sr_mag_ps_b/onn", "tahti: RANGE: no such value (did you mean \"on\"?); expected NUMBERA, off|on"),
+        ("ping/sr_mag_ps_b", "magnets"),
+        ("ping/sr_mag_ps_b_x", "tahti: NO_OBJECT: no such object here"),
+        ("list/nothing", "tahti: nothing that is served is like \"nothing\"; `tahti msg list` tells what is"),
     ] {
         assert_eq!(site.ask(line), answer, "{line}");
     }
@@ -161,6 +169,14 @@ fn objects_are_listed_and_batches_have_a_result_for_each_line_also_where_a_manag
     let (good, said) = ask(&all);
     assert!(good && said.lines().count() == 256, "{said}");
     assert_eq!(site.ask("get/li_v_255/a"), "255");
+    assert_eq!(ask(&["ping/li_v_1", "get/li_v_2/a"]).1, "ping/li_v_1 many\nget/li_v_2/a 2");
+    let more: Vec<&str> = all.iter().copied().chain(["put/li_v_256/256"]).collect();
+    let (good, said) = ask(&more);
+    assert!(!good && said.contains("257 lines with") && said.contains("expected at most 256 and 16384"), "{said}");
+    assert_eq!(
+        site.say(&["msg", "list", "none_*"]).1,
+        "tahti: nothing that is served is like \"none_*\"; `tahti msg list` tells what is"
+    );
     let (good, said) = ask(&["get/sr_bpm_1/x", "get/li_v_1/a"]);
     assert!(!good && said.contains("another manager"), "{said}");
 

@@ -171,11 +171,21 @@ impl Failure<'_> {
 impl fmt::Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAnswer { hop, after } => write!(f, "{hop}: no answer within {after}"),
-            Self::Died { hop, after } => write!(f, "{hop}: lost {after} after it got the request; ask with get"),
-            Self::TooLate { hop, by } => write!(f, "{hop}: the deadline had passed {by} before, nothing was done"),
+            Self::NoAnswer { hop, after } => write!(f, "{hop}: no answer within {}", short(*after)),
+            Self::Died { hop, after } => {
+                write!(f, "{hop}: lost {} after it got the request; ask with get", short(*after))
+            }
+            Self::TooLate { hop, by } => {
+                write!(f, "{hop}: the deadline had passed {} before, nothing was done", short(*by))
+            }
         }
     }
+}
+
+/// A time with no more digits than anybody reads: 4.996s, 458ms, 1.25ms, 312us.
+const fn short(time: DurNs) -> DurNs {
+    let step = if time.0 >= 10_000_000 { 1_000_000 } else { 1_000 };
+    if time.0 < step { time } else { DurNs(time.0 / step * step) }
 }
 
 #[cfg(test)]
@@ -199,5 +209,9 @@ mod tests {
             (silent.code(), silent.to_string().as_str()),
             (Code::Timeout, "manager magnets: no answer within 250ms")
         );
+        for (ns, shown) in [(4_996_797_855, "4.996s"), (458_419_123, "458ms"), (1_250_900, "1.25ms"), (123, "123ns")] {
+            let late = Failure::TooLate { hop: Hop::Server, by: DurNs(ns) };
+            assert!(late.to_string().contains(&std::format!("had passed {shown} before")), "{late}");
+        }
     }
 }

@@ -58,10 +58,15 @@ impl fmt::Display for FrameError {
             Self::Length { found, expected } => {
                 write!(f, "a message of {found} bytes, expected {expected} by its header")
             }
-            Self::Large { text, body } => write!(
-                f,
-                "a message with a text of {text} bytes and a body of {body}, expected at most {TEXT_BYTES_MAX} and {BODY_BYTES_MAX}; put larger bodies into the pool"
-            ),
+            Self::Large { text, .. } if *text > TEXT_BYTES_MAX => {
+                write!(
+                    f,
+                    "a text of {text} bytes, expected at most {TEXT_BYTES_MAX}; what is longer belongs into a body"
+                )
+            }
+            Self::Large { body, .. } => {
+                write!(f, "a body of {body} bytes, expected at most {BODY_BYTES_MAX}; put larger bodies into the pool")
+            }
             Self::Utf8 => f.write_str("a message whose text is not UTF-8"),
             Self::Checksum { found, expected } => {
                 write!(f, "a message with checksum {found:#010x}, expected {expected:#010x}; it was garbled on its way")
@@ -148,6 +153,7 @@ mod tests {
     use crate::header::Band;
     use proptest::prelude::*;
     use std::string::String;
+    use std::string::ToString as _;
     use std::vec;
 
     proptest! {
@@ -176,7 +182,8 @@ mod tests {
         let header = Header { body_bytes: u32::MAX, ..Header::request(Band::DEFAULT, 1) };
         assert!(matches!(Frame::after(header, &[]), Err(FrameError::Large { .. })));
         let text: String = "x".repeat(TEXT_BYTES_MAX + 1);
-        assert!(Frame::new(header, &text, &[]).is_err());
+        let long = Frame::new(header, &text, &[]).unwrap_err().to_string();
+        assert_eq!(long, "a text of 2049 bytes, expected at most 2048; what is longer belongs into a body");
         assert!(Frame::new(header, "", &vec![0; BODY_BYTES_MAX + 1]).is_err());
     }
 }

@@ -224,6 +224,9 @@ impl Desk<'_> {
             verbs if verbs.is_empty() => "*".to_owned(),
             verbs => verbs.into_owned(),
         };
+        if let (false, Err(why)) = (Verb::ALL.iter().any(|verb| glob(&verbs, verb.word())), verbs.parse::<Verb>()) {
+            return Answer::no(Code::Malformed, format!("{verbs:?} fits no verb; {why}"));
+        }
         let objects = request.object.text().to_owned();
         self.watchers.push(Watcher { conn, band: header.band, id, user, objects, verbs });
         self.changed()
