@@ -1,6 +1,6 @@
-//! How fast and how large: many `ai` records with five fields each.
+//! How fast and how large: many `ai` records with five fields each, whose inputs are a link or a constant.
 //!
-//! `cargo run --release -p db --example load [-- RECORDS]`
+//! `cargo run --release -p db --example load [-- RECORDS [INP]]`
 
 use base::{MonoNs, Stamp};
 use db::{Db, Macros, Now};
@@ -15,12 +15,13 @@ fn resident() -> u64 {
 
 fn main() {
     let count: u64 = std::env::args().nth(1).and_then(|word| word.parse().ok()).unwrap_or(1_000_000);
+    let constant = std::env::args().nth(2);
     let mut text = String::new();
     for n in 0..count {
+        let input = constant.clone().unwrap_or_else(|| format!("load:rec{}", n / 2));
         writeln!(
             text,
-            "record(ai, \"load:rec{n}\") {{\n  field(DESC, \"Record {n}\")\n  field(EGU, \"mm\")\n  field(PREC, 3)\n  field(HIHI, 10)\n  field(INP, \"load:rec{}\")\n}}",
-            n / 2
+            "record(ai, \"load:rec{n}\") {{\n  field(DESC, \"Record {n}\")\n  field(EGU, \"mm\")\n  field(PREC, 3)\n  field(HIHI, 10)\n  field(INP, \"{input}\")\n}}"
         )
         .unwrap();
     }

@@ -63,7 +63,7 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
     let wants_address = entry.link != "CONSTANT";
     let field = kind.field("INP").or_else(|| kind.field("OUT"));
     let address = match field.map(|field| db.peek(rec, field)) {
-        Some(Slot::Link(link)) => link.kind == LinkKind::Hardware,
+        Some(Slot::Link(link)) => link.brief().kind == LinkKind::Hardware,
         _ => wants_address,
     };
     if address != wants_address {

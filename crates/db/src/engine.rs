@@ -299,7 +299,7 @@ impl Db {
                 return None;
             }
         }
-        let flnk = &self.common[rec as usize].flnk;
+        let flnk = self.common[rec as usize].flnk.brief();
         match flnk.kind {
             LinkKind::Constant => {}
             LinkKind::Db => {
@@ -427,7 +427,7 @@ impl Db {
     }
 
     /// Follows a forward link of a record that is being processed (fanout's LNKn, …).
-    pub(crate) fn forward(&mut self, rec: u32, link: crate::links::Brief) {
+    pub(crate) fn forward(&mut self, rec: u32, link: crate::link::Brief) {
         match link.kind {
             LinkKind::Db => {
                 self.process_passive(rec, link.target);
@@ -491,7 +491,7 @@ impl Db {
     }
 
     /// As [`stamp_now`](Self::stamp_now), for a record in simulation mode `simm` with its link.
-    pub(crate) fn stamp_simulated(&mut self, rec: u32, simm: u16, siol: Option<crate::links::Brief>) {
+    pub(crate) fn stamp_simulated(&mut self, rec: u32, simm: u16, siol: Option<crate::link::Brief>) {
         if simm == 0 {
             self.stamp_now(rec);
         } else {
@@ -500,7 +500,7 @@ impl Db {
     }
 
     #[cold]
-    pub(crate) fn stamp_specially(&mut self, rec: u32, simm: u16, siol: Option<crate::links::Brief>) {
+    pub(crate) fn stamp_specially(&mut self, rec: u32, simm: u16, siol: Option<crate::link::Brief>) {
         let tsel = self.common[rec as usize].rare.tsel.brief();
         if tsel.kind != LinkKind::Constant {
             if tsel.flags & crate::link::IS_TIME != 0 {
@@ -525,7 +525,7 @@ impl Db {
     }
 
     /// Takes time and tag from a link's source.
-    pub(crate) fn stamp_from_link(&mut self, rec: u32, link: crate::links::Brief) {
+    pub(crate) fn stamp_from_link(&mut self, rec: u32, link: crate::link::Brief) {
         match link.kind {
             LinkKind::Db => {
                 let source = &self.common[link.target as usize];

@@ -4,7 +4,7 @@ use crate::channel::{Channel, RecId};
 use crate::dev;
 use crate::engine::{Db, Now};
 use crate::error::PutError;
-use crate::link::{self, CA, CP, CPP, IS_TIME, Link, LinkExtra, LinkField, LinkKind, LinkText};
+use crate::link::{self, Brief, CA, CP, CPP, IS_TIME, Link, LinkField, LinkKind, LinkText};
 use crate::slot::Slot;
 use base::{EventMask, FieldType, Status};
 
@@ -106,7 +106,7 @@ impl Db {
         common.scan = 0;
         common.pact = 1;
         for field in self.link_fields(rec) {
-            if matches!(self.peek(rec, field), Slot::Link(link) if link.kind != LinkKind::Constant) {
+            if matches!(self.peek(rec, field), Slot::Link(link) if !link.is_constant()) {
                 self.set_link(rec, field, "");
             }
         }
@@ -122,12 +122,10 @@ impl Db {
             }
             for field in self.link_fields(rec) {
                 let Slot::Link(link) = self.peek(rec, field) else { continue };
+                let link = link.brief();
                 let leads = match link.kind {
                     LinkKind::Db => link.target == gone.0,
-                    LinkKind::Through => {
-                        let (target, channels) = (link.target, &self.throughs);
-                        channels.get(target).is_some_and(|channel| channel.record == gone)
-                    }
+                    LinkKind::Through => self.throughs.get(link.target).is_some_and(|channel| channel.record == gone),
                     _ => false,
                 };
                 if leads {
@@ -150,22 +148,21 @@ impl Db {
     /// Sets a link field from its text and resolves it.
     pub(crate) fn set_link(&mut self, rec: u32, field: u16, text: &str) {
         let Some(link_field) = self.def(rec, field).link_field() else { return };
-        let extra = |text: &str| (!text.is_empty()).then(|| Box::new(LinkExtra { text: text.to_owned() }));
         let link = match link::parse(text, link_field) {
             Err(what) => {
                 let name = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
                 self.notice(format!("{name}: {what}"));
                 Link::EMPTY
             }
-            Ok(LinkText::Constant(text)) => Link { extra: extra(text), ..Link::EMPTY },
-            Ok(LinkText::Hardware(text)) => Link { kind: LinkKind::Hardware, extra: extra(text), ..Link::EMPTY },
+            Ok(LinkText::Constant(text)) => Link::of_constant(text),
+            Ok(LinkText::Hardware(text)) => Link::hardware(text),
             Ok(LinkText::Json(text, link)) => {
-                Link { kind: LinkKind::Json, target: self.add_json(*link), extra: extra(text), ..Link::EMPTY }
+                Link::to(Brief { kind: LinkKind::Json, flags: 0, field: 0, target: self.add_json(*link) }, text)
             }
             Ok(LinkText::Pv(name, flags)) => self.resolve(rec, field, link_field, name, flags),
         };
         if let Slot::Link(slot) = self.slot(rec, field) {
-            let old = std::mem::replace(slot, link);
+            let old = std::mem::replace(slot, link).brief();
             let source = match old.kind {
                 LinkKind::Db => Some(old.target),
                 LinkKind::Through => self.throughs.get(old.target).map(|channel| channel.record.0),
@@ -174,7 +171,7 @@ impl Db {
             if let Some(source) = source.filter(|_| old.flags & (CP | CPP) != 0) {
                 self.unwatch(rec, field, source);
             }
-            self.release_link(&old);
+            self.release_link(old);
         }
         crate::rec::links_changed(self, rec);
     }
@@ -192,14 +189,8 @@ impl Db {
                     self.watch(rec, field, &channel, flags);
                 }
                 if channel.long_string || !channel.filters.is_empty() {
-                    let extra = Some(Box::new(LinkExtra { text: name.to_owned() }));
-                    return Link {
-                        kind: LinkKind::Through,
-                        flags,
-                        field: 0,
-                        target: self.throughs.add(channel),
-                        extra,
-                    };
+                    let target = self.throughs.add(channel);
+                    return Link::to(Brief { kind: LinkKind::Through, flags, field: 0, target }, name);
                 }
                 let target = channel.record.0;
                 let plain = if channel.field == self.type_of(target).val {
@@ -208,8 +199,8 @@ impl Db {
                     name.strip_prefix(self.record_name(target)).and_then(|rest| rest.strip_prefix('.'))
                         == Some(&*self.def(target, channel.field).name)
                 };
-                let extra = (!plain).then(|| Box::new(LinkExtra { text: name.to_owned() }));
-                Link { kind: LinkKind::Db, flags, field: channel.field, target, extra }
+                let brief = Brief { kind: LinkKind::Db, flags, field: channel.field, target };
+                Link::to(brief, if plain { "" } else { name })
             }
             _ => {
                 let forward = link_field == LinkField::Forward;
@@ -223,13 +214,7 @@ impl Db {
                 let way = if flags & (CP | CPP | CA) == 0 { flags | CA } else { flags };
                 let target = self.remotes.add((rec, field), way, name, link_field == LinkField::In);
                 // EPICS prints the modifiers that were given, not that it went over the network.
-                Link {
-                    kind: LinkKind::Remote,
-                    flags,
-                    field: 0,
-                    target,
-                    extra: Some(Box::new(LinkExtra { text: name.to_owned() })),
-                }
+                Link::to(Brief { kind: LinkKind::Remote, flags, field: 0, target }, name)
             }
         }
     }

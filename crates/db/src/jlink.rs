@@ -5,8 +5,8 @@ use crate::constant::json_const;
 use crate::conv;
 use crate::engine::Db;
 use crate::json::Json;
-use crate::link::LinkField;
-use crate::links::{Brief, LinkError};
+use crate::link::{Brief, LinkField};
+use crate::links::LinkError;
 use crate::message::Message;
 use base::{Scalar, Stamp, Status, Str40};
 

@@ -29,7 +29,7 @@ pub(crate) const IS_TIME: u8 = 0x40;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum LinkKind {
-    /// Empty, or a constant (its text is in `extra`).
+    /// Empty, or a constant.
     #[default]
     Constant,
     /// To a field of this database.
@@ -55,9 +55,10 @@ pub(crate) enum LinkField {
     Forward,
 }
 
-/// One link, 16 bytes.
-#[derive(Clone, Debug)]
-pub(crate) struct Link {
+/// A link without its text: what processing needs, copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Brief {
     pub(crate) kind: LinkKind,
     /// `PP`, `CA`, `CP`, `CPP`, severity bits, `IS_TIME`.
     pub(crate) flags: u8,
@@ -65,43 +66,93 @@ pub(crate) struct Link {
     pub(crate) field: u16,
     /// Number of the target's record, or of an entry in a table.
     pub(crate) target: u32,
-    /// The text of a constant, an address, or a name that is not the target's plain name.
-    pub(crate) extra: Option<Box<LinkExtra>>,
 }
 
-/// What most links do not need.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LinkExtra {
-    /// The name, constant or address as given, without modifiers.
-    pub(crate) text: String,
+impl Brief {
+    /// A constant's, and that of a link that leads to nothing else by number.
+    const fn nowhere(kind: LinkKind) -> Self {
+        Self { kind, flags: 0, field: 0, target: 0 }
+    }
 }
+
+/// Bytes of a constant that stand in its link.
+const SHORT_BYTES: usize = 14;
+
+/// One link, 16 bytes.
+#[derive(Clone, Debug)]
+pub(crate) enum Link {
+    /// No link, or a short constant such as a number: takes no memory of its own.
+    Short {
+        /// Bytes of the text.
+        len: u8,
+        /// The text, and what is left.
+        text: [u8; SHORT_BYTES],
+    },
+    /// Any other: where it leads, and what cannot be told from that.
+    Long(Brief, Option<Box<LongText>>),
+}
+
+/// A long constant, an address, or a name that is not the target's plain name; without modifiers.
+#[derive(Clone, Debug)]
+pub(crate) struct LongText(Box<str>);
 
 impl Link {
     /// No link.
-    pub(crate) const EMPTY: Self = Self { kind: LinkKind::Constant, flags: 0, field: 0, target: 0, extra: None };
+    pub(crate) const EMPTY: Self = Self::Short { len: 0, text: [0; SHORT_BYTES] };
+
+    /// A link that leads somewhere. `text` is kept where it is not empty.
+    pub(crate) fn to(brief: Brief, text: &str) -> Self {
+        Self::Long(brief, (!text.is_empty()).then(|| Box::new(LongText(text.into()))))
+    }
+
+    /// A constant.
+    pub(crate) fn of_constant(text: &str) -> Self {
+        let mut short = [0; SHORT_BYTES];
+        match short.get_mut(..text.len()) {
+            Some(place) => {
+                place.copy_from_slice(text.as_bytes());
+                Self::Short { len: text.len() as u8, text: short }
+            }
+            None => Self::to(Brief::nowhere(LinkKind::Constant), text),
+        }
+    }
+
+    /// A device address.
+    pub(crate) fn hardware(address: &str) -> Self {
+        Self::to(Brief::nowhere(LinkKind::Hardware), address)
+    }
+
+    /// The link without its text.
+    #[inline]
+    pub(crate) const fn brief(&self) -> Brief {
+        match self {
+            Self::Short { .. } => Brief::nowhere(LinkKind::Constant),
+            Self::Long(brief, _) => *brief,
+        }
+    }
 
     /// Whether nothing is read or written through it at run time.
     #[inline]
     pub(crate) const fn is_constant(&self) -> bool {
-        matches!(self.kind, LinkKind::Constant)
+        matches!(self.brief().kind, LinkKind::Constant)
     }
 
     /// Whether nothing was ever written here.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.is_constant() && self.extra.is_none()
+        matches!(self, Self::Short { len: 0, .. })
     }
 
     /// The text of a constant.
     pub(crate) fn constant(&self) -> Option<&str> {
-        match (self.kind, &self.extra) {
-            (LinkKind::Constant, Some(extra)) => Some(&extra.text),
-            _ => None,
-        }
+        (self.is_constant() && !self.is_empty()).then(|| self.text())
     }
 
     /// The text apart from modifiers, where it was kept.
     pub(crate) fn text(&self) -> &str {
-        self.extra.as_ref().map_or("", |extra| &extra.text)
+        match self {
+            Self::Short { len, text } => std::str::from_utf8(&text[..usize::from(*len)]).unwrap_or_default(),
+            Self::Long(_, text) => text.as_ref().map_or("", |text| &text.0),
+        }
     }
 }
 
@@ -244,5 +295,17 @@ mod tests {
     #[test]
     fn a_link_is_small() {
         assert_eq!(size_of::<Link>(), 16);
+    }
+
+    #[test]
+    fn constants_keep_their_text_whether_they_fit_in_the_link_or_not() {
+        for text in ["1", "0.30000000000", "-12.3456789012", "[1, 2, 3, 4, 5]", "{const:\"µµµµµµµ\"}"] {
+            let link = Link::of_constant(text);
+            assert_eq!((link.constant(), link.brief().kind), (Some(text), LinkKind::Constant));
+            assert_eq!(matches!(link, Link::Short { .. }), text.len() <= SHORT_BYTES, "{text}");
+            assert!(link.is_constant() && !link.is_empty());
+        }
+        assert!(Link::of_constant("").is_empty() && Link::EMPTY.constant().is_none());
+        assert_eq!((Link::hardware("@a").constant(), Link::hardware("@a").text()), (None, "@a"));
     }
 }

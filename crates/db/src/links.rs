@@ -2,28 +2,11 @@
 
 use crate::conv::{self, Number};
 use crate::engine::Db;
-use crate::link::{Link, LinkField, LinkKind, MS, MS_BITS, MSI, MSS};
+use crate::link::{Brief, LinkField, LinkKind, MS, MS_BITS, MSI, MSS};
 use crate::message::Message;
 use crate::record::Kind;
 use crate::slot::Slot;
 use base::{Array, FieldType, Scalar, Stamp, Status, Str40, Value};
-
-/// A link without its text: what processing needs, copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Brief {
-    pub(crate) kind: LinkKind,
-    pub(crate) flags: u8,
-    pub(crate) field: u16,
-    pub(crate) target: u32,
-}
-
-impl Link {
-    /// The link without its text.
-    #[inline]
-    pub(crate) const fn brief(&self) -> Brief {
-        Brief { kind: self.kind, flags: self.flags, field: self.field, target: self.target }
-    }
-}
 
 /// A read or write through a link failed; the holder has its LINK alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

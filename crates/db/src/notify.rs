@@ -202,7 +202,7 @@ impl Db {
     pub(crate) fn async_get<T: crate::conv::Number>(
         &mut self,
         rec: u32,
-        link: crate::links::Brief,
+        link: crate::link::Brief,
         resumed: bool,
     ) -> Got<T> {
         match self.async_ready(rec, link, resumed) {
@@ -217,7 +217,7 @@ impl Db {
     }
 
     /// As [`async_get`](Self::async_get), for text.
-    pub(crate) fn async_get_text(&mut self, rec: u32, link: crate::links::Brief, resumed: bool) -> Got<base::Str40> {
+    pub(crate) fn async_get_text(&mut self, rec: u32, link: crate::link::Brief, resumed: bool) -> Got<base::Str40> {
         match self.async_ready(rec, link, resumed) {
             Got::Value(()) => match self.read_text(link.target, link.field) {
                 Some(value) => Got::Value(value),
@@ -234,7 +234,7 @@ impl Db {
         Got::Failed
     }
 
-    fn async_ready(&mut self, rec: u32, link: crate::links::Brief, resumed: bool) -> Got<()> {
+    fn async_ready(&mut self, rec: u32, link: crate::link::Brief, resumed: bool) -> Got<()> {
         use crate::link::LinkKind;
         match link.kind {
             LinkKind::Constant => return Got::Constant,

@@ -47,7 +47,7 @@ use crate::conv::Number;
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::error::PutError;
-use crate::links::Brief;
+use crate::link::Brief;
 use crate::notify::Got;
 use crate::record::{Bodies, Kind};
 use crate::scan::Fed;

@@ -3,8 +3,8 @@
 use crate::callback::Callback;
 use crate::dev::Device;
 use crate::engine::Db;
-use crate::link::{CP, CPP, Link, MS_BITS};
-use crate::links::{Brief, LinkError};
+use crate::link::{Brief, CP, CPP, MS_BITS};
+use crate::links::LinkError;
 use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Status, Str40, Value};
 use std::collections::VecDeque;
 
@@ -336,7 +336,7 @@ impl Db {
     }
 
     /// Ends what a link holds elsewhere.
-    pub(crate) fn release_link(&mut self, link: &Link) {
+    pub(crate) fn release_link(&mut self, link: Brief) {
         match link.kind {
             crate::link::LinkKind::Remote => {
                 self.remote_written(RemoteId(link.target), false);

@@ -2,8 +2,8 @@
 
 use crate::channel::Channel;
 use crate::engine::Db;
-use crate::link::LinkKind;
-use crate::links::{Brief, LinkError};
+use crate::link::{Brief, LinkKind};
+use crate::links::LinkError;
 use base::{Array, FieldType, Scalar, Value};
 
 /// The channels of such links; places of those that ended are used again.

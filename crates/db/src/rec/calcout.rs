@@ -147,7 +147,7 @@ pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str) {
 pub(crate) fn links_changed(db: &mut Db, body: usize) {
     let r = &mut db.bodies.calcout[body];
     r.live = live_links(&r.inp);
-    r.remote = r.inp.iter().chain([&r.out]).any(|link| link.kind == LinkKind::Remote);
+    r.remote = r.inp.iter().chain([&r.out]).any(|link| link.brief().kind == LinkKind::Remote);
 }
 
 /// A client wrote a link: constants go into their input at once.

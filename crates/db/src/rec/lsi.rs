@@ -3,8 +3,8 @@
 use super::stringin::ALWAYS;
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
-use crate::link::{Link, LinkKind};
-use crate::links::{Brief, LinkError};
+use crate::link::{Brief, Link, LinkKind};
+use crate::links::LinkError;
 use crate::notify::Got;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
 use crate::record::{Bodies, Kind};

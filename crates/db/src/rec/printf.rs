@@ -232,13 +232,14 @@ fn convert(
         }
         b's' if size == Size::Long => {
             let link = inputs.take(db)?;
+            let brief = link.brief();
             let cut =
                 directive.precision.filter(|precision| *precision > 0).map_or(room, |precision| precision.min(room));
             let bytes = if link.is_constant() {
                 Db::constant_long(&link).ok_or(Bad::Link)?.into_bytes()
-            } else if link.kind == LinkKind::Db && db.is_long_text(link.target, link.field) {
+            } else if brief.kind == LinkKind::Db && db.is_long_text(brief.target, brief.field) {
                 // A text that is not seen as characters (`$`) is read as one, a number, as C does it.
-                let one = db.get_link::<i8>(inputs.rec, link.brief()).ok().flatten().ok_or(Bad::Link)?;
+                let one = db.get_link::<i8>(inputs.rec, brief).ok().flatten().ok_or(Bad::Link)?;
                 vec![one as u8]
             } else {
                 match db.get_link_array(inputs.rec, link.brief(), FieldType::I8, cut + 1) {
