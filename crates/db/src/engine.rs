@@ -127,7 +127,7 @@ impl Db {
     #[must_use]
     pub fn new() -> Self {
         let mut db = Self {
-            schema: Arc::new(Schema::builtin()),
+            schema: Schema::builtin(),
             names: Names::default(),
             common: Vec::new(),
             bodies: Bodies::default(),

@@ -5,6 +5,7 @@ use crate::lex::{Lexer, Token};
 use crate::link::LinkField;
 use base::{FieldType, nearest};
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 /// What happens when a field is written (`special` in a `.dbd`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,17 +174,20 @@ const COMMON: &str = include_str!("dbd/common.dbd");
 const BASE: &str = include_str!("dbd/base.dbd");
 
 impl Schema {
-    /// The record types, menus and tables of EPICS 7.
+    /// The record types, menus and tables of EPICS 7, read once for all databases of the process.
     #[must_use]
-    pub(crate) fn builtin() -> Self {
-        let mut schema = Self::default();
-        if let Err(error) =
-            schema.read(BASE, "base.dbd", &mut |name| (name == "dbCommon.dbd").then(|| COMMON.to_owned()), true)
-        {
-            // The table is part of this program, and a test reads it.
-            unreachable!("{error}");
-        }
-        schema
+    pub(crate) fn builtin() -> Arc<Self> {
+        static BUILTIN: OnceLock<Arc<Schema>> = OnceLock::new();
+        let read = || {
+            let mut schema = Self::default();
+            let mut common = |name: &str| (name == "dbCommon.dbd").then(|| COMMON.to_owned());
+            if let Err(error) = schema.read(BASE, "base.dbd", &mut common, true) {
+                // The table is part of this program, and a test reads it.
+                unreachable!("{error}");
+            }
+            Arc::new(schema)
+        };
+        BUILTIN.get_or_init(read).clone()
     }
 
     /// What a `.dbd` defines, with nothing built in.
