@@ -106,9 +106,12 @@ impl Owner {
             self.shared.allocations.store(allocations() - before, Ordering::Relaxed);
             self.shared.processed.store(sum(|piece| piece.db.counters().processed), Ordering::Relaxed);
             self.shared.replaced.store(sum(|piece| piece.db.replaced(piece.queue)), Ordering::Relaxed);
+            let pieces = &self.pieces;
+            let records = |scan| pieces.iter().map(|piece| piece.db.scanned(scan)).sum();
+            let scans = self.scans.next(sys::clock::mono_now(), records);
             if !more {
                 let until = self.pieces.iter().map(|piece| piece.db.next_deadline());
-                let until = until.chain([self.scans.next()]).flatten().min();
+                let until = until.chain([scans]).flatten().min();
                 self.shared.bell.wait(until);
             }
         }

@@ -101,6 +101,14 @@ pub struct ScanClock {
     /// What was measured.
     pub stats: ScanStats,
     next: MonoNs,
+    /// It has no records, and its last pass has shown that.
+    rests: bool,
+}
+
+impl ScanClock {
+    fn is_due(&self, now: MonoNs) -> bool {
+        !self.rests && self.next <= now
+    }
 }
 
 /// The periodic scans of a database, the fastest first.
@@ -128,6 +136,7 @@ impl Scans {
                 period: scan.period,
                 stats: ScanStats::default(),
                 next: aligned(now, scan.period),
+                rests: false,
             }));
         }
         // Where several are due the fastest goes first.
@@ -161,16 +170,24 @@ impl Scans {
         &self.clocks
     }
 
-    /// When the next pass is due.
-    #[must_use]
-    pub fn next(&self) -> Option<MonoNs> {
-        self.clocks.iter().map(|clock| clock.next).min().filter(|_| !self.paused)
+    /// When the next pass is due. `records` counts those of a choice of menuScan: a rate that has none, and had none at
+    /// its last pass, wakes nobody until it has some.
+    pub fn next(&mut self, now: MonoNs, records: impl Fn(u16) -> usize) -> Option<MonoNs> {
+        for clock in &mut self.clocks {
+            let rests = clock.stats.records() == 0 && records(clock.index) == 0;
+            if clock.rests && !rests && clock.next <= now {
+                // Borders that it rested over are no passes left out.
+                clock.next = clock.next + DurNs(((now - clock.next).0 / clock.period.0 + 1) * clock.period.0);
+            }
+            clock.rests = rests;
+        }
+        self.clocks.iter().filter(|clock| !clock.rests).map(|clock| clock.next).min().filter(|_| !self.paused)
     }
 
     /// Whether a pass is due at `now`.
     #[must_use]
     pub fn is_due(&self, now: MonoNs) -> bool {
-        !self.paused && self.clocks.iter().any(|clock| clock.next <= now)
+        !self.paused && self.clocks.iter().any(|clock| clock.is_due(now))
     }
 
     /// Runs the `nth` scan if it is due; whether it was. `pass` processes the records of a choice of menuScan, and says
@@ -178,11 +195,11 @@ impl Scans {
     ///
     /// Real-time: beside what the records do, neither allocates nor blocks.
     pub fn run(&mut self, nth: usize, clock: impl Fn() -> Now, pass: impl FnOnce(u16, Now) -> usize) -> bool {
-        if self.paused {
+        let Some(scan) = self.clocks.get_mut(nth).filter(|scan| !self.paused && !scan.rests) else { return false };
+        let start = clock();
+        if !scan.is_due(start.mono) {
             return false;
         }
-        let start = clock();
-        let Some(scan) = self.clocks.get_mut(nth).filter(|scan| scan.next <= start.mono) else { return false };
         let lateness = start.mono - scan.next;
         let records = pass(scan.index, start);
         let end = clock().mono;
@@ -227,14 +244,13 @@ mod tests {
     #[test]
     fn a_pass_that_takes_too_long_leaves_out_those_it_ran_over_and_counts_them() {
         let mut db = Db::new();
-        let text = "record(ai, \"a\") { field(SCAN, \"1 second\") }\nrecord(ai, \"b\") { field(SCAN, \"5 second\") }";
+        let text = "record(ai, \"a\") { field(SCAN, \".1 second\") }\nrecord(ai, \"b\") { field(SCAN, \"5 second\") }";
         db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap();
         let start = Now { wall: Stamp { secs: 100, nanos: 0 }, mono: MonoNs(0) };
         db.init(start);
         let mut scans = Scans::default();
         scans.plan(&db, start);
-        assert_eq!(&*scans.clocks()[0].name, ".1 second", "rates without records run too: SCAN may change");
-        let first = scans.next().unwrap();
+        let first = scans.next(start.mono, |scan| db.scanned(scan)).unwrap();
         assert!(!scans.is_due(MonoNs(first.0 - 1)) && scans.is_due(first));
         // Each reading of the clock is 130 ms after the one before.
         let time = Cell::new(first + DurNs::from_ms(20));
@@ -248,11 +264,34 @@ mod tests {
         assert_eq!((stats.passes(), stats.overruns()), (1, 1));
         assert_eq!(stats.lateness().max(), Some(DurNs::from_ms(20)));
         assert_eq!(stats.duration().max(), Some(DurNs::from_ms(130)));
-        assert_eq!((stats.records(), scans.clocks()[0].next), (0, first + DurNs::from_ms(200)));
+        assert_eq!((stats.records(), scans.clocks()[0].next), (1, first + DurNs::from_ms(200)));
         stats.reset();
         time.set(first + DurNs::from_ms(200));
         assert!(scans.run(0, clock, |scan, now| scan_one(&mut db, scan, now)));
         let stats = &scans.clocks()[0].stats;
         assert_eq!((stats.passes(), stats.lateness().max()), (1, Some(DurNs::from_ms(0))), "measured anew");
+    }
+
+    #[test]
+    fn rates_without_records_wake_nobody_and_those_that_get_some_begin_at_their_next_border() {
+        let mut scans = Scans::default();
+        let start = Now { wall: Stamp { secs: 100, nanos: 0 }, mono: MonoNs(0) };
+        scans.plan(&Db::new(), start);
+        let (slow, fast) = (scans.clocks()[3].index, scans.clocks()[0].index);
+        assert_eq!((&*scans.clocks()[3].name, &*scans.clocks()[0].name), ("1 second", ".1 second"));
+        let at = |ms| MonoNs(DurNs::from_ms(ms).0);
+        let only = |rate: u16| move |scan| usize::from(scan == rate);
+        assert_eq!(scans.next(at(0), |_| 0), None);
+        assert_eq!(scans.next(at(0), only(slow)), Some(at(1_000)));
+        assert!(!scans.is_due(at(999)) && scans.is_due(at(1_000)));
+        // A client writes SCAN while the borders of the fast rate have long passed.
+        assert_eq!(scans.next(at(1_234), only(fast)), Some(at(1_300)));
+        let clock = |ms| move || Now { mono: at(ms), ..start };
+        assert!(!scans.run(0, clock(1_299), |_, _| 1) && scans.run(0, clock(1_300), |_, _| 1));
+        assert_eq!(scans.clocks()[0].stats.overruns(), 0);
+        // Its records have gone: one more pass, which says so.
+        assert_eq!(scans.next(at(1_310), |_| 0), Some(at(1_400)));
+        assert!(scans.run(0, clock(1_400), |_, _| 0));
+        assert_eq!((scans.next(at(1_410), |_| 0), scans.clocks()[0].stats.records()), (None, 0));
     }
 }

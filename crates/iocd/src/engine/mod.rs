@@ -254,10 +254,11 @@ impl Engine {
     pub fn run(&mut self) -> io::Result<()> {
         self.settle();
         while !self.stop {
-            let until = self.next_deadline();
+            let now = sys::clock::mono_now();
+            let until = self.next_deadline(now);
             let mut ready = std::mem::take(&mut self.ready);
             let until = if self.again.is_empty() { until } else { Some(MonoNs(0)) };
-            self.net.wait(sys::clock::mono_now(), until, &mut ready)?;
+            self.net.wait(now, until, &mut ready)?;
             self.run_due();
             // Circuits of high priority first; each gets a bounded burst.
             ready.sort_by_key(|ready| match ready {
@@ -281,8 +282,8 @@ impl Engine {
         Ok(())
     }
 
-    fn next_deadline(&self) -> Option<MonoNs> {
-        let scans = self.scans.next();
+    fn next_deadline(&mut self, now: MonoNs) -> Option<MonoNs> {
+        let scans = self.scans.next(now, |scan| self.store.db.scanned(scan));
         let beacon = self.beacon.as_ref().map(Beacon::poll_timeout);
         [scans, beacon, self.store.db.next_deadline(), self.server.poll_timeout()].into_iter().flatten().min()
     }
