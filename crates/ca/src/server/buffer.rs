@@ -1,7 +1,9 @@
 //! Bytes on their way out, addressed by their place in the whole stream.
 
-/// Memory that an idle circuit may keep.
+/// Memory that each circuit may keep when all is sent.
 const KEPT_BYTES: usize = 4096;
+/// Memory that one may keep whose last burst was large: what a client that does not read holds anyway.
+const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// A queue of bytes. Positions count from the start of the stream, so that a message that still waits can be
 /// found again and replaced.
@@ -55,16 +57,38 @@ impl Out {
     pub(super) fn sent(&mut self, len: usize) {
         self.start = (self.start + len).min(self.bytes.len());
         if self.start == self.bytes.len() {
+            // The next burst is likely to be as large: it finds its memory here.
+            let kept = (4 * self.bytes.len()).clamp(KEPT_BYTES, KEPT_BYTES_MAX);
             self.base += self.bytes.len() as u64;
             self.bytes.clear();
             self.start = 0;
-            if self.bytes.capacity() > KEPT_BYTES {
-                self.bytes.shrink_to(KEPT_BYTES);
+            if self.bytes.capacity() > kept {
+                self.bytes.shrink_to(kept);
             }
         } else if self.start >= 64 << 10 && self.start * 2 >= self.bytes.len() {
             self.base += self.start as u64;
             self.bytes.drain(..self.start);
             self.start = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_for_bursts_stays_while_they_come_and_is_bounded() {
+        let mut out = Out::default();
+        let mut burst = |len: usize| {
+            out.vec().extend(std::iter::repeat_n(0, len));
+            out.sent(len);
+            out.vec().capacity()
+        };
+        let held = burst(12_000);
+        assert!(held >= 12_000);
+        assert_eq!(burst(12_000), held);
+        assert!((KEPT_BYTES..12_000).contains(&burst(100)));
+        assert!((KEPT_BYTES_MAX..1 << 20).contains(&burst(1 << 20)));
     }
 }
