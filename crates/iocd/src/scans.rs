@@ -279,7 +279,7 @@ mod tests {
         scans.plan(&Db::new(), start);
         let (slow, fast) = (scans.clocks()[3].index, scans.clocks()[0].index);
         assert_eq!((&*scans.clocks()[3].name, &*scans.clocks()[0].name), ("1 second", ".1 second"));
-        let at = |ms| MonoNs(DurNs::from_ms(ms).0);
+        let at = |ms: u64| MonoNs(ms * 1_000_000);
         let only = |rate: u16| move |scan| usize::from(scan == rate);
         assert_eq!(scans.next(at(0), |_| 0), None);
         assert_eq!(scans.next(at(0), only(slow)), Some(at(1_000)));
