@@ -7,6 +7,7 @@ use base::CpuSet;
 use frame::TimeBase;
 use ring::{ActivityCounter, FrameCounter, Presence};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
@@ -175,7 +176,7 @@ impl Runner {
         slot.kill.store(false, Ordering::Release);
         page.forget(activity);
         let mut guest = slot.guest.lock().unwrap_or_else(|broken| broken.into_inner());
-        let old = std::mem::replace(&mut *guest, Guest { files: Some(files), variables });
+        let old = std::mem::replace(&mut *guest, Guest { files: Some(Arc::new(files)), variables });
         drop(guest);
         self.kept.extend(old.variables);
         for counter in [ActivityCounter::Demoted, ActivityCounter::Safe, ActivityCounter::Consecutive] {
@@ -216,9 +217,7 @@ impl Runner {
     pub(super) fn notice_one_that_ended(&mut self, tell: &mut impl FnMut(Report)) {
         let activity = self.looked_at;
         self.looked_at = (activity + 1) % self.shared.slots.len();
-        let guest = self.shared.slots[activity].guest.lock().unwrap_or_else(|broken| broken.into_inner());
-        let ended = guest.files.as_ref().is_some_and(ThreadFiles::is_gone);
-        drop(guest);
+        let ended = self.shared.slots[activity].files().is_some_and(|files| files.is_gone());
         let caller = self.callers.iter_mut().find(|caller| ended && caller.activity == Some(activity));
         if let Some(caller) = caller {
             caller.activity = None;

@@ -39,6 +39,8 @@ pub(crate) struct Dispatcher {
     pub(crate) known: Vec<Known>,
     /// Whether all of them are present.
     pub(crate) complete: bool,
+    /// Whether somebody's safe values are still to be told to stand, or that they no longer do.
+    pub(crate) unsettled: bool,
     /// The longest wait for a trigger.
     pub(crate) patience: DurNs,
     pub(crate) external: bool,
@@ -95,7 +97,8 @@ impl Dispatcher {
             self.faults.clear();
             // All were there and have yielded, and nothing is remembered of anybody: nobody needs to be looked at. Each look
             // is a part of memory more, and of that nothing is in the caches after a minor of other work.
-            let short = if smooth && self.complete { self.machine.border_of_all(due, ticks) } else { None };
+            let short =
+                if smooth && self.complete && !self.unsettled { self.machine.border_of_all(due, ticks) } else { None };
             let looked = short.is_none();
             let next = short.unwrap_or_else(|| self.border_of_some(&page, due, ticks, (!smooth).then_some(turn)));
             if next.extended.is_some() {

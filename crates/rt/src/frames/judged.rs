@@ -62,7 +62,7 @@ impl Dispatcher {
     /// Writes down what went wrong, and does what follows.
     #[cold]
     pub(super) fn tell(&mut self, page: &FramePage<'_>, border: &Border, ended: &Ended, now: MonoNs) {
-        if self.faults.is_empty() && !self.known.iter().any(|known| known.safe) {
+        if self.faults.is_empty() && !self.unsettled && !self.known.iter().any(|known| known.safe) {
             return;
         }
         for fault in &self.faults {
@@ -127,15 +127,17 @@ impl Dispatcher {
                 Action::Counted | Action::MoreTime | Action::Skip | Action::SafeValue => {}
             }
         }
+        self.unsettled = false;
         for (activity, known) in self.known.iter_mut().enumerate() {
             let is = self.machine.is_safe(activity as u16);
-            if std::mem::replace(&mut known.safe, is) != is {
+            if known.safe == is {
+                continue;
+            }
+            if self.shared.slots[activity].stand_safe(is) {
+                known.safe = is;
                 page.set_activity_counter(activity, ActivityCounter::Safe, is.into());
-                if let Ok(guest) = self.shared.slots[activity].guest.try_lock()
-                    && let Some(Ok(variables)) = guest.variables.as_ref().map(|w| ring::Variables::attach(w.words()))
-                {
-                    variables.stand_safe(is);
-                }
+            } else {
+                self.unsettled = true;
             }
         }
     }

@@ -285,6 +285,7 @@ impl Runner {
                 external: spec.base != TimeBase::Timer,
                 rhythm: Rhythm::default(),
                 complete: false,
+                unsettled: false,
                 changes: u64::MAX,
                 front: 0,
             };
@@ -308,10 +309,7 @@ impl Runner {
         self.stop();
         let until = mono_now() + within;
         let joined = |activity: usize| matches!(self.page().who(activity).0, Presence::Joined | Presence::Joining);
-        let is_there = |slot: &Slot| {
-            let guest = slot.guest.lock().unwrap_or_else(|broken| broken.into_inner());
-            guest.files.as_ref().is_some_and(|files| !files.is_gone())
-        };
+        let is_there = |slot: &Slot| slot.files().is_some_and(|files| !files.is_gone());
         while mono_now() < until
             && self.shared.slots.iter().enumerate().any(|(activity, slot)| joined(activity) && is_there(slot))
         {

@@ -12,7 +12,7 @@ use sys::shm::SharedWords;
 /// What the runner's thread and the dispatcher share of each activity.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    /// Held by the runner's thread while somebody joins or leaves; the dispatcher only tries.
+    /// Held for a moment, by the runner's thread while somebody joins; the dispatcher only tries.
     pub(crate) guest: Mutex<Guest>,
     /// Whether its thread has the priority of parked ones.
     pub(crate) parked: AtomicBool,
@@ -22,10 +22,26 @@ pub(crate) struct Slot {
     pub(crate) tid: AtomicI32,
 }
 
+impl Slot {
+    /// The files of the thread that has joined, to be read without holding the slot. Not for the dispatcher.
+    pub(crate) fn files(&self) -> Option<Arc<ThreadFiles>> {
+        self.guest.lock().unwrap_or_else(|broken| broken.into_inner()).files.clone()
+    }
+
+    /// Has the safe values of the activity stand, or no longer. `false` if somebody is just joining: try again.
+    pub(crate) fn stand_safe(&self, safe: bool) -> bool {
+        let Ok(guest) = self.guest.try_lock() else { return false };
+        if let Some(Ok(variables)) = guest.variables.as_ref().map(|w| ring::Variables::attach(w.words())) {
+            variables.stand_safe(safe);
+        }
+        true
+    }
+}
+
 /// What belongs to the thread that has joined.
 #[derive(Debug, Default)]
 pub(crate) struct Guest {
-    pub(crate) files: Option<ThreadFiles>,
+    pub(crate) files: Option<Arc<ThreadFiles>>,
     pub(crate) variables: Option<SharedWords>,
 }
 
@@ -96,5 +112,19 @@ impl Shared {
             futex::wake(page.call_word(next.into()));
         }
         moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn safe_values_are_not_taken_to_stand_where_they_could_not_be_told_to() {
+        let slot = Slot::default();
+        let held = slot.guest.lock().unwrap();
+        assert!(!slot.stand_safe(true), "somebody is just joining");
+        drop(held);
+        assert!(slot.stand_safe(true));
     }
 }
