@@ -82,7 +82,10 @@ impl Db {
         let rec = channel.record.0;
         let array = !channel.type_name && !channel.long_string && self.is_array(rec, channel.field);
         let ordered = array && self.common[rec as usize].kind() == Kind::Compress;
-        if let (true, Value::Array(into)) = (array && self.is_hidden(rec, channel.field), &mut *into) {
+        if array
+            && self.is_hidden(rec, channel.field)
+            && let Value::Array(into) = &mut *into
+        {
             into.truncate(0);
             return;
         }
@@ -177,16 +180,15 @@ impl Db {
     /// A field's only or first element; `None` where there is none.
     pub(crate) fn read_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
         let kind = self.def(rec, field).kind;
-        let common = &self.common[rec as usize];
-        if kind.is_none() && common.kind() == Kind::Printf && self.bodies.printf[common.body as usize].len == 0 {
-            // As C has it: what a client wrote is not seen before the record was processed.
-            return None;
-        }
-        if kind.is_none() && self.common[rec as usize].kind() == Kind::Compress {
-            return crate::rec::compress::ordered(self, rec, 1).get(0);
-        }
-        if self.is_hidden(rec, field) {
-            return None;
+        if kind.is_none() {
+            let common = &self.common[rec as usize];
+            match common.kind() {
+                // As C has it: what a client wrote is not seen before the record was processed.
+                Kind::Printf if self.bodies.printf[common.body as usize].len == 0 => return None,
+                Kind::Compress => return crate::rec::compress::ordered(self, rec, 1).get(0),
+                _ if self.is_hidden(rec, field) => return None,
+                _ => {}
+            }
         }
         let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device))
             && !(kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec));
