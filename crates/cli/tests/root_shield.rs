@@ -170,6 +170,7 @@ fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
             "stat_interval",
             "swappiness",
             "compaction_proactiveness",
+            "compact_unevictable_allowed",
             "watchdog_cpumask",
             "nmi_watchdog",
             "numa_balancing",

@@ -14,6 +14,7 @@ mod busy_poll;
 mod cache;
 mod clocksource;
 mod compaction;
+mod compaction_locked;
 mod cpuidle;
 mod document;
 mod energy;
@@ -120,6 +121,7 @@ pub const ALL: &[&dyn Knob] = &[
     &transparent_hugepage::TransparentHugepage,
     &khugepaged::Khugepaged,
     &compaction::Compaction,
+    &compaction_locked::CompactionLocked,
     &swappiness::Swappiness,
     &ksm::Ksm,
     &machine_check::MachineCheck,

@@ -52,6 +52,7 @@ fn machine(count: usize, cgroup: Cgroup) -> Snapshot {
     file("/proc/sys/kernel/watchdog_cpumask", Form::List, &all);
     file("/proc/sys/vm/stat_interval", Form::Text, "1");
     file("/proc/sys/vm/swappiness", Form::Text, "60");
+    file("/proc/sys/vm/compact_unevictable_allowed", Form::Text, "1");
     file("/sys/kernel/mm/ksm/run", Form::Text, "1");
     file("/sys/kernel/mm/transparent_hugepage/enabled", Form::Choice, "[always] madvise never");
     file("/sys/class/net/eth0/queues/rx-0/rps_cpus", Form::List, &all);
