@@ -101,7 +101,26 @@ fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
     holder.run(false, "caput", &["-c", "H:out", "5.5"]);
     story.push(holder.read_until(&["H:out.SEVR", "H:out.STAT"], |now| now == ["INVALID", "LINK"]));
     source.up();
-    story.push(holder.read_until(FIELDS, |now| now.first() == Some(&"1.25") && now.get(1) == Some(&"NO_ALARM")));
+    // Its channels come back one after the other.
+    let shown = |field: &str| FIELDS.iter().position(|name| *name == field).unwrap();
+    let back = [
+        "H:ms",
+        "H:ms.SEVR",
+        "H:nms",
+        "H:mss",
+        "H:msi.SEVR",
+        "H:calc",
+        "H:text",
+        "H:state",
+        "H:number",
+        "H:index",
+        "H:wave",
+    ]
+    .map(shown);
+    let first = story[0].clone();
+    story.push(
+        holder.read_until(FIELDS, |now| now.len() == FIELDS.len() && back.iter().all(|at| now[*at] == first[*at])),
+    );
     story
 }
 

@@ -20,6 +20,8 @@ const OPTIONS: &[&str] = &["-D", "m.dbd", "-d", "t.db", "--require-rt", "--scan"
 
 /// Clients that connect, read, subscribe and go in each round.
 const CONNECTS: u32 = 1_000;
+/// What each of them asks the scan's thread: a channel, a value, a subscription.
+const WAKES: u64 = 3;
 
 /// There is one CPU 1: a shield round it is not for the tests beside.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -43,7 +45,9 @@ fn a_scan_goes_into_the_shield_its_ioc_stays_outside_and_serves_without_interrup
     let (scan, others): (Vec<_>, Vec<_>) = threads(ioc.child.id()).into_iter().partition(|(name, _)| name == "scan-0");
     assert_eq!(scan, [("scan-0".to_owned(), "1".to_owned())]);
     assert!(others.len() >= 2 && others.iter().all(|(_, cpus)| cpus == "0"), "{others:?}");
-    connect_in_rounds(&ioc);
+    // A shielded CPU idles between scans. Some machines wake it by row CAL then, some not: at most that may show.
+    let connects = u64::from(CONNECTS);
+    connect_in_rounds(&ioc, |grew| grew < WAKES * connects + connects / 4);
     assert_eq!(ioc.exit(), Some(0));
 }
 
@@ -83,11 +87,30 @@ fn processed(text: &str) -> u64 {
 #[test]
 fn connects_of_clients_do_not_interrupt_the_scans_cpu() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    connect_in_rounds(&start("connects"));
+    let connects = u64::from(CONNECTS);
+    // A CPU that has something to do is woken by row RES; where that is not so, each wake-up shows.
+    let _busy = Spinner::start();
+    connect_in_rounds(&start("connects"), |grew| grew < connects / 4 || grew.abs_diff(WAKES * connects) < connects / 4);
+}
+
+/// Something to do for CPU 1 whenever nobody else needs it.
+struct Spinner(std::process::Child);
+
+impl Spinner {
+    fn start() -> Self {
+        let words = ["-c", "1", "nice", "-n", "19", "sh", "-c", "while :; do :; done"];
+        Self(std::process::Command::new("taskset").args(words).spawn().unwrap())
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).unwrap();
+    }
 }
 
 /// Lets clients come and go until a round shows that they do not interrupt the scan's CPU.
-fn connect_in_rounds(ioc: &Ioc) {
+fn connect_in_rounds(ioc: &Ioc, fine: impl Fn(u64) -> bool) {
     // Other programs on CPU 1 only add to the rows: the quietest of some rounds says what the IOC itself does.
     let mut rounds = Vec::new();
     for _ in 0..10 {
@@ -102,7 +125,7 @@ fn connect_in_rounds(ioc: &Ioc) {
         }
         rounds.push(interruptions() - before);
         println!("TLB and CAL rows of CPU 1 grew by {rounds:?} in {CONNECTS} connects each");
-        if rounds.iter().any(|grew| *grew < u64::from(CONNECTS) / 4) {
+        if rounds.iter().any(|grew| fine(*grew)) {
             return;
         }
     }
