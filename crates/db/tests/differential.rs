@@ -467,5 +467,5 @@ fn generated_databases_end_equal_in_all_fields() {
 /// Links that are written at run time are asynchronous between owners, and with them what follows: one owner alone.
 #[test]
 fn generated_databases_of_all_types_end_equal_in_all_fields() {
-    generated("wide", generate::wide::database, 230, false);
+    generated("wide", generate::wide::database, 60, false);
 }
