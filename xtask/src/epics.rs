@@ -1,7 +1,8 @@
 //! `cargo xtask test epics`: databases, servers and tools beside C EPICS from the Python package registry.
 
 use crate::peers;
-use crate::run::{Outcome, all, run, run_apart, tests};
+use crate::run::{Outcome, all, run};
+use crate::suite::{Show, Suite};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,23 +32,20 @@ pub(crate) fn main() -> Outcome {
     let definitions = packages()?.join("epicscorelibs/dbd");
     let python = peers::python("epics-clients", &[CLIENTS, RUNNERS].concat())?;
     let sources = peers::python_sources(&python, CLIENTS)?;
-    let test = |part: &Part, words: &[&str]| {
-        let mut command = tests(FEATURES, part.tests);
-        command.args(words);
-        command.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions);
-        command.env("TAHTI_PYTHON", &python).env("TAHTI_SOURCES", &sources);
-        command
-    };
-    for part in PARTS {
-        run(&mut test(part, &["--no-run"]))?;
-    }
-    let done: Vec<Outcome> = std::thread::scope(|scope| {
-        let start = |part: &'static Part| {
-            let words: &[&str] = if part.waits { &["--", "--test-threads=8", "--nocapture"] } else { &[] };
-            let mut command = test(part, words);
-            scope.spawn(move || run_apart(&mut command))
+    let suite = |part: &Part| {
+        let suite = Suite {
+            features: FEATURES.iter().map(|&feature| feature.to_owned()).collect(),
+            programs: part.tests.to_vec(),
+            words: if part.waits { vec!["--test-threads=8", "--nocapture"] } else { vec![] },
+            ..Suite::default()
         };
-        let started: Vec<_> = PARTS.iter().map(start).collect();
+        let suite = suite.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions);
+        suite.env("TAHTI_PYTHON", &python).env("TAHTI_SOURCES", &sources)
+    };
+    let suites: Vec<Suite> = PARTS.iter().map(suite).collect();
+    suites.iter().try_for_each(Suite::build)?;
+    let done: Vec<Outcome> = std::thread::scope(|scope| {
+        let started: Vec<_> = suites.iter().map(|suite| scope.spawn(|| suite.run(Show::AtEnd))).collect();
         started.into_iter().map(|part| part.join().unwrap_or_else(|_| Err("a part panicked".into()))).collect()
     });
     all(done)
@@ -55,7 +53,8 @@ pub(crate) fn main() -> Outcome {
 
 /// The tests that need networks of their own.
 pub(crate) fn networks() -> Outcome {
-    run(tests(&["cli/peer-tests", "cli/root-tests"], &["ca_hosts"]).env("TAHTI_EPICS", programs()?))
+    let features = ["cli/peer-tests", "cli/root-tests"].map(str::to_owned).to_vec();
+    Suite { features, programs: vec!["ca_hosts"], ..Suite::default() }.env("TAHTI_EPICS", programs()?).run(Show::Live)
 }
 
 /// Tests that run one after another.

@@ -7,6 +7,7 @@ mod fuzz;
 mod peers;
 mod run;
 mod soak;
+mod suite;
 mod test;
 mod tidy;
 mod vm;

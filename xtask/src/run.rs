@@ -19,7 +19,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// The command line as a person would type it, for messages.
-fn shown(command: &Command) -> String {
+pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
@@ -35,30 +35,10 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     }
 }
 
-/// As [`run`], beside others: what it prints comes in one piece when it has ended.
-pub(crate) fn run_apart(command: &mut Command) -> Outcome {
-    let shown = shown(command);
-    let done = command.current_dir(root()).output();
-    let done = done.map_err(|error| format!("`{shown}` could not be started: {error}"))?;
-    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    println!("$ {shown}\n{out}{err}");
-    if done.status.success() { Ok(()) } else { Err(format!("`{shown}` ended with {}", done.status)) }
-}
-
 /// `cargo` with these words.
 pub(crate) fn cargo<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(words);
-    command
-}
-
-/// `cargo test` for these test programs with these features (`package/feature`).
-///
-/// Of the whole workspace each time, whichever package has them: what its packages share is built once for all stages.
-pub(crate) fn tests(features: &[impl AsRef<str>], programs: &[&str]) -> Command {
-    let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--quiet"]);
-    command.args(features.iter().flat_map(|feature| ["--features", feature.as_ref()]));
-    command.args(programs.iter().flat_map(|program| ["--test", program]));
     command
 }
 

@@ -3,7 +3,8 @@
 use crate::bindings;
 use crate::epics;
 use crate::fuzz;
-use crate::run::{Outcome, all, cargo, metadata, run, tests};
+use crate::run::{Outcome, all, cargo, metadata, run};
+use crate::suite::{Show, Suite, take_passed_again};
 use crate::{peers, tidy, vm};
 use std::process::Command;
 use std::time::Instant;
@@ -70,7 +71,7 @@ fn clippy() -> Outcome {
 }
 
 fn unit() -> Outcome {
-    run(&mut cargo(["test", "--workspace", "--no-fail-fast", "--quiet"]))
+    Suite::default().run(Show::Live)
 }
 
 /// In a target folder of its own: the flag would rebuild everything else each time.
@@ -110,7 +111,8 @@ fn root_tests() -> Outcome {
     if !is_root() {
         return Err("this needs root; run as root, or give --unprivileged to leave it out (and be told so)".into());
     }
-    run(tests(&features("root-tests")?, &["root_*"]).args(["--", "--test-threads=1"]))
+    let (features, programs) = (features("root-tests")?, vec!["root_*"]);
+    Suite { features, programs, words: vec!["--test-threads=1"], ..Suite::default() }.run(Show::Live)
 }
 
 /// Whether this process may change the machine.
@@ -130,7 +132,8 @@ fn features(feature: &str) -> Result<Vec<String>, String> {
 }
 
 fn fabric() -> Outcome {
-    run(&mut tests(&["cli/root-tests", "cli/fabric"], &["fabric", "soak"]))
+    let features = ["cli/root-tests", "cli/fabric"].map(str::to_owned).to_vec();
+    Suite { features, programs: vec!["fabric", "soak"], ..Suite::default() }.run(Show::Live)
 }
 
 fn doc() -> Outcome {
@@ -162,7 +165,11 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         let outcome = (stage.run)();
         let word = if outcome.is_ok() { "passed" } else { "FAILED" };
         println!("{} {word}", stage.name);
-        ends.push((stage, format!("{word} in {:.1} s", start.elapsed().as_secs_f64()), outcome));
+        let mut how = format!("{word} in {:.1} s", start.elapsed().as_secs_f64());
+        for name in take_passed_again() {
+            how += &format!("\n           ONLY WHEN RUN AGAIN: {name}");
+        }
+        ends.push((stage, how, outcome));
     }
     println!();
     for (stage, how, _) in &ends {

@@ -34,6 +34,7 @@ impl Kernel {
 }
 
 /// A kernel ready to boot.
+#[derive(Clone)]
 pub(crate) struct Bootable {
     /// The compressed kernel image.
     pub(crate) image: PathBuf,

@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// One test in a guest.
+#[derive(Clone)]
 pub(crate) struct Test {
     /// Crate, test binary and test, as shown.
     pub(crate) shown: String,

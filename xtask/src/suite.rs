@@ -1,0 +1,218 @@
+//! Test programs that cargo builds and runs. A test that fails is run once more, alone.
+//!
+//! Tests of real time share machines with others, which now and then stop one for seconds or step its clock. What
+//! passes only when run again passes its stage, and stands in the last lines that the whole run prints: something to
+//! look at, not to get used to. More failures than a few, or a program that ends without saying which of its tests
+//! failed, are no such accident.
+
+use crate::run::{Outcome, cargo, root, shown};
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// So many failures may be accidents.
+pub(crate) const ACCIDENTS_MAX: usize = 4;
+
+/// What passed only when run again, since it was last asked for.
+static AGAIN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Notes tests that passed only when run again.
+pub(crate) fn passed_again(names: impl IntoIterator<Item = String>) {
+    AGAIN.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
+}
+
+/// The tests noted since the last call.
+pub(crate) fn take_passed_again() -> Vec<String> {
+    std::mem::take(&mut *AGAIN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Whether what is printed comes as it is said, or in one piece at the end: beside others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    Live,
+    AtEnd,
+}
+
+/// Test programs of the workspace, with these features (`package/feature`): those named, or all.
+///
+/// Of the whole workspace each time, whichever package has them: what its packages share is built once for all stages.
+#[derive(Default)]
+pub(crate) struct Suite {
+    pub(crate) features: Vec<String>,
+    pub(crate) programs: Vec<&'static str>,
+    /// What the programs themselves are told.
+    pub(crate) words: Vec<&'static str>,
+    pub(crate) environment: Vec<(&'static str, OsString)>,
+}
+
+impl Suite {
+    pub(crate) fn env(mut self, name: &'static str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name, value.as_ref().to_owned()));
+        self
+    }
+
+    fn command(&self) -> Command {
+        let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--quiet"]);
+        command.args(self.features.iter().flat_map(|feature| ["--features", feature]));
+        command.args(self.programs.iter().flat_map(|program| ["--test", program]));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Builds the programs and runs none.
+    pub(crate) fn build(&self) -> Outcome {
+        crate::run::run(self.command().arg("--no-run"))
+    }
+
+    /// Runs all tests, and those that failed once more.
+    pub(crate) fn run(&self, show: Show) -> Outcome {
+        let mut command = self.command();
+        command.arg("--").args(&self.words);
+        let (status, text) = watched(&mut command, show)?;
+        if status.success() {
+            return Ok(());
+        }
+        let error = format!("`{}` ended with {status}", shown(&command));
+        let failed = failed(&text).filter(|names| (1..=ACCIDENTS_MAX).contains(&names.len())).ok_or(&*error)?;
+        let mut command = self.command();
+        command.args(["--", "--exact", "--test-threads=1"]).args(&failed);
+        println!("once more: {}", failed.join(", "));
+        let (status, text) = watched(&mut command, show)?;
+        if !status.success() || passed(&text) < failed.len() {
+            return Err(format!("{error}, and failed again"));
+        }
+        passed_again(failed);
+        Ok(())
+    }
+}
+
+/// Runs a command to its end; how it ended and all that it and its children said until then.
+fn watched(command: &mut Command, show: Show) -> Result<(ExitStatus, String), String> {
+    let shown = shown(command);
+    let wrong = |error: std::io::Error| format!("`{shown}` could not be started: {error}");
+    let head = format!("$ {shown}\n");
+    let mut text = String::new();
+    let mut say = |line: &str| {
+        if show == Show::Live {
+            print!("{line}");
+        }
+        text.push_str(line);
+    };
+    say(&head);
+    let (ours, theirs) = std::io::pipe().map_err(wrong)?;
+    command.current_dir(root()).stdout(theirs.try_clone().map_err(wrong)?).stderr(theirs);
+    let mut child = command.spawn().map_err(wrong)?;
+    // The command keeps its ends of the pipe.
+    *command = Command::new(command.get_program());
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        let mut ours = BufReader::new(ours);
+        let mut line = Vec::new();
+        while ours.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            if tell.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    // Whoever a test has left behind may hold the pipe for longer.
+    let status = loop {
+        match told.recv_timeout(Duration::from_millis(200)) {
+            Ok(line) => say(&line),
+            Err(RecvTimeoutError::Disconnected) => break child.wait().map_err(wrong)?,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(status) = child.try_wait().map_err(wrong)? {
+                    break status;
+                }
+            }
+        }
+    };
+    if show == Show::AtEnd {
+        print!("{text}");
+    }
+    Ok((status, text))
+}
+
+/// The names of the failed tests in what cargo and the programs said; nothing if some program failed otherwise.
+fn failed(text: &str) -> Option<Vec<String>> {
+    let (mut all, mut list, mut programs) = (Vec::new(), Vec::new(), 0);
+    for line in text.lines() {
+        if line == "failures:" {
+            list.clear();
+        } else if let Some(name) = line.strip_prefix("    ") {
+            list.push(name.to_owned());
+        } else if let Some(result) = line.strip_prefix("test result: FAILED.") {
+            if count(result, " failed") != Some(list.len()) {
+                return None;
+            }
+            all.append(&mut list);
+            programs += 1;
+        }
+    }
+    let told = text.lines().filter(|line| line.starts_with("error: test failed") || line.starts_with("error: doctest"));
+    (told.count() == programs).then_some(all)
+}
+
+/// How many tests passed.
+fn passed(text: &str) -> usize {
+    text.lines().filter_map(|line| count(line.strip_prefix("test result: ok.")?, " passed")).sum()
+}
+
+/// The number before a word in a line like `1 passed; 2 failed; …`.
+fn count(result: &str, word: &str) -> Option<usize> {
+    result.split(';').find_map(|part| part.strip_suffix(word))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "
+running 3 tests
+.F.
+failures:
+
+---- a::goes_wrong stdout ----
+    indented words of the test
+failures:
+    as words of the test
+
+failures:
+    a::goes_wrong
+
+test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+
+error: test failed, to rerun pass `-p sys --lib`
+
+running 1 test
+.
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+error: 1 target failed:
+    `-p sys --lib`
+";
+
+    #[test]
+    fn the_failed_tests_are_taken_from_what_the_programs_said() {
+        assert_eq!(failed(SAID), Some(vec!["a::goes_wrong".to_owned()]));
+        assert_eq!(passed(SAID), 1);
+    }
+
+    #[test]
+    fn a_program_that_ended_without_saying_what_failed_is_no_accident() {
+        let killed = "\nrunning 2 tests\nerror: test failed, to rerun pass `-p rt --test frames`\n\nCaused by:\n  process didn't exit successfully\n";
+        assert_eq!(failed(&format!("{SAID}{killed}")), None);
+        assert_eq!(failed("error[E0308]: mismatched types\nerror: could not compile `sys`\n"), Some(vec![]));
+    }
+
+    #[test]
+    fn what_a_command_said_on_both_ways_comes_in_order_though_a_child_of_it_lives_on() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 5 & echo one; echo two >&2; echo three; exit 3"]);
+        let (status, text) = watched(&mut command, Show::AtEnd).unwrap();
+        assert_eq!((status.code(), text.lines().skip(1).collect::<Vec<_>>()), (Some(3), vec!["one", "two", "three"]));
+    }
+}
