@@ -223,14 +223,18 @@ mod tests {
     #[test]
     fn this_machines_stamps_are_within_a_carry_of_its_clock() {
         let clock = clock();
+        let mut steps = 0;
         for _ in 0..200_000 {
             let (before, stamp, after) = (crate::engine::wall(), clock(), crate::engine::wall());
             let ns = |stamp: Stamp| stamp.to_unix().0 * 1_000_000_000 + u64::from(stamp.to_unix().1);
             // Other programs may take the CPU for any time between two readings, not within one carried stamp.
-            assert!(
-                ns(stamp) + CARRY_MAX >= ns(before) && ns(stamp) <= ns(after) + CARRY_MAX,
-                "{before} {stamp} {after}"
-            );
+            if ns(stamp) + CARRY_MAX >= ns(before) && ns(stamp) <= ns(after) + CARRY_MAX {
+                continue;
+            }
+            // Somebody stepped the machine's clock: that shows until the reading before it has been carried on.
+            steps += 1;
+            assert!(steps <= 3, "{before} {stamp} {after}");
+            sys::clock::sleep_until(sys::clock::mono_now() + base::DurNs(2 * CARRY_MAX as i64));
         }
     }
 }
