@@ -10,9 +10,11 @@ use base::{Array, FieldType, Scalar, Stamp, Str40, Value};
 impl Db {
     /// A field's elements as another type; `None` where one cannot be.
     pub fn get_as(&mut self, channel: &Channel, kind: FieldType) -> Option<Array> {
-        let precision = u16::try_from(self.meta(channel).precision).unwrap_or(0);
         match self.get(channel, usize::MAX) {
-            Value::Array(array) => crate::put::convert_array(&array, kind, usize::MAX, precision),
+            Value::Array(array) => {
+                let precision = u16::try_from(self.meta(channel).precision).unwrap_or(0);
+                crate::put::convert_array(&array, kind, usize::MAX, precision)
+            }
             Value::Scalar(_) if kind == FieldType::String => Some(Array::String(vec![self.get_text(channel)])),
             Value::Scalar(scalar) => {
                 let mut array = Array::zeros(kind, 1);
@@ -192,39 +194,30 @@ impl Db {
         }
         let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device))
             && !(kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec));
-        Some(match self.peek(rec, field) {
-            Slot::F64(v) => Scalar::F64(*v),
-            Slot::I32(v) => Scalar::I32(*v),
-            Slot::U16(v) if enumerated => Scalar::Enum(*v),
-            Slot::U16(v) => Scalar::U16(*v),
-            Slot::I16(v) => Scalar::I16(*v),
-            Slot::U8(v) => Scalar::U8(*v),
-            Slot::I8(v) => Scalar::I8(*v),
-            Slot::U32(v) => Scalar::U32(*v),
-            Slot::I64(v) => Scalar::I64(*v),
-            Slot::U64(v) => Scalar::U64(*v),
-            Slot::Str(v) => Scalar::String(*v),
-            Slot::Text(text) => Scalar::String(Str40::new(text.bytes())),
-            Slot::Link(_) => return Some(Scalar::String(Str40::new(self.link_text(rec, field).as_bytes()))),
+        match self.peek(rec, field) {
+            Slot::U16(v) if enumerated => Some(Scalar::Enum(*v)),
+            Slot::Text(text) => Some(Scalar::String(Str40::new(text.bytes()))),
+            Slot::Link(_) => Some(Scalar::String(Str40::new(self.link_text(rec, field).as_bytes()))),
             Slot::Array(Array::U8(bytes)) if matches!(bytes.last(), Some(0)) && kind.is_none() => {
                 let bytes = Str40::new(bytes);
-                return if self.is_long_text(rec, field) {
+                if self.is_long_text(rec, field) {
                     Some(Scalar::String(bytes))
                 } else {
                     self.whole_array(rec, field).get(0)
-                };
+                }
             }
             Slot::Array(array) => {
                 let first = array.get(0);
-                return if self.is_long_text(rec, field) {
+                if self.is_long_text(rec, field) {
                     // A text that was never set cannot be read: it has not even its NUL.
                     first.map(|_| Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
                 } else {
                     first
-                };
+                }
             }
-            Slot::None => return self.special_scalar(rec, field),
-        })
+            Slot::None => self.special_scalar(rec, field),
+            slot => slot.scalar(),
+        }
     }
 
     /// What is not stored as a field: the name.

@@ -76,7 +76,7 @@ impl Db {
         undo: &mut Undo,
     ) -> Result<(), FileError> {
         let (expanded, undefined) = expand_lines(text, macros);
-        let loaded = self.load_expanded(&expanded, file, macros, include, depth, undo);
+        let loaded = self.load_items(&mut Lexer::new(&expanded, file), macros, include, depth, undo);
         for (line, name) in undefined {
             let told = |error: &FileError| error.place.line as usize == line && error.file == file;
             if !loaded.as_ref().err().into_iter().chain(&undo.errors).any(told) {
@@ -86,16 +86,15 @@ impl Db {
         loaded
     }
 
-    fn load_expanded(
+    /// The items of one file, whose macros are expanded.
+    fn load_items(
         &mut self,
-        text: &str,
-        file: &str,
+        lexer: &mut Lexer<'_>,
         macros: &Macros,
         include: &mut Include<'_>,
         depth: u32,
         undo: &mut Undo,
     ) -> Result<(), FileError> {
-        let mut lexer = Lexer::new(text, file);
         loop {
             let (token, place) = lexer.next()?;
             let word = match token {
@@ -104,7 +103,7 @@ impl Db {
                 _ => return Err(lexer.error(place, "expected record, grecord, alias, include, menu or breaktable")),
             };
             match &*word {
-                "record" | "grecord" => self.load_record(&mut lexer, place, undo)?,
+                "record" | "grecord" => self.load_record(lexer, place, undo)?,
                 "alias" => {
                     lexer.punct(b'(', "after alias")?;
                     let (record, at) = lexer.word("the name of a record")?;
@@ -114,7 +113,7 @@ impl Db {
                     let Some((_, rec)) = self.names.find(record.as_bytes()) else {
                         return Err(lexer.error(at, format!("no record \"{record}\" to give the alias \"{alias}\"")));
                     };
-                    self.add_alias(&lexer, alias_at, &alias, rec, undo)?;
+                    self.add_alias(lexer, alias_at, &alias, rec, undo)?;
                 }
                 "include" => {
                     let (name, at) = lexer.word("the name of a file")?;
@@ -127,8 +126,8 @@ impl Db {
                 "path" | "addpath" => {
                     lexer.word("a path")?;
                 }
-                "menu" => Arc::make_mut(&mut self.schema).menu(&mut lexer)?,
-                "breaktable" => Arc::make_mut(&mut self.schema).break_table(&mut lexer)?,
+                "menu" => Arc::make_mut(&mut self.schema).menu(lexer)?,
+                "breaktable" => Arc::make_mut(&mut self.schema).break_table(lexer)?,
                 other => {
                     let hint = nearest(other, ["record", "grecord", "alias", "include", "menu", "breaktable"]);
                     let hint = hint.map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));

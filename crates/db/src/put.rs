@@ -5,7 +5,7 @@ use crate::conv::{self, Number};
 use crate::engine::{Db, Now};
 use crate::error::PutError;
 use crate::schema::Special;
-use crate::slot::Slot;
+use crate::slot::{Slot, with_number};
 use base::{Array, EventMask, FieldType, Scalar, Status, Str40, Value};
 
 impl Db {
@@ -59,14 +59,15 @@ impl Db {
             return self.put(&long, &Value::from(bytes), now);
         }
         let info = self.info(channel);
+        let is_list = text.trim_start().starts_with('[');
         let value = match info.kind {
             FieldType::I8 | FieldType::U8 if info.array && info.elements_max > 1 => {
                 Value::from(text.bytes().chain([0]).take(info.elements_max as usize).collect::<Vec<u8>>())
             }
-            kind if info.array && (info.elements_max > 1 || text.trim_start().starts_with('[')) => {
+            kind if info.array && (info.elements_max > 1 || is_list) => {
                 match crate::constant::typed_list(text, kind, info.elements_max as usize) {
                     Ok(list) => Value::Array(list),
-                    Err(what) if text.trim_start().starts_with('[') => return Err(PutError::BadValue { what }),
+                    Err(what) if is_list => return Err(PutError::BadValue { what }),
                     Err(_) => Value::from(text),
                 }
             }
@@ -271,26 +272,11 @@ impl Db {
             }
             _ => {}
         }
-        macro_rules! set {
-            ($slot:expr) => {{
-                let Some(number) = put_number(value) else { return Err(bad_number(value)) };
-                *$slot = number;
-            }};
-        }
-        match self.slot(rec, field) {
-            Slot::F64(slot) => set!(slot),
-            Slot::I8(slot) => set!(slot),
-            Slot::U8(slot) => set!(slot),
-            Slot::I16(slot) => set!(slot),
-            Slot::U16(slot) => set!(slot),
-            Slot::I32(slot) => set!(slot),
-            Slot::U32(slot) => set!(slot),
-            Slot::I64(slot) => set!(slot),
-            Slot::U64(slot) => set!(slot),
+        with_number!(self.slot(rec, field), place => *place = put_number(value).ok_or_else(|| bad_number(value))?,
             Slot::Str(slot) => *slot = base::text::scalar(value, 6),
             Slot::Text(slot) => slot.set(base::text::scalar(value, 6).bytes()),
             Slot::None | Slot::Link(_) | Slot::Array(_) => return Err(PutError::NoModify),
-        }
+        );
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! How fields lie in memory: typed members of plain structs, reached by number where no type is known.
 
 use crate::link::Link;
-use base::{Array, Str40};
+use base::{Array, Scalar, Str40};
 
 /// Text of at most `N - 1` bytes that is mostly absent: one word in the record, its bytes apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +62,45 @@ pub(crate) enum Slot<'a> {
     Link(&'a mut Link),
     Array(&'a mut Array),
 }
+
+impl Slot<'_> {
+    /// The number or short text that it holds.
+    #[inline]
+    pub(crate) fn scalar(&self) -> Option<Scalar> {
+        Some(match self {
+            Slot::F64(number) => Scalar::F64(**number),
+            Slot::I32(number) => Scalar::I32(**number),
+            Slot::U16(number) => Scalar::U16(**number),
+            Slot::I16(number) => Scalar::I16(**number),
+            Slot::U8(number) => Scalar::U8(**number),
+            Slot::I8(number) => Scalar::I8(**number),
+            Slot::U32(number) => Scalar::U32(**number),
+            Slot::I64(number) => Scalar::I64(**number),
+            Slot::U64(number) => Scalar::U64(**number),
+            Slot::Str(text) => Scalar::String(**text),
+            Slot::Text(_) | Slot::Link(_) | Slot::Array(_) | Slot::None => return None,
+        })
+    }
+}
+
+/// Matches a slot: one arm for each type of number, then the others.
+macro_rules! with_number {
+    ($slot:expr, $place:ident => $number:expr, $($other:tt)*) => {
+        match $slot {
+            $crate::slot::Slot::F64($place) => $number,
+            $crate::slot::Slot::I32($place) => $number,
+            $crate::slot::Slot::U16($place) => $number,
+            $crate::slot::Slot::I16($place) => $number,
+            $crate::slot::Slot::U8($place) => $number,
+            $crate::slot::Slot::I8($place) => $number,
+            $crate::slot::Slot::U32($place) => $number,
+            $crate::slot::Slot::I64($place) => $number,
+            $crate::slot::Slot::U64($place) => $number,
+            $($other)*
+        }
+    };
+}
+pub(crate) use with_number;
 
 /// A member of a record struct that holds one or several fields.
 pub(crate) trait Fields {

@@ -1,10 +1,11 @@
 //! What a file has changed, to be taken back where the file is refused.
 
+use crate::conv::number;
 use crate::engine::Db;
 use crate::error::{FileError, FileErrors};
 use crate::schema::Schema;
-use crate::slot::Slot;
-use base::Str40;
+use crate::slot::{Slot, with_number};
+use base::Scalar;
 use std::sync::Arc;
 
 /// The database before a file, as far as the file has changed it.
@@ -36,16 +37,7 @@ enum Change {
 }
 
 enum Old {
-    I8(i8),
-    U8(u8),
-    I16(i16),
-    U16(u16),
-    I32(i32),
-    U32(u32),
-    I64(i64),
-    U64(u64),
-    F64(f64),
-    Str(Str40),
+    Scalar(Scalar),
     Text(Vec<u8>),
 }
 
@@ -67,21 +59,13 @@ impl Undo {
             return;
         }
         let udf = db.common[rec as usize].udf;
-        let old = match db.slot(rec, field) {
-            Slot::I8(slot) => Old::I8(*slot),
-            Slot::U8(slot) => Old::U8(*slot),
-            Slot::I16(slot) => Old::I16(*slot),
-            Slot::U16(slot) => Old::U16(*slot),
-            Slot::I32(slot) => Old::I32(*slot),
-            Slot::U32(slot) => Old::U32(*slot),
-            Slot::I64(slot) => Old::I64(*slot),
-            Slot::U64(slot) => Old::U64(*slot),
-            Slot::F64(slot) => Old::F64(*slot),
-            Slot::Str(slot) => Old::Str(*slot),
-            Slot::Text(slot) => Old::Text(slot.bytes().to_vec()),
+        let slot = db.slot(rec, field);
+        let old = match &slot {
+            Slot::Text(text) => Some(Old::Text(text.bytes().to_vec())),
             // Links are written when the database starts.
-            Slot::Link(_) | Slot::Array(_) | Slot::None => return,
+            slot => slot.scalar().map(Old::Scalar),
         };
+        let Some(old) = old else { return };
         self.changes.push(Change::Field { rec, field, old, udf });
     }
 
@@ -134,17 +118,9 @@ impl Undo {
 
 fn put_back(slot: Slot<'_>, old: Old) {
     match (slot, old) {
-        (Slot::I8(slot), Old::I8(old)) => *slot = old,
-        (Slot::U8(slot), Old::U8(old)) => *slot = old,
-        (Slot::I16(slot), Old::I16(old)) => *slot = old,
-        (Slot::U16(slot), Old::U16(old)) => *slot = old,
-        (Slot::I32(slot), Old::I32(old)) => *slot = old,
-        (Slot::U32(slot), Old::U32(old)) => *slot = old,
-        (Slot::I64(slot), Old::I64(old)) => *slot = old,
-        (Slot::U64(slot), Old::U64(old)) => *slot = old,
-        (Slot::F64(slot), Old::F64(old)) => *slot = old,
-        (Slot::Str(slot), Old::Str(old)) => *slot = old,
         (Slot::Text(slot), Old::Text(old)) => slot.set(&old),
+        (Slot::Str(slot), Old::Scalar(Scalar::String(old))) => *slot = old,
+        (slot, Old::Scalar(old)) => with_number!(slot, place => *place = number(old).unwrap_or_default(), _ => {}),
         _ => {}
     }
 }

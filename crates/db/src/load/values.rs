@@ -7,7 +7,7 @@ use crate::link;
 use crate::put::prefix;
 use crate::rec::arrays::{ELEMENTS_LIMIT, counts_elements};
 use crate::schema::{FieldDef, Special};
-use crate::slot::Slot;
+use crate::slot::{Slot, with_number};
 use base::{FieldType, Str40, nearest};
 
 impl Db {
@@ -80,27 +80,13 @@ impl Db {
     }
 
     fn load_number(&mut self, rec: u32, field: u16, text: &str) -> Result<(), String> {
-        macro_rules! set {
-            ($slot:expr) => {{
-                let parsed = if text.is_empty() { Some(0 as _) } else { crate::conv::Number::parse(text) };
-                match parsed {
-                    Some(number) => *$slot = number,
-                    None => return Err(format!("expected a number that fits {}", self.def(rec, field).dbf)),
-                }
-            }};
-        }
-        match self.slot(rec, field) {
-            Slot::F64(slot) => set!(slot),
-            Slot::I8(slot) => set!(slot),
-            Slot::U8(slot) => set!(slot),
-            Slot::I16(slot) => set!(slot),
-            Slot::U16(slot) => set!(slot),
-            Slot::I32(slot) => set!(slot),
-            Slot::U32(slot) => set!(slot),
-            Slot::I64(slot) => set!(slot),
-            Slot::U64(slot) => set!(slot),
-            _ => {}
-        }
+        with_number!(self.slot(rec, field), place => {
+            let parsed = if text.is_empty() { Some(0 as _) } else { crate::conv::Number::parse(text) };
+            match parsed {
+                Some(number) => *place = number,
+                None => return Err(format!("expected a number that fits {}", self.def(rec, field).dbf)),
+            }
+        }, _ => {});
         Ok(())
     }
 }
