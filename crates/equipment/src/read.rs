@@ -148,20 +148,20 @@ pub fn check(
     let sheets: Vec<Sheet> =
         texts.iter().zip(&mut all[1..]).map(|((_, text, _), found)| Sheet::read(text, found)).collect();
     let csv: Vec<Vec<(DeTable<'_>, Range<usize>)>> = sheets.iter().map(|sheet| sheet.tables().collect()).collect();
+    let main = Source { at: 0, name, text };
     for (table, span) in tables(root, "device", true, &mut all[0]) {
-        reader.device(table, span, 0, name, text, &mut all[0]);
+        reader.device(table, span, main, &mut all[0]);
     }
-    for (at, (file, text, is_map)) in texts.iter().enumerate().filter(|(_, (.., is_map))| !is_map) {
-        debug_assert!(!is_map);
-        csv[at]
-            .iter()
-            .for_each(|(table, span)| reader.device(table, span.clone(), at + 1, file, text, &mut all[at + 1]));
+    let sources = texts.iter().zip(1..).map(|((name, text, is_map), at)| (Source { at, name, text }, is_map));
+    let (maps, devices): (Vec<_>, Vec<_>) = sources.zip(&csv).partition(|((_, is_map), _)| **is_map);
+    for ((source, _), rows) in devices {
+        rows.iter().for_each(|(table, span)| reader.device(table, span.clone(), source, &mut all[source.at]));
     }
     for (table, span) in tables(root, "map", true, &mut all[0]) {
-        reader.row(table, span, 0, name, text, &mut all[0]);
+        reader.row(table, span, main, &mut all[0]);
     }
-    for (at, (file, text, _)) in texts.iter().enumerate().filter(|(_, (.., is_map))| *is_map) {
-        csv[at].iter().for_each(|(table, span)| reader.row(table, span.clone(), at + 1, file, text, &mut all[at + 1]));
+    for ((source, _), rows) in maps {
+        rows.iter().for_each(|(table, span)| reader.row(table, span.clone(), source, &mut all[source.at]));
     }
     reader.tables.index();
     reader.across(&mut all);
@@ -208,6 +208,22 @@ fn known_tables(root: &DeTable<'_>, found: &mut Diagnostics<'_>) {
         };
         let message = format!("unknown table `{}`", clipped(key.get_ref()));
         found.error(key.span(), message, "[manager], [[device]], [[map]], [[poll]]", remedy);
+    }
+}
+
+/// A file: its number among those that are read, the main one's 0.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    at: usize,
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    /// `FILE:LINE`
+    fn line(&self, span: &Range<usize>) -> String {
+        let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
+        format!("{}:{}", self.name, before.iter().filter(|byte| **byte == b'\n').count() + 1)
     }
 }
 
@@ -487,12 +503,6 @@ fn pattern(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Op
             None
         }
     }
-}
-
-/// `FILE:LINE`
-fn place(file: &str, text: &str, span: &Range<usize>) -> String {
-    let line = text.as_bytes()[..span.start.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
-    format!("{file}:{line}")
 }
 
 /// The items of a list, or the value itself.

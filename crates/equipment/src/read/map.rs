@@ -1,6 +1,6 @@
 //! Reading `[[map]]`: rows, multiplied out to objects.
 
-use super::{Place, Reader, items, pair, pattern, place, real, step};
+use super::{Place, Reader, Source, items, pair, pattern, real, step};
 use crate::convert::Convert;
 use crate::datum::Datum;
 use crate::device::{Access, Pace};
@@ -20,9 +20,7 @@ impl Reader<'_> {
         &mut self,
         table: &DeTable<'_>,
         span: Range<usize>,
-        file: usize,
-        file_name: &str,
-        text: &str,
+        source: Source<'_>,
         found: &mut Diagnostics<'_>,
     ) {
         let section = Section::open(table, span.clone(), &keys::MAP, "a row", found);
@@ -63,7 +61,7 @@ impl Reader<'_> {
         };
         let (Some(device), Some(point)) = (device, point) else { return };
         let row = Row {
-            place: place(file_name, text, &span),
+            place: source.line(&span),
             verbs,
             object: object.as_ref().map_or_else(Pattern::default, |(object, _)| object.clone()),
             convert,
@@ -80,7 +78,7 @@ impl Reader<'_> {
         let forms = Forms { object, complement, device, point };
         let pace = |word: &str| if word == "real-time" { Pace::RtSafe } else { Pace::MayBlock };
         let wanted = lane.map(|(word, span)| (pace(word), span));
-        self.multiply(&section, row, &forms, &free, wanted, Place { file, span }, found);
+        self.multiply(&section, row, &forms, &free, wanted, Place { file: source.at, span }, found);
     }
 
     /// The objects that a row stands for.
