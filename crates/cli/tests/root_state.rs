@@ -83,11 +83,14 @@ fn is_setting(path: &Path) -> bool {
         && !counted.iter().any(|tree| path.starts_with(tree))
 }
 
-/// What is in both and differs, and settings that are in one only; tasks come and go.
+/// What is in both and differs, and settings that are in one only. Tasks come and go, and so do control groups that
+/// others make: tahti's have its name.
 fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let keys = before.keys().chain(after.keys());
     let both = |key: &str| before.contains_key(key) && after.contains_key(key);
-    let counts = |key: &&String| !key.starts_with("task ") || both(key);
+    let of_others =
+        |key: &str| key.starts_with("task ") || key.starts_with("/sys/fs/cgroup/") && !key.contains("/tahti");
+    let counts = |key: &&String| !of_others(key) || both(key);
     keys.filter(counts)
         .filter(|key| before.get(*key) != after.get(*key))
         .map(|key| (key.clone(), format!("{:?} -> {:?}", before.get(key), after.get(key))))
