@@ -51,6 +51,6 @@ impl Machine for Here<'_> {
     }
 
     fn online(&self) -> Option<CpuSet> {
-        std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?.trim().parse().ok()
+        sys::machine::online(&sys::root::RootDir::machine())
     }
 }

@@ -23,6 +23,12 @@ const CPUSETS_MAX: usize = 1 << 16;
 
 const CPU: &str = "/sys/devices/system/cpu";
 
+/// The CPUs online; nothing where the kernel does not tell.
+#[must_use]
+pub fn online(root: &impl Kernel) -> Option<CpuSet> {
+    list(root, &format!("{CPU}/online"))
+}
+
 /// Reads the machine; per-CPU knobs are read for `cpus` alone.
 ///
 /// # Errors

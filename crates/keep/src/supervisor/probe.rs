@@ -152,8 +152,7 @@ pub(crate) fn is_listening(port: u16) -> bool {
 
 /// The CPUs online; CPU 0 where the kernel does not tell.
 pub(crate) fn online() -> CpuSet {
-    let text = RootDir::machine().read("/sys/devices/system/cpu/online");
-    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| CpuSet::single(0))
+    sys::machine::online(&RootDir::machine()).unwrap_or_else(|| CpuSet::single(0))
 }
 
 /// The machine on which a plant file is checked.
