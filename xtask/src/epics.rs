@@ -32,6 +32,7 @@ pub(crate) fn main() -> Outcome {
     let definitions = packages()?.join("epicscorelibs/dbd");
     let python = peers::python("epics-clients", &[CLIENTS, RUNNERS].concat())?;
     let sources = peers::python_sources(&python, CLIENTS)?;
+    let caj = peers::java("org.epics", "jca", "2.4.7")?;
     let suite = |part: &Part| {
         let suite = Suite {
             features: FEATURES.iter().map(|&feature| feature.to_owned()).collect(),
@@ -40,7 +41,7 @@ pub(crate) fn main() -> Outcome {
             ..Suite::default()
         };
         let suite = suite.env("TAHTI_EPICS", &programs).env("TAHTI_EPICS_DBD", &definitions);
-        suite.env("TAHTI_PYTHON", &python).env("TAHTI_SOURCES", &sources)
+        suite.env("TAHTI_PYTHON", &python).env("TAHTI_SOURCES", &sources).env("TAHTI_CAJ", &caj)
     };
     let suites: Vec<Suite> = PARTS.iter().map(suite).collect();
     suites.iter().try_for_each(Suite::build)?;
@@ -71,7 +72,7 @@ const PARTS: &[Part] = &[
         tests: &["ca_wire", "ca_network", "epics", "epics_filters", "epics_links", "console", "sessions"],
         waits: false,
     },
-    Part { tests: &["suites"], waits: true },
+    Part { tests: &["suites", "displays"], waits: true },
     Part { tests: &["c_tools"], waits: true },
 ];
 

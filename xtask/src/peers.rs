@@ -83,6 +83,24 @@ pub(crate) fn python_sources(bin: &Path, packages: &[&str]) -> Result<PathBuf, S
     Ok(folder)
 }
 
+/// A Java library, and Java to run it with; returns the library's file.
+pub(crate) fn java(group: &str, name: &str, version: &str) -> Result<PathBuf, String> {
+    let runs = |program: &str| output(Command::new(program).arg("--version")).is_ok();
+    let needed = [("javac", "default-jdk-headless"), ("mvn", "maven")];
+    let missing: Vec<_> =
+        needed.into_iter().filter(|(program, _)| !runs(program)).map(|(_, package)| package).collect();
+    debian(&missing)?;
+    let folder = folder().join("java");
+    let library = folder.join(format!("{name}-{version}.jar"));
+    if !library.exists() {
+        let mut maven = Command::new("mvn");
+        maven.args(["--quiet", "--batch-mode", "org.apache.maven.plugins:maven-dependency-plugin:copy"]);
+        maven.arg(format!("-Dartifact={group}:{name}:{version}"));
+        run(maven.arg(format!("-DoutputDirectory={}", folder.display())))?;
+    }
+    Ok(library)
+}
+
 /// A cargo subcommand from the crate registry; returns the folder that holds its program.
 pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf, String> {
     let bin = folder().join("bin");
