@@ -4,6 +4,7 @@
 
 mod peer;
 
+use peer::eventually;
 use peer::session::{both, same};
 
 const DATABASE: &str = r#"
@@ -118,5 +119,134 @@ fn a_template_loads_what_c_loads_of_a_file_with_bad_instances() {
     let mut iocs = both(&files, &["st.cmd"]);
     for name in ["X:a", "X:b", "X:d"] {
         same(name, iocs.each_mut().map(|ioc| ioc.say(&format!("dbgf {name}"))));
+    }
+}
+
+const TYPED: &str = r#"
+record(ai, "X:ai") { field(VAL, "1.5") field(PREC, "3") field(EGU, "mm") field(HOPR, "10") field(LOPR, "-5") field(HIHI, "9") field(HHSV, "MAJOR") }
+record(bo, "X:bo") { field(ZNAM, "off") field(ONAM, "on") }
+record(mbbi, "X:mbbi") { field(ZRST, "zero") field(ONST, "one") }
+record(stringout, "X:so") { field(VAL, "hey") }
+record(longout, "X:lo") { field(VAL, "-3") field(EGU, "steps") }
+record(waveform, "X:wf") { field(FTVL, "DOUBLE") field(NELM, "20") field(INP, [1, 2.5, 3]) }
+record(waveform, "X:sw") { field(FTVL, "STRING") field(NELM, "7") field(INP, ["a", "b", "c"]) }
+record(waveform, "X:cw") { field(FTVL, "CHAR") field(NELM, "12") }
+"#;
+
+#[test]
+fn fields_are_read_and_written_in_all_types_of_channel_access_as_c_does_it() {
+    let mut iocs = both(&[("test.db", TYPED)], &["-d", "test.db"]);
+    // C shows addresses in memory, and times are its own.
+    let plain = |text: String| {
+        let lines = text.lines().filter(|line| !line.contains(" Address: "));
+        let timeless = lines.map(|line| match line.split_once("TimeStamp: 20") {
+            Some((head, rest)) => format!("{head}TimeStamp: {}", rest.split_once('\t').map_or("", |(_, value)| value)),
+            None => line.to_owned(),
+        });
+        timeless.fold(String::new(), |all, line| all + &line + "\n")
+    };
+    for name in
+        ["ai", "bo", "mbbi", "so", "lo", "wf", "sw", "cw", "ai.DESC", "ai.SCAN", "ai.HIHI", "ai.INP", "ai.DESC$"]
+    {
+        let command = format!("gft X:{name}");
+        same(&command, iocs.each_mut().map(|ioc| plain(ioc.say(&command))));
+    }
+    for command in [
+        "pft X:ai 5.25",
+        "pft X:ai 7",
+        "pft X:ai volt",
+        "pft X:bo 1",
+        "pft X:bo nonsense",
+        "pft X:so text",
+        "pft X:lo -7",
+        "pft X:wf 3",
+        "pft X:cw 65",
+        "pft X:ai.HIHI 1e3",
+        "gft X:ai",
+        "gft X:lo",
+        "gft X:cw",
+        "gft nobody",
+        "pft nobody 1",
+        "tpn nobody 1",
+        "dbtpn nobody 1",
+    ] {
+        same(command, iocs.each_mut().map(|ioc| plain(ioc.say(command))));
+    }
+    // Both say it when it has ended, on a thread of its own.
+    for (command, wanted) in
+        [("tpn X:ai 3", "tpnCallback 'X:ai': Success"), ("dbtpn X:ai.VAL 4", "dbtpnCallback: success record=X:ai")]
+    {
+        for ioc in &mut iocs {
+            let mut said = ioc.say(command);
+            eventually(wanted, || {
+                said.push_str(&ioc.say("pwd"));
+                said.contains(wanted)
+            });
+        }
+    }
+    same("dbgf X:ai", iocs.each_mut().map(|ioc| ioc.say("dbgf X:ai")));
+}
+
+const JSON: &str = r#"
+record(ai, "X:a") { field(INP, {const:5}) }
+record(ai, "X:calc") { field(INP, {calc:{expr:"A+B", args:[{const:3.5}, {const:4}], prec:3, units:"V", major:"A>10", minor:"B"}}) field(PINI, "YES") }
+record(ai, "X:list") { field(INP, {const:[1, 2, 3]}) field(SIOL, {state:"s"}) field(PINI, "YES") }
+record(ai, "X:text") { field(INP, {const:"text"}) field(SIOL, {debug:{state:"!s"}}) }
+record(waveform, "X:reals") { field(FTVL, "DOUBLE") field(NELM, "3") field(INP, {const:[1.5, 2]}) }
+record(waveform, "X:texts") { field(FTVL, "STRING") field(NELM, "3") field(INP, {const:["a"]}) }
+record(bi, "X:state") { field(INP, {state:"s"}) field(PINI, "YES") }
+record(ai, "X:nested") { field(INP, {calc:{expr:"A+B*2", time:"A", args:[2, {state:"s"}, {const:[1.5, 2]}]}}) field(TSE, "-2") field(PINI, "YES") }
+record(ao, "X:out") { field(OUT, {calc:{expr:"A*2", out:{state:"t"}}}) }
+"#;
+
+#[test]
+fn json_links_are_reported_with_their_values_as_c_does_it() {
+    let mut iocs = both(&[("test.db", JSON)], &["-d", "test.db"]);
+    for command in [
+        "dbjlr",
+        "dbjlr * 1",
+        "dbjlr X:calc 1",
+        "dbjlr X:nested 2",
+        "dbjlr X:list 2",
+        "dbjlr X:reals 2",
+        "dbjlr X:texts 2",
+        "dbjlr X:out 3",
+        "dbjlr nobody",
+        "dbStateSet s",
+        "dbpf X:state.PROC 1",
+        "dbpf X:nested.PROC 1",
+        "dbpf X:out 3",
+        "dbjlr \"\" 3",
+    ] {
+        same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
+    }
+}
+
+const LINKED: &str = r#"
+record(ai, "X:ai") {}
+record(waveform, "X:wf") { field(FTVL, "DOUBLE") field(NELM, "2") }
+record(ai, "X:r") { field(INP, "X:ai CA") }
+record(ao, "X:r2") { field(OUT, "X:nobody CA") field(DOL, "X:wf CP MS") }
+record(calc, "X:calc") { field(INPA, "X:ai NPP") field(INPB, "X:wf.NORD CPP") }
+"#;
+
+const GUARD: &str = r#"
+ASG(DEFAULT) { RULE(1,READ) RULE(1,WRITE) }
+ASG(locked) { INPA("X:ai") INPB("X:none") RULE(1,WRITE) { CALC("A=0") } }
+"#;
+
+#[test]
+fn links_over_channel_access_are_reported_with_hosts_and_rights_as_c_does_it() {
+    let files = [("test.db", LINKED), ("rules.acf", GUARD)];
+    let mut iocs = both(&files, &["-a", "rules.acf", "-d", "test.db"]);
+    // C's threads connect them one after the other.
+    for ioc in &mut iocs {
+        eventually("links", || ioc.say("dbcar").contains("3 connected, 1 not"));
+        eventually("inputs", || ioc.say("ascar").contains("2 channels 1 not"));
+    }
+    for command in
+        ["dbcar", "dbcar \"\" 1", "dbcar \"\" 2", "dbcar X:r 2", "dbcar X:ai 2", "ascar", "ascar 1", "ascar 2"]
+    {
+        same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
     }
 }

@@ -212,7 +212,7 @@ impl Db {
                     ));
                 }
                 let way = if flags & (CP | CPP | CA) == 0 { flags | CA } else { flags };
-                let target = self.remotes.add((rec, field), way, name, link_field == LinkField::In);
+                let target = self.remotes.add(rec, way, name, link_field == LinkField::In);
                 // EPICS prints the modifiers that were given, not that it went over the network.
                 Link::to(Brief { kind: LinkKind::Remote, flags, field: 0, target }, name)
             }

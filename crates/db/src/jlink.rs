@@ -18,6 +18,8 @@ pub(crate) enum JsonLink {
     State {
         name: String,
         invert: bool,
+        /// What was read or written last, for reports.
+        value: bool,
     },
     /// Says in notices what is read and written.
     Trace(Box<Self>),
@@ -29,17 +31,19 @@ pub(crate) struct Calc {
     expr: Option<Program>,
     major: Option<Program>,
     minor: Option<Program>,
-    args: [f64; INPUTS],
-    count: usize,
+    pub(crate) args: [f64; INPUTS],
+    pub(crate) count: usize,
     /// Where arguments come from that are no numbers, by argument.
-    inputs: Vec<(usize, JsonLink)>,
-    out: Option<JsonLink>,
+    pub(crate) inputs: Vec<(usize, JsonLink)>,
+    pub(crate) out: Option<JsonLink>,
     /// Digits after the point that records are told.
     pub(crate) precision: i16,
     pub(crate) units: Str40,
     /// The argument whose time the record takes (TSE −2).
-    time: Option<usize>,
-    value: f64,
+    pub(crate) time: Option<usize>,
+    pub(crate) value: f64,
+    /// The alarm that it raised last: 0, 1 or 2.
+    pub(crate) severity: u16,
 }
 
 /// Reads a JSON link; `None` for a constant.
@@ -62,7 +66,7 @@ pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<Option<JsonLink
         "state" => {
             let Json::Text(name) = value else { return Err("state expects the name of a state in quotes".into()) };
             let bare = name.strip_prefix('!').filter(|bare| !bare.is_empty());
-            Ok(Some(JsonLink::State { name: bare.unwrap_or(name).to_owned(), invert: bare.is_some() }))
+            Ok(Some(JsonLink::State { name: bare.unwrap_or(name).to_owned(), invert: bare.is_some(), value: false }))
         }
         "debug" | "trace" => Ok(from_json(value, field)?.map(|inner| JsonLink::Trace(Box::new(inner)))),
         other => {
@@ -110,6 +114,7 @@ impl Calc {
             units: Str40::EMPTY,
             time: None,
             value: 0.0,
+            severity: 0,
         };
         for (at, (key, value)) in entries.iter().enumerate() {
             if entries[..at].iter().any(|(earlier, _)| earlier == key) {
@@ -270,9 +275,10 @@ impl Db {
 
     fn json_read(&mut self, rec: u32, link: &mut JsonLink) -> Result<Scalar, LinkError> {
         match link {
-            JsonLink::State { name, invert } => {
+            JsonLink::State { name, invert, value } => {
                 let on = self.states.get(name.as_str()).copied().unwrap_or(false);
-                Ok(Scalar::I16(i16::from(on != *invert)))
+                *value = on != *invert;
+                Ok(Scalar::I16(i16::from(*value)))
             }
             JsonLink::Trace(inner) => {
                 let value = self.json_read(rec, inner);
@@ -293,12 +299,13 @@ impl Db {
 
     fn json_write(&mut self, rec: u32, link: &mut JsonLink, value: Scalar) -> Result<(), LinkError> {
         match link {
-            JsonLink::State { name, invert } => {
+            JsonLink::State { name, invert, value: last } => {
                 let on = match value {
                     // Only these two are false.
                     Scalar::String(text) => !matches!(text.bytes(), b"" | b"0"),
                     number => conv::number::<f64>(number).ok_or(LinkError)? != 0.0,
                 };
+                *last = on;
                 if self.states.contains_key(name.as_str()) {
                     self.set_state(name, on != *invert);
                 }
@@ -343,11 +350,13 @@ impl Db {
     }
 
     fn json_alarms(&mut self, rec: u32, calc: &mut Calc) -> Result<(), LinkError> {
+        calc.severity = 0;
         for (test, severity, message) in [(&calc.major, 2, Message::MAJOR), (&calc.minor, 1, Message::MINOR)] {
             let Some(test) = test else { continue };
             let mut on = calc.value;
             test.run(&mut calc.args, &mut on, &mut self.seed).map_err(|()| LinkError)?;
             if on != 0.0 {
+                calc.severity = severity;
                 self.common[rec as usize].raise_with(Status::Link, severity, message);
                 break;
             }

@@ -2,7 +2,7 @@
 
 use crate::channel::RecId;
 use crate::engine::Db;
-use crate::link::{LinkKind, MS_BITS, PP};
+use crate::link::{CA, CP, CPP, LinkKind, MS_BITS, PP};
 use crate::slot::Slot;
 
 /// A link field that is not empty.
@@ -22,6 +22,19 @@ pub struct LinkInfo {
     pub severity: &'static str,
     /// Whether it is JSON.
     pub json: bool,
+    /// What it asks for as over Channel Access, also where its record is of this database (`CA`, `CP`, `CPP`).
+    pub channel: Option<LinkChannel>,
+}
+
+/// What a link reads or writes as over Channel Access.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkChannel {
+    /// Name of the process variable.
+    pub name: String,
+    /// Whether it can be used now.
+    pub connected: bool,
+    /// How often it was lost.
+    pub disconnects: u32,
 }
 
 /// A queue of records to be processed, since start.
@@ -63,7 +76,19 @@ impl Db {
                 crate::link::MSS => "MSS",
                 _ => "NMS",
             };
+            let channel =
+                match brief.kind {
+                    LinkKind::Remote => self.remote_state(brief.target).map(|(name, connected, disconnects)| {
+                        LinkChannel { name: name.to_owned(), connected, disconnects }
+                    }),
+                    LinkKind::Db | LinkKind::Through if brief.flags & (CA | CP | CPP) != 0 => {
+                        let name = text.split_whitespace().next().unwrap_or_default().to_owned();
+                        Some(LinkChannel { name, connected: true, disconnects: 0 })
+                    }
+                    _ => None,
+                };
             links.push(LinkInfo {
+                channel,
                 field,
                 dbf,
                 json: text.trim_start().starts_with('{'),

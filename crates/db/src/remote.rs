@@ -46,29 +46,10 @@ pub enum RemoteRequest {
     },
 }
 
-/// A remote link for reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteInfo<'a> {
-    /// The record that holds it.
-    pub holder: &'a str,
-    /// The field that holds it.
-    pub field: &'a str,
-    /// Name of the process variable.
-    pub name: &'a str,
-    /// Whether values are wanted (input links).
-    pub monitor: bool,
-    /// Whether it can be used now.
-    pub connected: bool,
-    /// How often it was lost.
-    pub disconnects: u32,
-}
-
 struct Remote {
     holder: u32,
-    field: u16,
     flags: u8,
     name: Box<str>,
-    monitor: bool,
     disconnects: u32,
     value: Option<Value>,
     alarm: Alarm,
@@ -116,14 +97,12 @@ impl Remotes {
     }
 
     /// A new remote link.
-    pub(crate) fn add(&mut self, (holder, field): (u32, u16), flags: u8, name: &str, monitor: bool) -> u32 {
+    pub(crate) fn add(&mut self, holder: u32, flags: u8, name: &str, monitor: bool) -> u32 {
         let id = self.links.len() as u32;
         self.links.push(Remote {
             holder,
-            field,
             flags,
             name: name.into(),
-            monitor,
             disconnects: 0,
             value: None,
             alarm: Alarm::NONE,
@@ -153,16 +132,10 @@ impl Db {
         self.remotes.requests.pop_front()
     }
 
-    /// All remote links that are in use.
-    pub fn remote_links(&self) -> impl Iterator<Item = RemoteInfo<'_>> {
-        self.remotes.links.iter().filter(|link| link.alive).map(|link| RemoteInfo {
-            holder: self.record_name(link.holder),
-            field: &self.def(link.holder, link.field).name,
-            name: &link.name,
-            monitor: link.monitor,
-            connected: link.connected,
-            disconnects: link.disconnects,
-        })
+    /// What reports say of a remote link: the name, whether it can be used, how often it was lost.
+    pub(crate) fn remote_state(&self, id: u32) -> Option<(&str, bool, u32)> {
+        let link = self.remotes.links.get(id as usize).filter(|link| link.alive)?;
+        Some((&link.name, link.connected, link.disconnects))
     }
 
     /// Writes to remote links that were given up because too many waited.

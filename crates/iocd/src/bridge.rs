@@ -15,7 +15,7 @@ pub(crate) type Holder = Option<usize>;
 
 /// Nobody waits for the answer to a link's write.
 const NOBODY: Token = Token(u64::MAX);
-/// Tokens from here up are of links that wait for the end of their write; circuits have others.
+/// Tokens from here up are of links, or the interpreter, that wait for the end of their write; circuits have others.
 const AWAITED: u64 = 1 << 63;
 
 const SELF: Peer<'_> = Peer { user: "", host: "", address: "" };
@@ -24,6 +24,16 @@ struct Bridge {
     opened: Opened,
     name: String,
     monitor: bool,
+}
+
+/// Is told, on the network's thread, that a write has ended and whether it went well.
+pub(crate) type Told = Box<dyn FnOnce(bool) + Send>;
+
+/// Who waits for the end of a write.
+enum Waits {
+    Link(Holder, RemoteId),
+    /// The interpreter, with the field's handle.
+    Shell(u64, Told),
 }
 
 /// All links between owners.
@@ -35,7 +45,7 @@ pub(crate) struct Bridges {
     /// Who wants the posts of a field.
     watched: HashMap<u64, Vec<(Holder, RemoteId)>>,
     /// Who waits for the end of a write, by its token.
-    awaited: HashMap<u64, (Holder, RemoteId)>,
+    awaited: HashMap<u64, Waits>,
     tokens: u64,
 }
 
@@ -70,13 +80,9 @@ impl Bridges {
             }
             RemoteRequest::Put { id, value, notify } => match self.links.get(&(holder, id)) {
                 Some(bridge) => {
-                    let mut token = NOBODY;
-                    if notify {
-                        self.tokens = (self.tokens + 1) % (AWAITED - 1);
-                        token = Token(AWAITED + self.tokens);
-                        self.awaited.insert(token.0, (holder, id));
-                    }
-                    let put = store.write(bridge.opened.handle, SELF, Write::Value(value), token, notify);
+                    let handle = bridge.opened.handle;
+                    let token = if notify { self.wait(Waits::Link(holder, id)) } else { NOBODY };
+                    let put = store.write(handle, SELF, Write::Value(value), token, notify);
                     self.answered(token, put, store);
                     None
                 }
@@ -106,6 +112,22 @@ impl Bridges {
         }
     }
 
+    fn wait(&mut self, waits: Waits) -> Token {
+        self.tokens = (self.tokens + 1) % (AWAITED - 1);
+        let token = Token(AWAITED + self.tokens);
+        self.awaited.insert(token.0, waits);
+        token
+    }
+
+    /// Writes a field for the interpreter; whether there is such a field.
+    pub(crate) fn write(&mut self, name: &str, value: Value, told: Told, store: &mut Store) -> bool {
+        let Some(Opened { handle, .. }) = store.open(name.as_bytes(), SELF) else { return false };
+        let token = self.wait(Waits::Shell(handle, told));
+        let put = store.write(handle, SELF, Write::Value(value), token, true);
+        self.answered(token, put, store);
+        true
+    }
+
     /// What became of a link's write; whether the token is one of a link's. As over Channel Access, a link that does not
     /// wait does not hear of it.
     pub(crate) fn answered(&mut self, token: Token, put: Put, store: &mut Store) -> bool {
@@ -118,8 +140,13 @@ impl Bridges {
 
     /// A link's write has ended; whether the token is one of a link's.
     pub(crate) fn done(&mut self, token: Token, ok: bool, store: &mut Store) -> bool {
-        if let Some((holder, id)) = self.awaited.remove(&token.0) {
-            tell(store, holder, Ask::Written { id, ok });
+        match self.awaited.remove(&token.0) {
+            Some(Waits::Link(holder, id)) => tell(store, holder, Ask::Written { id, ok }),
+            Some(Waits::Shell(handle, told)) => {
+                store.close(handle);
+                told(ok);
+            }
+            None => {}
         }
         token.0 >= AWAITED
     }

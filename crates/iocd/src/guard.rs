@@ -8,6 +8,14 @@ use db::{Channel, Db, FieldInfo, Grant, RecId, RemoteId, RemoteRequest, Rights, 
 /// Holds the links of the rules' inputs, as a part holds those of its records.
 pub(crate) const GUARD: Holder = Some(usize::MAX);
 
+/// Whether an input's channel is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    Never,
+    Now,
+    Before,
+}
+
 /// The rules of this IOC; without rules everybody may do everything.
 #[derive(Default)]
 pub struct Guard {
@@ -15,7 +23,7 @@ pub struct Guard {
     /// Whether clients' hosts are known by the address of their connection instead of the name that they give.
     by_address: bool,
     /// The inputs that are followed, by group and letter; their links are numbered from `first` on.
-    watched: Vec<(usize, u8)>,
+    watched: Vec<(usize, u8, Reached)>,
     first: u32,
     changed: bool,
 }
@@ -49,7 +57,7 @@ impl Guard {
             .collect();
         for (group, letter, name) in inputs {
             let id = RemoteId(self.first.wrapping_add(self.watched.len() as u32));
-            self.watched.push((group, letter));
+            self.watched.push((group, letter, Reached::Never));
             asked.push(RemoteRequest::Connect { id, name, monitor: true });
         }
         asked
@@ -57,20 +65,24 @@ impl Guard {
 
     /// An input has a value; `None` where it is lost.
     pub(crate) fn update(&mut self, id: RemoteId, value: Option<(&Value, Alarm)>) {
-        let watched = self.watched.get(id.0.wrapping_sub(self.first) as usize);
-        if let (Some((group, letter)), Some(rules)) = (watched, &mut self.rules) {
+        let watched = self.watched.get_mut(id.0.wrapping_sub(self.first) as usize);
+        if let (Some((group, letter, reached)), Some(rules)) = (watched, &mut self.rules) {
+            *reached = match (value, *reached) {
+                (Some(_), _) => Reached::Now,
+                (None, Reached::Never) => Reached::Never,
+                (None, _) => Reached::Before,
+            };
             let valid = value.filter(|(_, alarm)| alarm.severity != Severity::Invalid);
             let value = valid.and_then(|(value, _)| value.get(0)).and_then(base::Scalar::to_f64);
             self.changed |= rules.set_input(*group, *letter, value);
         }
     }
 
-    /// The inputs by name, and whether each has a valid value.
-    pub(crate) fn inputs(&self) -> Vec<(String, bool)> {
+    /// The inputs by name, and whether each is connected.
+    pub(crate) fn inputs(&self) -> Vec<(String, Reached)> {
         let groups = self.rules.iter().flat_map(Security::groups);
-        let inputs =
-            groups.flat_map(|group| group.inputs.iter().map(|it| (it.channel.clone(), group.value(it.letter).1)));
-        inputs.collect()
+        let names = groups.flat_map(|group| group.inputs.iter().map(|it| it.channel.clone()));
+        names.zip(self.watched.iter().map(|(.., reached)| *reached)).collect()
     }
 
     /// Whether anybody's rights may have changed since the last call.

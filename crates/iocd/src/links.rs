@@ -12,11 +12,13 @@ use crate::session::Session;
 use base::{Alarm, DurNs, EventMask, Meta, Stamp, Value};
 use ca::client::{ChannelId, Event, IoId};
 use ca::encode::{Reading, encode};
+use ca::server::Access;
 use ca::{Basic, Class, Dbr};
 use db::{RemoteId, RemoteRequest};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
 
 /// Batches of requests on their way to the thread.
 const BATCHES_MAX: usize = 64;
@@ -54,6 +56,9 @@ const fn written((holder, id): LinkId, ok: bool) -> (Holder, Ask) {
     (holder, Ask::Written { id, ok })
 }
 
+/// Where process variables of other IOCs are served, and what may be done with them.
+pub(crate) type Servers = HashMap<String, (String, Access)>;
+
 /// The engine's end.
 pub struct Links {
     /// EPICS' variables, for the thread that the first link starts.
@@ -62,6 +67,7 @@ pub struct Links {
     thread: Option<(SyncSender<Batch>, Waker)>,
     /// What is still to be handed on.
     waiting: Batch,
+    servers: Arc<Mutex<Servers>>,
     /// Writes given up because too many waited.
     pub lost: u64,
 }
@@ -69,8 +75,13 @@ pub struct Links {
 impl Links {
     /// Links whose client reads EPICS' variables from `environment`, and whose news come by `mailbox`.
     #[must_use]
-    pub const fn new(mailbox: Mailbox, environment: BTreeMap<String, String>) -> Self {
-        Self { environment, mailbox, thread: None, waiting: Vec::new(), lost: 0 }
+    pub fn new(mailbox: Mailbox, environment: BTreeMap<String, String>) -> Self {
+        Self { environment, mailbox, thread: None, waiting: Vec::new(), servers: Arc::default(), lost: 0 }
+    }
+
+    /// Where the connected process variables are served, by name.
+    pub(crate) fn servers(&self) -> Servers {
+        self.servers.lock().map(|servers| servers.clone()).unwrap_or_default()
     }
 
     /// Notes what a link asks for; a write beyond the bound is given up and counted.
@@ -91,7 +102,8 @@ impl Links {
             return Ok(());
         }
         if self.thread.is_none() {
-            self.thread = Some(start(self.mailbox.clone(), std::mem::take(&mut self.environment))?);
+            self.thread =
+                Some(start(self.mailbox.clone(), std::mem::take(&mut self.environment), Arc::clone(&self.servers))?);
         }
         if let Some((sender, bell)) = &self.thread {
             match sender.try_send(std::mem::take(&mut self.waiting)) {
@@ -116,7 +128,11 @@ impl Drop for Links {
     }
 }
 
-fn start(mailbox: Mailbox, environment: BTreeMap<String, String>) -> io::Result<(SyncSender<Batch>, Waker)> {
+fn start(
+    mailbox: Mailbox,
+    environment: BTreeMap<String, String>,
+    servers: Arc<Mutex<Servers>>,
+) -> io::Result<(SyncSender<Batch>, Waker)> {
     let mut session = Session::open(|name| environment.get(name).cloned())?;
     // Without a repeater an IOC that comes back is found by searching, which takes longer.
     if let Err(error) = crate::repeater::start(|name| environment.get(name).cloned()) {
@@ -132,6 +148,7 @@ fn start(mailbox: Mailbox, environment: BTreeMap<String, String>) -> io::Result<
         channels: HashMap::new(),
         links: HashMap::new(),
         awaited: HashMap::new(),
+        servers,
     };
     std::thread::Builder::new().name("ca-links".into()).spawn(move || {
         if let Err(error) = client.run(&requests, &mailbox) {
@@ -163,6 +180,7 @@ struct Client {
     links: HashMap<LinkId, ChannelId>,
     /// Who waits for the end of a write.
     awaited: HashMap<IoId, LinkId>,
+    servers: Arc<Mutex<Servers>>,
 }
 
 impl Client {
@@ -307,16 +325,21 @@ impl Client {
     fn event(&mut self, event: Event, news: &mut News) {
         match event {
             Event::Connected(channel) => {
+                self.note_server(channel);
                 self.subscribe(channel);
                 self.writable(channel, news);
             }
             Event::AccessChanged(channel) => {
+                self.note_server(channel);
                 self.writable(channel, news);
                 if !self.session.client.info(channel).is_some_and(|info| info.access.read) {
                     self.gone(channel, false, news);
                 }
             }
-            Event::Disconnected(channel) => self.gone(channel, true, news),
+            Event::Disconnected(channel) => {
+                self.note_server(channel);
+                self.gone(channel, true, news);
+            }
             Event::Update { channel, result, .. } => match result {
                 Ok((_, reading)) => {
                     let Some(target) = self.channels.get_mut(&channel) else { return };
@@ -334,7 +357,6 @@ impl Client {
                 target.meta = Some(reading.meta);
             }
             Event::Duplicate { channel, used, other } => {
-                let address = |at: ca::client::Address| format!("{}:{}", std::net::Ipv4Addr::from(at.ip), at.port);
                 let name = self.session.client.name(channel);
                 eprintln!(
                     "link to {name}: served by {}, and also by {}, which is not used",
@@ -351,6 +373,16 @@ impl Client {
                 news.extend(self.awaited.remove(&io).map(|id| written(id, result.is_ok())));
             }
             Event::Read { .. } => {}
+        }
+    }
+
+    /// Notes for reports where a channel is served, or that it is not.
+    fn note_server(&self, channel: ChannelId) {
+        let (name, info) = (self.session.client.name(channel), self.session.client.info(channel));
+        let Ok(mut servers) = self.servers.lock() else { return };
+        match info {
+            Some(info) => drop(servers.insert(name.to_owned(), (address(info.server), info.access))),
+            None => drop(servers.remove(name)),
         }
     }
 
@@ -373,6 +405,10 @@ impl Client {
             news.extend(target.writers.iter().map(|id| connected(*id, false)));
         }
     }
+}
+
+fn address(at: ca::client::Address) -> String {
+    format!("{}:{}", std::net::Ipv4Addr::from(at.ip), at.port)
 }
 
 /// Hands news to the engine, waiting while it has much to do; whether there still is one.

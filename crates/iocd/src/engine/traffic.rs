@@ -1,10 +1,11 @@
 //! What comes from the owners of the other parts, and from links between them and to elsewhere.
 
 use super::{Engine, now};
-use crate::bridge::Holder;
+use crate::bridge::{Holder, Told};
 use crate::job::{Ask, Job, Out, Outcome, Whom};
+use crate::links::{Links, Servers};
 use base::Value;
-use ca::server::{Answer, Post, Token};
+use ca::server::{Access, Answer, Post, Token};
 use db::{Away, RemoteRequest, Signal};
 
 impl Engine {
@@ -71,6 +72,27 @@ impl Engine {
         if !self.bridges.done(token, ok, &mut self.store) {
             self.server.put_done(self.store.now.mono, token, ok, &mut self.store);
         }
+    }
+
+    /// Where process variables are served that links lead to, and what may be done with them; those of this IOC by this
+    /// host, as C says it.
+    pub(crate) fn servers(&self, names: impl IntoIterator<Item = String>) -> Servers {
+        let elsewhere = self.links.as_ref().map(Links::servers).unwrap_or_default();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let here = Access { read: true, write: true };
+        let server = |name: &str| match self.store.db.find(name) {
+            Ok(_) => Some((host.clone(), here)),
+            Err(_) => elsewhere.get(name).cloned(),
+        };
+        names.into_iter().filter_map(|name| server(&name).map(|server| (name, server))).collect()
+    }
+
+    /// Writes a field and tells when all that it started has ended, and whether it went well; the record's name, if there
+    /// is such a field.
+    pub(crate) fn write(&mut self, name: &str, value: Value, told: Told) -> Option<String> {
+        let channel = self.store.db.find(name).ok()?;
+        let record = self.store.db.name_of(channel.record).to_owned();
+        self.bridges.write(name, value, told, &mut self.store).then_some(record)
     }
 
     pub(super) fn post(&mut self, post: Option<Post>) {

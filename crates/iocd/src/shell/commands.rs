@@ -28,6 +28,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
     [
         COMMANDS,
         super::autosave::COMMANDS,
+        super::dbr::COMMANDS,
         super::devices::COMMANDS,
         super::dump::COMMANDS,
         super::putlog::COMMANDS,
@@ -93,12 +94,6 @@ const COMMANDS: &[Command] = &[
                 out
             })
         })
-    }),
-    command!("dbcar", "[record [level]]", "links to other IOCs", |shell, args| {
-        let (record, level) = (arg(args, 0).to_owned(), number(args, 1));
-        let of = record.clone();
-        let links = shell.with_each(move |db, _| report::RemoteLinks::of(db, &of, level))?;
-        said(shell, &report::remote_links(&record, &links))
     }),
     command!("dbgf", "field", "reads a field", |shell, args| {
         let name = needed(args, "dbgf field")?.to_owned();

@@ -2,8 +2,10 @@
 
 use super::commands::{Command, arg, command, needed, number, said};
 use super::{Failed, Place, Shell, report, values};
+use crate::engine::Engine;
+use crate::guard::Reached;
 use base::FieldType;
-use db::{Db, QueueInfo};
+use db::{Channel, Db, FieldDef, FieldInfo, QueueInfo};
 use std::fmt::Write as _;
 
 /// Commands of C's IOC that are not here, and why. Whoever types one is told.
@@ -24,10 +26,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("dbel", "casr 2 shows subscriptions by client"),
     ("epicsMutexShowAll", "records have owners instead of locks"),
     ("epicsThreadResume", "threads are not suspended"),
-    ("gft", "caget -d shows each type"),
-    ("pft", "caput writes"),
-    ("tpn", "caput -c waits"),
-    ("dbtpn", "caput -c waits"),
     ("installLastResortEventProvider", "event times without a provider are the wall clock's"),
     ("iocBuild", "iocInit does all of it"),
     ("iocLogInit", LOG),
@@ -53,16 +51,7 @@ pub(super) fn absent(name: &str) -> Option<&'static str> {
 pub(super) const COMMANDS: &[Command] = &[
     command!("ascar", "[level]", "links of access security's inputs", |shell, args| {
         let level = number(args, 0);
-        let text = shell.with_engine(move |engine| {
-            let inputs = engine.store.guard.inputs();
-            let mut out = String::new();
-            let lost = inputs.iter().filter(|(_, valid)| !valid).count();
-            for (name, valid) in inputs.iter().filter(|(_, valid)| level > 1 || (level == 1 && !valid)) {
-                let _ = writeln!(out, "connected:{:<5} {name}", if *valid { "yes" } else { "no" });
-            }
-            let _ = writeln!(out, "{} channels {lost} not connected", inputs.len());
-            out
-        })?;
+        let text = shell.with_engine(move |engine| security_inputs(engine, level))?;
         said(shell, &text)
     }),
     command!("callbackQueueShow", "[reset]", "how full the queues of callbacks were", |shell, args| {
@@ -77,15 +66,25 @@ pub(super) const COMMANDS: &[Command] = &[
         let [record, alias] = names else { return Err("usage: dbCreateAlias pdbbase record alias".into()) };
         shell.load_text(format!("alias(\"{record}\", \"{alias}\")"), "dbCreateAlias", "").map(|()| None)
     }),
+    command!("dbcar", "[record [level]]", "links to other IOCs, and those that work as if they were", |shell, args| {
+        let (record, level) = (arg(args, 0).to_owned(), number(args, 1));
+        let of = record.clone();
+        let owners = shell.with_each(move |db, _| report::channel_links(db, &of))?;
+        let lost = owners.iter().map(|(_, lost)| lost).sum();
+        let links: Vec<_> = owners.into_iter().flat_map(|(links, _)| links).collect();
+        let names: Vec<String> = links.iter().map(|link| link.channel.name.clone()).collect();
+        let servers = shell.with_engine(move |engine| engine.servers(names))?;
+        said(shell, &report::remote_links(&record, level, &links, lost, &servers))
+    }),
     command!("dbhcr", "", "records with links to hardware", |shell, _| hardware_report(shell)),
     command!("dbReportDeviceConfig", "pdbbase", "as dbhcr", |shell, _| hardware_report(shell)),
     command!("dbior", "[driver [level]]", "reports of drivers: there are none", |_, _| Ok(None)),
     command!("dbjlr", "[record [level]]", "JSON links", |shell, args| {
-        let record = arg(args, 0).to_owned();
+        let (record, level) = (arg(args, 0).to_owned(), number(args, 1) as i64);
         let all = matches!(record.as_str(), "" | "*");
         let head =
             if all { "JSON links in all records\n\n".into() } else { format!("JSON links in record '{record}'\n\n") };
-        let texts = shell.with_each(move |db, _| json_links(db, &record))?;
+        let texts = shell.with_each(move |db, _| json_links(db, &record, level))?;
         said(shell, &(head + &texts.concat()))
     }),
     command!("dblsr", "[record [level]]", "lock sets: 1 names records, 2 their links", |shell, args| {
@@ -208,6 +207,7 @@ fn address(db: &mut Db, name: &str) -> String {
     let info = db.info(&channel);
     let field = name.split_once('.').map_or("VAL", |(_, field)| field.split(['$', '[', '{']).next().unwrap_or("VAL"));
     let Some(def) = db.fields(channel.record).iter().find(|def| def.name == field) else { return String::new() };
+    let size = size_of(&info, def);
     // Of arrays the type is that of the elements.
     let dbf = if info.array { values::dbf(info.kind).to_owned() } else { def.dbf.clone() };
     let dbr = match info.kind {
@@ -220,14 +220,6 @@ fn address(db: &mut Db, name: &str) -> String {
         "MENU", "DEVICE", "INLINK", "OUTLINK", "FWDLINK", "NOACCESS",
     ];
     let number = |word: &str| DBF.iter().position(|known| *known == word).unwrap_or(DBF.len() - 1);
-    let size = match dbf.as_str() {
-        "STRING" => def.size,
-        "CHAR" | "UCHAR" => 1,
-        "SHORT" | "USHORT" | "ENUM" | "MENU" | "DEVICE" => 2,
-        "LONG" | "ULONG" | "FLOAT" => 4,
-        "INT64" | "UINT64" | "DOUBLE" => 8,
-        _ => 80,
-    };
     let special = report::special_number(def.special);
     format!(
         "   No Elements: {}\n   Record Type: {}\n    Field Type: {} = DBF_{dbf}\n    Field Size: {size}\n       Special: {special}\nDBR Field Type: {} = DBR_{dbr}\n",
@@ -236,6 +228,28 @@ fn address(db: &mut Db, name: &str) -> String {
         number(&dbf),
         number(&dbr)
     )
+}
+
+/// Bytes of an element, as C keeps it.
+pub(super) fn field_size(db: &Db, channel: &Channel) -> u16 {
+    let info = db.info(channel);
+    let def = db.fields(channel.record).get(usize::from(channel.field));
+    if channel.long_string { 1 } else { def.map_or(0, |def| size_of(&info, def)) }
+}
+
+/// Of arrays the type is that of the elements.
+fn size_of(info: &FieldInfo, def: &FieldDef) -> u16 {
+    let dbf = if info.array { values::dbf(info.kind) } else { &def.dbf };
+    match dbf {
+        "STRING" if info.array => 40,
+        "STRING" => def.size,
+        _ if def.kind.is_none() && info.kind == FieldType::String => info.text_size,
+        "CHAR" | "UCHAR" => 1,
+        "SHORT" | "USHORT" | "ENUM" | "MENU" | "DEVICE" => 2,
+        "LONG" | "ULONG" | "FLOAT" => 4,
+        "INT64" | "UINT64" | "DOUBLE" => 8,
+        _ => 80,
+    }
 }
 
 fn wanted(db: &Db, record: &str) -> Vec<db::RecId> {
@@ -275,15 +289,43 @@ fn hardware(db: &mut Db) -> Vec<(String, String)> {
     lines
 }
 
-fn json_links(db: &mut Db, record: &str) -> String {
+fn json_links(db: &mut Db, record: &str, level: i64) -> String {
+    let mut records = wanted(db, record);
+    records.sort_by_key(|of| db.type_name(*of).to_owned());
     let mut out = String::new();
-    for of in wanted(db, record) {
-        let links = db.links_of(of);
+    for of in records {
         let _ = writeln!(out, "  {} record '{}':", db.type_name(of), db.name_of(of));
-        for link in links.into_iter().filter(|link| link.json) {
-            let _ = writeln!(out, "    Link field '{}':\n      {}", link.field, link.text);
+        for (field, report) in db.json_report(of, level) {
+            let _ = write!(out, "    Link field '{field}':\n{report}");
         }
     }
+    out
+}
+
+/// `ascar`: level 1 names the inputs that are not connected, 2 all.
+fn security_inputs(engine: &Engine, level: u64) -> String {
+    if engine.store.guard.rules().is_none() {
+        return "access security not started\n".into();
+    }
+    let inputs = engine.store.guard.inputs();
+    let servers = engine.servers(inputs.iter().map(|(name, _)| name.clone()));
+    let lost = inputs.iter().filter(|(_, reached)| *reached != Reached::Now).count();
+    let mut out = String::new();
+    for (name, reached) in &inputs {
+        let word = match reached {
+            Reached::Now => "yes",
+            Reached::Never => "never",
+            Reached::Before => "prev",
+        };
+        let server = servers.get(name).filter(|_| *reached == Reached::Now);
+        let right = |has: bool| if has { "yes" } else { "no" };
+        let (read, write) = server.map_or(("no", "no"), |(_, access)| (right(access.read), right(access.write)));
+        let host = server.map_or("<disconnected>", |(host, _)| host);
+        if level > 1 || (level == 1 && *reached != Reached::Now) {
+            let _ = writeln!(out, "connected:{word:<6} read:{read:<3} write:{write:<3} {name} {host}");
+        }
+    }
+    let _ = writeln!(out, "{} channels {lost} not connected", inputs.len());
     out
 }
 

@@ -6,6 +6,7 @@
 mod autosave;
 mod clients;
 mod commands;
+mod dbr;
 mod devices;
 mod dump;
 mod exit;

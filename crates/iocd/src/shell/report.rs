@@ -1,10 +1,11 @@
 //! What the commands print about the database, in EPICS' columns.
 
 use super::values::{Tabs, held};
+use crate::links::Servers;
 use crate::parts::OwnerCounters;
 use crate::scans::Scans;
 use base::{FieldType, Quantile, Stamp};
-use db::{Channel, Db, RecId, Special};
+use db::{Channel, Db, LinkChannel, RecId, Special};
 use std::fmt::Write as _;
 
 /// `dbl`: names of records, of one type or all, by type; with the values of some fields.
@@ -76,47 +77,73 @@ pub(super) fn matching(db: &Db, pattern: &str) -> String {
     out
 }
 
-/// Links of one owner's records to elsewhere.
-#[derive(Default)]
-pub(super) struct RemoteLinks {
-    lines: String,
-    links: u32,
-    connected: u32,
-    lost: u32,
-    given_up: u64,
+/// A link that works as over Channel Access.
+pub(super) struct ChannelLink {
+    holder: String,
+    field: String,
+    input: bool,
+    pub(super) channel: LinkChannel,
 }
 
-impl RemoteLinks {
-    /// Level 1 names those that are not connected, 2 all.
-    pub(super) fn of(db: &Db, record: &str, level: u64) -> Self {
-        let mut of = Self { given_up: db.remote_lost(), ..Self::default() };
-        for link in db.remote_links().filter(|link| matches!(record, "" | "*") || link.holder == record) {
-            of.links += 1;
-            of.connected += u32::from(link.connected);
-            of.lost += link.disconnects;
-            if level > 1 || (level == 1 && !link.connected) {
-                let arrow = if link.connected { "==>" } else { "-->" };
-                let db::RemoteInfo { holder, field, name, disconnects, .. } = link;
-                let _ = writeln!(of.lines, "{holder:>28}.{field:<4} {arrow} {name:<28}  ({disconnects} disconnects)");
-            }
+/// Links of one owner's records that work as over Channel Access, and how many writes to elsewhere were given up.
+pub(super) fn channel_links(db: &mut Db, record: &str) -> (Vec<ChannelLink>, u64) {
+    let all = matches!(record, "" | "*");
+    let records = by_type(db).into_iter().filter(|(name, of)| db.away(*of).is_none() && *name == db.name_of(*of));
+    let records = records.filter(|(name, _)| all || *name == record);
+    let records: Vec<(String, RecId)> = records.map(|(name, of)| (name.to_owned(), of)).collect();
+    let mut links = Vec::new();
+    for (holder, of) in records {
+        for link in db.links_of(of) {
+            let (field, input) = (link.field, link.dbf == "INLINK");
+            let holder = holder.clone();
+            links.extend(link.channel.map(|channel| ChannelLink { holder, field, input, channel }));
         }
-        of
     }
+    (links, db.remote_lost())
 }
 
-/// `dbcar`: links to elsewhere of all owners' records, in C's columns.
-pub(super) fn remote_links(record: &str, owners: &[RemoteLinks]) -> String {
+/// `dbcar`: links of all owners' records, in C's columns. Level 1 names those that are not connected, 2 all.
+pub(super) fn remote_links(record: &str, level: u64, links: &[ChannelLink], lost: u64, servers: &Servers) -> String {
     let mut out = match record {
         "" | "*" => "CA links in all records\n\n".into(),
         record => format!("CA links in record named '{record}'\n\n"),
     };
-    owners.iter().for_each(|of| out.push_str(&of.lines));
-    let sum = |count: fn(&RemoteLinks) -> u32| owners.iter().map(count).sum::<u32>();
-    let (links, connected, lost) = (sum(|of| of.links), sum(|of| of.connected), sum(|of| of.lost));
-    let given_up: u64 = owners.iter().map(|of| of.given_up).sum();
-    let plural = if links == 1 { "" } else { "s" };
-    let _ = writeln!(out, "Total {links} CA link{plural}; {connected} connected, {} not connected.", links - connected);
-    let _ = writeln!(out, "    {lost} disconnects, {given_up} writes given up");
+    let (mut connected, mut disconnects, mut unreadable, mut unwritable) = (0, 0, 0, 0);
+    for ChannelLink { holder, field, input, channel } in links {
+        let LinkChannel { name, connected: is_connected, disconnects: times } = channel;
+        let arrow = if *is_connected { "==>" } else { "-->" };
+        if level > 1 || (level == 1 && !is_connected) {
+            let _ = writeln!(out, "{holder:>28}.{field:<4} {arrow} {name:<28}  ({times}, 0)");
+        }
+        if !is_connected {
+            continue;
+        }
+        connected += 1;
+        disconnects += times;
+        let Some((host, access)) = servers.get(name) else { continue };
+        unreadable += u32::from(!access.read);
+        unwritable += u32::from(!access.write);
+        if level > 1 {
+            let rights = match (access.read, access.write) {
+                (false, false) => "No Access",
+                (true, false) => "Read Only",
+                (false, true) => "Write Only",
+                (true, true) => "Read/Write",
+            };
+            let kind = if *input { "IN" } else { "  " };
+            let _ = writeln!(out, "{:21} [{kind}      ] host {host}, {rights}", "");
+        }
+    }
+    let open = links.len() - connected;
+    if (level > 1 && connected > 0) || (level > 0 && open > 0) {
+        out.push('\n');
+    }
+    let plural = if links.len() == 1 { "" } else { "s" };
+    let _ = writeln!(out, "Total {} CA link{plural}; {connected} connected, {open} not connected.", links.len());
+    let _ = writeln!(
+        out,
+        "    {unreadable} can't read, {unwritable} can't write.  ({disconnects} disconnects, {lost} writes prohibited)\n"
+    );
     out
 }
 

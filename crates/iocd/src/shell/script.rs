@@ -52,6 +52,7 @@ const FORGIVEN: &[&str] = &[
     "dbstat",
     "dbtgf",
     "dbtpf",
+    "dbtpn",
     "dbtr",
     "echo",
     "epicsEnv*",
@@ -59,12 +60,15 @@ const FORGIVEN: &[&str] = &[
     "epicsThread*",
     "errlog*",
     "generalTimeReport",
+    "gft",
     "help",
     "on",
+    "pft",
     "postEvent",
     "pwd",
     "registryFunctionFind",
     "scan*",
+    "tpn",
 ];
 
 impl Shell {
