@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(Request::parse(&wire), Ok(request));
     }
     let limits = Limits { outstanding: 4, conns: 2, ..Limits::default() };
-    let mut lane = Lane::new(limits, Arc::new(Tables::default()));
+    let mut lane = Lane::new(limits, 0, Arc::new(Tables::default()));
     let mut line = Line::new();
     let header = Header::request(Band::DEFAULT, 1);
     if let Step::Done(_) = lane.request(MonoNs(1), Conn { slot: 0, turn: 1 }, &header, &text, bytes, &mut line) {

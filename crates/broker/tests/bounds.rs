@@ -2,9 +2,10 @@
 
 mod server;
 
+use base::DurNs;
 use broker::server::{Config, Event, LogLimit};
 use broker::{Client, ClientError, Manager, Sending};
-use msg::{Band, Code, Limits};
+use msg::{Answer, Band, Code, Limits};
 use server::{LONG, Server, ask, fresh, server};
 
 /// How often the server has refused somebody because of its share.
@@ -59,6 +60,68 @@ fn nobody_takes_locks_or_watches_without_a_bound() {
     let before = refused(&mut holders[0]);
     let watched = (0..17).filter(|number| ask(&mut holders[0], &format!("watch/w{number}")).0 == Code::Ok);
     assert_eq!((watched.count(), refused(&mut holders[1])), (16, before + 1));
+}
+
+#[test]
+fn one_user_with_many_clients_has_half_of_what_may_be_outstanding() {
+    let limits = Limits { outstanding: 16, ..Limits::default() };
+    let server = Server::start(Config { name: fresh(), limits, ..Config::default() });
+    // It takes nothing.
+    let _lanes = Manager::connect(&server.name, "hung", &["sr"], &[Band::DEFAULT]).unwrap();
+    let mut clients: Vec<Client> = (0..5).map(|_| server.client("one-of-many")).collect();
+    let sending = Sending { limit: LONG, ..Sending::default() };
+    for client in &mut clients {
+        for _ in 0..2 {
+            client.send("get/sr/x", &sending).unwrap();
+        }
+        client.flush();
+    }
+    let mut other = Client::connect(&server.name, "counting", Band::new(7).unwrap()).unwrap();
+    while refused(&mut other) < 2 {}
+    let why = ask(&mut clients[0], "get/sr/x");
+    assert_eq!(why.0, Code::Overload);
+    let said = "has 8 of 16 requests outstanding on this band and 1 more are asked for, expected at most 8; take replies first";
+    assert!(why.1.contains(said), "{}", why.1);
+    assert_eq!(refused(&mut other), 3);
+}
+
+#[test]
+fn one_user_with_many_clients_has_half_of_a_managers_queue() {
+    let server = server();
+    let mut lanes = Manager::connect(&server.name, "slow", &["sr"], &[Band::DEFAULT]).unwrap();
+    let mut clients: Vec<Client> = (0..2).map(|_| server.client("one-of-many")).collect();
+    let sending = Sending { limit: DurNs::from_secs(120), body: &[7; 16_000], ..Sending::default() };
+    for client in &mut clients {
+        for _ in 0..5 {
+            client.send("put/sr/x", &sending).unwrap();
+        }
+        client.flush();
+    }
+    let mut other = Client::connect(&server.name, "counting", Band::new(7).unwrap()).unwrap();
+    while refused(&mut other) < 2 {}
+    let mut taken = 0;
+    while taken < 8 {
+        let take = lanes[0].serve(LONG, |asked, desk| {
+            taken += 1;
+            assert!(desk.answer(asked.ticket, &Answer::ok("1")));
+        });
+        take.unwrap();
+    }
+    let replies: Vec<_> =
+        clients.iter_mut().flat_map(|client| [(); 5].map(|()| client.next(LONG).unwrap().unwrap())).collect();
+    let refusals: Vec<_> =
+        replies.iter().filter(|reply| reply.code == Code::Overload).map(|reply| &*reply.text).collect();
+    let said = "of 262144 bytes of its queue and 16080 more are asked for, expected at most 131072; take replies first";
+    assert!(
+        refusals.len() == 2 && refusals[0].starts_with("manager slow: user ") && refusals[0].contains(said),
+        "{refusals:?}"
+    );
+    assert_eq!(replies.iter().filter(|reply| reply.code == Code::Ok).count(), 8);
+    // What the manager has taken is room again.
+    clients[0].send("put/sr/x", &sending).unwrap();
+    clients[0].flush();
+    lanes[0].serve(LONG, |asked, desk| assert!(desk.answer(asked.ticket, &Answer::ok("1")))).unwrap();
+    assert_eq!((clients[0].next(LONG).unwrap().unwrap().code, refused(&mut other)), (Code::Ok, 2));
 }
 
 #[test]

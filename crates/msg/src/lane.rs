@@ -4,6 +4,7 @@ use crate::batch::Lines;
 use crate::code::{Code, Failure, Hop};
 use crate::header::{Band, Flags, Header, Kind};
 use crate::line::Line;
+use crate::share::{Excess, Share};
 use crate::tables::{Access, Conn, Route, Tables};
 use crate::text::{Request, TextError};
 use crate::verb::Verb;
@@ -22,7 +23,7 @@ const KEPT_BYTES: usize = 128;
 /// What a lane may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests outstanding in the lane; more are answered `OVERLOAD`.
+    /// Requests outstanding in the lane, shared between users; more are answered `OVERLOAD`.
     pub outstanding: usize,
     /// Requests outstanding of one connection; more are answered `OVERLOAD`.
     pub outstanding_each: u32,
@@ -53,6 +54,8 @@ pub struct Counters {
     pub strays: u64,
     /// Requests whose client went before the reply.
     pub orphaned: u64,
+    /// Requests that were refused because their user, or all, had as much of what all share as they may.
+    pub over_share: u64,
 }
 
 /// The end of a request: a reply to pass back.
@@ -89,6 +92,17 @@ impl Conn {
     pub const SERVER: Self = Self { slot: u32::MAX, turn: 0 };
 }
 
+/// What a connection has, by its slot.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    /// Whose it is, as the kernel says.
+    user: u32,
+    /// Its outstanding requests.
+    requests: u32,
+    /// Whether a request with a room ended otherwise than by its manager's reply.
+    lost_room: bool,
+}
+
 #[derive(Clone, Copy)]
 struct Pending {
     turn: u32,
@@ -119,13 +133,12 @@ impl fmt::Display for Bands<'_> {
 /// The state machine of one band. It allocates when it is made and never again.
 pub struct Lane {
     limits: Limits,
+    /// The server's own user.
+    owner: u32,
     tables: Arc<Tables>,
     pending: Vec<Pending>,
     free: Vec<u32>,
-    /// Outstanding requests by the client's slot.
-    each: Vec<u32>,
-    /// By the client's slot whether a request with a room ended otherwise than by its manager's reply.
-    lost_rooms: Vec<bool>,
+    held: Vec<Held>,
     wheel: Wheel,
     counters: Counters,
     /// Where [`gone`](Self::gone) goes on.
@@ -133,9 +146,9 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane without anybody.
+    /// A lane without anybody, of a server that runs as the user `owner`.
     #[must_use]
-    pub fn new(limits: Limits, tables: Arc<Tables>) -> Self {
+    pub fn new(limits: Limits, owner: u32, tables: Arc<Tables>) -> Self {
         let nobody = Conn { slot: 0, turn: 0 };
         let empty = Pending {
             turn: 0,
@@ -152,12 +165,19 @@ impl Lane {
             tables,
             pending: vec![empty; limits.outstanding],
             free: (0..limits.outstanding as u32).rev().collect(),
-            each: vec![0; limits.conns],
-            lost_rooms: vec![false; limits.conns],
+            held: vec![Held::default(); limits.conns],
             wheel: Wheel::new(limits.outstanding),
             counters: Counters::default(),
             looked: 0,
             limits,
+            owner,
+        }
+    }
+
+    /// A connection has come, of a user as the kernel says.
+    pub fn come(&mut self, conn: Conn, user: u32) {
+        if let Some(held) = self.held.get_mut(conn.slot as usize) {
+            held.user = user;
         }
     }
 
@@ -176,7 +196,7 @@ impl Lane {
     /// Whether somebody may still write into a room of the client which has had this slot: a request with one was answered in
     /// its manager's stead, or outlived the client. Forgets it: to be asked once, when the client has [gone](Self::gone).
     pub fn has_lost_rooms(&mut self, client: Conn) -> bool {
-        self.lost_rooms.get_mut(client.slot as usize).is_some_and(core::mem::take)
+        self.held.get_mut(client.slot as usize).is_some_and(|held| core::mem::take(&mut held.lost_room))
     }
 
     /// Requests outstanding now.
@@ -225,7 +245,7 @@ impl Lane {
 
     /// Where a request goes, or why the server answers it.
     fn route(
-        &self,
+        &mut self,
         now: MonoNs,
         from: Conn,
         header: &Header,
@@ -246,15 +266,16 @@ impl Lane {
             let failure = Failure::TooLate { hop: Hop::Server, by: now - late };
             return Err(no(failure.code(), format_args!("{failure}")));
         }
-        let each = self.each.get(from.slot as usize).copied().unwrap_or(u32::MAX);
-        if self.free.is_empty() || each >= self.limits.outstanding_each {
-            let (all, each) = (self.limits.outstanding, self.limits.outstanding_each);
+        let (held, each) = (self.held.get(from.slot as usize), self.limits.outstanding_each);
+        if held.is_none_or(|held| held.requests >= each) {
             return Err(no(
                 Code::Overload,
-                format_args!(
-                    "message server: {each} requests of this client or {all} of its band are outstanding; take replies first"
-                ),
+                format_args!("message server: {each} requests of this client are outstanding; take replies first"),
             ));
+        }
+        if let Err(excess) = self.admit(from) {
+            self.counters.over_share += 1;
+            return Err(no(Code::Overload, format_args!("message server: {excess}")));
         }
         let to = self.allowed(from, header, &request, &mut no)?;
         if request.verb == Verb::Batch {
@@ -283,6 +304,24 @@ impl Lane {
             }
         }
         Ok((to, request.verb))
+    }
+
+    /// Whether the user of a connection may have one more request outstanding.
+    fn admit(&self, from: Conn) -> Result<(), Excess> {
+        let all = self.limits.outstanding as u64;
+        let share = Share { what: "requests outstanding on this band", all, remedy: "take replies first" };
+        if share.is_plenty(self.outstanding() as u64, 1) {
+            return Ok(());
+        }
+        let user = self.held[from.slot as usize].user;
+        let taken = self.held.iter().map(|held| (held.user, held.requests.into()));
+        share.admit(taken, user, 1, |user| self.is_ours(user))
+    }
+
+    /// Whether a user is the server's own or root.
+    #[must_use]
+    pub fn is_ours(&self, user: u32) -> bool {
+        user == self.owner || user == 0
     }
 
     /// Who serves a request, if rules and locks let it pass.
@@ -348,7 +387,7 @@ impl Lane {
         pending.turn = pending.turn.wrapping_add(1);
         (pending.held, pending.client, pending.manager, pending.header) = (true, client, manager, header);
         (pending.since, pending.writes) = (now, verb.writes());
-        self.each[client.slot as usize] += 1;
+        self.held[client.slot as usize].requests += 1;
         self.wheel.insert(slot, header.deadline.unwrap_or(now));
         u64::from(pending.turn) << 32 | u64::from(slot)
     }
@@ -357,7 +396,7 @@ impl Lane {
     fn free(&mut self, slot: u32, log: bool) -> Done<'_> {
         let pending = &mut self.pending[slot as usize];
         pending.held = false;
-        self.each[pending.client.slot as usize] -= 1;
+        self.held[pending.client.slot as usize].requests -= 1;
         self.free.push(slot);
         let pending = &self.pending[slot as usize];
         Done {
@@ -391,7 +430,7 @@ impl Lane {
     /// Whoever has the request may still write into its room.
     fn lose_room(&mut self, slot: u32) {
         let pending = &self.pending[slot as usize];
-        self.lost_rooms[pending.client.slot as usize] |= pending.header.flags.has(Flags::POOLED);
+        self.held[pending.client.slot as usize].lost_room |= pending.header.flags.has(Flags::POOLED);
     }
 
     /// Answers a request in another's stead.
@@ -402,13 +441,17 @@ impl Lane {
         self.free(slot, true)
     }
 
-    /// A request that was to be passed on found no room: it is answered `OVERLOAD`.
-    pub fn refused(&mut self, id: u64, line: &mut Line) -> Option<Done<'_>> {
+    /// A request that was to be passed on found no room, or its user has as much of that as it may: it is answered `OVERLOAD`.
+    pub fn refused(&mut self, id: u64, excess: Option<Excess>, line: &mut Line) -> Option<Done<'_>> {
         let slot = self.find(id)?;
         self.wheel.remove(slot);
         self.counters.answered[Code::Overload as usize] += 1;
         let hop = self.hop(self.pending[slot as usize].manager);
-        line.reply(Code::Overload, format_args!("{hop}: its queue is full, nothing was done"));
+        match excess {
+            Some(excess) => line.reply(Code::Overload, format_args!("{hop}: {excess}; nothing was done")),
+            None => line.reply(Code::Overload, format_args!("{hop}: its queue is full, nothing was done")),
+        }
+        self.counters.over_share += u64::from(excess.is_some());
         Some(self.free(slot, true))
     }
 

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 const CLIENTS: [Conn; 2] = [Conn { slot: 0, turn: 1 }, Conn { slot: 1, turn: 1 }];
+/// The server's own user.
+const OWNER: u32 = 1000;
 const MANAGERS: [Conn; 2] = [Conn { slot: 2, turn: 1 }, Conn { slot: 3, turn: 1 }];
 const OBJECTS: [&str; 3] = ["sr_mag_ps", "sr_rf", "nobody_here"];
 
@@ -61,9 +63,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let limits = Limits { outstanding: 12, outstanding_each: 8, conns: 4, ..Limits::default() };
+        let limits = Limits { outstanding: 24, outstanding_each: 8, conns: 6, ..Limits::default() };
+        let mut lane = Lane::new(limits, OWNER, tables([true; 2]));
+        // The first two are different strangers.
+        CLIENTS.into_iter().zip([7, 8]).for_each(|(client, user)| lane.come(client, user));
         Self {
-            lane: Lane::new(limits, tables([true; 2])),
+            lane,
             line: Line::new(),
             now: MonoNs(1_000_000_000_000),
             alive: [true; 2],
@@ -119,7 +124,7 @@ impl World {
                     let at = MANAGERS.iter().position(|manager| *manager == to).unwrap();
                     assert!(self.alive[at]);
                     if full {
-                        let done = self.lane.refused(header.id, &mut self.line).unwrap();
+                        let done = self.lane.refused(header.id, None, &mut self.line).unwrap();
                         assert_eq!(Self::given(&mut self.owed, &done, self.line.text()), Code::Overload);
                     } else {
                         self.queues[at].push_back(header);
@@ -194,6 +199,39 @@ fn one_client_cannot_take_all_places_of_a_band() {
 }
 
 #[test]
+fn one_user_with_many_clients_has_half_of_a_bands_places_and_is_told_so() {
+    let mut world = World::new();
+    let clients: [Conn; 6] = std::array::from_fn(|slot| Conn { slot: slot as u32, turn: 2 });
+    for (client, user) in clients.into_iter().zip([7, 7, 8, 9, OWNER, 0]) {
+        world.lane.come(client, user);
+    }
+    let send = |world: &mut World, client: usize, times: u64| {
+        let header = Header::request(Band::DEFAULT, 1);
+        let ask = |_| match world.lane.request(world.now, clients[client], &header, "put/sr_rf/1", &[], &mut world.line)
+        {
+            Step::Forward { header, .. } => Some(header),
+            Step::Done(_) => None,
+        };
+        (0..times).filter_map(ask).collect::<Vec<_>>()
+    };
+    assert_eq!((send(&mut world, 0, 8).len(), send(&mut world, 1, 8).len()), (8, 4));
+    let why = "OVERLOAD/message server: user 7 has 12 of 24 requests outstanding on this band and 1 more are asked for, \
+               expected at most 12; take replies first";
+    assert_eq!(world.line.text(), why);
+    let third = send(&mut world, 2, 8);
+    assert_eq!((third.len(), send(&mut world, 3, 8).len()), (6, 0), "strangers together have three quarters");
+    assert_eq!(
+        (send(&mut world, 4, 8).len(), send(&mut world, 5, 1).len()),
+        (6, 0),
+        "ours find room, until all is taken"
+    );
+    assert_eq!(world.lane.counters().over_share, 4 + 2 + 8 + 2 + 1);
+    // What one has done another may.
+    assert!(world.lane.reply(MANAGERS[1], &third[0].reply(), "OK/").is_some());
+    assert_eq!(send(&mut world, 3, 2).len(), 1);
+}
+
+#[test]
 fn what_clocks_of_the_day_say_changes_nothing_and_a_deadline_beyond_all_time_is_held() {
     // The clock of the day stepped: back to 1970, on beyond its range. Deadlines are of a clock that never steps.
     for origin_unix_ns in [0, 1, 1_800_000_000_000_000_000, u64::MAX] {
@@ -235,7 +273,7 @@ fn a_room_is_lost_where_its_request_ended_otherwise_than_by_its_managers_reply()
         let header = send(&mut world, flags);
         assert!(world.lane.reply(MANAGERS[1], &header.reply(), "OK/1").is_some());
         let header = send(&mut world, flags);
-        assert!(world.lane.refused(header.id, &mut world.line).is_some());
+        assert!(world.lane.refused(header.id, None, &mut world.line).is_some());
         assert!(!world.lane.has_lost_rooms(client), "nobody has them");
         let lost = flags == Flags::POOLED;
         send(&mut world, flags);

@@ -109,10 +109,16 @@ impl Caller {
     }
 }
 
+/// Our user.
+#[must_use]
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Whether a user is ours or root.
 #[must_use]
 pub fn is_ours(uid: u32) -> bool {
-    uid == rustix::process::geteuid().as_raw() || uid == 0
+    uid == own_user() || uid == 0
 }
 
 /// Whether who has the other end of a connection runs as our user or root: anybody may open a counter under a name

@@ -2,11 +2,12 @@
 
 use super::log::Record;
 use super::log_file::LogFile;
-use super::share::Share;
 use super::{Desk, Watcher, lane};
 use crate::parcel::{Parcel, prefix};
 use base::glob;
-use msg::{BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Conn, Frame, Header, Kind, Line, Object, Request, Verb, write_lines};
+use msg::{
+    BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Conn, Frame, Header, Kind, Line, Object, Request, Share, Verb, write_lines,
+};
 use std::fmt::Write as _;
 
 /// Most watchers; each costs every message a comparison.
@@ -177,7 +178,8 @@ impl Desk<'_> {
         }
         let unlogged: Vec<String> = self.lanes.iter().map(|lane| lane.log.stream().refused().to_string()).collect();
         let (unlogged, unmapped) = (unlogged.join(","), self.spares.unmapped());
-        let Self { unseen_events, over_share, .. } = self;
+        let unseen_events = self.unseen_events;
+        let over_share = self.over_share + self.lanes.iter().map(|lane| lane.seen.over_share()).sum::<u64>();
         let logs = self.log.as_ref().map_or(0, LogFile::moved);
         let _ = write!(
             text,
@@ -194,9 +196,9 @@ impl Desk<'_> {
             return Answer::no(Code::Overload, most);
         }
         let held = locks.iter().map(|lock| (lock.subject.uid, 1));
-        if let Err(why) = LOCKS.admit(held, header.subject.uid, 1, sys::handover::is_ours) {
+        if let Err(excess) = LOCKS.admit(held, header.subject.uid, 1, sys::handover::is_ours) {
             self.over_share += 1;
-            return Answer::no(Code::Overload, why);
+            return Answer::no(Code::Overload, excess.to_string());
         }
         match self.tables.lock(conn, header.subject, object) {
             Ok(()) => self.changed(),
@@ -216,9 +218,9 @@ impl Desk<'_> {
 
     fn watch(&mut self, conn: Conn, id: u64, header: &Header, request: &Request<'_>) -> Answer {
         let (user, watch) = (header.subject.uid, self.watchers.iter().map(|watcher| (watcher.user, 1)));
-        if let Err(why) = WATCHERS.admit(watch, user, 1, sys::handover::is_ours) {
+        if let Err(excess) = WATCHERS.admit(watch, user, 1, sys::handover::is_ours) {
             self.over_share += 1;
-            return Answer::no(Code::Overload, why);
+            return Answer::no(Code::Overload, excess.to_string());
         }
         let verbs = match request.complement.text() {
             verbs if verbs.is_empty() => "*".to_owned(),

@@ -4,10 +4,12 @@ use crate::door::Door;
 use crate::memory::{Half, Inside, ROOM_WORDS};
 use crate::parcel::{Fault, Packing, Parcel, prefix};
 use crate::server::pools::Lent;
+use crate::server::queued::Queued;
 use crate::spin::Spin;
 use base::{DurNs, MonoNs};
 use msg::{
-    Code, Conn, Counters, Done, Flags, HEADER_WORDS, Header, Kind, Lane, Line, Pooled, Reply, Step, Subject, Tables,
+    Code, Conn, Counters, Done, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Line, Pooled, Reply, Step, Subject,
+    Tables,
 };
 use ring::{Damaged, StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
@@ -47,6 +49,8 @@ pub(crate) struct Seat {
     pub(crate) memory: Arc<SharedWords>,
     pub(crate) up: StreamReader<Half>,
     pub(crate) down: StreamWriter<Half>,
+    /// What of `down` a manager has not taken yet.
+    pub(crate) queued: Queued,
     /// Something was put into `down` since its reader was woken last.
     pub(crate) put: bool,
     /// Its memory cannot be trusted any more.
@@ -91,6 +95,7 @@ pub(crate) struct Seen {
     /// Changes carried out.
     pub(crate) adopted: AtomicU64,
     counters: [AtomicU64; COUNTERS],
+    over_share: AtomicU64,
 }
 
 const COUNTERS: usize = 8;
@@ -102,7 +107,8 @@ pub(crate) const COUNTER_NAMES: [&str; COUNTERS] =
 impl Seen {
     fn publish(&self, counters: &Counters, unlogged: u64, allocations: u64) {
         let answered = counters.answered.iter().sum();
-        let Counters { requests, forwarded, replied, strays, orphaned, .. } = *counters;
+        let Counters { requests, forwarded, replied, strays, orphaned, over_share, .. } = *counters;
+        self.over_share.store(over_share, Ordering::Relaxed);
         let values = [requests, forwarded, replied, answered, strays, orphaned, unlogged, allocations];
         for (to, value) in self.counters.iter().zip(values) {
             to.store(value, Ordering::Relaxed);
@@ -111,6 +117,11 @@ impl Seen {
 
     pub(crate) fn read(&self) -> [u64; COUNTERS] {
         std::array::from_fn(|at| self.counters[at].load(Ordering::Relaxed))
+    }
+
+    /// How often somebody was refused because of its share.
+    pub(crate) fn over_share(&self) -> u64 {
+        self.over_share.load(Ordering::Relaxed)
     }
 }
 
@@ -124,6 +135,8 @@ pub(crate) struct LaneThread {
     pub(crate) changes: Consumer<Change>,
     pub(crate) returns: Producer<Return>,
     pub(crate) to_desk: StreamWriter<Inside>,
+    /// What of that the desk has not taken yet.
+    pub(crate) queued: Queued,
     pub(crate) from_desk: StreamReader<Inside>,
     pub(crate) log: StreamWriter<Inside>,
     /// Words logged since the desk was told.
@@ -184,6 +197,7 @@ impl LaneThread {
                 Change::Join(seat) => match self.seats.get_mut(seat.conn.slot as usize) {
                     Some(place @ None) => {
                         self.used = self.used.max(seat.conn.slot as usize + 1);
+                        self.lane.come(seat.conn, seat.subject.uid);
                         *place = Some(seat);
                         None
                     }
@@ -291,10 +305,11 @@ impl LaneThread {
             false => None,
         };
         let now = mono_now();
-        let Self { lane, seats, line, packing, log, logged, to_desk, desk_bell, .. } = self;
+        let Self { lane, seats, line, packing, log, logged, to_desk, queued, desk_bell, .. } = self;
         let mut out = Out { seats, packing, log, logged, now };
         match frame.header.kind {
             Kind::Request => {
+                let user = subject.uid;
                 // A link to another host was told there who asks; of all others the kernel says it.
                 let (subject, hops) = match subject.host {
                     0 => (subject, 0),
@@ -304,20 +319,23 @@ impl LaneThread {
                 match lane.request(now, from, &header, frame.text, frame.body, line) {
                     Step::Done(done) => out.give(&done, line.text(), &[]),
                     Step::Forward { to, header } => {
+                        let rest = parcel.rest();
                         let passed = if to == Conn::SERVER {
-                            let prefix = prefix(from, frame.header.id);
-                            let passed = to_desk.push_or_refuse(&[&prefix, &header.to_words(), parcel.rest()]);
+                            let parts: [&[u64]; 3] = [&prefix(from, frame.header.id), &header.to_words(), rest];
+                            let passed = queued.push(user, to_desk, &parts, |user| lane.is_ours(user));
                             ring_desk(desk_bell);
                             passed
-                        } else if let Some(place) = pooled {
-                            out.put_packed(to, header, frame.text, &place.to_bytes())
                         } else {
-                            out.put(to, &header, parcel.rest(), 0)
+                            out.forward(to, user, (header, frame.text), rest, pooled, |user| lane.is_ours(user))
                         };
-                        if passed && frame.text.starts_with("batch/") {
-                            out.log_batch(from, &header, parcel.rest());
-                        } else if !passed && let Some(done) = lane.refused(header.id, line) {
-                            out.give(&done, line.text(), &[]);
+                        match passed {
+                            Ok(()) if frame.text.starts_with("batch/") => out.log_batch(from, &header, rest),
+                            Ok(()) => {}
+                            Err(excess) => {
+                                if let Some(done) = lane.refused(header.id, excess, line) {
+                                    out.give(&done, line.text(), &[]);
+                                }
+                            }
                         }
                     }
                 }
@@ -380,14 +398,26 @@ impl Out<'_> {
         put
     }
 
-    /// As [`put`](Self::put), with another body than the parcel's.
-    fn put_packed(&mut self, to: Conn, header: Header, text: &str, body: &[u8]) -> bool {
+    /// Passes a request of a user on to its manager, with where its body lies in a pool. `Err`: there is no room, or why none
+    /// for that user.
+    fn forward(
+        &mut self,
+        to: Conn,
+        user: u32,
+        (header, text): (Header, &str),
+        rest: &[u64],
+        pooled: Option<Pooled>,
+        is_ours: impl Fn(u32) -> bool,
+    ) -> Result<(), Option<Excess>> {
         let seat = self.seats.get_mut(to.slot as usize).and_then(Option::as_mut);
-        let Some(seat) = seat.filter(|seat| seat.conn == to && seat.broken.is_none()) else { return false };
-        let Ok((head, rest)) = self.packing.pack(header, text, body) else { return false };
-        let put = seat.down.push_or_refuse(&[&head, rest]);
-        seat.put |= put;
-        put
+        let Some(seat) = seat.filter(|seat| seat.conn == to && seat.broken.is_none()) else { return Err(None) };
+        let (head, rest) = match pooled {
+            Some(place) => self.packing.pack(header, text, &place.to_bytes()).map_err(|_| None)?,
+            None => (header.to_words(), rest),
+        };
+        seat.queued.push(user, &mut seat.down, &[&head, rest], is_ours)?;
+        seat.put = true;
+        Ok(())
     }
 
     /// Passes a manager's reply on as it is. Where the client has not taken so many replies that it finds no room, a

@@ -4,9 +4,8 @@
 //! client has gone is kept and given to the next one that asks for the same: managers know it already. Never given again
 //! is a pool into which somebody may still write, or whose client broke the rules.
 
-use super::share::Share;
 use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
-use msg::Band;
+use msg::{Band, Share};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use sys::shm::SharedWords;
@@ -61,7 +60,7 @@ impl Pools {
         }
         let bytes = bytes.next_multiple_of(ALIGNED);
         let taken = || self.pools().filter(|pool| pool.seats > 0).map(|pool| (pool.user, pool.lent.bytes));
-        SHARE.admit(taken(), user, bytes, sys::handover::is_ours)?;
+        SHARE.admit(taken(), user, bytes, sys::handover::is_ours).map_err(|excess| excess.to_string())?;
         let taken: u64 = taken().map(|(_, bytes)| bytes).sum();
         // Whoever had it may have kept it mapped, so users are kept apart.
         let fits = |pool: &Pool| pool.user == user && pool.lent.bytes == bytes && pool.bands == bands;

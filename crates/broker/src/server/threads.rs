@@ -1,6 +1,7 @@
 //! The threads of the lanes: how they are made, started and joined.
 
 use super::lane::{LaneThread, Seen};
+use super::queued::Queued;
 use super::{CHANGES, Config, DESK_WORDS, LOG_WORDS, Lanes, ROUND};
 use crate::door::Door;
 use crate::memory;
@@ -34,13 +35,14 @@ pub(super) fn lane(
         (both(DESK_WORDS), both(DESK_WORDS), both(LOG_WORDS));
     let (door, seen) = (Arc::new(Door::new()?), Arc::new(Seen::default()));
     let thread = LaneThread {
-        lane: Lane::new(config.limits, Arc::new(tables.clone())),
+        lane: Lane::new(config.limits, sys::handover::own_user(), Arc::new(tables.clone())),
         door: door.clone(),
         seats: (0..config.limits.conns).map(|_| None).collect(),
         used: 0,
         changes: changes_in,
         returns,
         to_desk,
+        queued: Queued::of_desk(),
         from_desk: from_desk_in,
         log,
         logged: 0,

@@ -1,0 +1,132 @@
+//! What waits in a queue that users share: one of a manager, or that to the server's own desk.
+
+use super::DESK_WORDS;
+use crate::memory::ROOM_WORDS;
+use msg::{Excess, HEADER_WORDS, Share};
+use ring::{StreamWriter, Words};
+use std::collections::VecDeque;
+
+/// Whose the messages in a queue are, so that no user takes all of it.
+///
+/// Who takes them does not say so: what is still there is found out from how much is free, when that matters.
+pub(crate) struct Queued {
+    share: Share,
+    /// User and words of each, the oldest first. All fit that the queue can hold.
+    waiting: VecDeque<(u32, u32)>,
+    /// Of all of them.
+    words: u64,
+}
+
+impl Queued {
+    fn new(what: &'static str, room: usize) -> Self {
+        let remedy = "take replies first, or send less at once";
+        let share = Share { what, all: room as u64 * 8, remedy };
+        // A message is a header and its length at least.
+        Self { share, waiting: VecDeque::with_capacity(room / HEADER_WORDS), words: 0 }
+    }
+
+    pub(crate) fn of_manager() -> Self {
+        Self::new("bytes of its queue", ROOM_WORDS)
+    }
+
+    pub(crate) fn of_desk() -> Self {
+        Self::new("bytes of its own queue", DESK_WORDS)
+    }
+
+    /// Of a client, which is sent what it has asked for itself.
+    pub(crate) fn of_nobody() -> Self {
+        Self::new("", 0)
+    }
+
+    /// Puts a message of a user into the queue `to`, which is always the same. `Err`: it is full, or why it is for that user.
+    ///
+    /// Real-time: does not allocate; where more than half may be full, looks at each message that waits.
+    pub(crate) fn push<W: AsRef<Words>>(
+        &mut self,
+        user: u32,
+        to: &mut StreamWriter<W>,
+        parts: &[&[u64]],
+        is_ours: impl Fn(u32) -> bool,
+    ) -> Result<(), Option<Excess>> {
+        let words = 1 + parts.iter().map(|part| part.len()).sum::<usize>() as u64;
+        if !self.share.is_plenty(self.words * 8, words * 8) {
+            let room = to.stream().room();
+            // What is damaged is found out by who reads from there.
+            let free = to.free(room).unwrap_or(0);
+            self.forget_all_but((room - free) as u64);
+            let waiting = self.waiting.iter().map(|(user, words)| (*user, u64::from(*words) * 8));
+            self.share.admit(waiting, user, words * 8, is_ours)?;
+        }
+        if !to.push_or_refuse(parts) {
+            return Err(None);
+        }
+        self.waiting.push_back((user, words as u32));
+        self.words += words;
+        Ok(())
+    }
+
+    /// Forgets the oldest, which were taken, until so many words are left.
+    fn forget_all_but(&mut self, left: u64) {
+        while self.words > left {
+            let Some((_, words)) = self.waiting.pop_front() else { break };
+            self.words -= u64::from(words);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::Stream;
+
+    #[test]
+    fn one_user_fills_half_of_a_queue_and_what_was_taken_is_room_again() {
+        let words = crate::memory::inside(DESK_WORDS);
+        let mut to = Stream::format(words.clone()).unwrap().writer();
+        let mut from = Stream::attach(words).unwrap().reader();
+        let mut queued = Queued::of_desk();
+        let message = [7; 1023];
+        let mut push = |user, queued: &mut Queued| queued.push(user, &mut to, &[&message], |user| user == 0);
+        for _ in 0..32 {
+            push(7, &mut queued).unwrap();
+        }
+        let why = push(7, &mut queued).unwrap_err().unwrap().to_string();
+        let said =
+            "user 7 has 262144 of 524288 bytes of its own queue and 8192 more are asked for, expected at most 262144";
+        assert!(why.starts_with(said), "{why}");
+        (0..16).for_each(|_| push(8, &mut queued).unwrap());
+        assert!(push(9, &mut queued).unwrap_err().is_some(), "three quarters are for strangers");
+        (0..16).for_each(|_| push(0, &mut queued).unwrap());
+        assert_eq!(push(0, &mut queued).unwrap_err().map(|_| ()), Some(()), "all of it is taken");
+        // What the first one had is taken first.
+        let mut room = [0; 1023];
+        from.pop(&mut room).unwrap();
+        push(9, &mut queued).unwrap();
+        assert!(push(9, &mut queued).unwrap_err().is_some());
+        while from.pop(&mut room).unwrap().is_some() {}
+        for _ in 0..32 {
+            push(7, &mut queued).unwrap();
+        }
+        assert!(push(7, &mut queued).unwrap_err().is_some());
+        let capacity = queued.waiting.capacity();
+        assert!(capacity >= queued.waiting.len() && capacity < DESK_WORDS, "it does not grow");
+    }
+
+    #[test]
+    fn as_many_messages_as_fit_are_known_without_more_memory() {
+        let words = crate::memory::inside(ROOM_WORDS);
+        let mut to = Stream::format(words).unwrap().writer();
+        let mut queued = Queued::of_manager();
+        let capacity = queued.waiting.capacity();
+        let mut user = 0;
+        // Root and three others take all of it together.
+        while user < 4 {
+            match queued.push(user, &mut to, &[&[0; HEADER_WORDS]], |user| user == 0) {
+                Ok(()) => {}
+                Err(_) => user += 1,
+            }
+        }
+        assert_eq!(queued.waiting.capacity(), capacity);
+        assert!(queued.waiting.len() > ROOM_WORDS / (HEADER_WORDS + 1) - 2, "{}", queued.waiting.len());
+    }
+}

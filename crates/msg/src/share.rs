@@ -1,0 +1,118 @@
+//! What one user may have of what all share, so that none keeps the others, or the server's own managers, out.
+
+use core::fmt;
+
+/// Something of which there is so much for all users together.
+///
+/// One user may have half of it; all but the server's own user and root together three quarters, so that there is always
+/// room for managers and for who puts things in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// What there is, in the plural, and in which unit.
+    pub what: &'static str,
+    /// How much of it.
+    pub all: u64,
+    /// What its user can do who was refused.
+    pub remedy: &'static str,
+}
+
+/// Why somebody is refused a part of a [`Share`]: whoever is told learns what it has, how much there is, and what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Excess {
+    share: Share,
+    whose: Whose,
+    have: u64,
+    more: u64,
+    most: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    User(u32),
+    Strangers,
+    All,
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { share: Share { what, all, remedy }, whose, have, more, most } = self;
+        match whose {
+            Whose::User(user) => write!(f, "user {user} has")?,
+            Whose::Strangers => f.write_str("users other than the server's own and root have")?,
+            Whose::All => f.write_str("all users have")?,
+        }
+        write!(f, " {have} of {all} {what} and {more} more are asked for, expected at most {most}; {remedy}")
+    }
+}
+
+impl Share {
+    /// Whether anybody may have `more`, whoever has the `taken` that all have together: then nobody need be looked at.
+    #[must_use]
+    pub fn is_plenty(&self, taken: u64, more: u64) -> bool {
+        more <= (self.all / 2).saturating_sub(taken)
+    }
+
+    /// Whether `user` may have `more`, where users have `taken` so far. `is_ours` tells the server's own user and root from
+    /// others.
+    ///
+    /// Real-time: does not allocate; looks once at each that is `taken`.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit(
+        &self,
+        taken: impl Iterator<Item = (u32, u64)>,
+        user: u32,
+        more: u64,
+        is_ours: impl Fn(u32) -> bool,
+    ) -> Result<(), Excess> {
+        let (mut own, mut others, mut sum) = (0, 0, 0);
+        for (of, much) in taken {
+            sum += much;
+            own += if of == user { much } else { 0 };
+            others += if is_ours(of) { 0 } else { much };
+        }
+        let all = self.all;
+        let above = |have: u64, most: u64| more > most.saturating_sub(have);
+        let (whose, have, most) = match () {
+            () if above(own, all / 2) => (Whose::User(user), own, all / 2),
+            () if !is_ours(user) && above(others, all / 4 * 3) => (Whose::Strangers, others, all / 4 * 3),
+            () if above(sum, all) => (Whose::All, sum, all),
+            () => return Ok(()),
+        };
+        Err(Excess { share: *self, whose, have, more, most })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::format;
+    use std::string::ToString;
+
+    #[test]
+    fn one_user_has_half_all_strangers_three_quarters_and_ours_find_room() {
+        let share = Share { what: "places", all: 16, remedy: "close some" };
+        let admit =
+            |taken: &[(u32, u64)], user, more| share.admit(taken.iter().copied(), user, more, |user| user == 0).is_ok();
+        assert!(admit(&[(7, 7)], 7, 1) && !admit(&[(7, 8)], 7, 1) && admit(&[(7, 8)], 8, 1));
+        assert!(admit(&[(7, 8), (8, 3)], 8, 1) && !admit(&[(7, 8), (8, 4)], 9, 1), "three quarters are theirs");
+        assert!(admit(&[(7, 8), (8, 4)], 0, 4), "the rest is for the server's own user");
+        assert!(!admit(&[(0, 8)], 0, 1), "which has half at most, too");
+        assert!(!admit(&[(0, 8), (7, 8)], 8, 1) && !admit(&[(7, 1)], 7, u64::MAX), "nothing overflows");
+        assert!(share.is_plenty(7, 1) && !share.is_plenty(8, 1) && !share.is_plenty(u64::MAX, 1));
+    }
+
+    #[test]
+    fn who_is_refused_is_told_what_it_has_and_what_to_do() {
+        let share = Share { what: "places", all: 16, remedy: "close some" };
+        let told = |taken: &[(u32, u64)], user| {
+            share.admit(taken.iter().copied(), user, 1, |user| user == 0).unwrap_err().to_string()
+        };
+        let asked = "of 16 places and 1 more are asked for, expected at most";
+        assert_eq!(told(&[(7, 8)], 7), format!("user 7 has 8 {asked} 8; close some"));
+        let strangers = "users other than the server's own and root have 12";
+        assert_eq!(told(&[(7, 8), (8, 4)], 9), format!("{strangers} {asked} 12; close some"));
+        assert_eq!(told(&[(0, 8), (7, 8)], 8), format!("all users have 16 {asked} 16; close some"));
+    }
+}
