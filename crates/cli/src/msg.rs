@@ -247,7 +247,7 @@ fn serve(args: ServeArgs) -> Result<(), String> {
         Event::Joined(who) => eprintln!("tahti msg: {who} has come"),
         Event::Left(who) => eprintln!("tahti msg: {who} has gone"),
         Event::CutOff(who) => eprintln!("tahti msg: cut off {who}"),
-        Event::Trouble(what) => eprintln!("tahti msg: {what}"),
+        Event::Trouble(what) | Event::Mended(what) => eprintln!("tahti msg: {what}"),
     })?;
     if lacking { Err("a real-time property was not obtained, and --require-rt was given".into()) } else { Ok(()) }
 }

@@ -1,7 +1,6 @@
 //! What the server itself answers: who is there, what is served, locks, who watches.
 
 use super::log::Record;
-use super::log_file::LogFile;
 use super::{Desk, Watcher, lane};
 use crate::parcel::{Parcel, prefix};
 use base::glob;
@@ -180,10 +179,10 @@ impl Desk<'_> {
         let (unlogged, unmapped) = (unlogged.join(","), self.spares.unmapped());
         let unseen_events = self.unseen_events;
         let over_share = self.over_share + self.lanes.iter().map(|lane| lane.seen.over_share()).sum::<u64>();
-        let logs = self.log.as_ref().map_or(0, LogFile::moved);
+        let (logs, unwritten) = self.log.as_ref().map_or((0, 0), |log| (log.moved(), log.unwritten()));
         let _ = write!(
             text,
-            " unseen_events={unseen_events} unlogged_by_band={unlogged} unmapped={unmapped} over_share={over_share} logs_moved={logs}"
+            " unseen_events={unseen_events} unlogged_by_band={unlogged} unwritten={unwritten} unmapped={unmapped} over_share={over_share} logs_moved={logs}"
         );
         Answer::ok(text)
     }

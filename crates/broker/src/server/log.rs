@@ -1,6 +1,7 @@
 //! The message log: a line for every write and every error, and for all that is watched.
 
 use super::lane::{BATCH_RECORD, RECORD_WORDS};
+use super::log_file::Told;
 use super::{Desk, Event, Lanes};
 use crate::end::unix_now_ns;
 use base::{DurNs, MonoNs, Utc};
@@ -162,7 +163,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    fn write(&mut self, unix_ns: u64, to: &mut String) {
+    pub(super) fn write(&mut self, unix_ns: u64, to: &mut String) {
         let second = unix_ns / 1_000_000_000;
         if self.second != second || self.text.is_empty() {
             let Utc { year, month, day, hour, minute, second: s } = Utc::of(second);
@@ -226,14 +227,16 @@ impl Desk<'_> {
     }
 
     fn flush_log(&mut self) {
-        let say = &mut self.say;
-        if let Some(file) = self.log.as_mut().filter(|_| !self.text.is_empty())
-            && let Err(error) = file.write(&self.text, &mut |why| say(Event::Trouble(why)))
-        {
-            (self.say)(Event::Trouble(format!("message log: {error}; it ends here")));
-            self.log = None;
+        let Self { log, say, text, .. } = self;
+        if let Some(file) = log {
+            file.write(mono_now(), unix_now_ns(), text, &mut |told| {
+                say(match told {
+                    Told::Trouble(what) => Event::Trouble(what),
+                    Told::Mended(what) => Event::Mended(what),
+                });
+            });
         }
-        self.text.clear();
+        text.clear();
     }
 }
 

@@ -1,7 +1,13 @@
 //! The file behind the message log: bounded, since it is moved aside when it is full and the oldest is forgotten.
 
+use super::log::Clock;
+use base::{DurNs, MonoNs};
+use rustix::fs::OFlags;
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// How large the message log may grow.
@@ -19,6 +25,9 @@ impl Default for LogLimit {
     }
 }
 
+/// After how long a file that could not be written is tried again.
+const AGAIN: DurNs = DurNs::from_secs(5);
+
 pub(super) struct LogFile {
     path: PathBuf,
     limit: LogLimit,
@@ -27,39 +36,106 @@ pub(super) struct LogFile {
     /// Neither a pipe nor a device, and its folder lets it be moved aside.
     movable: bool,
     moved: u64,
+    /// It ends within a line.
+    torn: bool,
+    outage: Option<Outage>,
+    unwritten: u64,
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
+/// It cannot be written at the moment.
+struct Outage {
+    why: io::Error,
+    since: MonoNs,
+    again: MonoNs,
+    /// What is lost, as far as the log does not say so yet.
+    lines: u64,
+}
+
+/// What happened to a message log.
+pub(super) enum Told {
+    Trouble(String),
+    Mended(String),
+}
+
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    File::options().create(true).append(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+fn count(lines: &str) -> u64 {
+    lines.bytes().filter(|byte| *byte == b'\n').count() as u64
 }
 
 impl LogFile {
     /// Goes on with the file where there is one.
     pub(super) fn open(path: PathBuf, limit: LogLimit) -> io::Result<Self> {
-        let file = open(&path)?;
+        let file = open(&path, OFlags::empty())?;
         let metadata = file.metadata()?;
-        Ok(Self { path, limit, file, bytes: metadata.len(), movable: metadata.is_file(), moved: 0 })
+        Ok(Self {
+            path,
+            limit,
+            file,
+            bytes: metadata.len(),
+            movable: metadata.is_file(),
+            moved: 0,
+            torn: false,
+            outage: None,
+            unwritten: 0,
+        })
     }
 
-    /// Writes whole lines. A file that they would fill beyond its limit is moved aside before; `trouble` hears, once, why
-    /// that cannot be: the file grows then.
-    pub(super) fn write(&mut self, lines: &str, trouble: &mut dyn FnMut(String)) -> io::Result<()> {
-        if self.movable && self.bytes > 0 && self.bytes + lines.len() as u64 > self.limit.bytes {
-            match self.move_aside() {
-                Ok(()) => self.moved += 1,
-                Err(error) => {
-                    self.movable = false;
-                    let (path, LogLimit { bytes, .. }) = (self.path.display(), self.limit);
-                    trouble(format!(
-                        "message log {path}: it has {bytes} bytes and cannot be moved aside: {error}; it grows on: let \
-                         this user write its folder"
-                    ));
+    /// Writes whole lines. A file that they would fill beyond its limit is moved aside before; where that cannot be the file
+    /// grows. Where the file cannot be written, lines are lost and counted until it can be again, which is tried now and then,
+    /// also where there are none: then a line says how many were lost. `tell` hears each of that once.
+    pub(super) fn write(&mut self, now: MonoNs, unix_now_ns: u64, lines: &str, tell: &mut dyn FnMut(Told)) {
+        let mut text = Cow::Borrowed("");
+        match &self.outage {
+            Some(outage) if now < outage.again => return self.lose(count(lines)),
+            Some(Outage { why, since, lines, .. }) => {
+                let mut line = String::new();
+                Clock::default().write(unix_now_ns, &mut line);
+                let long = whole_seconds(now - *since);
+                // Writing into a `String` cannot fail.
+                let _ = writeln!(line, " message-log lost={lines}: the file could not be written for {long}: {why}");
+                text = line.into();
+            }
+            None if lines.is_empty() => return,
+            None => {}
+        }
+        let told = text.len();
+        text += lines;
+        let result = match self.outage.is_some() {
+            true => self.open_again(),
+            false => Ok(()),
+        };
+        let result = result.and_then(|()| self.make_room(text.len() as u64, tell));
+        let (written, result) = match result {
+            Ok(()) => self.put(&text),
+            Err(error) => (0, Err(error)),
+        };
+        let path = self.path.display();
+        match (result, &mut self.outage) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(outage)) => {
+                let (lines, long) = (outage.lines, whole_seconds(now - outage.since));
+                tell(Told::Mended(format!("message log {path}: written again; {lines} lines were lost within {long}")));
+                self.outage = None;
+            }
+            (Err(why), None) => {
+                tell(Told::Trouble(format!(
+                    "message log {path}: {why}; its lines are lost until it can be written, which is tried again every {AGAIN}"
+                )));
+                self.outage = Some(Outage { why, since: now, again: now + AGAIN, lines: 0 });
+                self.lose(count(&text[written..]));
+            }
+            (Err(why), Some(outage)) => {
+                // What was lost before is told once.
+                if written >= told {
+                    (outage.since, outage.lines) = (now, 0);
                 }
+                (outage.why, outage.again) = (why, now + AGAIN);
+                self.lose(count(&text[written.max(told)..]));
             }
         }
-        self.file.write_all(lines.as_bytes())?;
-        self.bytes += lines.len() as u64;
-        Ok(())
     }
 
     /// How often a full file was moved aside.
@@ -67,7 +143,78 @@ impl LogFile {
         self.moved
     }
 
-    fn move_aside(&mut self) -> io::Result<()> {
+    /// Lines that were lost because it could not be written.
+    pub(super) fn unwritten(&self) -> u64 {
+        self.unwritten
+    }
+
+    /// Has the next [`write`](Self::write) try again whatever the time.
+    pub(super) fn hurry(&mut self) {
+        self.outage.iter_mut().for_each(|outage| outage.again = MonoNs(0));
+    }
+
+    fn lose(&mut self, lines: u64) {
+        self.unwritten += lines;
+        self.outage.iter_mut().for_each(|outage| outage.lines += lines);
+    }
+
+    /// Writes as much as can be: bytes of whole lines that are written, and why not all.
+    fn put(&mut self, text: &str) -> (usize, io::Result<()>) {
+        let (mut at, mut result) = (0, Ok(()));
+        if self.torn {
+            result = self.file.write_all(b"\n");
+            self.torn = result.is_err();
+        }
+        while result.is_ok() && at < text.len() {
+            match self.file.write(&text.as_bytes()[at..]) {
+                Ok(0) => result = Err(io::ErrorKind::WriteZero.into()),
+                Ok(more) => at += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        let whole = text.as_bytes()[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.bytes += whole as u64;
+        if whole < at {
+            // Half a line goes, or where that cannot be the next one begins on a line of its own.
+            self.torn = !self.movable || self.file.set_len(self.bytes).is_err();
+        }
+        (whole, result)
+    }
+
+    /// Opens the file anew: it, its folder or its disk may be another one by now. A pipe stays, since whoever opens one waits
+    /// for its reader.
+    fn open_again(&mut self) -> io::Result<()> {
+        if self.file.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+            return Ok(());
+        }
+        let file = open(&self.path, OFlags::NONBLOCK)?;
+        let metadata = file.metadata()?;
+        (self.file, self.bytes, self.movable) = (file, metadata.len(), metadata.is_file());
+        Ok(())
+    }
+
+    /// Moves the file aside if so many bytes would fill it beyond its limit.
+    fn make_room(&mut self, bytes: u64, tell: &mut dyn FnMut(Told)) -> io::Result<()> {
+        if !self.movable || self.bytes == 0 || self.bytes + bytes <= self.limit.bytes {
+            return Ok(());
+        }
+        if let Err(error) = self.move_aside() {
+            self.movable = false;
+            let (path, LogLimit { bytes, .. }) = (self.path.display(), self.limit);
+            tell(Told::Trouble(format!(
+                "message log {path}: it has {bytes} bytes and cannot be moved aside: {error}; it grows on: let this user write \
+                 its folder"
+            )));
+            return Ok(());
+        }
+        self.moved += 1;
+        self.file = open(&self.path, OFlags::empty())?;
+        self.bytes = 0;
+        Ok(())
+    }
+
+    fn move_aside(&self) -> io::Result<()> {
         for number in (1..self.limit.keep).rev() {
             match std::fs::rename(self.name(number), self.name(number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -75,12 +222,9 @@ impl LogFile {
             }
         }
         match self.limit.keep {
-            0 => std::fs::remove_file(&self.path)?,
-            _ => std::fs::rename(&self.path, self.name(1))?,
+            0 => std::fs::remove_file(&self.path),
+            _ => std::fs::rename(&self.path, self.name(1)),
         }
-        self.file = open(&self.path)?;
-        self.bytes = 0;
-        Ok(())
     }
 
     fn name(&self, number: u32) -> PathBuf {
@@ -88,6 +232,10 @@ impl LogFile {
         name.push(format!(".{number}"));
         name.into()
     }
+}
+
+fn whole_seconds(time: DurNs) -> DurNs {
+    DurNs(time.0 / 1_000_000_000 * 1_000_000_000)
 }
 
 #[cfg(test)]
@@ -121,6 +269,14 @@ mod tests {
         }
     }
 
+    const NOW: MonoNs = MonoNs(1_000_000_000_000);
+    /// 2026-11-22T06:19:12Z.
+    const UNIX: u64 = 1_795_328_352_000_000_000;
+
+    fn write(log: &mut LogFile, line: &str) {
+        log.write(NOW, UNIX, line, &mut |_| panic!("nothing is wrong with it"));
+    }
+
     #[test]
     fn a_full_file_is_moved_aside_and_the_oldest_forgotten() {
         let folder = Folder::new("full");
@@ -128,7 +284,7 @@ mod tests {
         let limit = LogLimit { bytes: 8, keep: 2 };
         let mut log = LogFile::open(path.clone(), limit).unwrap();
         for line in ["one\n", "two\n", "three\n", "four\n"] {
-            log.write(line, &mut |why| panic!("{why}")).unwrap();
+            write(&mut log, line);
         }
         assert_eq!(
             [folder.read("log"), folder.read("log.1"), folder.read("log.2")],
@@ -136,7 +292,7 @@ mod tests {
         );
         // The next server goes on where this one has ended; a line that is too long is kept whole.
         let mut log = LogFile::open(path, limit).unwrap();
-        log.write("far too long\n", &mut |why| panic!("{why}")).unwrap();
+        write(&mut log, "far too long\n");
         assert_eq!(folder.names(), ["log", "log.1", "log.2"]);
         assert_eq!([folder.read("log"), folder.read("log.2")], ["far too long\n", "three\n"]);
         assert_eq!(log.moved(), 1);
@@ -146,7 +302,7 @@ mod tests {
     fn nothing_is_kept_where_nothing_shall_be() {
         let folder = Folder::new("none");
         let mut log = LogFile::open(folder.0.join("log"), LogLimit { bytes: 8, keep: 0 }).unwrap();
-        ["one\n", "two\n", "three\n"].iter().for_each(|line| log.write(line, &mut |why| panic!("{why}")).unwrap());
+        ["one\n", "two\n", "three\n"].iter().for_each(|line| write(&mut log, line));
         assert_eq!((folder.names(), folder.read("log")), (vec!["log".to_owned()], "three\n".to_owned()));
     }
 
@@ -157,8 +313,50 @@ mod tests {
         // Something is in its way that no file can take the place of.
         std::fs::create_dir_all(folder.0.join("log.1/in-the-way")).unwrap();
         let mut told = vec![];
-        ["one\n", "two\n", "three\n"].iter().for_each(|line| log.write(line, &mut |why| told.push(why)).unwrap());
+        let mut tell = |what| match what {
+            Told::Trouble(why) => told.push(why),
+            Told::Mended(_) => panic!("nothing is"),
+        };
+        ["one\n", "two\n", "three\n"].iter().for_each(|line| log.write(NOW, UNIX, line, &mut tell));
         assert_eq!(folder.read("log"), "one\ntwo\nthree\n");
         assert!(told.len() == 1 && told[0].contains("cannot be moved aside"), "{told:?}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_tried_again_and_the_log_says_what_was_lost() {
+        let folder = Folder::new("outage");
+        let (path, spare) = (folder.0.join("log"), folder.0.join("spare"));
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let mut log = LogFile::open(path.clone(), LogLimit { bytes: 1 << 20, keep: 1 }).unwrap();
+        let mut told = vec![];
+        let mut at = |ms: i64, lines: &str| {
+            let mut tell = |what| {
+                told.push(match what {
+                    Told::Trouble(why) => format!("trouble: {why}"),
+                    Told::Mended(what) => format!("mended: {what}"),
+                });
+            };
+            log.write(NOW + DurNs::from_ms(ms), UNIX, lines, &mut tell);
+            (log.unwritten(), log.outage.is_some(), std::mem::take(&mut told))
+        };
+        assert_eq!(at(0, ""), (0, false, vec![]), "nothing is written where there is nothing to say");
+        let (lost, fails, told) = at(10, "one\ntwo\n");
+        assert!(lost == 2 && fails && told.len() == 1, "{told:?}");
+        assert!(
+            told[0].starts_with("trouble: ") && told[0].contains("No space left") && told[0].ends_with("every 5s"),
+            "{told:?}"
+        );
+        // It is not tried again before its time, and being tried in vain is not told twice.
+        assert_eq!(at(5_009, "three\n"), (3, true, vec![]));
+        assert_eq!(at(5_010, "four\n"), (4, true, vec![]));
+        // The file is found by its name, since it may be another one by now.
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&spare, &path).unwrap();
+        assert_eq!(at(10_009, "five\n"), (5, true, vec![]));
+        let mended = format!("mended: message log {}: written again; 5 lines were lost within 10s", path.display());
+        assert_eq!(at(10_010, "six\n"), (5, false, vec![mended]));
+        assert_eq!(at(10_020, "seven\n"), (5, false, vec![]));
+        let says = "message-log lost=5: the file could not be written for 10s: No space left on device (os error 28)";
+        assert_eq!(folder.read("spare"), format!("2026-11-22T06:19:12.000000Z {says}\nsix\nseven\n"));
     }
 }

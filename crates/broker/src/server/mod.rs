@@ -69,6 +69,8 @@ pub enum Event {
     CutOff(String),
     /// Something of the server itself does not work.
     Trouble(String),
+    /// Something that did not work does again.
+    Mended(String),
 }
 
 /// A lane, as the desk sees it.
@@ -201,6 +203,8 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     }
     desk.lanes.iter().for_each(|lane| lane.door.knock());
     running.join();
+    // Its last chance, where it could not be written.
+    desk.log.iter_mut().for_each(LogFile::hurry);
     while desk.write_log() {}
     Ok(())
 }

@@ -1,0 +1,94 @@
+//! The message log on a disk that is full.
+
+mod server;
+
+use broker::Client;
+use broker::server::{Config, Event};
+use msg::Code;
+use server::{Server, ask, fresh};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A small disk in memory, until it is dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(fresh());
+        std::fs::create_dir(&folder).unwrap();
+        let disk = Self(folder);
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "tahti-test"]).arg(&disk.0);
+        assert!(mount.status().unwrap().success(), "this test mounts a disk and needs root");
+        disk
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// How many lines of the log were lost because it could not be written.
+fn unwritten(client: &mut Client) -> usize {
+    let counters = ask(client, "describe/server").1;
+    let counter = counters.split_whitespace().find_map(|word| word.strip_prefix("unwritten="));
+    counter.unwrap().parse().unwrap()
+}
+
+fn put(client: &mut Client, times: usize) -> usize {
+    (0..times).for_each(|_| assert_eq!(ask(client, "put/nobody/1A").0, Code::NoObject));
+    times
+}
+
+/// How many lines tell of a request, and how many are lost as others say.
+fn told(log: &Path) -> (usize, usize) {
+    let text = std::fs::read_to_string(log).unwrap();
+    assert!(text.ends_with('\n'), "{text}");
+    let (mut written, mut lost) = (0, 0);
+    for line in text.lines() {
+        match line.split_once(" message-log lost=") {
+            Some((_, rest)) => {
+                assert!(
+                    rest.contains(": the file could not be written for ") && rest.contains("No space left"),
+                    "{line}"
+                );
+                lost += rest.split(':').next().unwrap().parse::<usize>().unwrap();
+            }
+            None => {
+                assert!(line.contains(" put/nobody/1A -> NO_OBJECT/") && line.ends_with("us"), "half a line: {line}");
+                written += 1;
+            }
+        }
+    }
+    (written, lost)
+}
+
+#[test]
+fn a_full_disk_costs_whole_lines_and_when_there_is_room_the_log_goes_on_and_says_how_many() {
+    let disk = Disk::new();
+    let (log, ballast) = (disk.file("log"), disk.file("ballast"));
+    let server = Server::start(Config { name: fresh(), log: Some(log.clone()), ..Config::default() });
+    let mut client = server.client("writer");
+    let mut sent = put(&mut client, 10);
+    std::fs::write(&ballast, vec![7; 56 << 10]).unwrap();
+    while unwritten(&mut client) == 0 {
+        sent += put(&mut client, 20);
+    }
+    let said = server.until(|event| matches!(event, Event::Trouble(_)));
+    assert!(matches!(&said, Event::Trouble(why) if why.contains("No space left on device")), "{said:?}");
+    sent += put(&mut client, 20);
+    std::fs::remove_file(&ballast).unwrap();
+    let said = server.until(|event| matches!(event, Event::Mended(_)));
+    sent += put(&mut client, 20);
+    let lost = unwritten(&mut client);
+    drop((client, server));
+    assert_eq!(told(&log), (sent - lost, lost), "{said:?}");
+    assert!(lost > 20, "what came meanwhile is lost");
+}
