@@ -40,5 +40,5 @@ pub use sched::{Deadline, ParsePolicyError, Policy, Priority, RtLevel};
 pub use schedule::{Schedule, Skipped};
 pub use stamp::{EPICS_EPOCH_UNIX_SECS, Stamp, Utc};
 pub use unit::{DurNs, Hz, MonoNs, ParseUnitError, Size};
-pub use value::{Array, FieldType, Scalar, Str40, Str40Writer, Value};
+pub use value::{Array, Characters, FieldType, Scalar, Str40, Str40Writer, Value};
 pub use words::{glob, nearest};

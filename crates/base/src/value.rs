@@ -149,6 +149,19 @@ pub enum Scalar {
     Enum(u16),
 }
 
+/// What a text is that is read as characters (`FIELD$`): it shows when it is asked for as something else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Characters {
+    /// An array like any other, or no characters.
+    #[default]
+    Array,
+    /// A text in a field of so many bytes. As characters it always ends with a zero; as other types it is all the
+    /// field's bytes.
+    Text(u32),
+    /// A link. As other types it is one text.
+    Link,
+}
+
 /// Several elements of one type.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "each is the Rust type of its name")]

@@ -2,13 +2,15 @@
 
 use crate::dbr::{Basic, Class, Dbr};
 use crate::eca::Eca;
-use base::{Alarm, Array, Meta, Scalar, Severity, Stamp, Str40, Value};
+use base::{Alarm, Array, Characters, Meta, Scalar, Severity, Stamp, Str40, Value};
 
 /// A field as the wire can ask for it.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The value in the field's own type.
     pub value: Value,
+    /// What the value is, if it is the characters of a text.
+    pub characters: Characters,
     /// The record's alarm.
     pub alarm: Alarm,
     /// When the record was last processed.
@@ -28,6 +30,7 @@ impl Default for Reading {
     fn default() -> Self {
         Self {
             value: Value::Scalar(Scalar::F64(0.0)),
+            characters: Characters::Array,
             alarm: Alarm::NONE,
             stamp: Stamp::EPOCH,
             ackt: true,
@@ -54,18 +57,43 @@ pub fn needs_meta(dbr: Dbr, native: Basic) -> bool {
 /// `out` is then as it was.
 pub fn encode(dbr: Dbr, count: u32, reading: &Reading, out: &mut Vec<u8>) -> Result<u32, Eca> {
     let start = out.len();
-    let elements = if count == 0 { reading.value.len() as u32 } else { count };
+    let other = if reading.characters == Characters::Array { None } else { other(dbr.basic(), reading) };
+    let value = other.as_ref().unwrap_or(&reading.value);
+    let elements = if count == 0 { value.len() as u32 } else { count };
     head(dbr, reading, out)?;
     let first = out.len();
-    let taken = reading.value.len().min(elements as usize);
+    let taken = value.len().min(elements as usize);
     if dbr == Dbr::CLASS_NAME {
         out.extend_from_slice(reading.record_type.padded());
-    } else if let Err(error) = values(dbr.basic(), &reading.value, taken, &reading.meta, out) {
+    } else if let Err(error) = values(dbr.basic(), value, taken, &reading.meta, out) {
         out.truncate(start);
         return Err(error);
     }
+    if reading.characters != Characters::Array && dbr.basic() == Basic::Char && taken < value.len() {
+        out.pop();
+        out.push(0);
+    }
     out.resize(first + dbr.basic().size() * elements as usize, 0);
     Ok(elements)
+}
+
+/// The characters of a text as what they are when they are asked for as something else.
+#[cold]
+fn other(basic: Basic, reading: &Reading) -> Option<Value> {
+    let Value::Array(Array::I8(text)) = &reading.value else { return None };
+    match reading.characters {
+        _ if basic == Basic::Char => None,
+        Characters::Array => None,
+        Characters::Text(size) => {
+            let mut all = text.clone();
+            all.resize(size as usize, 0);
+            Some(Value::from(all))
+        }
+        Characters::Link => {
+            let bytes: Vec<u8> = text.iter().map(|byte| *byte as u8).collect();
+            Some(Value::Scalar(Scalar::String(Str40::new(&bytes))))
+        }
+    }
 }
 
 /// Appends what comes before the value.
@@ -308,6 +336,24 @@ mod tests {
         assert!(needs_meta(Dbr::STSACK_STRING, Basic::String) && needs_meta(Dbr::CLASS_NAME, Basic::String));
         assert!(!needs_meta(Dbr::new(Class::Time, Basic::Double), Basic::Double));
         assert!(needs_meta(Dbr::plain(Basic::String), Basic::Double));
+    }
+
+    #[test]
+    fn characters_of_a_text_end_with_a_zero_and_are_the_whole_field_in_other_types() {
+        let value = Value::from(vec![104i8, 105, 0]);
+        let text = Reading { value, characters: Characters::Text(5), ..Reading::default() };
+        let sent = |basic, count| {
+            let mut out = Vec::new();
+            (encode(Dbr::plain(basic), count, &text, &mut out), out)
+        };
+        assert_eq!(sent(Basic::Char, 0), (Ok(3), vec![104, 105, 0]));
+        assert_eq!(sent(Basic::Char, 2), (Ok(2), vec![104, 0]));
+        assert_eq!(sent(Basic::Char, 4), (Ok(4), vec![104, 105, 0, 0]));
+        assert_eq!(sent(Basic::Short, 0), (Ok(5), vec![0, 104, 0, 105, 0, 0, 0, 0, 0, 0]));
+        let link = Reading { characters: Characters::Link, ..text.clone() };
+        let mut out = Vec::new();
+        assert_eq!(encode(Dbr::plain(Basic::String), 0, &link, &mut out), Ok(1));
+        assert_eq!(out, Str40::from("hi").padded());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::engine::Db;
 use crate::link::{self, LinkKind};
 use crate::record::Kind;
 use crate::slot::Slot;
-use base::{Array, FieldType, Scalar, Stamp, Str40, Value};
+use base::{Array, Characters, FieldType, Scalar, Stamp, Str40, Value};
 
 impl Db {
     /// A field's elements as another type; `None` where one cannot be.
@@ -55,6 +55,17 @@ impl Db {
         (if channel.filters.stamps_now() { self.now.wall } else { stamp }, utag)
     }
 
+    /// What a channel's value is, if it is the characters of a text.
+    #[must_use]
+    pub fn characters(&self, channel: &Channel) -> Characters {
+        let rec = channel.record.0;
+        if !channel.long_string || !channel.filters.is_empty() || self.is_long_text(rec, channel.field) {
+            return Characters::Array;
+        }
+        let def = self.def(rec, channel.field);
+        if def.link_field().is_some() { Characters::Link } else { Characters::Text(def.size.into()) }
+    }
+
     /// A field's value before filters.
     pub(crate) fn get_plain(&mut self, channel: &Channel, max: usize) -> Value {
         let rec = channel.record.0;
@@ -62,10 +73,14 @@ impl Db {
             return Value::from(self.type_of(rec).name.as_str());
         }
         if channel.long_string {
-            let mut bytes: Vec<i8> = self.long_text(rec, channel.field).iter().map(|byte| *byte as i8).collect();
-            bytes.push(0);
+            let is_array = self.is_long_text(rec, channel.field);
+            let mut bytes =
+                if is_array { self.whole_bytes(rec, channel.field) } else { self.long_text(rec, channel.field) };
+            if !is_array {
+                bytes.push(0);
+            }
             bytes.truncate(max);
-            return Value::from(bytes);
+            return Value::from(bytes.iter().map(|byte| *byte as i8).collect::<Vec<i8>>());
         }
         if let Some(value) = self.double_val(rec, channel.field) {
             return Value::Scalar(Scalar::F64(value));

@@ -118,6 +118,7 @@ impl Piece {
             Ask::Read { channel, meta } => {
                 let record = channel.record;
                 db.get_into(channel, usize::MAX, &mut job.reading.value);
+                job.reading.characters = db.characters(channel);
                 job.reading.alarm = db.alarm(record);
                 job.reading.stamp = db.stamp_of(channel).0;
                 if *meta {

@@ -389,6 +389,7 @@ impl Backend for Store {
         }
         let record = entry.channel.record;
         reading.value = self.db.get(&entry.channel, usize::MAX);
+        reading.characters = self.db.characters(&entry.channel);
         reading.alarm = self.db.alarm(record);
         reading.stamp = self.db.stamp_of(&entry.channel).0;
         if meta {

@@ -125,7 +125,18 @@ public class Display {
         return types;
     }
 
-    public static void main(String[] names) throws Exception {
+    public static void main(String[] names) {
+        try {
+            look(names);
+            System.out.println("-- done");
+        } catch (Throwable wrong) {
+            System.out.println(wrong);
+        }
+        // The library's threads would keep the program.
+        System.exit(0);
+    }
+
+    static void look(String[] names) throws Exception {
         Context context = JCALibrary.getInstance().createContext(JCALibrary.CHANNEL_ACCESS_JAVA);
         context.addContextExceptionListener(new ContextExceptionListener() {
             public void contextException(ContextExceptionEvent event) {
@@ -185,7 +196,11 @@ public class Display {
         System.out.println("X:ao.EGU: " + get(context, pvs.get("X:ao.EGU"), DBRType.STRING, 1));
         System.out.println("X:ao.EGU: " + put(context, done -> pvs.get("X:ao.EGU").channel.put("V", done)));
         pvs.get("X:ao").expect(pvs.get("X:ao").seen, "CTRL");
-        System.out.println("X:ao.NAME: " + put(context, done -> pvs.get("X:ao.NAME").channel.put("Y", done)));
+        try {
+            System.out.println("X:ao.NAME: " + put(context, done -> pvs.get("X:ao.NAME").channel.put("Y", done)));
+        } catch (CAException refused) {
+            System.out.println("X:ao.NAME: " + refused.getMessage());
+        }
         System.out.println("-- the IOC goes");
         System.in.read();
         for (Pv pv : pvs.values()) {
@@ -205,7 +220,5 @@ public class Display {
         System.out.println("X:ao: " + put(context, done -> out.put(33.0, done)));
         pvs.get("X:ao").expect(pvs.get("X:ao").seen, "[33.0]");
         context.destroy();
-        System.out.println("-- done");
-        System.exit(0);
     }
 }

@@ -3,7 +3,7 @@
 use super::commands::{Command, Outcome, command, needed, said};
 use super::{Shell, look};
 use base::text::parse_double;
-use base::{Alarm, Array, Meta, Scalar, Stamp, Str40, Value};
+use base::{Alarm, Meta, Scalar, Stamp, Str40, Value};
 use ca::encode::{Reading, encode};
 use ca::{Basic, Class, Dbr, decode};
 use db::{Channel, Db, Now};
@@ -73,13 +73,9 @@ fn head(db: &Db, channel: &Channel) -> (String, Basic, u32) {
 
 fn reading(db: &mut Db, channel: &Channel) -> Reading {
     let (ackt, acks) = db.acknowledge_state(channel.record);
-    let mut value = db.get(channel, ELEMENTS_MAX as usize);
-    if let (true, Value::Array(Array::I8(bytes))) = (channel.long_string, &mut value) {
-        // All bytes of the field, also those behind its text.
-        bytes.resize(db.info(channel).elements_max.min(ELEMENTS_MAX) as usize, 0);
-    }
     Reading {
-        value,
+        value: db.get(channel, ELEMENTS_MAX as usize),
+        characters: db.characters(channel),
         alarm: db.alarm(channel.record),
         stamp: db.stamp_of(channel).0,
         ackt: ackt != 0,
