@@ -3,6 +3,7 @@
 mod checked;
 mod config;
 mod desk;
+mod greetings;
 mod lane;
 mod log;
 mod log_file;
@@ -19,6 +20,7 @@ use crate::memory::{self, Spares};
 use crate::parcel::{Packing, Parcel};
 use base::{DurNs, MonoNs};
 use checked::Checked;
+use greetings::{GREETINGS_MAX, Greetings};
 use lane::{Change, Return, Seat, Seen};
 use log_file::LogFile;
 use msg::{Band, Conn, Route, Share, Subject, Tables};
@@ -40,9 +42,6 @@ const ROUND: DurNs = DurNs::from_ms(50);
 const CHANGES: usize = 64;
 /// Longest that the desk waits for lanes to take over tables.
 const SETTLE: DurNs = DurNs::from_secs(1);
-/// How long somebody may take to introduce itself, and how many may be at that.
-const GREETING: DurNs = DurNs::from_secs(2);
-const GREETINGS_MAX: usize = 64;
 /// What users may have of its places.
 const PLACES: &str = "places for connections";
 const PLACES_REMEDY: &str =
@@ -122,7 +121,7 @@ struct Desk<'a> {
     turns: Vec<u32>,
     spares: Spares,
     pools: Pools,
-    greetings: Vec<(Caller, MonoNs)>,
+    greetings: Greetings,
     tables: Tables,
     watchers: Vec<Watcher>,
     log: Option<LogFile>,
@@ -185,7 +184,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         turns: vec![0; config.limits.conns],
         spares: Spares::default(),
         pools: Pools::default(),
-        greetings: Vec::new(),
+        greetings: Greetings::default(),
         tables,
         watchers: Vec::new(),
         log,
@@ -215,7 +214,7 @@ impl Desk<'_> {
         // Who waits while nobody can be let in would wake this thread again at once.
         let callers = if self.deaf { self.bell.as_fd() } else { self.counter.as_fd() };
         let mut fds: Vec<BorrowedFd<'_>> = vec![callers, self.bell.as_fd()];
-        fds.extend(self.greetings.iter().map(|(caller, _)| caller.connection.as_fd()));
+        fds.extend(self.greetings.fds());
         let first_peer = fds.len();
         let slots: Vec<usize> = (0..self.peers.len()).filter(|slot| self.peers[*slot].is_some()).collect();
         fds.extend(self.peers.iter().flatten().map(|peer| peer.caller.connection.as_fd()));
@@ -235,20 +234,19 @@ impl Desk<'_> {
             self.leave(*slot);
         }
         let now = mono_now();
-        for at in (0..self.greetings.len()).rev() {
-            if ready[2 + at] {
-                let (caller, _) = self.greetings.swap_remove(at);
-                self.greet(caller);
-            } else if now - self.greetings[at].1 > GREETING {
-                self.greetings.swap_remove(at);
-            }
+        for caller in self.greetings.hear(now, &ready[2..first_peer]) {
+            self.greet(caller);
         }
+        // One who says nothing, at the greeting, must not keep others from coming.
         for _ in 0..GREETINGS_MAX {
-            if self.greetings.len() >= GREETINGS_MAX && !(ready[0] && self.drop_a_greeting()) {
-                break;
+            if self.greetings.is_full() {
+                if !ready[0] || !self.greetings.hang_up_on_one() {
+                    break;
+                }
+                self.over_share += 1;
             }
             match self.counter.accept_anyone() {
-                Ok(Some(caller)) => self.greetings.push((caller, now)),
+                Ok(Some(caller)) => self.greetings.push(caller, now),
                 Ok(None) => {
                     self.deaf = false;
                     break;
@@ -261,17 +259,6 @@ impl Desk<'_> {
                 }
             }
         }
-    }
-
-    /// Where one user has more than half of all greetings and others wait: ends its oldest. Whether there was one.
-    fn drop_a_greeting(&mut self) -> bool {
-        let of = |user: u32| self.greetings.iter().filter(move |(caller, _)| caller.uid == user);
-        let mut users = self.greetings.iter().map(|(caller, _)| caller.uid);
-        let Some(user) = users.find(|user| of(*user).count() > GREETINGS_MAX / 2) else { return false };
-        let oldest = of(user).map(|(_, since)| *since).min();
-        let at = self.greetings.iter().position(|(caller, since)| caller.uid == user && Some(*since) == oldest);
-        self.over_share += 1;
-        at.map(|at| self.greetings.swap_remove(at)).is_some()
     }
 
     /// Hears who somebody is, and gives it its queues.

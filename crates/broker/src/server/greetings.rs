@@ -1,0 +1,95 @@
+//! Who has come and not said yet who it is. None of them keeps the next one from coming.
+
+use base::{DurNs, MonoNs};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use sys::handover::Caller;
+
+/// How long somebody may take to introduce itself, and how many may be at that.
+const PATIENCE: DurNs = DurNs::from_secs(2);
+pub(super) const GREETINGS_MAX: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Greetings(Vec<(Caller, MonoNs)>);
+
+impl Greetings {
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(|(caller, _)| caller.connection.as_fd())
+    }
+
+    /// Hangs up on those who took too long, and gives those who have said something, by whether each [fd](Self::fds) has.
+    pub(super) fn hear(&mut self, now: MonoNs, ready: &[bool]) -> Vec<Caller> {
+        let mut ready = ready.iter();
+        let spoke = self.0.extract_if(.., |_| ready.next().is_some_and(|ready| *ready));
+        let spoke = spoke.map(|(caller, _)| caller).collect();
+        self.0.retain(|(_, since)| now - *since <= PATIENCE);
+        spoke
+    }
+
+    pub(super) fn push(&mut self, caller: Caller, now: MonoNs) {
+        self.0.push((caller, now));
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= GREETINGS_MAX
+    }
+
+    /// Hangs up on one of those who have said nothing: of the user who has the most of them, a stranger before ours, the one who
+    /// came first. Whether there was one.
+    pub(super) fn hang_up_on_one(&mut self) -> bool {
+        // Who has spoken meanwhile is heard next.
+        let spoke = sys::poll::readable(&self.fds().collect::<Vec<_>>(), DurNs::ZERO);
+        let of = |user: u32| self.0.iter().filter(|(caller, _)| caller.uid == user).count();
+        let silent = self.0.iter().enumerate().filter(|(at, _)| !spoke[*at]);
+        // They stand in the order in which they came; of equals `max_by_key` takes the last.
+        let one = silent.rev().max_by_key(|(_, (caller, _))| (of(caller.uid), !caller.is_ours()));
+        one.map(|(at, _)| at).map(|at| self.0.remove(at)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::OwnedFd;
+
+    const STRANGER: u32 = 65_531;
+
+    /// Somebody of a user who comes; its own end.
+    fn come(greetings: &mut Greetings, uid: u32, now: MonoNs) -> OwnedFd {
+        let [connection, far] = sys::handover::pair().unwrap();
+        greetings.push(Caller { connection, pid: 1, uid }, now);
+        far
+    }
+
+    fn users(greetings: &Greetings) -> Vec<u32> {
+        greetings.0.iter().map(|(caller, _)| caller.uid).collect()
+    }
+
+    #[test]
+    fn who_has_the_most_silent_ones_loses_its_oldest_and_nobody_who_has_spoken() {
+        let (mut greetings, now) = (Greetings::default(), MonoNs(1));
+        let own = sys::handover::own_user();
+        let order = [STRANGER, own, STRANGER + 1, STRANGER, own, STRANGER + 1, STRANGER];
+        let far: Vec<OwnedFd> = order.iter().map(|user| come(&mut greetings, *user, now)).collect();
+        sys::handover::send(far[0].as_fd(), b"hello", &[]).unwrap();
+        assert!(greetings.hang_up_on_one());
+        assert_eq!(
+            users(&greetings),
+            [STRANGER, own, STRANGER + 1, own, STRANGER + 1, STRANGER],
+            "its first has spoken"
+        );
+        assert!(greetings.hang_up_on_one());
+        assert_eq!(users(&greetings), [STRANGER, own, own, STRANGER + 1, STRANGER], "of those with as many a stranger");
+        (0..4).for_each(|_| assert!(greetings.hang_up_on_one()));
+        assert!(!greetings.hang_up_on_one() && users(&greetings) == [STRANGER], "only who has spoken is left");
+    }
+
+    #[test]
+    fn who_speaks_is_heard_and_who_takes_too_long_is_not() {
+        let mut greetings = Greetings::default();
+        let [late, then] = [MonoNs(0), MonoNs(1) + PATIENCE];
+        let _far = [come(&mut greetings, 1, late), come(&mut greetings, 2, late), come(&mut greetings, 3, then)];
+        let spoke = greetings.hear(then, &[true, false]);
+        assert_eq!(spoke.iter().map(|caller| caller.uid).collect::<Vec<_>>(), [1]);
+        assert_eq!(users(&greetings), [3]);
+    }
+}
