@@ -112,7 +112,7 @@ pub(crate) fn ordered_into(db: &Db, rec: u32, max: usize, into: &mut Array) {
     into.extend((0..(r.nuse as usize).min(max)).map(|at| ring[(first + at) % nsam]));
 }
 
-/// A client's samples count as new ones, but as in C they are written over the oldest ones.
+/// A client's samples count as new ones, but as in C they are written over the oldest ones; with LIFO over the newest.
 pub(crate) fn store(db: &mut Db, rec: u32, values: &Array) {
     let body = db.common[rec as usize].body as usize;
     let Array::F64(values) = values else { return };
@@ -121,7 +121,9 @@ pub(crate) fn store(db: &mut Db, rec: u32, values: &Array) {
     if let Array::F64(ring) = &mut r.val {
         values.iter().enumerate().for_each(|(at, value)| ring[(first + at) % nsam] = *value);
     }
-    r.off = ((r.off as usize + values.len()) % nsam) as u32;
+    if r.balg == 0 {
+        r.off = ((r.off as usize + values.len()) % nsam) as u32;
+    }
     r.nuse = r.nuse.saturating_add(values.len() as u32).min(r.nsam);
     if r.nuse != before {
         db.post_named(rec, "NUSE", EventMask::VALUE | EventMask::LOG);

@@ -175,6 +175,8 @@ impl Case {
             7 => (self.dice.pick(&["DISA", "DISP", "UDF", "DISV", "PHAS"]), self.dice.pick(&["0", "1"]).to_owned()),
             _ => ("VAL", self.dice.pick(NUMBERS).to_owned()),
         };
+        // Where a ring does not begin at its start, C's puts of doubles copy from behind what was given (docs/database.md).
+        let field = if kind == "compress" && field == "VAL" { "PROC" } else { field };
         format!("#! put r{number}.{field} {value}\n")
     }
 }
