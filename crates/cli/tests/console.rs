@@ -250,3 +250,102 @@ fn links_over_channel_access_are_reported_with_hosts_and_rights_as_c_does_it() {
         same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
     }
 }
+
+const STOPPING: &str = r#"
+record(ai, "X:first") { field(INP, "X:source PP") field(FLNK, "X:second") }
+record(calc, "X:source") { field(CALC, "VAL+1") }
+record(ai, "X:second") { field(INP, "X:source") field(FLNK, "X:third") }
+record(longout, "X:third") { field(VAL, "3") field(SDIS, "X:disable") }
+record(longout, "X:disable") {}
+record(ao, "X:other") {}
+record(ai, "X:other2") { field(INP, "X:other") }
+"#;
+
+#[test]
+fn processing_stops_at_breakpoints_and_goes_on_as_c_has_it() {
+    let mut iocs = both(&[("test.db", STOPPING)], &["-d", "test.db"]);
+    // Lock sets have numbers of their own, threads addresses, and the seconds since an entry point are no matter.
+    let plain = |text: String| {
+        let mut out = String::new();
+        for line in text.lines() {
+            let line = line.split("  T: 0x").next().unwrap_or(line);
+            let line = line.split("  C/S:").next().unwrap_or(line);
+            let number = |line: &str, before: &str| match line.split_once(before) {
+                Some((head, rest)) => {
+                    format!("{head}{before}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+                }
+                None => line.to_owned(),
+            };
+            let line = number(&number(line, "LSet: "), "of lockset ");
+            // The prompt comes before or after what its thread says.
+            let line = line.trim_start_matches("-> ").trim_start_matches("epics> ").trim_end();
+            if !line.is_empty() && line != "->" && !line.starts_with("TIME: ") {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+        out
+    };
+    let timeless = |text: String| {
+        text.lines().filter(|line| !line.contains("TIME: 20")).map(|l| l.to_owned() + "\n").collect::<String>()
+    };
+    // A command, and what is to be seen before the next one is given.
+    for (command, wanted) in [
+        ("dbs", ""),
+        ("dbc X:first", ""),
+        ("dbp nobody", ""),
+        ("dbd X:first", ""),
+        ("dbb nobody", ""),
+        ("dbb X:second", ""),
+        ("dbb X:second", ""),
+        ("dbap X:third", ""),
+        ("dbstat", ""),
+        ("dbpf X:first.PROC 1", "Stopped at:  X:second  within Entrypoint:  X:first"),
+        ("dbgf X:first", ""),
+        ("dbgf X:source", ""),
+        ("dbgf X:second.PACT", ""),
+        ("dbgf X:first.PACT", ""),
+        ("dbstat", ""),
+        // Others go on, those of the lock set wait.
+        ("dbpf X:other 7", ""),
+        ("dbpf X:other2.PROC 1", ""),
+        ("dbgf X:other2", ""),
+        ("dbpf X:source.PROC 1", ""),
+        ("dbgf X:source", ""),
+        ("dbpf X:disable 1", ""),
+        ("dbgf X:disable", ""),
+        ("dbb X:source", ""),
+        ("dbs", "Stopped at:  X:source  within Entrypoint:  X:source"),
+        ("dbgf X:third", ""),
+        ("dbgf X:second", ""),
+        ("dbs X:second", ""),
+        ("dbgf X:source", ""),
+        ("dbstat", ""),
+        ("dbpf X:disable 0", ""),
+        ("dbpf X:second.PROC 1", "Stopped at:  X:second  within Entrypoint:  X:second"),
+        ("dbs", "Stopped at:  X:third  within Entrypoint:  X:second"),
+        ("dbp X:third 1", ""),
+        ("dbc", "BKPT: 02"),
+        ("dbpf X:third 4", "VAL : 4"),
+        ("dbd X:source", ""),
+        ("dbd X:second", "End debug of lockset"),
+        ("dbstat", ""),
+        ("dbpf X:first.PROC 1", ""),
+        ("dbgf X:second", ""),
+    ] {
+        let said = iocs.each_mut().map(|ioc| {
+            let mut text = ioc.say(command);
+            eventually(&format!("{command}: {wanted}\n"), || {
+                // C's thread says it in its own time.
+                if !text.contains(wanted) {
+                    text.push_str(&ioc.say("# later"));
+                }
+                text.contains(wanted)
+            });
+            let mut lines: Vec<String> = plain(timeless(text)).lines().map(str::to_owned).collect();
+            lines.sort();
+            lines.join("\n")
+        });
+        same(command, said);
+    }
+}

@@ -344,7 +344,7 @@ fn the_ioc_is_looked_into_as_c_does_it() {
     let known = ours.say("help");
     let absent = names.iter().filter(|name| *name != "#" && !known.split_whitespace().any(|word| word == **name));
     let script = absent.fold(String::new(), |all, name| all + name + "\n");
-    assert!(script.contains("dbb\n"), "{script}");
+    assert!(script.contains("dbel\n"), "{script}");
     let mut command = program(true, "softIoc", free_port());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();

@@ -14,6 +14,8 @@ pub(crate) struct Rare {
     pub(crate) tsel: Link,
     pub(crate) asg: Text<29>,
     pub(crate) evnt: Text<40>,
+    /// What breakpoints want of it ([`crate::stop`]).
+    pub(crate) marks: u8,
 }
 
 impl Fields for Rare {
@@ -29,13 +31,14 @@ impl Fields for Rare {
 }
 
 impl Zero for Rare {
-    const ZERO: Self = Self { sdis: Link::EMPTY, tsel: Link::EMPTY, asg: Text::ZERO, evnt: Text::ZERO };
+    const ZERO: Self = Self { sdis: Link::EMPTY, tsel: Link::EMPTY, asg: Text::ZERO, evnt: Text::ZERO, marks: 0 };
 }
 
 impl Idle for Rare {
     const IDLE: &'static Self = &Self::ZERO;
     fn is_idle(&self) -> bool {
-        self.sdis.is_empty() && self.tsel.is_empty() && self.asg.bytes().is_empty() && self.evnt.bytes().is_empty()
+        let texts = self.asg.bytes().is_empty() && self.evnt.bytes().is_empty();
+        self.sdis.is_empty() && self.tsel.is_empty() && texts && self.marks == 0
     }
 }
 

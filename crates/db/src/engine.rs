@@ -113,7 +113,9 @@ pub struct Db {
     pub(crate) pending_text: Vec<u8>,
     /// Whether the record that was processed last says that it failed.
     pub(crate) failed: bool,
-    depth: u32,
+    pub(crate) depth: u32,
+    /// Lock sets with breakpoints.
+    pub(crate) stops: Option<Box<crate::stop::Stops>>,
 }
 
 impl Default for Db {
@@ -163,6 +165,7 @@ impl Db {
             pending_text: Vec::new(),
             failed: false,
             depth: 0,
+            stops: None,
         };
         db.make_firsts();
         db
@@ -246,7 +249,7 @@ impl Db {
     /// Processes a chain of forward links, and then ends the activity of its records, the last one's first.
     // Apart, so that a record that is processed by being read, without a chain, does not save registers for one.
     #[inline(never)]
-    fn follow(&mut self, first: u32, second: u32) {
+    pub(crate) fn follow(&mut self, first: u32, second: u32) {
         let base = self.active.len();
         self.active.push(first);
         let mut current = second;
@@ -263,7 +266,7 @@ impl Db {
 
     /// One record up to its forward link; the record that is to be processed next, before the activity of this one
     /// ends. `resumed` when a callback continues it.
-    fn process_one(&mut self, rec: u32, resumed: bool) -> Option<u32> {
+    pub(crate) fn process_one(&mut self, rec: u32, resumed: bool) -> Option<u32> {
         self.failed = false;
         let mut common = &mut self.common[rec as usize];
         if !resumed {
@@ -272,8 +275,13 @@ impl Db {
                 return None;
             }
             common.lcnt = 0;
-            if !common.rare.rests() && !common.rare.sdis.is_constant() {
-                self.read_sdis(rec);
+            if !common.rare.rests() {
+                if crate::stop::stops(common.rare.marks) {
+                    return self.process_stoppable(rec);
+                }
+                if !common.rare.sdis.is_constant() {
+                    self.read_sdis(rec);
+                }
                 common = &mut self.common[rec as usize];
             }
             if common.disa == common.disv {
@@ -379,6 +387,9 @@ impl Db {
 
     #[cold]
     fn already_active(&mut self, rec: u32) {
+        if self.common[rec as usize].rare.marks & crate::stop::STOPS != 0 && self.is_held(rec) {
+            return;
+        }
         self.counters.while_active += 1;
         let common = &mut self.common[rec as usize];
         let tries = common.lcnt;
@@ -395,7 +406,7 @@ impl Db {
     }
 
     #[cold]
-    fn read_sdis(&mut self, rec: u32) {
+    pub(crate) fn read_sdis(&mut self, rec: u32) {
         let link = self.common[rec as usize].rare.sdis.brief();
         if let Ok(Some(value)) = self.get_link::<i16>(rec, link) {
             self.common[rec as usize].disa = value;

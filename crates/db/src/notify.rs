@@ -83,8 +83,8 @@ impl Db {
             self.notifies.waiting.remove(&id);
             return Err(error);
         }
-        // A put that processed nothing leaves the record as it was: it has ended.
-        if self.common[rec as usize].notify == id && self.common[rec as usize].pact == 0 {
+        // A put that processed nothing leaves the record as it was: it has ended, unless a breakpoint has the record wait.
+        if self.common[rec as usize].notify == id && self.common[rec as usize].pact == 0 && !self.waits(rec) {
             self.notify_completion(rec);
         }
         let Some(waiting) = self.notifies.waiting.get_mut(&id) else { return Ok(NotifyState::Done) };

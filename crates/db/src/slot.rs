@@ -211,6 +211,13 @@ impl<T> Rarely<T> {
     }
 }
 
+impl<T: Idle> Rarely<T> {
+    /// Gives the memory back where all fields are at their starting values.
+    pub(crate) fn settle(&mut self) {
+        self.0.take_if(|fields| fields.is_idle());
+    }
+}
+
 impl<T: Idle> Clone for Rarely<T> {
     fn clone(&self) -> Self {
         Self(self.0.as_ref().filter(|fields| !fields.is_idle()).cloned())

@@ -2,6 +2,7 @@
 
 mod mail;
 mod records;
+mod stops;
 mod traffic;
 
 pub use mail::Mailbox;
@@ -69,6 +70,8 @@ pub struct Engine {
     bridges: Bridges,
     /// Links to other IOCs.
     links: Option<Links>,
+    /// Threads of lock sets with breakpoints.
+    steppers: Vec<stops::Stepper>,
     ready: Vec<Ready>,
     again: Vec<CircuitId>,
     /// Circuits that have something to send, in one vector that is used again.
@@ -123,6 +126,7 @@ impl Engine {
             taken: Vec::new(),
             bridges: Bridges::default(),
             links: None,
+            steppers: Vec::new(),
             ready: Vec::new(),
             again: Vec::new(),
             touched: Vec::new(),
@@ -318,6 +322,7 @@ impl Engine {
 
     /// Hands on what processing has left: posts, finished puts, bytes.
     fn settle(&mut self) {
+        self.run_stops();
         loop {
             let posts = self.store.take_posts();
             let empty = posts.is_empty();

@@ -64,6 +64,9 @@ impl Engine {
             return Err(format!("\"{name}\" names a field; the record's name alone removes it: {record}"));
         }
         let record = self.store.db.find(name).map_err(|error| error.to_string())?.record;
+        if self.store.db.stop_set_of(record).is_some() {
+            return Err(format!("{name} is of a lock set with breakpoints: dbd them first, dbstat shows them"));
+        }
         let store = &self.store;
         let gone: Vec<u64> = store.handles_of(record).collect();
         self.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);

@@ -28,6 +28,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
     [
         COMMANDS,
         super::autosave::COMMANDS,
+        super::breaks::COMMANDS,
         super::dbr::COMMANDS,
         super::devices::COMMANDS,
         super::dump::COMMANDS,

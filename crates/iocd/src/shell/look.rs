@@ -17,12 +17,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("dbNotifyDump", "see the PACT fields"),
     ("dbPutAttribute", "attributes of record types are fixed: RTYP and VERS"),
     ("dbPvdDump", "the table of names grows by itself"),
-    ("dbap", BREAK),
-    ("dbb", BREAK),
-    ("dbc", BREAK),
-    ("dbd", BREAK),
-    ("dbp", BREAK),
-    ("dbs", BREAK),
     ("dbel", "casr 2 shows subscriptions by client"),
     ("epicsMutexShowAll", "records have owners instead of locks"),
     ("epicsThreadResume", "threads are not suspended"),
@@ -39,7 +33,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("taskwdShow", "threads do not end by themselves"),
 ];
 const LOOK: &str = "the .dbd file that was loaded has it";
-const BREAK: &str = "a stopped lock set would stop its owner's scans; camonitor shows each processing";
 const LOG: &str = "messages go to standard error, for the supervisor or systemd to keep";
 const REGISTRY: &str = "record types and device supports are part of the program";
 
@@ -101,7 +94,6 @@ pub(super) const COMMANDS: &[Command] = &[
         let text = shell.with_engine(move |engine| super::clients::report(engine, level))?;
         said(shell, &format!("Server state: running\nServer 'tahti'\n{text}"))
     }),
-    command!("dbstat", "", "breakpoints: there are none", |_, _| Ok(None)),
     command!("epicsParamShow", "", "EPICS' parameters", |shell, _| parameters(shell)),
     command!("epicsPrtEnvParams", "", "EPICS' parameters", |shell, _| parameters(shell)),
     command!("epicsThreadShowAll", "[level]", "threads with class, priority and CPU", |shell, _| {

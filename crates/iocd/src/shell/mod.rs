@@ -4,6 +4,7 @@
 //! the engine thread.
 
 mod autosave;
+mod breaks;
 mod clients;
 mod commands;
 mod dbr;
@@ -105,6 +106,8 @@ pub struct Shell {
     ioc: Arc<OnceLock<Mailbox>>,
     /// Output of the running command, when it goes to a file.
     output: Option<fs::File>,
+    /// The lock set with breakpoints that went on last.
+    last_stop: Option<u32>,
     /// Commands that failed so far.
     pub failures: u64,
 }
@@ -138,6 +141,7 @@ impl Shell {
             fatal: false,
             ioc,
             output: None,
+            last_stop: None,
             failures: 0,
         }
     }

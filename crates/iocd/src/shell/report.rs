@@ -213,8 +213,7 @@ pub(super) fn record(db: &mut Db, name: &str, interest: u8) -> String {
     for (field, kind, hex) in fields {
         let text = match (field.as_str(), db.find(&format!("{base}.{field}"))) {
             ("TIME", _) => Some(stamp(db, channel.record)),
-            // There are no breakpoints.
-            ("BKPT", _) => Some("00".to_owned()),
+            ("BKPT", _) => Some(format!("{:02x}", db.break_marks(channel.record))),
             (_, Ok(channel)) if kind == FieldType::Link => Some(link(db, &channel)),
             (_, Ok(channel)) => held(db, &channel, Some(kind), hex),
             (_, Err(_)) => None,
