@@ -40,8 +40,10 @@ pub(crate) mod sub_array;
 pub(crate) mod waveform;
 mod whole;
 
-pub(crate) use sim::{Mode, Sim, check_simm, init_sim, mode};
-pub(crate) use states::{is_plain_number, state_number, state_text, states};
+pub(crate) use sim::{Mode, Sim, SimOf, check_simm, init_sim, mode, stamp_output};
+pub(crate) use states::{
+    STATE_NAMES, any_state, device_mask, is_plain_number, mask_of, state_number, state_text, state_written, states,
+};
 
 use crate::conv::Number;
 use crate::dev::Device;
@@ -51,7 +53,7 @@ use crate::link::Brief;
 use crate::notify::Got;
 use crate::record::{Bodies, Kind};
 use crate::scan::Fed;
-use base::{Array, FieldType, Scalar, Status};
+use base::{Array, EventMask, FieldType, Scalar, Status};
 use sim::sim_of;
 
 /// What reading a device came to.
@@ -65,6 +67,44 @@ pub(crate) enum Read {
     Failed,
     /// A callback will bring it.
     Pending,
+}
+
+impl Read {
+    /// How the processing ends that read this.
+    #[inline]
+    pub(crate) fn outcome(self) -> Outcome {
+        if self == Self::Failed { Outcome::Failed } else { Outcome::Done }
+    }
+}
+
+/// How an input record's processing begins: it reads its device or its simulation, and is stamped. `Err` where the
+/// processing ends here. `raw`: whether raw values can be simulated too.
+#[inline]
+pub(crate) fn read_input(
+    db: &mut Db,
+    rec: u32,
+    body: usize,
+    resumed: bool,
+    (raw, sim): (bool, SimOf),
+    read: impl FnOnce(&mut Db) -> Read,
+    simulated: impl FnOnce(&mut Db, u16) -> Read,
+) -> Result<Read, Outcome> {
+    let read = match mode(db, rec, body, resumed, raw, sim) {
+        Mode::Real => read(db),
+        Mode::Simulated(simm) => simulated(db, simm),
+        Mode::Delayed => Read::Pending,
+        Mode::Bad => Read::Failed,
+    };
+    if read == Read::Pending {
+        return Err(Outcome::Pending);
+    }
+    if db.common[rec as usize].broken {
+        return Err(no_device(db, rec));
+    }
+    let sim = sim(&mut db.bodies, body);
+    let (simm, siol) = (sim.simm, sim.siol.brief());
+    db.stamp_simulated(rec, simm, Some(siol));
+    Ok(read)
 }
 
 /// Reads an input's value by the link of Soft Channel or Async Soft Channel.
@@ -163,6 +203,51 @@ pub(crate) fn drive(db: &mut Db, rec: u32, ivoa: u16) -> Drive {
         0 => Drive::Normally,
         2 => Drive::Ivov,
         _ => Drive::Not,
+    }
+}
+
+/// Writes an output as IVOA says; `ivov` sets IVOV. Whether a callback will end it.
+#[inline]
+pub(crate) fn drive_output(
+    db: &mut Db,
+    rec: u32,
+    resumed: bool,
+    ivoa: u16,
+    ivov: impl FnOnce(&mut Db),
+    write: impl FnOnce(&mut Db) -> bool,
+) -> bool {
+    match drive(db, rec, ivoa) {
+        Drive::Normally => write(db),
+        Drive::Not => false,
+        Drive::Ivov => {
+            if !resumed {
+                ivov(db);
+            }
+            write(db)
+        }
+    }
+}
+
+/// Notes a value as the one that was told last; whether it is another one than before.
+#[inline]
+pub(crate) fn changed<T: PartialEq>(last: &mut T, now: T) -> bool {
+    let differs = *last != now;
+    *last = now;
+    differs
+}
+
+/// Tells about VAL where it or the alarm has changed, and about the raw value and its reading back.
+pub(crate) fn post_raw(db: &mut Db, rec: u32, alarm: EventMask, [value, raw, readback]: [bool; 3]) {
+    let all = alarm | EventMask::VALUE | EventMask::LOG;
+    let mask = if value { all } else { alarm };
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    if raw {
+        db.post_named(rec, "RVAL", all);
+    }
+    if readback {
+        db.post_named(rec, "RBV", all);
     }
 }
 
@@ -403,7 +488,7 @@ pub(crate) fn store_array(db: &mut Db, rec: u32, field: u16, values: Array) -> R
         _ => return Err(PutError::NoModify),
     };
     if changed {
-        db.post_named(rec, "NORD", base::EventMask::VALUE | base::EventMask::LOG);
+        db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::deadband::{self, Limits};
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_device};
+use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::record::Bodies;
 use crate::schema::Special;
 use crate::slot::{Inline, Rarely, record};
@@ -134,30 +134,21 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     }
     if !resumed {
         fetch(db, rec, body);
-        let simm = db.bodies.ao[body].sim.simm;
-        db.stamp_simulated(rec, simm, None);
+        stamp_output(db, rec, body, sim);
     }
     let r = &mut db.bodies.ao[body];
     check_limits!(db.common[rec as usize], r);
     let ivoa = r.ivoa;
-    let pending = match drive(db, rec, ivoa) {
-        Drive::Normally => write(db, rec, body, resumed),
-        Drive::Not => false,
-        Drive::Ivov => {
-            if !resumed {
-                let value = db.bodies.ao[body].ivov;
-                db.bodies.ao[body].val = value;
-                convert(db, rec, body, value);
-            }
-            write(db, rec, body, resumed)
-        }
+    let ivov = |db: &mut Db| {
+        let value = db.bodies.ao[body].ivov;
+        db.bodies.ao[body].val = value;
+        convert(db, rec, body, value);
     };
-    if pending {
+    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
         return Outcome::Pending;
     }
     if resumed {
-        let simm = db.bodies.ao[body].sim.simm;
-        db.stamp_simulated(rec, simm, None);
+        stamp_output(db, rec, body, sim);
     }
     let failed = db.failed;
     monitor(db, rec, body);

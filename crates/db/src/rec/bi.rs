@@ -4,11 +4,11 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::{Link, LinkKind};
 use crate::notify::Got;
-use crate::rec::{Mode, Read, Sim, device_state, init_sim, mode, no_device, no_state, read_soft, take_stamp};
+use crate::rec::{Read, Sim, changed, device_state, init_sim, no_state, post_raw, read_input, read_soft, take_stamp};
 use crate::record::Bodies;
 use crate::scan::Fed;
 use crate::slot::{Rarely, Text, record};
-use base::{EventMask, Status};
+use base::Status;
 
 record! {
     /// The fields of a bi record.
@@ -64,20 +64,12 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
 
 /// Reads, checks, tells.
 pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let read = match mode(db, rec, body, resumed, true, sim) {
-        Mode::Real => read(db, rec, body, resumed),
-        Mode::Simulated(simm) => simulated(db, rec, body, simm),
-        Mode::Delayed => Read::Pending,
-        Mode::Bad => Read::Failed,
+    let read = |db: &mut Db| read(db, rec, body, resumed);
+    let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
+    let read = match read_input(db, rec, body, resumed, (true, sim), read, simulated) {
+        Ok(read) => read,
+        Err(outcome) => return outcome,
     };
-    if read == Read::Pending {
-        return Outcome::Pending;
-    }
-    if db.common[rec as usize].broken {
-        return no_device(db, rec);
-    }
-    let (simm, siol) = (db.bodies.bi[body].sim.simm, db.bodies.bi[body].sim.siol.brief());
-    db.stamp_simulated(rec, simm, Some(siol));
     let r = &mut db.bodies.bi[body];
     if read == Read::Raw {
         r.val = u16::from(r.rval != 0);
@@ -85,7 +77,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     }
     check_alarms(db, rec, body);
     monitor(db, rec, body);
-    if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
+    read.outcome()
 }
 
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
@@ -183,18 +175,8 @@ fn check_alarms(db: &mut Db, rec: u32, body: usize) {
 }
 
 fn monitor(db: &mut Db, rec: u32, body: usize) {
-    let mut mask = db.reset_alarms(rec);
+    let alarm = db.reset_alarms(rec);
     let r = &mut db.bodies.bi[body];
-    if r.mlst != r.val {
-        mask |= EventMask::VALUE | EventMask::LOG;
-        r.mlst = r.val;
-    }
-    let raw = r.oraw != r.rval;
-    r.oraw = r.rval;
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    if raw {
-        db.post_named(rec, "RVAL", mask | EventMask::VALUE | EventMask::LOG);
-    }
+    let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), false];
+    post_raw(db, rec, alarm, moved);
 }

@@ -4,11 +4,11 @@ use crate::callback::Callback;
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
+use crate::rec::{Mode, Sim, changed, drive_output, init_sim, mode, no_device, post_raw, stamp_output};
 use crate::record::Bodies;
 use crate::slot::{Rarely, Text, record};
 use crate::support::Output;
-use base::{EventMask, Scalar, Status, Str40, Value};
+use base::{Scalar, Status, Str40, Value};
 
 record! {
     /// The fields of a bo record.
@@ -108,29 +108,20 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
             }
         }
         db.bodies.bo[body].update_raw();
-        let simm = db.bodies.bo[body].sim.simm;
-        db.stamp_simulated(rec, simm, None);
+        stamp_output(db, rec, body, sim);
     }
     check_alarms(db, rec, body);
     let ivoa = db.bodies.bo[body].ivoa;
-    let pending = match drive(db, rec, ivoa) {
-        Drive::Normally => write(db, rec, body, resumed),
-        Drive::Not => false,
-        Drive::Ivov => {
-            if !resumed {
-                let r = &mut db.bodies.bo[body];
-                r.val = r.ivov;
-                r.update_raw();
-            }
-            write(db, rec, body, resumed)
-        }
+    let ivov = |db: &mut Db| {
+        let r = &mut db.bodies.bo[body];
+        r.val = r.ivov;
+        r.update_raw();
     };
-    if pending {
+    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
         return Outcome::Pending;
     }
     if resumed {
-        let simm = db.bodies.bo[body].sim.simm;
-        db.stamp_simulated(rec, simm, None);
+        stamp_output(db, rec, body, sim);
     }
     let r = &db.bodies.bo[body];
     if r.val == 1 && r.high > 0.0 {
@@ -203,23 +194,8 @@ fn check_alarms(db: &mut Db, rec: u32, body: usize) {
 }
 
 fn monitor(db: &mut Db, rec: u32, body: usize) {
-    let mut mask = db.reset_alarms(rec);
+    let alarm = db.reset_alarms(rec);
     let r = &mut db.bodies.bo[body];
-    if r.mlst != r.val {
-        mask |= EventMask::VALUE | EventMask::LOG;
-        r.mlst = r.val;
-    }
-    let (raw, readback) = (r.oraw != r.rval, r.orbv != r.rbv);
-    r.oraw = r.rval;
-    r.orbv = r.rbv;
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    let all = mask | EventMask::VALUE | EventMask::LOG;
-    if raw {
-        db.post_named(rec, "RVAL", all);
-    }
-    if readback {
-        db.post_named(rec, "RBV", all);
-    }
+    let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), changed(&mut r.orbv, r.rbv)];
+    post_raw(db, rec, alarm, moved);
 }

@@ -5,7 +5,7 @@ use crate::deadband::Limits;
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::{Drive, Mode, Sim, check_limits, drive, init_sim, mode, no_device};
+use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::record::Bodies;
 use crate::slot::{Inline, Rarely, record};
 use crate::support::Output;

@@ -6,7 +6,7 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::notify::Got;
-use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
+use crate::rec::{Read, Sim, check_limits_filtered, init_sim, read_input, take_stamp};
 use crate::record::Bodies;
 use crate::slot::{Inline, Rarely, record};
 use base::EventMask;

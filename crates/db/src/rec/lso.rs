@@ -5,7 +5,7 @@ use super::stringin::ALWAYS;
 use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
+use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::record::Bodies;
 use crate::slot::{Rarely, Text, record};
 use crate::support::Output;
@@ -75,24 +75,16 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         db.common[rec as usize].raise(Status::Udf, 3);
     }
     let ivoa = db.bodies.lso[body].ivoa;
-    let pending = match drive(db, rec, ivoa) {
-        Drive::Normally => write(db, rec, body, resumed),
-        Drive::Not => false,
-        Drive::Ivov => {
-            if !resumed {
-                let r = &mut db.bodies.lso[body];
-                r.val = with_nul(r.ivov.bytes(), r.sizv);
-                r.len = r.val.len() as u32;
-            }
-            write(db, rec, body, resumed)
-        }
+    let ivov = |db: &mut Db| {
+        let r = &mut db.bodies.lso[body];
+        r.val = with_nul(r.ivov.bytes(), r.sizv);
+        r.len = r.val.len() as u32;
     };
-    if pending {
+    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
         return Outcome::Pending;
     }
     let failed = db.failed;
-    let simm = db.bodies.lso[body].sim.simm;
-    db.stamp_simulated(rec, simm, None);
+    stamp_output(db, rec, body, sim);
     monitor(db, rec, body);
     if failed { Outcome::Failed } else { Outcome::Done }
 }

@@ -6,11 +6,14 @@ use crate::engine::{Db, Outcome};
 use crate::error::PutError;
 use crate::link::Link;
 use crate::notify::Got;
-use crate::rec::{Mode, Read, Sim, device_state, init_sim, mode, no_device, no_state, read_soft, take_stamp};
+use crate::rec::{
+    Read, Sim, any_state, changed, device_mask, device_state, init_sim, mask_of, no_state, post_raw, read_input,
+    read_soft, state_written, take_stamp,
+};
 use crate::record::Bodies;
 use crate::scan::Fed;
 use crate::slot::{Rarely, Text, record};
-use base::{EventMask, Status};
+use base::Status;
 
 record! {
     /// The fields of a mbbi record.
@@ -41,20 +44,7 @@ fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
     &mut bodies.mbbi[body].sim
 }
 
-/// First letters of the fields of each state.
-pub(crate) const STATE_NAMES: [&str; STATES] =
-    ["ZR", "ON", "TW", "TH", "FR", "FV", "SX", "SV", "EI", "NI", "TE", "EL", "TV", "TT", "FT", "FF"];
-
-const STATES: usize = 16;
-
 impl Mbbi {
-    /// Notes whether any state is defined (SDEF).
-    fn look_for_states(&mut self) {
-        let defined =
-            self.values.iter().any(|value| *value != 0) || self.names.iter().any(|name| !name.bytes().is_empty());
-        self.sdef = i16::from(defined);
-    }
-
     /// The state of a raw value.
     fn state_of(&self, raw: u32) -> u16 {
         let raw = if self.shft > 0 { raw.checked_shr(u32::from(self.shft)).unwrap_or(0) } else { raw };
@@ -63,34 +53,14 @@ impl Mbbi {
         }
         self.values.iter().position(|value| *value == raw).map_or(u16::MAX, |state| state as u16)
     }
-
-    /// The mask that NOBT means where MASK is not given.
-    fn complete_mask(&mut self) {
-        if self.mask == 0 && self.nobt <= 32 {
-            self.mask = ((1u64 << self.nobt) - 1) as u32;
-        }
-    }
-
-    /// The raw device supports shift the mask; without NOBT all bits count.
-    fn raw_mask(&mut self) {
-        if self.nobt == 0 {
-            self.mask = u32::MAX;
-        }
-        self.mask = self.mask.checked_shl(u32::from(self.shft)).unwrap_or(0);
-    }
 }
 
 /// After a state's value or name was written.
 pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str) -> Result<(), PutError> {
-    db.bodies.mbbi[body].look_for_states();
-    let own = STATE_NAMES.iter().position(|state| name.strip_suffix("ST") == Some(*state));
-    if let Some(state) = own {
-        let mut mask = EventMask::PROPERTY;
-        if usize::from(db.bodies.mbbi[body].val) == state {
-            mask |= EventMask::VALUE | EventMask::LOG;
-        }
-        db.post_value(rec, mask);
-    }
+    let r = &mut db.bodies.mbbi[body];
+    r.sdef = any_state(&r.values, &r.names);
+    let val = r.val;
+    state_written(db, rec, name, val);
     Ok(())
 }
 
@@ -105,19 +75,18 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     if let Some(sval) = Db::constant::<u16>(&r.sim.siol) {
         r.sval = u32::from(sval);
     }
-    r.complete_mask();
+    r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
     if device == Device::SoftRaw {
         if let Some(rval) = Db::constant(&r.inp) {
             r.rval = rval;
         }
-        r.raw_mask();
-    } else if device == Device::External {
-        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
-    } else if let Some(val) = Db::constant(&r.inp) {
+    } else if device != Device::External
+        && let Some(val) = Db::constant(&r.inp)
+    {
         r.val = val;
         db.common[rec as usize].udf = 0;
     }
-    r.look_for_states();
+    r.sdef = any_state(&r.values, &r.names);
     r.mlst = r.val;
     r.lalm = r.val;
     r.oraw = r.rval;
@@ -126,20 +95,12 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
 /// Reads, converts, checks, tells.
 pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
     let before = db.common[rec as usize].time;
-    let read = match mode(db, rec, body, resumed, true, sim) {
-        Mode::Real => read(db, rec, body, resumed),
-        Mode::Simulated(simm) => simulated(db, rec, body, simm),
-        Mode::Delayed => Read::Pending,
-        Mode::Bad => Read::Failed,
+    let read = |db: &mut Db| read(db, rec, body, resumed);
+    let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
+    let read = match read_input(db, rec, body, resumed, (true, sim), read, simulated) {
+        Ok(read) => read,
+        Err(outcome) => return outcome,
     };
-    if read == Read::Pending {
-        return Outcome::Pending;
-    }
-    if db.common[rec as usize].broken {
-        return no_device(db, rec);
-    }
-    let (simm, siol) = (db.bodies.mbbi[body].sim.simm, db.bodies.mbbi[body].sim.siol.brief());
-    db.stamp_simulated(rec, simm, Some(siol));
     if read == Read::Raw {
         let r = &mut db.bodies.mbbi[body];
         r.val = r.state_of(r.rval);
@@ -147,7 +108,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     }
     check_alarms(db, rec, body, before);
     monitor(db, rec, body);
-    if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
+    read.outcome()
 }
 
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
@@ -243,18 +204,8 @@ fn check_alarms(db: &mut Db, rec: u32, body: usize, before: base::Stamp) {
 }
 
 fn monitor(db: &mut Db, rec: u32, body: usize) {
-    let mut mask = db.reset_alarms(rec);
+    let alarm = db.reset_alarms(rec);
     let r = &mut db.bodies.mbbi[body];
-    if r.mlst != r.val {
-        mask |= EventMask::VALUE | EventMask::LOG;
-        r.mlst = r.val;
-    }
-    let raw = r.oraw != r.rval;
-    r.oraw = r.rval;
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    if raw {
-        db.post_named(rec, "RVAL", mask | EventMask::VALUE | EventMask::LOG);
-    }
+    let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), false];
+    post_raw(db, rec, alarm, moved);
 }

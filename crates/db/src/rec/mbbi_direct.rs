@@ -4,7 +4,7 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::notify::Got;
-use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, read_soft, take_stamp};
+use crate::rec::{Read, Sim, device_mask, init_sim, mask_of, read_input, read_soft, take_stamp};
 use crate::record::Bodies;
 use crate::slot::{Rarely, record};
 use base::{EventMask, Status};
@@ -68,20 +68,14 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     if let Some(sval) = Db::constant(&r.sim.siol) {
         r.sval = sval;
     }
-    if r.mask == 0 && (0..=32).contains(&r.nobt) {
-        r.mask = ((1u64 << r.nobt) - 1) as u32;
-    }
+    r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
     if device == Device::SoftRaw {
         if let Some(rval) = Db::constant(&r.inp) {
             r.rval = rval;
         }
-        if r.nobt == 0 {
-            r.mask = u32::MAX;
-        }
-        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
-    } else if device == Device::External {
-        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
-    } else if let Some(val) = Db::constant::<u32>(&r.inp) {
+    } else if device != Device::External
+        && let Some(val) = Db::constant::<u32>(&r.inp)
+    {
         r.val = val as i32;
         db.common[rec as usize].udf = 0;
     }
@@ -92,20 +86,12 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
 
 /// Reads, converts, tells.
 pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let read = match mode(db, rec, body, resumed, true, sim) {
-        Mode::Real => read(db, rec, body, resumed),
-        Mode::Simulated(simm) => simulated(db, rec, body, simm),
-        Mode::Delayed => Read::Pending,
-        Mode::Bad => Read::Failed,
+    let read = |db: &mut Db| read(db, rec, body, resumed);
+    let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
+    let read = match read_input(db, rec, body, resumed, (true, sim), read, simulated) {
+        Ok(read) => read,
+        Err(outcome) => return outcome,
     };
-    if read == Read::Pending {
-        return Outcome::Pending;
-    }
-    if db.common[rec as usize].broken {
-        return no_device(db, rec);
-    }
-    let (simm, siol) = (db.bodies.mbbi_direct[body].sim.simm, db.bodies.mbbi_direct[body].sim.siol.brief());
-    db.stamp_simulated(rec, simm, Some(siol));
     let common = &mut db.common[rec as usize];
     if read == Read::Raw {
         let r = &mut db.bodies.mbbi_direct[body];
@@ -117,7 +103,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         common.raise(Status::Udf, udfs);
     }
     monitor(db, rec, body);
-    if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
+    read.outcome()
 }
 
 fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {

@@ -4,11 +4,14 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::error::PutError;
 use crate::link::Link;
-use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
+use crate::rec::{
+    Mode, STATE_NAMES, Sim, any_state, changed, device_mask, drive_output, init_sim, mask_of, mode, no_device,
+    post_raw, stamp_output, state_written,
+};
 use crate::record::Bodies;
 use crate::slot::{Rarely, Text, record};
 use crate::support::Output;
-use base::{EventMask, Scalar, Status, Str40, Value};
+use base::{Scalar, Status, Str40, Value};
 
 record! {
     /// The fields of a mbbo record.
@@ -43,20 +46,6 @@ fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
 }
 
 impl Mbbo {
-    /// Notes whether any state is defined (SDEF).
-    fn look_for_states(&mut self) {
-        let defined =
-            self.values.iter().any(|value| *value != 0) || self.names.iter().any(|name| !name.bytes().is_empty());
-        self.sdef = i16::from(defined);
-    }
-
-    /// The mask that NOBT means where MASK is not given.
-    fn complete_mask(&mut self) {
-        if self.mask == 0 && self.nobt <= 32 {
-            self.mask = ((1u64 << self.nobt) - 1) as u32;
-        }
-    }
-
     /// Whether a state has a value other than 0; where none has, devices deal in the states' numbers.
     fn has_values(&self) -> bool {
         self.sdef != 0 && self.values.iter().any(|value| *value != 0)
@@ -68,33 +57,21 @@ impl Mbbo {
         let raw = if self.has_values() { self.rval } else { own };
         if self.mask == 0 { raw } else { raw & self.mask }
     }
-
-    /// The raw device supports shift the mask; without NOBT all bits count.
-    fn raw_mask(&mut self) {
-        if self.nobt == 0 {
-            self.mask = u32::MAX;
-        }
-        self.mask = self.mask.checked_shl(u32::from(self.shft)).unwrap_or(0);
-    }
 }
 
 /// After a state's value or name was written.
 pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str) -> Result<(), PutError> {
-    db.bodies.mbbo[body].look_for_states();
-    let own = super::mbbi::STATE_NAMES.iter().position(|state| name.strip_suffix("ST") == Some(*state));
-    if let Some(state) = own {
-        let mut mask = EventMask::PROPERTY;
-        if usize::from(db.bodies.mbbo[body].val) == state {
-            mask |= EventMask::VALUE | EventMask::LOG;
-        }
-        db.post_value(rec, mask);
-    }
+    let r = &mut db.bodies.mbbo[body];
+    r.sdef = any_state(&r.values, &r.names);
+    let val = r.val;
+    state_written(db, rec, name, val);
     Ok(())
 }
 
 /// At start: a constant DOL, the mask, the raw value, last values.
 pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    db.bodies.mbbo[body].look_for_states();
+    let r = &mut db.bodies.mbbo[body];
+    r.sdef = any_state(&r.values, &r.names);
     let device = db.device(rec);
     if device == Device::Missing {
         return;
@@ -105,12 +82,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
         r.val = val;
         db.common[rec as usize].udf = 0;
     }
-    r.complete_mask();
-    if device == Device::SoftRaw {
-        r.raw_mask();
-    } else if device == Device::External {
-        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
-    }
+    r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
     convert(db, rec, body);
     let r = &mut db.bodies.mbbo[body];
     r.mlst = r.val;
@@ -131,7 +103,7 @@ pub(crate) fn from_raw(db: &Db, body: usize, raw: u32) -> Scalar {
 
 /// VAL is what the device has.
 pub(crate) fn begin(db: &mut Db, rec: u32, body: usize) {
-    if usize::from(db.bodies.mbbo[body].val) < super::mbbi::STATE_NAMES.len() {
+    if usize::from(db.bodies.mbbo[body].val) < STATE_NAMES.len() {
         convert(db, rec, body);
     }
     let r = &mut db.bodies.mbbo[body];
@@ -165,29 +137,20 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     if !resumed && fetch(db, rec, body) {
         db.common[rec as usize].udf = 0;
         convert(db, rec, body);
-        let simm = db.bodies.mbbo[body].sim.simm;
-        db.stamp_simulated(rec, simm, None);
+        stamp_output(db, rec, body, sim);
     }
     check_alarms(db, rec, body);
     let ivoa = db.bodies.mbbo[body].ivoa;
-    let pending = match drive(db, rec, ivoa) {
-        Drive::Normally => write(db, rec, body, resumed),
-        Drive::Not => false,
-        Drive::Ivov => {
-            if !resumed {
-                let r = &mut db.bodies.mbbo[body];
-                r.val = r.ivov;
-                convert(db, rec, body);
-            }
-            write(db, rec, body, resumed)
-        }
+    let ivov = |db: &mut Db| {
+        let r = &mut db.bodies.mbbo[body];
+        r.val = r.ivov;
+        convert(db, rec, body);
     };
-    if pending {
+    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
         return Outcome::Pending;
     }
     if resumed {
-        let simm = db.bodies.mbbo[body].sim.simm;
-        db.stamp_simulated(rec, simm, None);
+        stamp_output(db, rec, body, sim);
     }
     let failed = db.failed;
     monitor(db, rec, body);
@@ -247,23 +210,8 @@ fn check_alarms(db: &mut Db, rec: u32, body: usize) {
 }
 
 fn monitor(db: &mut Db, rec: u32, body: usize) {
-    let mut mask = db.reset_alarms(rec);
+    let alarm = db.reset_alarms(rec);
     let r = &mut db.bodies.mbbo[body];
-    if r.mlst != r.val {
-        mask |= EventMask::VALUE | EventMask::LOG;
-        r.mlst = r.val;
-    }
-    let (raw, readback) = (r.oraw != r.rval, r.orbv != r.rbv);
-    r.oraw = r.rval;
-    r.orbv = r.rbv;
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    let all = mask | EventMask::VALUE | EventMask::LOG;
-    if raw {
-        db.post_named(rec, "RVAL", all);
-    }
-    if readback {
-        db.post_named(rec, "RBV", all);
-    }
+    let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), changed(&mut r.orbv, r.rbv)];
+    post_raw(db, rec, alarm, moved);
 }

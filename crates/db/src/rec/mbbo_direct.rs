@@ -5,7 +5,7 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::error::PutError;
 use crate::link::Link;
-use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
+use crate::rec::{Mode, Sim, device_mask, drive_output, init_sim, mask_of, mode, no_device, stamp_output};
 use crate::record::Bodies;
 use crate::slot::{Rarely, record};
 use crate::support::Output;
@@ -51,15 +51,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
         r.val = val as i32;
         common.udf = 0;
     }
-    if r.mask == 0 && (0..=32).contains(&r.nobt) {
-        r.mask = ((1u64 << r.nobt) - 1) as u32;
-    }
-    if device == Device::SoftRaw && r.nobt == 0 {
-        r.mask = u32::MAX;
-    }
-    if matches!(device, Device::SoftRaw | Device::External) {
-        r.mask = r.mask.checked_shl(u32::from(r.shft)).unwrap_or(0);
-    }
+    r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
     if common.udf == 0 {
         refresh(&mut r.b, r.val);
     } else {
@@ -126,28 +118,19 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         let r = &mut db.bodies.mbbo_direct[body];
         refresh(&mut r.b, r.val);
         r.convert();
-        let simm = r.sim.simm;
-        db.stamp_simulated(rec, simm, None);
+        stamp_output(db, rec, body, sim);
     }
     let ivoa = db.bodies.mbbo_direct[body].ivoa;
-    let pending = match drive(db, rec, ivoa) {
-        Drive::Normally => write(db, rec, body, resumed),
-        Drive::Not => false,
-        Drive::Ivov => {
-            if !resumed {
-                let r = &mut db.bodies.mbbo_direct[body];
-                r.val = r.ivov;
-                r.convert();
-            }
-            write(db, rec, body, resumed)
-        }
+    let ivov = |db: &mut Db| {
+        let r = &mut db.bodies.mbbo_direct[body];
+        r.val = r.ivov;
+        r.convert();
     };
-    if pending {
+    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
         return Outcome::Pending;
     }
     if resumed {
-        let simm = db.bodies.mbbo_direct[body].sim.simm;
-        db.stamp_simulated(rec, simm, None);
+        stamp_output(db, rec, body, sim);
     }
     let r = &mut db.bodies.mbbo_direct[body];
     refresh(&mut r.b, r.val);

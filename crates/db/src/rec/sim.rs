@@ -70,6 +70,13 @@ pub(crate) fn mode(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool,
     mode_slow(db, rec, body, resumed, raw, sim_of)
 }
 
+/// Stamps an output record.
+#[inline]
+pub(crate) fn stamp_output(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
+    let simm = sim_of(&mut db.bodies, body).simm;
+    db.stamp_simulated(rec, simm, None);
+}
+
 #[cold]
 fn mode_slow(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_of: SimOf) -> Mode {
     if !resumed {

@@ -1,9 +1,10 @@
 //! Names and numbers of states.
 
+use crate::dev::Device;
 use crate::engine::Db;
 use crate::record::Kind;
 use crate::slot::Text;
-use base::{Scalar, Str40};
+use base::{EventMask, Scalar, Str40};
 
 /// The name of a state.
 pub(crate) fn state_text(db: &Db, rec: u32, index: u16) -> Str40 {
@@ -46,6 +47,42 @@ pub(crate) fn states(db: &Db, rec: u32) -> Vec<Str40> {
         Kind::Mbbi => many(&db.bodies.mbbi[body].names),
         Kind::Mbbo => many(&db.bodies.mbbo[body].names),
         _ => Vec::new(),
+    }
+}
+
+/// SDEF: whether any state has a value or a name.
+pub(crate) fn any_state(values: &[u32; 16], names: &[Text<26>; 16]) -> i16 {
+    i16::from(values.iter().any(|value| *value != 0) || names.iter().any(|name| !name.bytes().is_empty()))
+}
+
+/// After a state's value or name was written: clients are told of the name.
+pub(crate) fn state_written(db: &mut Db, rec: u32, name: &str, val: u16) {
+    let Some(state) = STATE_NAMES.iter().position(|state| name.strip_suffix("ST") == Some(*state)) else { return };
+    let mut mask = EventMask::PROPERTY;
+    if usize::from(val) == state {
+        mask |= EventMask::VALUE | EventMask::LOG;
+    }
+    db.post_value(rec, mask);
+}
+
+/// First letters of the fields of each state.
+pub(crate) const STATE_NAMES: [&str; 16] =
+    ["ZR", "ON", "TW", "TH", "FR", "FV", "SX", "SV", "EI", "NI", "TE", "EL", "TV", "TT", "FT", "FF"];
+
+/// The mask that NOBT means where MASK is not given.
+pub(crate) fn mask_of(mask: u32, nobt: impl TryInto<u32>) -> u32 {
+    match nobt.try_into() {
+        Ok(nobt @ 0..=32) if mask == 0 => ((1u64 << nobt) - 1) as u32,
+        _ => mask,
+    }
+}
+
+/// The mask as a device support shifts it; in the raw ones all bits count where there is no NOBT.
+pub(crate) fn device_mask(device: Device, mask: u32, without_nobt: bool, shft: u16) -> u32 {
+    match device {
+        Device::SoftRaw if without_nobt => u32::MAX.checked_shl(shft.into()).unwrap_or(0),
+        Device::SoftRaw | Device::External => mask.checked_shl(shft.into()).unwrap_or(0),
+        _ => mask,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::dev::Device;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
 use crate::notify::Got;
-use crate::rec::{Mode, Read, Sim, init_sim, mode, no_device, take_stamp};
+use crate::rec::{Read, Sim, init_sim, read_input, take_stamp};
 use crate::record::Bodies;
 use crate::slot::{Rarely, record};
 use base::{EventMask, Status, Str40};
@@ -51,22 +51,14 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
 
 /// Reads, tells.
 pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let read = match mode(db, rec, body, resumed, false, sim) {
-        Mode::Real => read(db, rec, body, resumed),
-        Mode::Simulated(_) => simulated(db, rec, body),
-        Mode::Delayed => Read::Pending,
-        Mode::Bad => Read::Failed,
+    let read = |db: &mut Db| read(db, rec, body, resumed);
+    let simulated = |db: &mut Db, _| simulated(db, rec, body);
+    let read = match read_input(db, rec, body, resumed, (false, sim), read, simulated) {
+        Ok(read) => read,
+        Err(outcome) => return outcome,
     };
-    if read == Read::Pending {
-        return Outcome::Pending;
-    }
-    if db.common[rec as usize].broken {
-        return no_device(db, rec);
-    }
-    let (simm, siol) = (db.bodies.stringin[body].sim.simm, db.bodies.stringin[body].sim.siol.brief());
-    db.stamp_simulated(rec, simm, Some(siol));
     monitor(db, rec, body);
-    if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
+    read.outcome()
 }
 
 fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {

@@ -5,7 +5,7 @@ use crate::dev::Device;
 use crate::dev::Stream;
 use crate::engine::{Db, Outcome};
 use crate::link::Link;
-use crate::rec::{Drive, Mode, Sim, drive, init_sim, mode, no_device};
+use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::record::Bodies;
 use crate::slot::{Rarely, record};
 use crate::support::Output;
@@ -64,21 +64,13 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         let udfs = common.udfs;
         common.raise(Status::Udf, udfs);
     }
-    let simm = db.bodies.stringout[body].sim.simm;
-    db.stamp_simulated(rec, simm, None);
+    stamp_output(db, rec, body, sim);
     let ivoa = db.bodies.stringout[body].ivoa;
-    let pending = match drive(db, rec, ivoa) {
-        Drive::Normally => write(db, rec, body, resumed),
-        Drive::Not => false,
-        Drive::Ivov => {
-            if !resumed {
-                let r = &mut db.bodies.stringout[body];
-                r.val = r.ivov;
-            }
-            write(db, rec, body, resumed)
-        }
+    let ivov = |db: &mut Db| {
+        let r = &mut db.bodies.stringout[body];
+        r.val = r.ivov;
     };
-    if pending {
+    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
         return Outcome::Pending;
     }
     let failed = db.failed;

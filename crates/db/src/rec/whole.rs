@@ -30,27 +30,19 @@ macro_rules! whole_input {
         /// Reads, checks, tells.
         pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
             let before = db.common[rec as usize].time;
-            let read = match mode(db, rec, body, resumed, false, sim) {
-                Mode::Real => read(db, rec, body, resumed),
-                Mode::Simulated(_) => simulated(db, rec, body),
-                Mode::Delayed => Read::Pending,
-                Mode::Bad => Read::Failed,
+            let read = |db: &mut Db| read(db, rec, body, resumed);
+            let simulated = |db: &mut Db, _| simulated(db, rec, body);
+            let read = match read_input(db, rec, body, resumed, (false, sim), read, simulated) {
+                Ok(read) => read,
+                Err(outcome) => return outcome,
             };
-            if read == Read::Pending {
-                return Outcome::Pending;
-            }
-            if db.common[rec as usize].broken {
-                return no_device(db, rec);
-            }
-            let (simm, siol) = (db.bodies.$block[body].sim.simm, db.bodies.$block[body].sim.siol.brief());
-            db.stamp_simulated(rec, simm, Some(siol));
             if read == Read::Value {
                 db.common[rec as usize].udf = 0;
             }
             let r = &mut db.bodies.$block[body];
             check_limits_filtered!(db.common[rec as usize], r, before);
             monitor(db, rec, body);
-            if read == Read::Failed { Outcome::Failed } else { Outcome::Done }
+            read.outcome()
         }
 
         fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
@@ -183,29 +175,20 @@ macro_rules! whole_output {
                     let r = &mut db.bodies.$block[body];
                     r.val = if r.drvh > r.drvl { value.clamp(r.drvl, r.drvh) } else { value };
                 }
-                let simm = db.bodies.$block[body].sim.simm;
-                db.stamp_simulated(rec, simm, None);
+                stamp_output(db, rec, body, sim);
             }
             let r = &mut db.bodies.$block[body];
             check_limits!(db.common[rec as usize], r);
             let ivoa = r.ivoa;
-            let pending = match drive(db, rec, ivoa) {
-                Drive::Normally => write(db, rec, body, resumed),
-                Drive::Not => false,
-                Drive::Ivov => {
-                    if !resumed {
-                        let r = &mut db.bodies.$block[body];
-                        r.val = r.ivov;
-                    }
-                    write(db, rec, body, resumed)
-                }
+            let ivov = |db: &mut Db| {
+                let r = &mut db.bodies.$block[body];
+                r.val = r.ivov;
             };
-            if pending {
+            if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
                 return Outcome::Pending;
             }
             if resumed {
-                let simm = db.bodies.$block[body].sim.simm;
-                db.stamp_simulated(rec, simm, None);
+                stamp_output(db, rec, body, sim);
             }
             let failed = db.failed;
             monitor(db, rec, body);
