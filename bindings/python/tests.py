@@ -9,6 +9,7 @@ import sys
 import threading
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
 
 import tahti
 
@@ -240,6 +241,74 @@ class Messages(unittest.TestCase):
         client.close()
         kept[0] = 7
         self.assertEqual(kept[0], 7)
+
+    def test_a_large_answer_is_made_in_place_and_no_handler_keeps_its_memory(self):
+        camera, size, seen, kept = tahti.Manager("camera", ["camera"], bodies=1 << 20), 900_000, [], []
+
+        def fill(memory, number):
+            for at in range(0, size, 100_000):
+                memory[at:at + 100_000] = bytes([number + at // 100_000]) * 100_000
+
+        @camera.on("get", "camera")
+        def get(asked):
+            seen.append(asked)
+            memory = asked.memory()
+            if memory is None:
+                return f"no room, {asked.answer}"
+            fill(memory, int(asked.complement))
+            # The same again: what is filled is what is there.
+            return tahti.Answer(str(len(memory)), asked.memory()[:size])
+
+        @camera.on("put", "camera")
+        def put(asked):
+            memory = asked.memory()
+            fill(memory, 7)
+            # Not from its beginning: a copy.
+            return tahti.Answer("", memory[1:size]) if asked.complement == "part" else tahti.Answer("", memory[:0])
+
+        @camera.on("call", "camera")
+        def call(asked):
+            memory = asked.memory()
+            if asked.complement == "keep":
+                kept.append(memory[5:])
+            if asked.complement == "later":
+                return pool.submit(asked.memory)
+            if asked.complement == "raise":
+                raise tahti.Failed("RANGE", "no such image")
+            return tahti.Answer("", memory[:1])
+
+        pool = ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        camera.start()
+        self.addCleanup(camera.close)
+        client = self.client(pool=3 << 20)
+
+        def ask(line, client=client, answer=size):
+            return client.send(line, answer=answer, within=PATIENCE).result(PATIENCE)
+
+        expected = [b"".join(bytes([number + n]) * 100_000 for n in range(9)) for number in range(20)]
+        holds, held = tahti.messages._Place.holds, []
+        with patch.object(tahti.messages._Place, "holds", lambda *what: held.append(holds(*what)) or held[-1]):
+            for number in range(20):
+                reply = ask(f"get/camera/{number}")
+                self.assertEqual((reply.code, reply.body == expected[number]), ("OK", True), reply.text)
+                self.assertGreaterEqual(int(reply.text), size)
+        self.assertEqual(held, [True] * 20, "none is copied")
+        self.assertEqual(ask("get/camera/0", answer=0).text, "no room, 16384")
+        self.assertEqual(ask("get/camera/0", self.client("plain"), 0).text, "no room, 16384")
+        self.assertEqual(ask("put/camera/part").body, expected[7][1:])
+        self.assertEqual(ask("put/camera/none").body, b"")
+        self.assertEqual((ask("call/camera/raise").code, len(ask("call/camera/one").body)), ("RANGE", 1))
+        # Who keeps it is told, and the next one is served.
+        with self.assertLogs("tahti", "ERROR") as logs:
+            self.assertEqual(ask("call/camera/keep").code, "INTERNAL")
+        self.assertIn("the handler of call camera keeps the memory of its answer", logs.output[0])
+        kept.clear()
+        late = ask("call/camera/later")
+        self.assertEqual((late.code, late.text[:52]), ("INTERNAL", "Error: the memory of an answer is asked for outside "))
+        with self.assertRaisesRegex(tahti.Error, "outside of its handler"):
+            seen[0].memory()
+        self.assertEqual(ask("get/camera/3").body, expected[3])
 
     def test_what_is_no_request_is_said_to_who_asks_and_the_next_one_is_answered(self):
         manager = self.manager().start()

@@ -95,6 +95,7 @@ _FUNCTIONS = {
     "tahti_manager_connect_with_bodies": (c_void_p, [c_char_p, c_char_p, c_char_p, c_uint32, c_uint64]),
     "tahti_manager_serve": (c_int, [c_void_p, c_uint32, Handler, c_void_p, c_int64]),
     "tahti_answer": (c_int, [c_void_p, POINTER(Asked), c_uint32, c_char_p, c_char_p, c_uint64]),
+    "tahti_answer_memory": (c_void_p, [c_void_p, POINTER(Asked), POINTER(c_uint64)]),
     "tahti_manager_answer": (c_int, [c_void_p, c_uint32, c_uint64, c_uint32, c_char_p, c_char_p, c_uint64]),
     "tahti_manager_wake": (None, [c_void_p, c_uint32]),
     "tahti_manager_close": (None, [c_void_p]),

@@ -21,10 +21,12 @@ A future is one of `concurrent.futures`; in a coroutine: `await asyncio.wrap_fut
 import collections
 import ctypes
 import fnmatch
+import gc
 import logging
 import os
 import threading
 import time
+import weakref
 from concurrent.futures import Future
 
 from . import _library
@@ -66,17 +68,55 @@ class Asked(collections.namedtuple("Asked", "verb object complement body band pu
     """A request as a manager's handler gets it: who asks is what the kernel says; `left` seconds are left for it; the body of its
     answer may have `answer` bytes."""
 
-    __slots__ = ()
+    _place = None
 
     def lines(self):
         """The lines of its body, as of `batch`."""
         return _lines(self.body)
+
+    def memory(self):
+        """Where the body of the answer may be made in place, without a copy: a memoryview to fill, of which the handler returns as
+        much as it has filled, `Answer("", memory[:length])`. It is the room that the client keeps, who may write there too. None
+        where it keeps none (`answer` is 16384 then), or where the manager takes no large `bodies`. Only within the handler: a
+        handler that leaves it somewhere has its request answered INTERNAL."""
+        return self._place.memory() if self._place else None
 
 
 class Answer(collections.namedtuple("Answer", "text body code", defaults=(b"", "OK"))):
     """An answer with a body. Where there is none, a handler returns the text alone."""
 
     __slots__ = ()
+
+
+class _Place:
+    """The memory of an answer in place, while its handler runs."""
+
+    def __init__(self, desk, asked):
+        self._desk, self._asked, self._thread, self._array = desk, asked, threading.get_ident(), None
+
+    def memory(self):
+        if self._desk is None or threading.get_ident() != self._thread:
+            raise Error("the memory of an answer is asked for outside of its handler; expected within it, on its thread")
+        if self._array is None:
+            size = ctypes.c_uint64()
+            at = lib().tahti_answer_memory(self._desk, self._asked, ctypes.byref(size))
+            if not at:
+                return None
+            self._array = (ctypes.c_char * size.value).from_address(at)
+        return memoryview(self._array).cast("B")
+
+    def holds(self, body):
+        """Whether a body begins where this memory does."""
+        if self._array is None or body.readonly or not body.c_contiguous or not body.nbytes:
+            return False
+        return ctypes.addressof(ctypes.c_char.from_buffer(body)) == ctypes.addressof(self._array)
+
+    def end(self):
+        """The handler has returned. Whether somebody sees the memory all the same, who might touch it when it is gone."""
+        seen = weakref.ref(self._array) if self._array is not None else lambda: None
+        self._desk = self._asked = self._array = None
+        # Perhaps it is only not collected yet.
+        return seen() is not None and (gc.collect(), seen())[1] is not None
 
 
 def pack(lines):
@@ -432,16 +472,24 @@ class Manager:
                 return
 
     def _handle_one(self, asked, desk):
-        of = asked.contents
+        of, place = asked.contents, _Place(desk, asked)
         try:
-            outcome = self._outcome(of)
+            outcome = self._outcome(of, place)
         except BaseException as error:  # noqa: B902 - whatever it is, the request is answered
-            outcome = error
+            # What it has seen goes with its frames.
+            outcome = error.with_traceback(None)
         if isinstance(outcome, Future):
+            place.end()
             band, request, turn = of.band, of.id, self._turn
             outcome.add_done_callback(lambda future: self._later(turn, band, request, future))
-        else:
-            lib().tahti_answer(desk, asked, *self._answer(outcome))
+            return
+        answer = self._answer(outcome, place)
+        outcome = None
+        if place.end():
+            why = f"the handler of {of.verb.decode()} {of.object.decode()} keeps the memory of its answer, which is its client's"
+            _log.error(why)
+            answer = self._codes["INTERNAL"], why.encode(), b"", 0
+        lib().tahti_answer(desk, asked, *answer)
 
     def _later(self, turn, band, request, future):
         try:
@@ -451,7 +499,7 @@ class Manager:
         self._kept[band].append((turn, request, outcome))
         self._wake([band])
 
-    def _outcome(self, of):
+    def _outcome(self, of, place):
         verb, name = of.verb.decode(), of.object.decode()
         function = next((f for v, o, f in self._handlers if v == verb and fnmatch.fnmatchcase(name, o)), None)
         if function is None:
@@ -459,10 +507,12 @@ class Manager:
             raise Failed("NO_VERB", f"{name} knows no {verb}; it knows {', '.join(known)}")
         body = ctypes.string_at(of.body, of.body_bytes) if of.body_bytes else b""
         left = of.deadline_ns / 1e9 - time.monotonic()
-        return function(Asked(verb, name, of.complement.decode(), body, of.band, of.pulse, bool(of.flags & 2), of.user,
-                              of.process, of.host, left, of.answer_bytes))
+        asked = Asked(verb, name, of.complement.decode(), body, of.band, of.pulse, bool(of.flags & 2), of.user, of.process, of.host,
+                      left, of.answer_bytes)
+        asked._place = place
+        return function(asked)
 
-    def _answer(self, outcome):
+    def _answer(self, outcome, place=None):
         """Code, complement, body and its length, as the library takes them. What a handler returned may be anything."""
         try:
             if isinstance(outcome, Failed) and outcome.code in self._codes:
@@ -471,8 +521,11 @@ class Manager:
                 outcome = Answer(f"{type(outcome).__name__}: {outcome}", b"", "INTERNAL")
             elif not isinstance(outcome, Answer):
                 outcome = Answer("" if outcome is None else str(outcome))
-            body = bytes(memoryview(outcome.body))
-            return self._codes[outcome.code], _text("the answer", outcome.text), body, len(body)
+            code, text, body = self._codes[outcome.code], _text("the answer", outcome.text), memoryview(outcome.body)
+            if place and place.holds(body):
+                return code, text, ctypes.c_char_p(ctypes.addressof(ctypes.c_char.from_buffer(body))), body.nbytes
+            body = bytes(body)
+            return code, text, body, len(body)
         except BaseException as error:  # noqa: B902 - as in `_handle_one`
             why = f"the handler's answer cannot be sent: {type(error).__name__}"
             return self._codes["INTERNAL"], why.encode(), b"", 0
