@@ -38,6 +38,9 @@ pub(crate) struct Args {
     zenoh: Option<PathBuf>,
 }
 
+/// Most objects of a host that are told by their names.
+const NAMES_MAX: usize = 8;
+
 fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::new(text).map_err(|error| error.to_string())
 }
@@ -55,7 +58,12 @@ pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), String> {
     fabric::run(&config, stop, &mut |event| match event {
         Event::Ready => eprintln!("tahti msg: linking {} as {}", config.server, config.host),
         Event::Serves(host, serves) if serves.is_empty() => eprintln!("tahti msg: host {host} has gone"),
-        Event::Serves(host, serves) => eprintln!("tahti msg: host {host} serves {}", serves.join(" ")),
+        Event::Serves(host, serves) => match serves.split_at_checked(NAMES_MAX) {
+            Some((some, rest)) if !rest.is_empty() => {
+                eprintln!("tahti msg: host {host} serves {} and {} more", some.join(" "), rest.len());
+            }
+            _ => eprintln!("tahti msg: host {host} serves {}", serves.join(" ")),
+        },
         Event::Asks(host) => eprintln!("tahti msg: host {host} asks"),
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),
     })

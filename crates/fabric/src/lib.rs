@@ -14,6 +14,7 @@
 //! Never here: who may do what (the message server asked decides), and how messages reach a manager.
 #![forbid(unsafe_code)]
 
+mod claims;
 mod far;
 mod key;
 mod link;

@@ -1,5 +1,6 @@
 //! The link of one host: tells the others what is served here, and knows what they serve.
 
+use crate::claims::Claims;
 use crate::far::{self, Shared};
 use crate::key::{self, HostName};
 use crate::near::Neighbour;
@@ -21,8 +22,6 @@ use zenoh::{Session, Wait};
 const ASK: DurNs = DurNs::from_ms(250);
 /// How often it looks at everything else.
 const LOOK: Duration = Duration::from_millis(50);
-/// Most claims of all other hosts together; more are not believed.
-const CLAIMS_MAX: usize = 4096;
 
 /// Largest body in bytes, unless somebody says otherwise.
 pub const BODIES: u64 = 4 << 20;
@@ -85,7 +84,8 @@ pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) 
         client: None,
         told: HashMap::new(),
         local: BTreeSet::new(),
-        others: BTreeMap::new(),
+        others: Claims::default(),
+        left_out: None,
         neighbours: BTreeMap::new(),
         trouble: None,
         say,
@@ -142,7 +142,9 @@ struct Link<'a> {
     /// What managers of this host serve.
     local: BTreeSet<String>,
     /// What other hosts say that they serve.
-    others: BTreeMap<HostName, BTreeSet<String>>,
+    others: Claims,
+    /// What was said of what is left out.
+    left_out: Option<String>,
     neighbours: BTreeMap<HostName, Neighbour>,
     /// What was said last, to say it once.
     trouble: Option<String>,
@@ -152,34 +154,31 @@ struct Link<'a> {
 impl Link<'_> {
     /// Takes in what other hosts tell. Says whether anything changed.
     fn hear(&mut self, claimed: &Receiver<(bool, String)>) -> bool {
-        let mut touched = BTreeSet::new();
+        let (mut touched, mut came) = (BTreeSet::new(), false);
         while let Ok((there, key)) = claimed.try_recv() {
+            came = true;
             let Some((host, prefix)) = key::parse_claim(&key) else { continue };
             if host == self.config.host {
                 continue;
             }
-            let sum: usize = self.others.values().map(BTreeSet::len).sum();
-            let known = self.others.entry(host.clone()).or_default();
-            let changed = match there {
-                true if sum >= CLAIMS_MAX => {
-                    self.trouble(format!(
-                        "{CLAIMS_MAX} claims of other hosts are known, expected no more; those of {host} are left out: let \
-                         hosts show fewer objects (`--serve`), then start this link anew"
-                    ));
-                    false
-                }
-                true => known.insert(prefix.to_owned()),
-                false => known.remove(prefix),
-            };
-            if changed {
-                touched.insert(host);
+            match there {
+                true if self.others.add(&host, prefix) => drop(touched.insert(host)),
+                true => {}
+                false => touched.extend(self.others.remove(&host, prefix)),
             }
         }
         for host in &touched {
-            let serves = self.others.get(host).map(|serves| serves.iter().cloned().collect()).unwrap_or_default();
+            let serves =
+                self.others.known().get(host).map(|serves| serves.iter().cloned().collect()).unwrap_or_default();
             (self.say)(Event::Serves(host.clone(), serves));
         }
-        self.others.retain(|_, serves| !serves.is_empty());
+        let left_out = self.others.left_out();
+        // Said when no more come: what a host serves comes one by one.
+        if !came && left_out != self.left_out {
+            let all_are_in = || "no objects of other hosts are left out any more".to_owned();
+            (self.say)(Event::Trouble(left_out.clone().unwrap_or_else(all_are_in)));
+            self.left_out = left_out;
+        }
         !touched.is_empty()
     }
 
@@ -237,7 +236,7 @@ impl Link<'_> {
     fn settle(&mut self) {
         let mut taken = self.local.clone();
         let mut wanted = BTreeMap::new();
-        for (host, serves) in &self.others {
+        for (host, serves) in self.others.known() {
             let new: BTreeSet<String> = serves.difference(&taken).cloned().collect();
             taken.extend(new.iter().cloned());
             if !new.is_empty() {

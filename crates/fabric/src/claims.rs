@@ -1,0 +1,137 @@
+//! What other hosts say that they serve: as much of it as is believed.
+
+use crate::key::HostName;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most claims of all other hosts together: a message server's tables hold no more of one link.
+pub(crate) const CLAIMS_MAX: usize = 4096;
+/// Most of those beyond that are remembered, to come in when others go.
+const WAITING_MAX: usize = 4 * CLAIMS_MAX;
+
+type Hosts = BTreeMap<HostName, BTreeSet<String>>;
+
+#[derive(Default)]
+pub(crate) struct Claims {
+    known: Hosts,
+    /// What found no room.
+    waiting: Hosts,
+    /// What found no room even there.
+    forgotten: u64,
+}
+
+fn count(hosts: &Hosts) -> usize {
+    hosts.values().map(BTreeSet::len).sum()
+}
+
+fn remove(hosts: &mut Hosts, host: &HostName, prefix: &str) -> bool {
+    let removed = hosts.get_mut(host).is_some_and(|serves| serves.remove(prefix));
+    hosts.retain(|_, serves| !serves.is_empty());
+    removed
+}
+
+impl Claims {
+    /// What is believed, by host.
+    pub(crate) fn known(&self) -> &Hosts {
+        &self.known
+    }
+
+    /// A host claims something. Whether that is believed and new.
+    pub(crate) fn add(&mut self, host: &HostName, prefix: &str) -> bool {
+        let is_known = |hosts: &Hosts| hosts.get(host).is_some_and(|serves| serves.contains(prefix));
+        if is_known(&self.known) || is_known(&self.waiting) {
+            return false;
+        }
+        let has_room = count(&self.known) < CLAIMS_MAX;
+        let to = match has_room {
+            true => &mut self.known,
+            false if count(&self.waiting) < WAITING_MAX => &mut self.waiting,
+            false => {
+                self.forgotten += 1;
+                return false;
+            }
+        };
+        to.entry(host.clone()).or_default().insert(prefix.to_owned());
+        has_room
+    }
+
+    /// A host claims something no more: the hosts of which something else is believed now than before, since its room is
+    /// another one's.
+    pub(crate) fn remove(&mut self, host: &HostName, prefix: &str) -> BTreeSet<HostName> {
+        let mut touched = BTreeSet::new();
+        if remove(&mut self.waiting, host, prefix) || !remove(&mut self.known, host, prefix) {
+            return touched;
+        }
+        touched.insert(host.clone());
+        let next = self.waiting.iter().find_map(|(host, serves)| Some((host.clone(), serves.first()?.clone())));
+        if let Some((host, prefix)) = next {
+            remove(&mut self.waiting, &host, &prefix);
+            self.known.entry(host.clone()).or_default().insert(prefix);
+            touched.insert(host);
+        }
+        touched
+    }
+
+    /// What is left out: how much, of whom, and what to do; `None`: nothing.
+    pub(crate) fn left_out(&self) -> Option<String> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let (mut all, mut of) = (0, String::new());
+        for (host, serves) in &self.waiting {
+            all += serves.len();
+            of += &format!("{}{} of host {host}", if of.is_empty() { "" } else { ", " }, serves.len());
+        }
+        let forgotten = match self.forgotten {
+            0 => String::new(),
+            more => format!(" and {more} more, which come in only when this link starts anew"),
+        };
+        Some(format!(
+            "other hosts claim {} objects, expected at most {CLAIMS_MAX}; left out, and answered NO_OBJECT here: {of}{forgotten}; \
+             let hosts show fewer objects (`--serve` there)",
+            count(&self.known) + all,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> (Claims, HostName, HostName) {
+        let (mut claims, [a, b]) = (Claims::default(), ["a", "b"].map(|host| host.parse().unwrap()));
+        for number in 0..CLAIMS_MAX {
+            assert!(claims.add(&a, &format!("o{number:04}")));
+        }
+        (claims, a, b)
+    }
+
+    #[test]
+    fn what_is_beyond_the_bound_is_counted_and_comes_in_when_something_goes() {
+        let (mut claims, a, b) = full();
+        assert_eq!(claims.left_out(), None);
+        assert!(!claims.add(&b, "x1") && !claims.add(&b, "x2") && !claims.add(&a, "y") && !claims.add(&a, "y"));
+        let why = "other hosts claim 4099 objects, expected at most 4096; left out, and answered NO_OBJECT here: 1 of host a, \
+                   2 of host b; let hosts show fewer objects (`--serve` there)";
+        assert_eq!(claims.left_out().as_deref(), Some(why));
+        assert!(!claims.known().contains_key(&b));
+        // What was left out and goes is no news; what was known and goes makes room.
+        assert!(claims.remove(&a, "y").is_empty() && claims.remove(&a, "never").is_empty());
+        assert_eq!(claims.remove(&a, "o0007"), BTreeSet::from([a.clone(), b.clone()]));
+        assert_eq!((count(claims.known()), &claims.known()[&b]), (CLAIMS_MAX, &BTreeSet::from(["x1".to_owned()])));
+        assert!(claims.left_out().unwrap().contains("here: 1 of host b; let"));
+        claims.remove(&a, "o0008");
+        assert_eq!(claims.left_out(), None);
+        assert!(claims.remove(&b, "x1").contains(&b) && claims.remove(&b, "x2").contains(&b));
+        assert!(!claims.known().contains_key(&b));
+    }
+
+    #[test]
+    fn whatever_is_claimed_takes_no_more_memory_than_the_bounds() {
+        let (mut claims, _, b) = full();
+        for number in 0..WAITING_MAX + 5 {
+            assert!(!claims.add(&b, &format!("x{number:05}")));
+        }
+        let why = claims.left_out().unwrap();
+        assert!(why.contains("16384 of host b and 5 more, which come in only when this link starts anew"), "{why}");
+    }
+}
