@@ -42,6 +42,8 @@ const ROUND: DurNs = DurNs::from_ms(50);
 const CHANGES: usize = 64;
 /// Longest that the desk waits for lanes to take over tables.
 const SETTLE: DurNs = DurNs::from_secs(1);
+/// And how often it looks at least: a machine that stopped for that long has stopped the lanes too.
+const SETTLE_LOOKS: u32 = 1_000;
 /// What users may have of its places.
 const PLACES: &str = "places for connections";
 const PLACES_REMEDY: &str =
@@ -418,9 +420,10 @@ impl Desk<'_> {
 
     /// Waits until all lanes have taken over what was given to them, so that what is answered next holds everywhere.
     fn settle(&mut self) -> bool {
-        let until = mono_now() + SETTLE;
+        let (until, mut looks) = (mono_now() + SETTLE, 0);
         while self.lanes.iter().any(|lane| lane.seen.adopted.load(Ordering::Acquire) < lane.sent) {
-            if mono_now() > until {
+            looks += 1;
+            if mono_now() > until && looks > SETTLE_LOOKS {
                 (self.say)(Event::Trouble(
                     "a lane has not taken over its tables within 1s: its class or CPU starves it".into(),
                 ));

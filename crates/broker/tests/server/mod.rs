@@ -3,7 +3,7 @@
 
 use base::DurNs;
 use broker::server::{Config, Event, serve};
-use broker::{Client, Manager, Received, Sending};
+use broker::{Client, ClientError, Manager, Received, Sending};
 use msg::{Answer, Band, Code, Lines, Verb, write_lines};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -11,6 +11,29 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 pub(crate) const LONG: DurNs = DurNs::from_secs(20);
+
+/// How it ends that somebody comes to a server: tried again where the machine stopped for so long that one side gave the other
+/// up, but not for ever.
+fn outcome<T>(connect: impl Fn() -> Result<T, ClientError>) -> Result<T, ClientError> {
+    let mut outcome = connect();
+    for _ in 0..20 {
+        match outcome {
+            Err(ClientError::System(_) | ClientError::Lost) => outcome = connect(),
+            _ => break,
+        }
+    }
+    outcome
+}
+
+/// Connects a client or a manager.
+pub(crate) fn come<T>(connect: impl Fn() -> Result<T, ClientError>) -> T {
+    outcome(connect).unwrap()
+}
+
+/// Why the server does not let a client or a manager in.
+pub(crate) fn refused<T>(connect: impl Fn() -> Result<T, ClientError>) -> ClientError {
+    outcome(connect).err().unwrap()
+}
 
 /// A name that nobody else uses.
 pub(crate) fn fresh() -> String {
@@ -54,7 +77,7 @@ impl Server {
     }
 
     pub(crate) fn client(&self, name: &str) -> Client {
-        Client::connect(&self.name, name, Band::DEFAULT).unwrap()
+        come(|| Client::connect(&self.name, name, Band::DEFAULT))
     }
 }
 
@@ -69,7 +92,7 @@ impl Drop for Server {
 
 /// A manager with one value; `hang` makes it never answer, `die` end with the request in its hands.
 pub(crate) fn manager(server: &str, serves: &str) -> JoinHandle<()> {
-    let mut lanes = Manager::connect(server, &format!("manager-of-{serves}"), &[serves], &[Band::DEFAULT]).unwrap();
+    let mut lanes = come(|| Manager::connect(server, &format!("manager-of-{serves}"), &[serves], &[Band::DEFAULT]));
     std::thread::spawn(move || {
         let mut value = String::from("0A");
         let mut died = false;
