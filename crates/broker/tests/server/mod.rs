@@ -10,7 +10,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-pub(crate) const LONG: DurNs = DurNs::from_secs(20);
+/// Longer than machines stop for; nothing takes that long.
+pub(crate) const LONG: DurNs = DurNs::from_secs(120);
 
 /// How it ends that somebody comes to a server: tried again where the machine stopped for so long that one side gave the other
 /// up, but not for ever.
@@ -64,7 +65,11 @@ impl Server {
     }
 
     fn event(&self) -> Event {
-        self.events.lock().unwrap().recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something")
+        self.events
+            .lock()
+            .unwrap()
+            .recv_timeout(std::time::Duration::from_secs(120))
+            .expect("the server says something")
     }
 
     pub(crate) fn until(&self, wanted: impl Fn(&Event) -> bool) -> Event {
