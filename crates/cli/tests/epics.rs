@@ -135,6 +135,19 @@ fn our_tools_print_what_epics_tools_print() {
         &["X:ai", "-5"],
         &["-w", "0.2", "X:ai", "--", "-t"],
         &["-F", "", "X:ai", "X:bo"],
+        &["-w", "-1", "X:ai"],
+        &["-w", "0", "X:ai"],
+        &[""],
+        &["-#-1", "X:ai"],
+        &["-#2x", "X:ai"],
+        &["-# 1", "X:ai"],
+        &["-#x", "X:ai"],
+        &["-p", "-1", "X:ai"],
+        &["-e3x", "X:ai"],
+        &["-g", "-1", "X:ai"],
+        &["-f", "x", "X:ai"],
+        &["-d", "5x", "X:ai"],
+        &["-d", "PUT_ACKT", "X:ai"],
     ] {
         same(&format!("caget {args:?}"), &ioc.run(false, "caget", args), &ioc.run(true, "caget", args));
     }
@@ -151,6 +164,11 @@ fn our_tools_print_what_epics_tools_print() {
         &["-l", "X:ai", "4"],
         &["-t", "X:longout", "-7"],
         &["X:stringout", "a\\tb"],
+        &["X:stringout", "\\"],
+        &["-l", "-t", "X:longout", "5"],
+        &["-s", "-n", "X:mbbo", "1"],
+        &["-w", "-1", "X:ai", "1"],
+        &["", "1"],
         &["X:ai"],
     ] {
         // The second put starts from what the first one wrote: the same in both.

@@ -290,7 +290,7 @@ impl Client {
                 let channel =
                     (header.p1 != NONE && self.channels.get(header.p1).is_some()).then_some(ChannelId(header.p1));
                 let status = Eca(header.p2);
-                self.events.push_back(Event::Complaint { channel, request: request.command, status, text });
+                self.events.push_back(Event::Complaint { channel, request, status, text });
             }
             // What else comes needs no answer.
             _ => {}

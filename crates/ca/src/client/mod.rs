@@ -124,8 +124,8 @@ pub enum Event {
     Complaint {
         /// What it was about, if it says so.
         channel: Option<ChannelId>,
-        /// The request's message number.
-        request: u16,
+        /// The request's header, as the server repeats it.
+        request: Header,
         /// The status.
         status: Eca,
         /// The server's words.

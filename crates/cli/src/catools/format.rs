@@ -48,7 +48,10 @@ pub(super) fn element(options: &Options, dbr: Dbr, reading: &Reading, index: usi
 
 fn real(options: &Options, value: f64) -> String {
     if let Some(format) = options.rounded {
-        return integer((if value > 0.0 { value + 0.5 } else { value - 0.5 }) as i32, format);
+        let rounded = (if value > 0.0 { value + 0.5 } else { value - 0.5 }).trunc();
+        // What is no such number shows as it does in C on this kind of machine.
+        let fits = (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&rounded);
+        return integer(if fits { rounded as i32 } else { i32::MIN }, format);
     }
     match options.reals {
         Reals::General(digits) => general(value, digits),
@@ -126,7 +129,8 @@ pub(super) fn unescaped(text: &str) -> Vec<u8> {
                 out.push(value as u8);
             }
             Some(other) => out.push(other),
-            None => out.push(b'\\'),
+            // One at the end is dropped, as EPICS does.
+            None => {}
         }
     }
     out
@@ -255,6 +259,7 @@ pub(super) fn details(dbr: Dbr, reading: &Reading) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::{self, Tool};
     use super::*;
 
     #[test]
@@ -262,6 +267,19 @@ mod tests {
         for text in ["a\tb\n\"q\" \\ '", "\x01\x7f", "plain"] {
             assert_eq!(unescaped(&escaped(text.as_bytes())), text.as_bytes());
         }
-        assert_eq!(unescaped("\\101\\x42"), b"AB");
+        assert_eq!(unescaped("\\101\\x42\\"), b"AB");
+    }
+
+    #[test]
+    fn what_is_no_whole_number_rounds_to_what_c_shows() {
+        let rounded = |value: f64| {
+            let words = ["-lx".to_owned(), "a".into()];
+            let tool = Tool { name: "caget", letters: "l:", anywhere: true, usage: "" };
+            real(&options::parse(&tool, &words).unwrap(), value)
+        };
+        assert_eq!(rounded(2_147_483_646.6), "0x7FFFFFFF");
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e20, 2_147_483_647.5, -2_147_483_648.0] {
+            assert_eq!(rounded(value), "0x80000000", "{value}");
+        }
     }
 }

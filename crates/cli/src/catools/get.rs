@@ -3,11 +3,9 @@
 use super::format::{details, elements, lead, long_text, stamp, wide};
 use super::options::{self, Options, Output};
 use super::{Args, Tool};
-use base::DurNs;
 use ca::client::{Event, IoId, RequestError};
 use ca::encode::Reading;
 use ca::{Basic, Class, Dbr, Eca};
-use iocd::session::Session;
 use std::collections::HashMap;
 use std::process::ExitCode;
 
@@ -105,7 +103,7 @@ impl Tool {
                 Err(_) => answers.push(Some(Err(Eca::DISCONN))),
             }
         }
-        let until = Session::now() + DurNs((options.timeout_secs * 1e9) as i64);
+        let until = options.until();
         while !waiting.is_empty() {
             match self.step(until) {
                 Ok(Some(Event::Read { io, result, .. })) => {
@@ -138,7 +136,8 @@ pub(super) fn print(options: &Options, name: &str, native: Basic, answer: Option
         return match options.output {
             Output::Terse => println!("{trouble}"),
             Output::Type(_) => println!("{name}\n    {trouble}"),
-            _ => println!("{}{trouble}", lead(options, name, 1)),
+            Output::Wide => println!("{}{} {trouble}", lead(options, name, 1), stamp(iocd::engine::wall())),
+            Output::Plain => println!("{}{trouble}", lead(options, name, 1)),
         };
     };
     let text = || long_text(options, &reading, options.count > 0).unwrap_or_else(|| elements(options, dbr, &reading));

@@ -12,8 +12,9 @@ pub(crate) use info::run as cainfo;
 pub(crate) use monitor::run as camonitor;
 pub(crate) use put::run as caput;
 
-use base::DurNs;
 use ca::client::{ChannelId, Event};
+use ca::wire::command;
+use ca::{Dbr, Eca};
 use iocd::session::Session;
 use options::Options;
 use std::process::ExitCode;
@@ -46,6 +47,10 @@ impl Tool {
             eprintln!("CA error {error} occurred while trying to start channel access.");
             ExitCode::FAILURE
         })?;
+        if names.iter().any(String::is_empty) {
+            eprintln!("CA error {} occurred while trying to create channel ''.", Eca::BADSTR);
+            return Err(ExitCode::FAILURE);
+        }
         session.complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
         let now = Session::now();
         let channel =
@@ -56,7 +61,7 @@ impl Tool {
 
     /// Waits for all connections. Says so when some are missing.
     fn connect(&mut self, options: &Options) -> bool {
-        let until = Session::now() + DurNs((options.timeout_secs * 1e9) as i64);
+        let until = options.until();
         while self.pvs.iter().any(|pv| self.session.client.info(pv.id).is_none()) {
             if !matches!(self.step(until), Ok(Some(_))) {
                 match &self.pvs[..] {
@@ -75,9 +80,14 @@ impl Tool {
         match &event {
             Some(Event::Complaint { channel, request, status, text }) => {
                 let name = channel.map_or("", |id| self.session.client.name(id));
+                let dbr = Dbr::from_wire(request.kind).map_or("", Dbr::name);
                 eprintln!("CA.Client.Exception...............................................");
                 eprintln!("    Warning: \"{status}\"");
-                eprintln!("    Context: \"request={request}, channel={name}, ctx=\"{text}\"\"");
+                eprintln!(
+                    "    Context: \"op={}, channel={name}, type={dbr}, count={}, ctx=\"{text}\"\"",
+                    operation(request.command),
+                    request.count
+                );
                 eprintln!("..................................................................");
             }
             Some(Event::Duplicate { channel, used, other }) => {
@@ -94,5 +104,17 @@ impl Tool {
             _ => {}
         }
         Ok(event)
+    }
+}
+
+/// The number by which EPICS' clients tell what failed.
+const fn operation(request: u16) -> u8 {
+    match request {
+        command::READ | command::READ_NOTIFY => 0,
+        command::WRITE | command::WRITE_NOTIFY => 1,
+        command::CREATE_CHAN => 2,
+        command::EVENT_ADD => 3,
+        command::EVENT_CANCEL => 4,
+        _ => 5,
     }
 }

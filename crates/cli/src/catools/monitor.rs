@@ -1,13 +1,12 @@
 //! `tahti camonitor`.
 
 use super::format::{lead, stamp, wide};
-use super::options::{self, Options, Times};
+use super::options::{self, FOREVER, Options, Times};
 use super::{Args, Tool};
-use base::{DurNs, EventMask, MonoNs, Stamp};
+use base::{EventMask, Stamp};
 use ca::Eca;
 use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
-use iocd::session::Session;
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -66,9 +65,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let mut waiting: Vec<ChannelId> = tool.pvs.iter().map(|pv| pv.id).collect();
     let mut subscribed: Vec<ChannelId> = Vec::new();
     let mut clocks = Clocks::default();
-    let patience = Session::now() + DurNs((options.timeout_secs * 1e9) as i64);
+    let patience = options.until();
     loop {
-        let until = if waiting.is_empty() { MonoNs(u64::MAX >> 1) } else { patience };
+        let until = if waiting.is_empty() { FOREVER } else { patience };
         let event = match tool.step(until) {
             Ok(event) => event,
             Err(error) => {

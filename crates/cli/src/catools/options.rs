@@ -1,8 +1,10 @@
 //! Options in the manner of C's getopt, as scripts use them: clustered, with or without a blank.
 
 use super::format::{Integers, Reals};
+use base::{DurNs, MonoNs};
 use ca::client::ChannelInfo;
 use ca::{Basic, Class, Dbr};
+use iocd::session::Session;
 use std::process::ExitCode;
 
 /// How caget prints.
@@ -136,6 +138,7 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
     let ignored = |what: &str| eprintln!("'{value}' is not a valid {what} - ignored. ('{name} -h' for help.)");
     match (letter, name) {
         ('t', "camonitor") => times(options, value),
+        ('t', "caput") => options.output = Output::Terse,
         ('t', _) => set_output(options, Output::Terse, name),
         ('a', "caput") => {
             options.array = true;
@@ -152,7 +155,10 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
             None => eprintln!("Requested dbr type out of range or invalid - ignored. ('caget -h' for help.)"),
         },
         ('c', _) => options.callback = true,
-        ('n', _) => options.enums_as_numbers = true,
+        ('n', _) => {
+            options.enums_as_numbers = true;
+            options.enums_as_text = false;
+        }
         ('s', "cainfo") => match value.trim().parse() {
             Ok(0u32) => {}
             Ok(_) => eprintln!("cainfo -s shows the inside of C's client library, which is not here - ignored."),
@@ -164,27 +170,33 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
             options.array = false;
         }
         ('w', _) => match value.trim().parse::<f64>() {
-            Ok(seconds) if seconds >= 0.0 => options.timeout_secs = seconds,
+            Ok(seconds) if !seconds.is_nan() => options.timeout_secs = seconds,
             _ => eprintln!(
                 "'{value}' is not a valid timeout value - ignored, using '{:.1}'. ('{name} -h' for help.)",
                 options.timeout_secs
             ),
         },
-        ('#', _) => value.parse().map_or_else(|_| ignored("array element count"), |count| options.count = count),
-        ('p', _) => {
-            value.parse().map_or_else(|_| ignored("CA priority"), |level: u16| options.priority = level.min(99))
-        }
+        ('#', _) => match leading(value) {
+            // A negative count is that of EPICS' unsigned number: as many as there are.
+            Some(count) => options.count = u32::try_from(count).unwrap_or(u32::MAX),
+            None => ignored("array element count"),
+        },
+        ('p', _) => match leading(value) {
+            Some(level) => options.priority = u16::try_from(level).map_or(99, |level| level.min(99)),
+            None => ignored("CA priority"),
+        },
         ('F', _) => options.separator = value.chars().next().unwrap_or('\0'),
-        ('e' | 'f' | 'g', _) => match value.parse::<usize>() {
-            Ok(digits) if digits <= 18 => {
+        ('e' | 'f' | 'g', _) => match leading(value) {
+            Some(digits @ 0..=18) => {
+                let digits = digits as usize;
                 options.reals = match letter {
                     'e' => Reals::Exponent(digits),
                     'f' => Reals::Fixed(digits),
                     _ => Reals::General(digits),
                 };
             }
-            Ok(digits) => eprintln!("Precision {digits} for option '-{letter}' out of range - ignored."),
-            Err(_) => eprintln!("Invalid precision argument '{value}' for option '-{letter}' - ignored."),
+            Some(digits) => eprintln!("Precision {digits} for option '-{letter}' out of range - ignored."),
+            None => eprintln!("Invalid precision argument '{value}' for option '-{letter}' - ignored."),
         },
         ('l' | '0', _) => match value.chars().next() {
             Some('x') => integers(options, letter, Integers::Hex),
@@ -211,6 +223,14 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
         }
         _ => {}
     }
+}
+
+/// The whole number that a text begins with, as `scanf` reads it: what follows is not looked at.
+fn leading(text: &str) -> Option<i64> {
+    let text = text.trim_start();
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+    text[..text.len() - digits.len() + end].parse().ok()
 }
 
 const fn integers(options: &mut Options, letter: char, format: Integers) {
@@ -245,14 +265,27 @@ fn times(options: &mut Options, value: &str) {
 
 /// A type by number or name, with or without `DBR_`.
 fn type_named(text: &str) -> Option<Dbr> {
-    if let Ok(number) = text.trim().parse() {
-        return Dbr::from_wire(number).filter(|dbr| !matches!(*dbr, Dbr::PUT_ACKT | Dbr::PUT_ACKS));
-    }
-    let name = text.trim().strip_prefix("DBR_").unwrap_or(text.trim()).replace("INT", "SHORT");
-    (0..=38).filter_map(Dbr::from_wire).find(|dbr| dbr.name().strip_prefix("DBR_") == Some(&name))
+    let dbr = if let Some(number) = leading(text) {
+        Dbr::from_wire(u16::try_from(number).ok()?)
+    } else {
+        let name = text.trim().strip_prefix("DBR_").unwrap_or(text.trim()).replace("INT", "SHORT");
+        (0..=38).filter_map(Dbr::from_wire).find(|dbr| dbr.name().strip_prefix("DBR_") == Some(&name))
+    };
+    dbr.filter(|dbr| !matches!(*dbr, Dbr::PUT_ACKT | Dbr::PUT_ACKS))
 }
 
+/// A time that does not come.
+pub(super) const FOREVER: MonoNs = MonoNs(u64::MAX >> 1);
+
 impl Options {
+    /// Until when the tool waits. As with EPICS' tools 0 s is without end; less than that is not at all.
+    pub(super) fn until(&self) -> MonoNs {
+        match self.timeout_secs {
+            0.0 => FOREVER,
+            secs => Session::now() + DurNs((secs.clamp(0.0, 1e9) * 1e9) as i64),
+        }
+    }
+
     /// The type that is asked for when the user names none. The states of an array have no names: as texts C's server
     /// refuses them.
     pub(super) fn type_for(&self, info: &ChannelInfo) -> Dbr {
@@ -271,7 +304,7 @@ mod tests {
     use super::*;
 
     const CAGET: Tool = Tool { name: "caget", letters: "taicnhsSVe:f:g:l:#:d:0:w:p:F:", anywhere: true, usage: "" };
-    const CAPUT: Tool = Tool { name: "caput", letters: "cw:", anywhere: false, ..CAGET };
+    const CAPUT: Tool = Tool { name: "caput", letters: "cw:nslt", anywhere: false, ..CAGET };
 
     fn read(line: &str) -> Options {
         read_of(&CAGET, line)
@@ -298,11 +331,29 @@ mod tests {
     }
 
     #[test]
+    fn of_options_that_exclude_each_other_caput_takes_the_last() {
+        let options = read_of(&CAPUT, "-s -n -l -t x 1");
+        assert_eq!((options.enums_as_text, options.enums_as_numbers, options.output), (false, true, Output::Terse));
+        let options = read_of(&CAPUT, "-n -s -t -l x 1");
+        assert_eq!((options.enums_as_text, options.enums_as_numbers, options.output), (true, false, Output::Wide));
+    }
+
+    #[test]
+    fn numbers_are_read_as_scanf_reads_them() {
+        let options = read("-# 3x -p -1 -e 2nd -f -1 -g ten -w -1 a");
+        assert_eq!((options.count, options.priority, options.reals), (3, 99, Reals::Exponent(2)));
+        assert!(options.until() <= Session::now(), "less than nothing is no wait");
+        assert_eq!(read("-w 0 a").until(), FOREVER);
+        assert_eq!((read("-#-1 a").count, read("-#x a").count), (u32::MAX, 0));
+    }
+
+    #[test]
     fn types_have_numbers_and_names() {
-        for (given, number) in [("0", 0), ("DBR_CTRL_DOUBLE", 34), ("TIME_INT", 15), ("38", 38)] {
+        for (given, number) in [("0", 0), ("DBR_CTRL_DOUBLE", 34), ("TIME_INT", 15), ("38", 38), ("5x", 5)] {
             assert_eq!(type_named(given).map(Dbr::wire), Some(number), "{given}");
         }
-        assert_eq!(type_named("35"), None);
-        assert_eq!(type_named("nothing"), None);
+        for given in ["35", "PUT_ACKS", "-1", "nothing"] {
+            assert_eq!(type_named(given), None, "{given}");
+        }
     }
 }

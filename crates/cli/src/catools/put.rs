@@ -4,10 +4,9 @@ use super::format::{stamp, unescaped, wide};
 use super::get::print;
 use super::options::{self, Options, Output};
 use super::{Args, Tool};
-use base::{Array, DurNs, Scalar, Str40, Value};
+use base::{Array, Scalar, Str40, Value};
 use ca::client::Event;
 use ca::{Basic, Class, Dbr};
-use iocd::session::Session;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -85,7 +84,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     };
     if let Some(wanted) = io {
-        let until = Session::now() + DurNs((options.timeout_secs * 1e9) as i64);
+        let until = options.until();
         loop {
             match tool.step(until) {
                 Ok(Some(Event::Written { io, result, .. })) if io == wanted => {

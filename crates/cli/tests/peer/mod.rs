@@ -267,7 +267,7 @@ pub(crate) fn normal(text: &str, port: u16) -> String {
     let mut out = String::new();
     let text = text.replace(&format!(":{port}"), ":PORT").replace("\x1b[31;1m", "").replace("\x1b[0m", "");
     // What EPICS says of any list that names loopback, and the places in its source of its exceptions.
-    let chatter = ["Warning: Duplicate EPICS CA Address", "    Source File: ", "    Current Time: ", "    Context: "];
+    let chatter = ["Warning: Duplicate EPICS CA Address", "    Source File: ", "    Current Time: "];
     let lines = text.split_inclusive('\n').filter(|line| !chatter.iter().any(|start| line.starts_with(start)));
     for word in lines.flat_map(|line| line.split_inclusive(char::is_whitespace)) {
         let body = word.trim_end();
