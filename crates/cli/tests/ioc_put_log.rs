@@ -47,3 +47,29 @@ fn a_target_that_cannot_be_is_refused_with_what_is_expected() {
     let said = ioc.say("caPutLogInit");
     assert!(said.contains("expected host[:port] or ./file, or EPICS_CA_PUT_LOG_ADDR"), "{said}");
 }
+
+#[test]
+fn the_log_can_be_lines_of_json_with_caputlogs_keys() {
+    let mut ioc = start("putlogjson");
+    assert_eq!(ioc.say("caPutJsonLogAddMetadata site ring"), "");
+    assert_eq!(ioc.say("caPutJsonLogInit ./put.json 1 60"), "");
+    let mut circuit = Circuit::connect(ioc.port);
+    let [value, precision] = ["X:a", "X:a.PREC"].map(|name| circuit.create(name));
+    for (field, number) in [(value, 1.0), (value, 3.0), (value, 2.5), (precision, 3.0)] {
+        circuit.put(field, number);
+    }
+    let file = ioc.folder.join("put.json");
+    let read = || std::fs::read_to_string(&file).unwrap_or_default();
+    ioc.until("echo", |_| read().ends_with('\n'));
+    let log = read();
+    let (head, tail) = log.split_once(",\"pv\":").unwrap();
+    assert!(head.starts_with("{\"date\":\"20") && head.ends_with(",\"site\":\"ring\""), "{log}");
+    assert_eq!(tail, "\"X:a\",\"new\":2.5,\"old\":0.0,\"min\":1.0,\"max\":3.0,\"burst\":2}\n");
+    assert_eq!(ioc.say("caPutJsonLogSetBurstTimeout 0.01"), "");
+    circuit.put(value, 7.0);
+    ioc.until("echo", |_| {
+        let log = read();
+        log.contains("\"new\":7.0,\"old\":2.5}\n") && log.contains("\"X:a.PREC\",\"new\":3,\"old\":0}\n")
+    });
+    assert!(ioc.say("caPutJsonLogShow").starts_with("caPutJsonLog: 5 logged, 0 dropped"));
+}

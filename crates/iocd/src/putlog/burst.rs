@@ -1,10 +1,7 @@
 //! Writes of one person to one field in rapid succession, put into one line as caPutLog does it.
 
-use super::Entry;
+use super::{Entry, Logged};
 use base::{DurNs, MonoNs, Scalar};
-
-/// A burst is over when nothing was written for as long as this.
-const QUIET: DurNs = DurNs::from_secs(5);
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +10,8 @@ pub(super) struct Line {
     pub(super) entry: Entry,
     /// Of several writes, the least and the greatest value written; texts have none.
     pub(super) range: Option<(Scalar, Scalar)>,
+    /// How many writes followed the first.
+    pub(super) further: u32,
 }
 
 /// At most one burst, which may go on.
@@ -22,21 +21,21 @@ pub(super) struct Bursts {
 }
 
 impl Bursts {
-    /// Takes a write that came at `now`; gives the lines that are complete, the older one first.
-    pub(super) fn take(&mut self, entry: Entry, now: MonoNs) -> [Option<Line>; 2] {
+    /// Takes a write that came at `now`, whose burst is over after `quiet`; gives the lines that are complete, the older one first.
+    pub(super) fn take(&mut self, entry: Entry, now: MonoNs, quiet: DurNs) -> [Option<Line>; 2] {
         let done = match &mut self.open {
             Some((line, until)) if entry.joins && now < *until && line.entry.is_of_one_with(&entry) => {
                 line.add(entry);
-                *until = now + QUIET;
+                *until = now + quiet;
                 return [None, None];
             }
             _ => self.end(),
         };
-        let line = Line { range: None, entry };
+        let line = Line { range: None, further: 0, entry };
         if !line.entry.joins {
             return [done, Some(line)];
         }
-        self.open = Some((line, now + QUIET));
+        self.open = Some((line, now + quiet));
         [done, None]
     }
 
@@ -53,7 +52,9 @@ impl Bursts {
 
 impl Line {
     fn add(&mut self, next: Entry) {
-        if let (Some(before), Some(new)) = (self.entry.new, next.new) {
+        self.further += 1;
+        let first = |logged: &Option<Logged>| logged.as_ref().and_then(Logged::first);
+        if let (Some(before), Some(new)) = (first(&self.entry.new), first(&next.new)) {
             let (least, greatest) = self.range.unwrap_or((before, before));
             let number = |value: Scalar| value.to_f64().unwrap_or(f64::NAN);
             self.range = before.to_f64().map(|_| {
@@ -71,6 +72,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::super::tests::entry;
+    use super::super::{Form, QUIET};
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -79,11 +81,13 @@ mod tests {
     fn writes_in_rapid_succession_become_one_line_with_their_range() {
         let mut bursts = Bursts::default();
         for (at, old, new) in [(0, 1.0, 7.5), (4, 7.5, 870.5), (8, 870.5, -2.0), (12, -2.0, 8.0)] {
-            assert_eq!(bursts.take(entry("X:a", old, new), MonoNs(at * SECOND)), [None, None]);
+            assert_eq!(bursts.take(entry("X:a", old, new), MonoNs(at * SECOND), QUIET), [None, None]);
         }
         assert_eq!(bursts.until(), Some(MonoNs(17 * SECOND)));
         let line = bursts.end().unwrap();
-        assert_eq!((line.entry.old, line.entry.new), (Some(Scalar::F64(1.0)), Some(Scalar::F64(8.0))));
+        let first = |logged: &Option<Logged>| logged.as_ref().and_then(Logged::first);
+        assert_eq!((first(&line.entry.old), first(&line.entry.new)), (Some(Scalar::F64(1.0)), Some(Scalar::F64(8.0))));
+        assert_eq!(line.further, 3);
         assert_eq!(line.range, Some((Scalar::F64(-2.0), Scalar::F64(870.5))));
         assert_eq!(bursts.end(), None);
     }
@@ -92,26 +96,33 @@ mod tests {
     fn another_field_another_person_and_a_pause_end_a_burst() {
         let mut bursts = Bursts::default();
         let (first, mut second) = (entry("X:a", 0.0, 1.0), entry("X:a", 1.0, 2.0));
-        bursts.take(first.clone(), MonoNs(0));
-        assert_eq!(bursts.take(entry("X:b", 0.0, 1.0), MonoNs(1)), [Some(Line { entry: first, range: None }), None]);
-        bursts.take(entry("X:a", 0.0, 1.0), MonoNs(2));
+        bursts.take(first.clone(), MonoNs(0), QUIET);
+        assert_eq!(
+            bursts.take(entry("X:b", 0.0, 1.0), MonoNs(1), QUIET),
+            [Some(Line { entry: first, range: None, further: 0 }), None]
+        );
+        bursts.take(entry("X:a", 0.0, 1.0), MonoNs(2), QUIET);
         second.user = "bert".into();
-        let [Some(done), None] = bursts.take(second.clone(), MonoNs(3)) else { panic!("anna's line is complete") };
+        let [Some(done), None] = bursts.take(second.clone(), MonoNs(3), QUIET) else {
+            panic!("anna's line is complete")
+        };
         assert_eq!((done.entry.user.as_str(), done.range), ("anna", None));
-        let [Some(done), None] = bursts.take(second, MonoNs(3 + 5 * SECOND)) else { panic!("the pause was long") };
+        let [Some(done), None] = bursts.take(second, MonoNs(3 + 5 * SECOND), QUIET) else {
+            panic!("the pause was long")
+        };
         assert_eq!((done.entry.user.as_str(), done.range), ("bert", None));
     }
 
     #[test]
     fn texts_have_no_range_and_what_is_to_stand_alone_does() {
         let mut bursts = Bursts::default();
-        let text = |text: &str| Entry { new: Some(Scalar::String(text.into())), ..entry("X:a", 0.0, 0.0) };
-        bursts.take(text("one"), MonoNs(0));
-        bursts.take(text("two"), MonoNs(0));
+        let text = |text: &str| Entry { new: Some(Logged::new(&text.into(), &Form::Plain)), ..entry("X:a", 0.0, 0.0) };
+        bursts.take(text("one"), MonoNs(0), QUIET);
+        bursts.take(text("two"), MonoNs(0), QUIET);
         let alone = Entry { joins: false, ..text("three") };
-        let [Some(first), Some(second)] = bursts.take(alone.clone(), MonoNs(0)) else { panic!("two lines") };
+        let [Some(first), Some(second)] = bursts.take(alone.clone(), MonoNs(0), QUIET) else { panic!("two lines") };
         assert_eq!((first.entry.new, first.range), (text("two").new, None));
-        assert_eq!(second, Line { entry: alone, range: None });
+        assert_eq!(second, Line { entry: alone, range: None, further: 0 });
         assert_eq!(bursts.until(), None);
     }
 }

@@ -4,21 +4,25 @@
 //! [`ENTRIES_MAX`]; what does not fit is counted, never waited for.
 
 mod burst;
+mod json;
 mod sink;
 
-use base::{Scalar, Stamp, Value};
+use base::{DurNs, Scalar, Stamp, Value};
 use burst::{Bursts, Line};
 use ca::server::Peer;
 use sink::Sink;
 pub use sink::Target;
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::clock::mono_now;
 
+/// A burst is over when nothing was written for as long as this, unless something else is said.
+pub const QUIET: DurNs = DurNs::from_secs(5);
 /// Entries that may wait for the log's thread.
 const ENTRIES_MAX: usize = 1_000;
 
@@ -48,6 +52,18 @@ impl Which {
     }
 }
 
+/// Names and values that stand in each line of JSON.
+pub type Metadata = Arc<Mutex<BTreeMap<String, String>>>;
+
+/// How the lines are written.
+#[derive(Clone, Debug)]
+pub enum Form {
+    /// caPutLog's.
+    Plain,
+    /// caPutJsonLog's.
+    Json(Metadata),
+}
+
 /// A write.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
@@ -57,8 +73,33 @@ struct Entry {
     host: String,
     user: String,
     channel: String,
-    new: Option<Scalar>,
-    old: Option<Scalar>,
+    new: Option<Logged>,
+    old: Option<Logged>,
+}
+
+/// A value as it is logged: of an array the first elements.
+#[derive(Clone, Debug, PartialEq)]
+struct Logged {
+    elements: Vec<Scalar>,
+    /// How many there were.
+    len: usize,
+    array: bool,
+}
+
+impl Logged {
+    fn new(value: &Value, form: &Form) -> Self {
+        let most = match form {
+            Form::Json(_) => json::elements_max(value.kind()),
+            Form::Plain => 1,
+        };
+        let len = value.len();
+        let elements = (0..len.min(most)).filter_map(|at| value.get(at)).collect();
+        Self { elements, len, array: matches!(value, Value::Array(_)) }
+    }
+
+    fn first(&self) -> Option<Scalar> {
+        self.elements.first().copied()
+    }
 }
 
 impl Entry {
@@ -86,6 +127,8 @@ pub struct PutLog {
     pub which: Which,
     /// What became of them.
     pub counts: Arc<Counts>,
+    form: Form,
+    quiet: Quiet,
     /// None once the thread is to end.
     sender: Option<SyncSender<Entry>>,
     thread: Option<JoinHandle<()>>,
@@ -96,7 +139,7 @@ impl PutLog {
     ///
     /// # Errors
     /// When a file cannot be opened or the thread not started.
-    pub fn open(targets: Vec<Target>, which: Which) -> io::Result<Self> {
+    pub fn open(targets: Vec<Target>, which: Which, form: Form, quiet: DurNs) -> io::Result<Self> {
         let open = |target: Target| {
             let name = target.to_string();
             Sink::new(target).map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
@@ -105,9 +148,22 @@ impl PutLog {
         let (sender, entries) = sync_channel(ENTRIES_MAX);
         let counts = Arc::<Counts>::default();
         let shared = Arc::clone(&counts);
-        let run = move || write(&mut sinks, &entries, &shared);
+        let quiet = Arc::new(AtomicI64::new(quiet.0));
+        let log = Writer { counts: shared, form: form.clone(), quiet: Arc::clone(&quiet) };
+        let run = move || log.write(&mut sinks, &entries);
         let thread = std::thread::Builder::new().name("ioc-putlog".into()).spawn(run)?;
-        Ok(Self { which, counts, sender: Some(sender), thread: Some(thread) })
+        Ok(Self { which, counts, form, quiet, sender: Some(sender), thread: Some(thread) })
+    }
+
+    /// After how long without a further write a burst is over; for those that begin or go on from now.
+    pub fn set_quiet(&self, quiet: DurNs) {
+        self.quiet.store(quiet.0, Ordering::Relaxed);
+    }
+
+    /// Whether its lines are JSON.
+    #[must_use]
+    pub const fn is_json(&self) -> bool {
+        matches!(self.form, Form::Json(_))
     }
 
     /// Logs a write. Allocates, does not block.
@@ -115,10 +171,10 @@ impl PutLog {
         if self.which == Which::None || (self.which == Which::Changes && old.is_some() && old == new) {
             return;
         }
-        let first = |value: Option<&Value>| value.and_then(|value| value.get(0));
+        let logged = |value: Option<&Value>| value.map(|value| Logged::new(value, &self.form));
         let (host, user) = (peer.host.to_owned(), peer.user.to_owned());
         let joins = self.which != Which::Each;
-        let entry = Entry { joins, when, host, user, channel, new: first(new), old: first(old) };
+        let entry = Entry { joins, when, host, user, channel, new: logged(new), old: logged(old) };
         let Some(sender) = &self.sender else { return };
         match sender.try_send(entry) {
             Ok(()) => self.counts.logged.fetch_add(1, Ordering::Relaxed),
@@ -137,34 +193,55 @@ impl Drop for PutLog {
     }
 }
 
-/// The log's thread: one writing for all that has come meanwhile.
-fn write(sinks: &mut [Sink], entries: &Receiver<Entry>, counts: &Counts) {
-    let mut bursts = Bursts::default();
-    loop {
-        let waited = match bursts.until() {
-            None => entries.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(until) => {
-                let wait = u64::try_from((until - mono_now()).0).unwrap_or(0);
-                entries.recv_timeout(Duration::from_nanos(wait))
-            }
-        };
-        let ended = waited == Err(RecvTimeoutError::Disconnected);
-        let mut lines = Vec::new();
-        match waited {
-            Ok(entry) => {
-                for entry in std::iter::once(entry).chain(entries.try_iter().take(ENTRIES_MAX)) {
-                    lines.extend(bursts.take(entry, mono_now()).into_iter().flatten());
+/// Nanoseconds after which a burst is over.
+type Quiet = Arc<AtomicI64>;
+
+/// What the log's thread knows.
+struct Writer {
+    counts: Arc<Counts>,
+    form: Form,
+    quiet: Quiet,
+}
+
+impl Writer {
+    /// The log's thread: one writing for all that has come meanwhile.
+    fn write(&self, sinks: &mut [Sink], entries: &Receiver<Entry>) {
+        let mut bursts = Bursts::default();
+        loop {
+            let waited = match bursts.until() {
+                None => entries.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(until) => {
+                    let wait = u64::try_from((until - mono_now()).0).unwrap_or(0);
+                    entries.recv_timeout(Duration::from_nanos(wait))
                 }
+            };
+            let ended = waited == Err(RecvTimeoutError::Disconnected);
+            let quiet = DurNs(self.quiet.load(Ordering::Relaxed));
+            let mut lines = Vec::new();
+            match waited {
+                Ok(entry) => {
+                    for entry in std::iter::once(entry).chain(entries.try_iter().take(ENTRIES_MAX)) {
+                        lines.extend(bursts.take(entry, mono_now(), quiet).into_iter().flatten());
+                    }
+                }
+                Err(_) => lines.extend(bursts.end()),
             }
-            Err(_) => lines.extend(bursts.end()),
+            let text: String = lines.iter().map(|line| self.text(line)).collect();
+            if !text.is_empty() {
+                let failed =
+                    sinks.iter_mut().map(|sink| sink.write(text.as_bytes())).filter(|written| !written).count();
+                self.counts.failed.fetch_add((lines.len() * failed) as u64, Ordering::Relaxed);
+            }
+            if ended {
+                return;
+            }
         }
-        let text: String = lines.iter().map(text).collect();
-        if !text.is_empty() {
-            let failed = sinks.iter_mut().map(|sink| sink.write(text.as_bytes())).filter(|written| !written).count();
-            counts.failed.fetch_add((lines.len() * failed) as u64, Ordering::Relaxed);
-        }
-        if ended {
-            return;
+    }
+
+    fn text(&self, line: &Line) -> String {
+        match &self.form {
+            Form::Plain => text(line),
+            Form::Json(metadata) => json::text(line, metadata),
         }
     }
 }
@@ -183,7 +260,8 @@ fn text(line: &Line) -> String {
     let plain = |name: &str| name.as_bytes().escape_ascii().to_string();
     let range = line.range.map(|(least, greatest)| format!(" min={} max={}", text(Some(least)), text(Some(greatest))));
     let (host, user, range) = (plain(host), plain(user), range.unwrap_or_default());
-    format!("{when} {host} {user} {channel} new={} old={}{range}\n", text(*new), text(*old))
+    let [new, old] = [new, old].map(|value| text(value.as_ref().and_then(Logged::first)));
+    format!("{when} {host} {user} {channel} new={new} old={old}{range}\n")
 }
 
 #[cfg(test)]
@@ -197,8 +275,8 @@ mod tests {
             host: "desk\n".into(),
             user: "anna".into(),
             channel: channel.into(),
-            new: Some(Scalar::F64(new)),
-            old: Some(Scalar::F64(old)),
+            new: Some(Logged::new(&new.into(), &Form::Plain)),
+            old: Some(Logged::new(&old.into(), &Form::Plain)),
         }
     }
 
@@ -206,7 +284,7 @@ mod tests {
     fn a_line_has_time_host_user_channel_new_old_and_a_bursts_range() {
         let entry = Entry { old: None, ..entry("X:ao", 0.0, 2.5) };
         let when = entry.when;
-        let mut line = Line { entry, range: None };
+        let mut line = Line { entry, range: None, further: 0 };
         assert_eq!(text(&line), format!("{when} desk\\n anna X:ao new=2.5 old=?\n"));
         line.range = Some((Scalar::F64(-1.0), Scalar::F64(7.5)));
         assert_eq!(text(&line), format!("{when} desk\\n anna X:ao new=2.5 old=? min=-1 max=7.5\n"));
@@ -215,7 +293,9 @@ mod tests {
     #[test]
     fn a_full_queue_drops_and_counts() {
         let (sender, entries) = sync_channel(1);
-        let log = PutLog { which: Which::Changes, counts: Arc::default(), sender: Some(sender), thread: None };
+        let (form, quiet) = (Form::Plain, Quiet::default());
+        let log =
+            PutLog { which: Which::Changes, counts: Arc::default(), form, quiet, sender: Some(sender), thread: None };
         let peer = Peer { user: "u", host: "h", address: "a" };
         let (one, two) = (Value::from(1.0), Value::from(2.0));
         log.log(Stamp::default(), peer, "X".into(), Some(&one), Some(&one));
@@ -230,7 +310,7 @@ mod tests {
     fn what_a_burst_holds_is_written_when_the_log_ends() {
         let path = std::env::temp_dir().join(format!("tahti-putlog-{}", std::process::id()));
         let target = Target::File(path.to_str().unwrap().into());
-        let log = PutLog::open(vec![target], Which::All).unwrap();
+        let log = PutLog::open(vec![target], Which::All, Form::Plain, QUIET).unwrap();
         let peer = Peer { user: "u", host: "h", address: "a" };
         for new in [3.0, 1.0, 2.0] {
             log.log(Stamp::default(), peer, "X".into(), Some(&Value::from(0.0)), Some(&Value::from(new)));

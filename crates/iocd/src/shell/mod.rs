@@ -30,6 +30,7 @@ use crate::groups::{self, GroupSpec, Home, Threads};
 use crate::links::Links;
 use crate::plugins;
 use crate::publish::Publisher;
+use crate::putlog::Metadata;
 use crate::stamps;
 use db::{Db, Function, Now};
 use script::OnError;
@@ -106,6 +107,8 @@ pub struct Shell {
     ioc: Arc<OnceLock<Mailbox>>,
     /// Output of the running command, when it goes to a file.
     output: Option<fs::File>,
+    /// What stands in each line of the put log's JSON form.
+    put_metadata: Metadata,
     /// The lock set with breakpoints that went on last.
     last_stop: Option<u32>,
     /// Commands that failed so far.
@@ -141,6 +144,7 @@ impl Shell {
             fatal: false,
             ioc,
             output: None,
+            put_metadata: Metadata::default(),
             last_stop: None,
             failures: 0,
         }

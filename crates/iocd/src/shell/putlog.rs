@@ -1,9 +1,10 @@
 //! Commands of the put log, under caPutLog's names.
 
-use super::commands::{Command, arg, command, needed, said};
+use super::commands::{Command, Outcome, arg, command, needed, said};
 use super::{Failed, Shell};
 use crate::config::addresses;
-use crate::putlog::{PutLog, Target, Which};
+use crate::putlog::{Form, PutLog, QUIET, Target, Which};
+use base::DurNs;
 use std::sync::atomic::Ordering;
 
 /// The port of caPutLog's servers.
@@ -14,37 +15,85 @@ pub(super) const COMMANDS: &[Command] = &[
         "caPutLogInit",
         "\"host[:port] ./file\" [which]",
         "logs writes that TRAPWRITE rules ask for: 0 changes, 1 all, 2 all without putting bursts together, -1 none",
+        |shell, args| { start(shell, args, Form::Plain) }
+    ),
+    command!(
+        "caPutJsonLogInit",
+        "\"host[:port] ./file\" [which [seconds]]",
+        "as caPutLogInit, with lines of JSON instead of the others; a burst is over after so many seconds (5)",
         |shell, args| {
-            let targets = targets(shell, arg(args, 0))?;
-            let log = PutLog::open(targets, which(arg(args, 1))?)
-                .map_err(|error| Failed(format!("caPutLogInit: {error}")))?;
-            let traps = shell.with_engine(move |engine| {
-                engine.store.put_log = Some(log);
-                engine.store.guard.rules().is_some_and(db::Security::traps)
-            })?;
-            if traps {
-                return Ok(None);
-            }
-            said(shell, "caPutLog: no rule of access security has TRAPWRITE, so nothing will be logged")
+            let form = Form::Json(shell.put_metadata.clone());
+            start(shell, args, form)
         }
     ),
-    command!("caPutLogReconf", "which", "changes which writes are logged", |shell, args| {
-        let which = which(needed(args, "caPutLogReconf which")?)?;
-        let done = shell.with_engine(move |engine| engine.store.put_log.as_mut().map(|log| log.which = which))?;
-        done.map(|()| None).ok_or_else(|| Failed("caPutLogReconf: caPutLogInit first".into()))
+    command!("caPutJsonLogAddMetadata", "name value", "a pair for each line of JSON", |shell, args| {
+        let name = needed(args, "caPutJsonLogAddMetadata name value")?.to_owned();
+        if let Ok(mut metadata) = shell.put_metadata.lock() {
+            metadata.insert(name, arg(args, 1).to_owned());
+        }
+        Ok(None)
     }),
-    command!("caPutLogShow", "[level]", "what became of the writes that were logged", |shell, _| {
-        let text = shell.with_engine(|engine| {
-            engine.store.put_log.as_ref().map_or("caPutLog: not initialised".to_owned(), |log| {
-                let load = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
-                let counts = &log.counts;
-                let (logged, dropped, failed) = (load(&counts.logged), load(&counts.dropped), load(&counts.failed));
-                format!("caPutLog: {logged} logged, {dropped} dropped (queue full), {failed} failed (file, server)")
-            })
-        })?;
-        said(shell, &text)
+    command!("caPutJsonLogReconf", "which [seconds]", "as caPutLogReconf, and when a burst is over", reconf),
+    command!("caPutJsonLogSetBurstTimeout", "seconds", "when a burst is over", |shell, args| {
+        let quiet = quiet(needed(args, "caPutJsonLogSetBurstTimeout seconds")?)?;
+        with_log(shell, move |log| log.set_quiet(quiet))
     }),
+    command!("caPutJsonLogShow", "[level]", "as caPutLogShow", |shell, _| show(shell)),
+    command!("caPutLogReconf", "which", "changes which writes are logged", reconf),
+    command!("caPutLogShow", "[level]", "what became of the writes that were logged", |shell, _| show(shell)),
 ];
+
+/// An IOC has one put log: the last that was started.
+fn start(shell: &mut Shell, args: &[String], form: Form) -> Outcome {
+    let (targets, quiet) = (targets(shell, arg(args, 0))?, quiet(arg(args, 2))?);
+    let log = PutLog::open(targets, which(arg(args, 1))?, form, quiet)
+        .map_err(|error| Failed(format!("caPutLogInit: {error}")))?;
+    let traps = shell.with_engine(move |engine| {
+        engine.store.put_log = Some(log);
+        engine.store.guard.rules().is_some_and(db::Security::traps)
+    })?;
+    if traps {
+        return Ok(None);
+    }
+    said(shell, "caPutLog: no rule of access security has TRAPWRITE, so nothing will be logged")
+}
+
+fn with_log(shell: &mut Shell, work: impl FnOnce(&mut PutLog) + Send + 'static) -> Outcome {
+    let done = shell.with_engine(move |engine| engine.store.put_log.as_mut().map(work))?;
+    done.map(|()| None).ok_or_else(|| Failed("there is no put log: caPutLogInit or caPutJsonLogInit first".into()))
+}
+
+fn reconf(shell: &mut Shell, args: &[String]) -> Outcome {
+    let which = which(needed(args, "caPutLogReconf which")?)?;
+    let quiet = if arg(args, 1).is_empty() { None } else { Some(quiet(arg(args, 1))?) };
+    with_log(shell, move |log| {
+        log.which = which;
+        quiet.into_iter().for_each(|quiet| log.set_quiet(quiet));
+    })
+}
+
+fn show(shell: &mut Shell) -> Outcome {
+    let text = shell.with_engine(|engine| {
+        engine.store.put_log.as_ref().map_or("caPutLog: not initialised".to_owned(), |log| {
+            let load = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+            let counts = &log.counts;
+            let (logged, dropped, failed) = (load(&counts.logged), load(&counts.dropped), load(&counts.failed));
+            let name = if log.is_json() { "caPutJsonLog" } else { "caPutLog" };
+            format!("{name}: {logged} logged, {dropped} dropped (queue full), {failed} failed (file, server)")
+        })
+    })?;
+    said(shell, &text)
+}
+
+/// When a burst is over.
+fn quiet(text: &str) -> Result<DurNs, Failed> {
+    if text.is_empty() {
+        return Ok(QUIET);
+    }
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    let seconds = seconds.ok_or_else(|| Failed(format!("found \"{text}\", expected seconds, up to 86400")))?;
+    Ok(if seconds > 0.0 { DurNs((seconds * 1e9) as i64) } else { QUIET })
+}
 
 /// Log servers and files, divided by blanks: what has a slash in it is a file.
 fn targets(shell: &Shell, text: &str) -> Result<Vec<Target>, Failed> {
