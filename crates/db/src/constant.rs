@@ -122,8 +122,7 @@ impl Db {
     pub(crate) fn constant_array(link: &Link, kind: FieldType, max: usize) -> Option<Array> {
         let list = |items: &[Json]| elements(items, kind, max);
         match of(link)? {
-            Constant::Plain(text) if kind == FieldType::String => list(&[number(text)]),
-            Constant::Plain(text) => list(&[Json::Text(text.to_owned())]),
+            Constant::Plain(text) => list(&[number(text)]),
             Constant::Json(Json::List(items)) => list(&items),
             Constant::Json(Json::Text(text)) if kind == FieldType::I8 => {
                 // A text in an array of characters stands there with its NUL.

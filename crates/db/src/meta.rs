@@ -200,8 +200,12 @@ impl Db {
         }
     }
 
-    /// PREC of a record; 6 for types without, as texts written from numbers have it.
+    /// PREC of a record; 6 for types without, as texts written from numbers have it, and for histogram, which minds its
+    /// PREC for few fields.
     pub(crate) fn own_precision(&mut self, rec: u32) -> u16 {
+        if self.common[rec as usize].kind() == Kind::Histogram {
+            return 6;
+        }
         let Some(prec) = self.type_of(rec).field("PREC") else { return 6 };
         match self.peek(rec, prec) {
             Slot::I16(prec) => *prec as u16,

@@ -196,6 +196,11 @@ impl Db {
 
     /// Writes no element at all into a field that holds one: it stays, and the link is to blame.
     fn put_nothing(&mut self, rec: u32, field: u16) -> Result<(), PutError> {
+        if self.is_long_text(rec, field) {
+            // A long text stays too, and is counted anew.
+            let text = self.whole_bytes(rec, field);
+            return self.put_long_text(rec, field, &text);
+        }
         let special = self.before(rec, field)?;
         // C takes fields whose place only their record knows for arrays.
         if special != Special::DbAddr {

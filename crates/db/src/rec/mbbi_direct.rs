@@ -65,8 +65,8 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     }
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.mbbi_direct[body];
-    if let Some(sval) = Db::constant(&r.sim.siol) {
-        r.sval = sval;
+    if let Some(sval) = Db::constant::<u32>(&r.sim.siol) {
+        r.sval = sval as i32;
     }
     r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
     if device == Device::SoftRaw {
