@@ -434,7 +434,13 @@ fn the_ioc_tells_its_health_under_the_names_of_iocstats() {
         assert!(number(name) > 0.0, "{name}");
     }
     assert_eq!(number("H:PROCESS_ID"), f64::from(ioc.child.id()));
-    assert_eq!(number("H:RECORD_CNT"), 23.0);
+    assert_eq!(number("H:RECORD_CNT"), 47.0);
+    let text = |name: &str| ioc.tool("caget", &["-t", "-S", name]).trim().to_owned();
+    assert_eq!((text("H:ST_SCRIPT"), text("H:CAS_ADDR_LIST")), ("st.cmd".into(), "127.0.0.1".into()));
+    assert_eq!(
+        (text("H:CA_SRCH_TIME"), text("H:START_CNT"), text("H:ACCESS")),
+        ("300.0".into(), "1".into(), "Running".into())
+    );
     // 11/22/2026 09:52:59
     let start = ioc.tool("caget", &["-t", "H:STARTTOD"]);
     let is_time = start.trim().bytes().zip(*b"00/00/0000 00:00:00").all(|(a, b)| a == b || a.is_ascii_digit());

@@ -10,6 +10,25 @@ use std::time::Instant;
 /// The kernel's unit of CPU time in `/proc` on all architectures that tahti runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+const VERSION: &str = concat!("tahti ", env!("CARGO_PKG_VERSION"));
+
+/// EPICS' parameters that have a record, without `EPICS_`.
+const PARAMETERS: &[&str] = &[
+    "CA_ADDR_LIST",
+    "CA_CONN_TMO",
+    "CA_AUTO_ADDR_LIST",
+    "CA_REPEATER_PORT",
+    "CA_SERVER_PORT",
+    "CA_MAX_ARRAY_BYTES",
+    "CA_MAX_SEARCH_PERIOD",
+    "CA_BEACON_PERIOD",
+    "CAS_SERVER_PORT",
+    "CAS_AUTO_BEACON_ADDR_LIST",
+    "CAS_BEACON_ADDR_LIST",
+    "CAS_INTF_ADDR_LIST",
+    "CAS_IGNORE_ADDR_LIST",
+];
+
 /// CPU time at an instant, in seconds.
 struct Spent {
     at: Instant,
@@ -18,15 +37,18 @@ struct Spent {
     all: f64,
 }
 
+/// EPICS' parameters and other variables by name, as the interpreter has them.
+pub(crate) type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
 /// Looks after the records whose names begin with `prefix` and a colon.
 ///
 /// # Errors
 /// When the thread cannot be started.
-pub(crate) fn start(mailbox: Mailbox, prefix: String) -> std::io::Result<Publisher> {
+pub(crate) fn start(mailbox: Mailbox, prefix: String, env: &Environment<'_>) -> std::io::Result<Publisher> {
     let start = Instant::now();
     let mut before = spent();
     let mut beats = 0u64;
-    put(&mailbox, &prefix, fixed());
+    put(&mailbox, &prefix, fixed().into_iter().chain(said(env)).collect());
     Publisher::start("ioc-health", move || {
         beats += 1;
         let now = spent();
@@ -61,6 +83,7 @@ pub(crate) fn start(mailbox: Mailbox, prefix: String) -> std::io::Result<Publish
 /// What does not change.
 fn fixed() -> Vec<(&'static str, String)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let folder = std::env::current_dir().map_or_else(|_| String::new(), |folder| folder.display().to_string());
     vec![
         ("STARTTOD", time_of_day()),
         ("PROCESS_ID", std::process::id().to_string()),
@@ -68,9 +91,36 @@ fn fixed() -> Vec<(&'static str, String)> {
         ("CPU_CNT", std::thread::available_parallelism().map_or(1, usize::from).to_string()),
         ("HOSTNAME", read("/proc/sys/kernel/hostname")),
         ("KERNEL_VERS", format!("Linux {}", read("/proc/sys/kernel/osrelease"))),
-        ("EPICS_VERS", concat!("tahti ", env!("CARGO_PKG_VERSION")).to_owned()),
-        ("APP_DIR1", std::env::current_dir().map_or_else(|_| String::new(), |folder| folder.display().to_string())),
+        ("EPICS_VERS", VERSION.to_owned()),
+        ("EPICS_VERSION", VERSION.to_owned()),
+        ("APP_DIR", folder.clone()),
+        ("APP_DIR1", part(&folder, 0)),
+        ("APP_DIR2", part(&folder, 1)),
     ]
+}
+
+/// What variables say.
+fn said(env: &Environment<'_>) -> Vec<(&'static str, String)> {
+    let first = |names: &[&str]| names.iter().find_map(|name| env(name)).unwrap_or_default();
+    let script = match (env("STARTUP"), env("ST_CMD")) {
+        (Some(folder), Some(file)) => format!("{folder}/{file}"),
+        (Some(folder), None) => folder,
+        _ => first(&["IOCSH_STARTUP_SCRIPT"]),
+    };
+    let mut values = vec![
+        ("ENGINEER", first(&["ENGINEER", "LOGNAME", "USER"])),
+        ("LOCATION", first(&["LOCATION"])),
+        ("ST_SCRIPT", script.clone()),
+        ("ST_SCRIPT1", part(&script, 0)),
+        ("ST_SCRIPT2", part(&script, 1)),
+    ];
+    values.extend(PARAMETERS.iter().map(|name| (*name, first(&[&format!("EPICS_{name}")]))));
+    values
+}
+
+/// A part of a text that is too long for one EPICS string.
+fn part(text: &str, nth: usize) -> String {
+    String::from_utf8_lossy(text.as_bytes().chunks(39).nth(nth).unwrap_or_default()).into_owned()
 }
 
 /// Local time as iocStats shows it.
@@ -136,6 +186,22 @@ fn put(mailbox: &Mailbox, prefix: &str, values: Vec<(&'static str, String)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_say_who_where_and_how() {
+        let env = |name: &str| match name {
+            "STARTUP" => Some("/a/folder/with/a/name/of/more/than/40/letters".to_owned()),
+            "ST_CMD" => Some("st.cmd".into()),
+            "USER" => Some("anna".into()),
+            _ => None,
+        };
+        let values = said(&env);
+        let of = |wanted: &str| values.iter().find(|(name, _)| *name == wanted).map(|(_, text)| text.as_str());
+        assert_eq!((of("ENGINEER"), of("LOCATION")), (Some("anna"), Some("")));
+        assert_eq!(of("ST_SCRIPT1"), Some("/a/folder/with/a/name/of/more/than/40/l"));
+        assert_eq!(of("ST_SCRIPT2"), Some("etters/st.cmd"));
+        assert_eq!(of("CA_ADDR_LIST"), Some(""));
+    }
 
     #[test]
     fn uptime_reads_as_iocstats_has_it() {

@@ -1,6 +1,6 @@
 //! Loading: databases, templates, definitions, and the files behind them.
 
-use super::{Failed, Place, Shell, Wanted, dump, variables};
+use super::{Failed, Place, Shell, Wanted, dump, look, variables};
 use crate::engine::Engine;
 use crate::{health, scanstats};
 use db::Macros;
@@ -110,10 +110,11 @@ impl Shell {
     /// Starts the threads of records that show what the IOC knows of itself, once it runs.
     pub(super) fn publish(&mut self) -> Result<(), Failed> {
         let Place::Running(mailbox, ..) = &self.place else { return Ok(()) };
+        let env = |name: &str| look::parameter(&self.env, name);
         for wanted in self.wanted.drain(..) {
             let mailbox = mailbox.clone();
             self.publishers.push(match wanted {
-                Wanted::Health(prefix) => health::start(mailbox, prefix)?,
+                Wanted::Health(prefix) => health::start(mailbox, prefix, &env)?,
                 Wanted::Scan(prefix, rate) => scanstats::start(mailbox, prefix, rate)?,
             });
         }

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::guard::Reached;
 use base::FieldType;
 use db::{Channel, Db, FieldDef, FieldInfo, QueueInfo};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Commands of C's IOC that are not here, and why. Whoever types one is told.
@@ -368,10 +369,16 @@ const PARAMETERS: &[(&str, Option<&str>)] = &[
     ("IOCSH_HISTEDIT_DISABLE", None),
 ];
 
+/// A variable's value; of EPICS' parameters the one that counts without the variable.
+pub(super) fn parameter(env: &BTreeMap<String, String>, name: &str) -> Option<String> {
+    let default = || PARAMETERS.iter().find(|(known, _)| *known == name).and_then(|(_, default)| *default);
+    env.get(name).cloned().or_else(|| default().map(str::to_owned))
+}
+
 fn parameters(shell: &mut Shell) -> super::commands::Outcome {
     let mut out = String::new();
-    for (name, default) in PARAMETERS {
-        let _ = match shell.env.get(*name).map(String::as_str).or(*default) {
+    for (name, _) in PARAMETERS {
+        let _ = match parameter(&shell.env, name) {
             Some(value) => writeln!(out, "{name}: {value}"),
             None => writeln!(out, "{name} is undefined"),
         };

@@ -87,6 +87,9 @@ impl Shell {
         if self.depth >= DEPTH_MAX {
             return Err(Failed(format!("{path}: scripts call each other more than {DEPTH_MAX} deep")));
         }
+        if self.depth == 0 {
+            self.env.insert("IOCSH_STARTUP_SCRIPT".into(), path.to_owned());
+        }
         self.depth += 1;
         let outer = std::mem::replace(&mut self.on_error, OnError::Continue);
         let result = self.run_lines(path, &text);
