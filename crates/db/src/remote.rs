@@ -5,6 +5,7 @@ use crate::dev::Device;
 use crate::engine::Db;
 use crate::link::{Brief, CP, CPP, MS_BITS};
 use crate::links::LinkError;
+use crate::record::Kind;
 use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Status, Str40, Value};
 use std::collections::VecDeque;
 
@@ -208,8 +209,17 @@ impl Db {
             return false;
         }
         // A failed write has raised its alarm.
-        self.failed = self.put_link(rec, link, value).is_err();
+        self.failed = self.put_link(rec, link, value).is_err() && !(real && self.hides_failed_write(rec));
         self.out_is_pending(rec, link, real)
+    }
+
+    /// Whether whoever processes a record through a link is not told that its write failed: so some of C's supports for soft
+    /// channels have it, others tell.
+    #[cold]
+    fn hides_failed_write(&self, rec: u32) -> bool {
+        let hides =
+            matches!(self.common[rec as usize].kind(), Kind::LongOut | Kind::Int64Out | Kind::Mbbo | Kind::MbboDirect);
+        hides && matches!(self.device(rec), Device::Soft | Device::SoftRaw)
     }
 
     /// Whether a record's output was written already, and the end of that has resumed it.
