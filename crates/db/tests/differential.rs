@@ -8,10 +8,12 @@ use base::{Array, DurNs, EventMask, MonoNs, Scalar, Stamp, Value};
 use db::{Channel, Db, Macros, Now, QueueId, RemoteId, RemoteRequest, ScanGroup};
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// What a case does after the start.
 #[derive(Clone, Debug)]
@@ -69,6 +71,28 @@ fn fields(db: &Db) -> Vec<String> {
     names
 }
 
+/// What a program says until it ends, and its errors; nothing where it hangs: then it is ended.
+fn said_by(mut child: Child) -> Option<(String, String)> {
+    fn read(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            from.read_to_end(&mut bytes).unwrap();
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    }
+    let (out, errors) = (read(child.stdout.take().unwrap()), read(child.stderr.take().unwrap()));
+    let patience = Instant::now() + Duration::from_secs(120);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > patience {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some((out.join().unwrap(), errors.join().unwrap()))
+}
+
 /// Runs a case in softIoc; what each dump said, by field.
 fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, String>> {
     let root = epics();
@@ -95,25 +119,29 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
     std::fs::write(&script_file, script).unwrap();
     // Several run at the same time, each with two ports of its own.
     static RUNS: AtomicU32 = AtomicU32::new(0);
-    let port = 20_000 + (std::process::id() + 2 * RUNS.fetch_add(1, Relaxed)) % 20_000;
-    let output = Command::new(root.join("usr/bin/softIoc"))
-        .env("LD_LIBRARY_PATH", root.join("usr/lib"))
-        .env("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1")
-        .env("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1")
-        .env("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO")
-        .env("EPICS_CA_ADDR_LIST", "127.0.0.1")
-        .env("EPICS_CA_AUTO_ADDR_LIST", "NO")
-        .env("EPICS_CAS_SERVER_PORT", port.to_string())
-        .env("EPICS_CA_SERVER_PORT", port.to_string())
-        .env("EPICS_CA_REPEATER_PORT", (port + 1).to_string())
-        .arg("-D")
-        .arg(root.join("dbd/softIoc.dbd"))
-        .arg(&script_file)
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .expect("cannot start softIoc");
-    let text = String::from_utf8_lossy(&output.stdout);
+    let start = || {
+        let port = 20_000 + (std::process::id() + 2 * RUNS.fetch_add(1, Relaxed)) % 20_000;
+        Command::new(root.join("usr/bin/softIoc"))
+            .env("LD_LIBRARY_PATH", root.join("usr/lib"))
+            .env("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1")
+            .env("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1")
+            .env("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO")
+            .env("EPICS_CA_ADDR_LIST", "127.0.0.1")
+            .env("EPICS_CA_AUTO_ADDR_LIST", "NO")
+            .env("EPICS_CAS_SERVER_PORT", port.to_string())
+            .env("EPICS_CA_SERVER_PORT", port.to_string())
+            .env("EPICS_CA_REPEATER_PORT", (port + 1).to_string())
+            .arg("-D")
+            .arg(root.join("dbd/softIoc.dbd"))
+            .arg(&script_file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("cannot start softIoc")
+    };
+    // C's IOC now and then waits for itself for ever while it starts.
+    let (text, errors) = (0..3).find_map(|_| said_by(start())).expect("softIoc hung three times");
     let mut dumps: Vec<HashMap<String, String>> = Vec::new();
     let mut asked: Option<String> = None;
     for line in text.lines() {
@@ -139,7 +167,7 @@ fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, 
             }
         }
     }
-    assert!(!dumps.is_empty(), "softIoc gave no dump: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(!dumps.is_empty(), "softIoc gave no dump: {}", errors);
     dumps
 }
 
