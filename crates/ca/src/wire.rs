@@ -18,6 +18,11 @@ pub const DO_REPLY: u16 = 10;
 /// "No id", and in a search reply "use the sender's address".
 pub const NONE: u32 = u32::MAX;
 
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 16;
+/// The same where a payload or a count needs more than 16 bits.
+pub const HEADER_BYTES_MAX: usize = 24;
+
 /// Numbers of the messages.
 #[allow(missing_docs, reason = "named as the protocol names them")]
 pub mod command {

@@ -92,7 +92,7 @@ impl ServerConfig {
                 .and_then(|text| text.trim().parse::<usize>().ok())
                 .unwrap_or(16_384)
                 .max(16_384)
-                + 128
+                + ca::wire::HEADER_BYTES_MAX
         });
         let multicast_ttl = multicast_ttl(&get, &mut complaints);
         let config = Self { interfaces, groups, port, beacons, multicast_ttl, beacon_period, ignored, message_bytes };
@@ -202,7 +202,7 @@ mod tests {
         ]);
         assert_eq!((config.port, config.interfaces), (7000, vec![Ipv4Addr::UNSPECIFIED]));
         assert_eq!(config.beacons, ["10.0.0.255:6001".parse().unwrap()]);
-        assert_eq!(config.message_bytes, Some(100_128));
+        assert_eq!(config.message_bytes, Some(100_024));
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use super::answer::{About, access_rights, build, refuse, write_old, write_reply, write_value, written};
 use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, Wait};
 use super::subscribe::update_now;
-use super::{Access, Answer, Backend, CircuitId, Get, Limits, Put, Server, Token, Write};
+use super::{Access, Answer, Backend, CircuitId, Get, Limits, Opened, Put, Server, Token, Write};
 use crate::dbr::{Class, Dbr};
 use crate::decode;
 use crate::eca::Eca;
 use crate::encode;
-use crate::wire::{self, DO_REPLY, Header, MINOR_MIN, NONE, Read, command};
+use crate::wire::{self, DO_REPLY, HEADER_BYTES, HEADER_BYTES_MAX, Header, MINOR_MIN, NONE, Read, command, padded};
 use base::{DurNs, MonoNs};
 
 /// What follows from a message.
@@ -299,7 +299,9 @@ impl Server {
         };
         let opened = channel.opened;
         if is_too_large(dbr, header.count, opened.count, &self.limits) {
-            circuit.send_error(header, Eca::TOLARGE, "server unable to load read response into protocol buffer");
+            let what = "read (or subscription update)";
+            let text = too_large(what, header, &opened, backend.record_name(opened.handle), &self.limits);
+            circuit.send_error(header, Eca::TOLARGE, &text);
             return Next::Go;
         }
         let token = next_token(&mut self.tokens, id);
@@ -327,7 +329,8 @@ impl Server {
             return Next::Close;
         };
         if is_too_large(dbr, header.count.max(1), opened.count, &self.limits) {
-            circuit.send_error(header, Eca::TOLARGE, "server unable to load read response into protocol buffer");
+            let text = too_large("read", header, &opened, backend.record_name(opened.handle), &self.limits);
+            circuit.send_error(header, Eca::TOLARGE, &text);
             return Next::Go;
         }
         if !opened.access.read {
@@ -459,7 +462,21 @@ pub(super) fn next_token(tokens: &mut u32, id: u32) -> Token {
 
 /// Whether an answer would break the bound on messages.
 pub(super) fn is_too_large(dbr: Dbr, asked: u32, native: u32, limits: &Limits) -> bool {
-    dbr.size(if asked == 0 { native } else { asked }) > limits.message_bytes
+    let count = if asked == 0 { native } else { asked };
+    let payload = padded(dbr.size(count));
+    let wide = payload >= 0xFFFF || count >= 0xFFFF;
+    payload + if wide { HEADER_BYTES_MAX } else { HEADER_BYTES } > limits.message_bytes
+}
+
+/// What C's server says of such an answer.
+pub(super) fn too_large(what: &str, header: &Header, opened: &Opened, name: &str, limits: &Limits) -> String {
+    format!(
+        "server unable to load {what} response into protocol buffer PV=\"{name}\" dbf={} count={} avail={} max bytes={}",
+        header.kind,
+        if header.count == 0 { opened.count } else { header.count },
+        header.p2,
+        limits.message_bytes,
+    )
 }
 
 fn name(circuit: &mut Circuit, header: &Header, payload: &[u8]) -> Next {

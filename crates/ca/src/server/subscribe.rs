@@ -2,7 +2,7 @@
 
 use super::answer::build;
 use super::circuit::{Circuit, Owed, Sub, queue_bytes};
-use super::handle::{Next, bad_id, is_too_large, next_token};
+use super::handle::{Next, bad_id, is_too_large, next_token, too_large};
 use super::{Backend, Get, Limits, Server, Token};
 use crate::dbr::Dbr;
 use crate::eca::Eca;
@@ -31,8 +31,9 @@ impl Server {
             return Next::Close;
         }
         if is_too_large(dbr, header.count, opened.count, &self.limits) {
-            let text = "server unable to load subscription update into protocol buffer";
-            circuit.send_error(header, Eca::TOLARGE, text);
+            let what = "read (or subscription update)";
+            let text = too_large(what, header, &opened, backend.record_name(opened.handle), &self.limits);
+            circuit.send_error(header, Eca::TOLARGE, &text);
             return Next::Go;
         }
         let elements = if header.count == 0 { opened.count } else { header.count };
