@@ -5,7 +5,7 @@ mod shield;
 
 use ca::wire::command;
 use ioc::{Circuit, Ioc, double};
-use shield::{Shield, interruptions, threads};
+use shield::{Shield, Spinner, interruptions, threads};
 use std::sync::{Mutex, PoisonError};
 
 const MENU: &str = "menu(menuScan) { choice(menuScanPassive, \"Passive\") choice(menuScanEvent, \"Event\") \
@@ -91,22 +91,6 @@ fn connects_of_clients_do_not_interrupt_the_scans_cpu() {
     // A CPU that has something to do is woken by row RES; where that is not so, each wake-up shows.
     let _busy = Spinner::start();
     connect_in_rounds(&start("connects"), |grew| grew < connects / 4 || grew.abs_diff(WAKES * connects) < connects / 4);
-}
-
-/// Something to do for CPU 1 whenever nobody else needs it.
-struct Spinner(std::process::Child);
-
-impl Spinner {
-    fn start() -> Self {
-        let words = ["-c", "1", "nice", "-n", "19", "sh", "-c", "while :; do :; done"];
-        Self(std::process::Command::new("taskset").args(words).spawn().unwrap())
-    }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        self.0.kill().and_then(|()| self.0.wait()).unwrap();
-    }
 }
 
 /// Lets clients come and go until a round shows that they do not interrupt the scan's CPU.

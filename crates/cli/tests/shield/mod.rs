@@ -1,7 +1,7 @@
 //! A shield round CPU 1, and what interrupts that CPU.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 
 /// TLB shootdowns and function calls that CPU 1 was interrupted for.
 pub(crate) fn interruptions() -> u64 {
@@ -69,4 +69,20 @@ pub(crate) fn threads(pid: u32) -> Vec<(String, String)> {
         (word("Name:"), word("Cpus_allowed_list:"))
     };
     tasks.map(|task| read(task.path())).collect()
+}
+
+/// Something to do for CPU 1 whenever nobody else needs it.
+pub(crate) struct Spinner(Child);
+
+impl Spinner {
+    pub(crate) fn start() -> Self {
+        let words = ["-c", "1", "nice", "-n", "19", "sh", "-c", "while :; do :; done"];
+        Self(Command::new("taskset").args(words).spawn().unwrap())
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).unwrap();
+    }
 }
