@@ -135,7 +135,6 @@ fn our_tools_print_what_epics_tools_print() {
         &["X:ai", "-5"],
         &["-w", "0.2", "X:ai", "--", "-t"],
         &["-F", "", "X:ai", "X:bo"],
-        &["-w", "-1", "X:ai"],
         &["-w", "0", "X:ai"],
         &[""],
         &["-#-1", "X:ai"],
@@ -167,7 +166,6 @@ fn our_tools_print_what_epics_tools_print() {
         &["X:stringout", "\\"],
         &["-l", "-t", "X:longout", "5"],
         &["-s", "-n", "X:mbbo", "1"],
-        &["-w", "-1", "X:ai", "1"],
         &["", "1"],
         &["X:ai"],
     ] {
