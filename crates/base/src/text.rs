@@ -278,6 +278,12 @@ pub fn parse_int(text: &[u8], low: i128, high: i128) -> Option<i128> {
     (low..=high).contains(&value).then_some(value)
 }
 
+/// [`parse_int`] within 64 bits, as C's `scanf` reads a number.
+#[must_use]
+pub fn leading_int(text: &str) -> Option<i64> {
+    parse_int(text.as_bytes(), i64::MIN.into(), i64::MAX.into()).and_then(|value| value.try_into().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

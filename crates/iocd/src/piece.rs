@@ -10,6 +10,7 @@ use crate::job::{Ask, Job, Out, Outcome};
 use crate::owner::{Ends, OwnerShared};
 use base::{EventMask, MonoNs, Severity, Str40};
 use ca::Eca;
+use ca::encode::Reading;
 use ca::server::{Put, Write};
 use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -116,18 +117,8 @@ impl Piece {
         let db = &mut self.db;
         match &mut job.ask {
             Ask::Read { channel, meta } => {
-                let record = channel.record;
                 db.get_into(channel, usize::MAX, &mut job.reading.value);
-                job.reading.characters = db.characters(channel);
-                job.reading.alarm = db.alarm(record);
-                job.reading.stamp = db.stamp_of(channel).0;
-                if *meta {
-                    let (ackt, acks) = db.acknowledge_state(record);
-                    job.reading.ackt = ackt != 0;
-                    job.reading.acks = Severity::from_index(acks);
-                    job.reading.record_type = Str40::from(db.type_name(record));
-                    job.reading.meta = db.meta(channel);
-                }
+                read_rest(db, channel, *meta, &mut job.reading);
                 job.outcome = Outcome::Read(Ok::<(), Eca>(()));
             }
             Ask::Write { channel, write, notify, log } => {
@@ -170,6 +161,22 @@ impl Piece {
         if matches!(job.ask, Ask::Write { .. }) && self.db.next_deadline() == Some(MonoNs(0)) {
             self.db.advance(now, ADVANCE_MAX);
         }
+    }
+}
+
+/// What comes with a field's value: all, or only what changes with it.
+#[inline]
+pub(crate) fn read_rest(db: &mut Db, channel: &Channel, meta: bool, reading: &mut Reading) {
+    let record = channel.record;
+    reading.characters = db.characters(channel);
+    reading.alarm = db.alarm(record);
+    reading.stamp = db.stamp_of(channel).0;
+    if meta {
+        let (ackt, acks) = db.acknowledge_state(record);
+        reading.ackt = ackt != 0;
+        reading.acks = Severity::from_index(acks);
+        reading.record_type = Str40::from(db.type_name(record));
+        reading.meta = db.meta(channel);
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::guard::Guard;
 use crate::job::{Ask, Job, Logged, Outcome, Whom};
 use crate::parts::Part;
-use crate::piece::write_to;
+use crate::piece::{read_rest, write_to};
 use crate::putlog::PutLog;
-use base::{Array, EventMask, FieldType, NumberHash, Severity, Str40, Value};
+use base::{Array, EventMask, FieldType, NumberHash, Value};
 use ca::encode::Reading;
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use ca::{Basic, Eca};
@@ -387,18 +387,8 @@ impl Backend for Store {
             }
             (Some(_), None) => return Err(Eca::GETFAIL),
         }
-        let record = entry.channel.record;
         reading.value = self.db.get(&entry.channel, usize::MAX);
-        reading.characters = self.db.characters(&entry.channel);
-        reading.alarm = self.db.alarm(record);
-        reading.stamp = self.db.stamp_of(&entry.channel).0;
-        if meta {
-            let (ackt, acks) = self.db.acknowledge_state(record);
-            reading.ackt = ackt != 0;
-            reading.acks = Severity::from_index(acks);
-            reading.record_type = Str40::from(self.db.type_name(record));
-            reading.meta = self.db.meta(&entry.channel);
-        }
+        read_rest(&mut self.db, &entry.channel, meta, reading);
         Ok(Get::Done)
     }
 

@@ -1,6 +1,7 @@
 //! Options in the manner of C's getopt, as scripts use them: clustered, with or without a blank.
 
 use super::format::{Integers, Reals};
+use base::text::leading_int;
 use base::{DurNs, MonoNs};
 use ca::client::ChannelInfo;
 use ca::{Basic, Class, Dbr};
@@ -176,17 +177,17 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
                 options.timeout_secs
             ),
         },
-        ('#', _) => match leading(value) {
+        ('#', _) => match leading_int(value) {
             // A negative count is that of EPICS' unsigned number: as many as there are.
             Some(count) => options.count = u32::try_from(count).unwrap_or(u32::MAX),
             None => ignored("array element count"),
         },
-        ('p', _) => match leading(value) {
+        ('p', _) => match leading_int(value) {
             Some(level) => options.priority = u16::try_from(level).map_or(99, |level| level.min(99)),
             None => ignored("CA priority"),
         },
         ('F', _) => options.separator = value.chars().next().unwrap_or('\0'),
-        ('e' | 'f' | 'g', _) => match leading(value) {
+        ('e' | 'f' | 'g', _) => match leading_int(value) {
             Some(digits @ 0..=18) => {
                 let digits = digits as usize;
                 options.reals = match letter {
@@ -225,14 +226,6 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {
     }
 }
 
-/// The whole number that a text begins with, as `scanf` reads it: what follows is not looked at.
-fn leading(text: &str) -> Option<i64> {
-    let text = text.trim_start();
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
-    text[..text.len() - digits.len() + end].parse().ok()
-}
-
 const fn integers(options: &mut Options, letter: char, format: Integers) {
     if letter == 'l' {
         options.rounded = Some(format);
@@ -265,7 +258,7 @@ fn times(options: &mut Options, value: &str) {
 
 /// A type by number or name, with or without `DBR_`.
 fn type_named(text: &str) -> Option<Dbr> {
-    let dbr = if let Some(number) = leading(text) {
+    let dbr = if let Some(number) = leading_int(text) {
         Dbr::from_wire(u16::try_from(number).ok()?)
     } else {
         let name = text.trim().strip_prefix("DBR_").unwrap_or(text.trim()).replace("INT", "SHORT");

@@ -2,7 +2,8 @@
 
 use super::commands::{Command, Outcome, command, needed, said};
 use super::{Shell, look};
-use base::text::parse_double;
+use crate::piece::read_rest;
+use base::text::{leading_int, parse_double};
 use base::{Alarm, Meta, Scalar, Stamp, Str40, Value};
 use ca::encode::{Reading, encode};
 use ca::{Basic, Class, Dbr, decode};
@@ -72,17 +73,9 @@ fn head(db: &Db, channel: &Channel) -> (String, Basic, u32) {
 }
 
 fn reading(db: &mut Db, channel: &Channel) -> Reading {
-    let (ackt, acks) = db.acknowledge_state(channel.record);
-    Reading {
-        value: db.get(channel, ELEMENTS_MAX as usize),
-        characters: db.characters(channel),
-        alarm: db.alarm(channel.record),
-        stamp: db.stamp_of(channel).0,
-        ackt: ackt != 0,
-        acks: base::Severity::from_index(acks),
-        record_type: Str40::from(db.type_name(channel.record)),
-        meta: db.meta(channel),
-    }
+    let mut reading = Reading { value: db.get(channel, ELEMENTS_MAX as usize), ..Reading::default() };
+    read_rest(db, channel, true, &mut reading);
+    reading
 }
 
 fn get(db: &mut Db, name: &str) -> String {
@@ -130,7 +123,7 @@ fn put(db: &mut Db, name: &str, text: &str, now: Now) -> String {
     if matches!(native, Basic::String | Basic::Enum) {
         return out;
     }
-    let whole = leading(text);
+    let whole = leading_int(text);
     if let Some(value) = whole {
         try_out(Scalar::I16(value as i16), Basic::Short, "SHORT ");
         try_out(Scalar::I32(value as i32), Basic::Long, "LONG ");
@@ -147,17 +140,6 @@ fn put(db: &mut Db, name: &str, text: &str, now: Now) -> String {
     }
     out.push('\n');
     out
-}
-
-/// The whole number with which a text begins, as `scanf` reads it.
-fn leading(text: &str) -> Option<i64> {
-    let text = text.trim_start();
-    let (sign, digits) = match text.strip_prefix(['-', '+']) {
-        Some(rest) => (if text.starts_with('-') { -1 } else { 1 }, rest),
-        None => (1, text),
-    };
-    let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
-    digits[..end].parse::<i64>().ok().map(|value| sign * value)
 }
 
 /// What a client got, as C's `ca_dump_dbr` prints it.
@@ -268,7 +250,7 @@ mod tests {
     #[test]
     fn a_whole_number_is_read_as_far_as_it_goes() {
         for (text, expected) in [("5.25", Some(5)), (" -7x", Some(-7)), ("x", None), ("", None), ("+", None)] {
-            assert_eq!(leading(text), expected, "{text}");
+            assert_eq!(leading_int(text), expected, "{text}");
         }
     }
 }
