@@ -289,7 +289,7 @@ fn processing_stops_at_breakpoints_and_goes_on_as_c_has_it() {
     let timeless = |text: String| {
         text.lines().filter(|line| !line.contains("TIME: 20")).map(|l| l.to_owned() + "\n").collect::<String>()
     };
-    // A command, and what is to be seen before the next one is given.
+    // A command, and what is to be seen before the next one is given: of a record its last field.
     for (command, wanted) in [
         ("dbs", ""),
         ("dbc X:first", ""),
@@ -325,7 +325,7 @@ fn processing_stops_at_breakpoints_and_goes_on_as_c_has_it() {
         ("dbpf X:second.PROC 1", "Stopped at:  X:second  within Entrypoint:  X:second"),
         ("dbs", "Stopped at:  X:third  within Entrypoint:  X:second"),
         ("dbp X:third 1", ""),
-        ("dbc", "BKPT: 02"),
+        ("dbc", "VAL : 3"),
         ("dbpf X:third 4", "VAL : 4"),
         ("dbd X:source", ""),
         ("dbd X:second", "End debug of lockset"),
