@@ -2,6 +2,8 @@
 //!
 //! Every task that was there when the test began is spared; what a test shields is its own.
 
+mod alone;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -32,6 +34,7 @@ impl Bench {
         let alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(rustix::process::geteuid().is_root(), "this test changes the machine and needs root");
         let run = std::env::temp_dir().join(format!("tahti-root-shield-{name}-{}", std::process::id()));
+        alone::wait(&run);
         let own = std::process::id();
         let spare: Vec<String> =
             user_processes().into_iter().filter(|pid| *pid != own).map(|it| it.to_string()).collect();
@@ -336,8 +339,36 @@ fn what_somebody_else_changed_is_left_and_said_by_the_exit_code() {
     let out = String::from_utf8_lossy(&release.stdout);
     assert_eq!(release.status.code(), Some(1), "{out}");
     assert!(out.contains("/proc/sys/vm/stat_interval: was 1, we wrote 10, found 7"), "{out}");
-    bench.done(&["release", "--force"]);
-    assert_same(&before, &state(&[]), "after the forced release");
+    // Nothing stands any more, and what is left is said.
+    assert_eq!(bench.tahti(&["verify"]).status.code(), Some(2));
+    let status = String::from_utf8(bench.tahti(&["status", "--window", "10ms"]).stdout).unwrap();
+    let expected = format!("the shield of CPUs {} was released, but not all of its values went back", bench.cpu);
+    assert!(status.starts_with("no shield stands\n") && status.contains(&expected), "{status}");
+    assert!(status.contains("stat_interval: was 1, we wrote 10, found 7"), "{status}");
+    // The next shield begins there and ends there.
+    let said = bench.done(&["apply", "--cpus", &bench.cpu]);
+    assert!(said.contains("1 value that somebody else changed under an earlier shield"), "{said}");
+    bench.done(&["release"]);
+    assert_eq!(fs::read_to_string("/proc/sys/vm/stat_interval").unwrap().trim(), "7");
+    fs::write("/proc/sys/vm/stat_interval", "1").unwrap();
+    assert_same(&before, &state(&[]), "after the second release");
+}
+
+#[test]
+fn another_run_directory_s_shield_is_refused_by_name_and_stays() {
+    let bench = Bench::new("one");
+    let before = state(&[]);
+    bench.done(&["apply", "--cpus", &bench.cpu]);
+    let other = bench.run.join("other");
+    for words in [["apply", "--cpus", "0"].as_slice(), &["release"]] {
+        let refused = bench.command(words).env("TAHTI_RUN", &other).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("TAHTI_RUN={} tahti shield release", bench.run.display())), "{said}");
+    }
+    assert!(bench.done(&["verify"]).contains("are as they were written"));
+    bench.done(&["release"]);
+    assert_same(&before, &state(&[]), "after the release");
 }
 
 #[test]

@@ -115,6 +115,25 @@ fn a_shield_that_stood_before_the_plant_stays_when_the_plant_goes() {
 }
 
 #[test]
+fn after_a_plant_whose_shield_did_not_go_back_whole_the_next_plant_s_shield_is_its_own() {
+    let bench = Shielded::new("left", LOOP);
+    let path = "/proc/sys/vm/stat_interval";
+    let old = fs::read_to_string(path).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    fs::write(path, "7").unwrap();
+    let down = text(&bench.run(&["down"]));
+    assert!(down.contains("stat_interval was changed by somebody else and stays"), "{down}");
+    bench.ok(&["up", ".", "--detach"]);
+    let status = bench.status();
+    assert!(status["shield"].as_str().unwrap().ends_with("isolated"), "{status}");
+    let verdict = bench.ok(&["down"]);
+    let after = fs::read_to_string(path).unwrap();
+    fs::write(path, old.trim()).unwrap();
+    assert!(verdict.contains("everything is as it was"), "{verdict}");
+    assert_eq!((machine(), after.trim()), (bench.before.clone(), "7"));
+}
+
+#[test]
 fn a_second_shield_on_other_cpus_is_refused_and_the_first_one_stays() {
     let bench = Shielded::new("overlap", LOOP);
     bench.ok(&["shield", "apply", "--cpus", "0"]);

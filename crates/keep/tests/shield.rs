@@ -404,6 +404,101 @@ fn somebody_elses_value_is_left_reported_and_forced_back_afterwards() {
 }
 
 #[test]
+fn what_somebody_else_changed_under_one_shield_is_where_the_next_begins_and_ends() {
+    let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    machine.0.borrow_mut().write("/proc/sys/vm/stat_interval", "77").unwrap();
+    assert!(!release(&machine, &dir.0, false).unwrap().is_whole());
+    let before = machine.0.borrow().state();
+    // Nothing stands, so the next shield is its maker's to give back, on whatever CPUs.
+    let applied = apply(&machine, &want("3"), &dir.0).unwrap();
+    assert!(!applied.stood);
+    assert!(applied.found.unwrap().starts_with("1 value that somebody else changed"));
+    let released = release(&machine, &dir.0, false).unwrap();
+    assert!(released.is_whole(), "{released:?}");
+    assert_restored(&machine, V1, &before, "after the second shield");
+    assert_eq!(machine.0.borrow().read("/proc/sys/vm/stat_interval").unwrap().trim(), "77");
+}
+
+#[test]
+fn only_a_whole_shield_stands_and_an_interrupted_one_is_finished_first() {
+    for (during_release, calls) in [(false, 5), (true, 5)] {
+        let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+        let before = machine.0.borrow().state();
+        if during_release {
+            assert!(!apply(&machine, &want("2"), &dir.0).unwrap().stood);
+            assert!(apply(&machine, &want("2"), &dir.0).unwrap().stood);
+            assert!(killed_after(&machine, calls, || drop(release(&machine, &dir.0, false).unwrap())));
+        } else {
+            assert!(killed_after(&machine, calls, || drop(apply(&machine, &want("2"), &dir.0).unwrap())));
+        }
+        let repaired = shield::repair_on(&mut RealMachine::new(&machine), &dir.0).unwrap();
+        assert!(repaired.is_none(), "there is nothing to repair");
+        let applied = apply(&machine, &want("3"), &dir.0).unwrap();
+        assert!(!applied.stood && applied.found.unwrap().contains("interrupted"));
+        assert!(release(&machine, &dir.0, false).unwrap().is_whole());
+        assert_restored(&machine, V1, &before, "after both");
+    }
+}
+
+#[test]
+fn a_repair_of_what_was_released_meanwhile_makes_no_shield() {
+    let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    machine.0.borrow_mut().write("/proc/sys/vm/stat_interval", "2").unwrap();
+    let repaired = shield::repair_on(&mut RealMachine::new(&machine), &dir.0).unwrap();
+    assert_eq!(repaired.map(|it| (it.stood, it.writes)), Some((true, 1)));
+    release(&machine, &dir.0, false).unwrap();
+    let calls = machine.0.borrow().calls();
+    assert!(shield::repair_on(&mut RealMachine::new(&machine), &dir.0).unwrap().is_none());
+    assert_eq!(machine.0.borrow().calls(), calls);
+}
+
+#[test]
+fn a_repair_that_was_killed_leaves_the_shield_standing() {
+    let (machine, dir) = (boot("6.12.1", V1), Dir::new());
+    let before = machine.0.borrow().state();
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    for (path, value) in [("/proc/sys/vm/stat_interval", "2"), ("/proc/sys/vm/swappiness", "77")] {
+        machine.0.borrow_mut().write(path, value).unwrap();
+    }
+    assert!(killed_after(&machine, 1, || drop(apply(&machine, &want("2"), &dir.0).unwrap())));
+    let applied = apply(&machine, &want("2"), &dir.0).unwrap();
+    assert!(applied.stood && applied.found.is_none() && applied.drift.is_empty(), "{applied:?}");
+    assert!(release(&machine, &dir.0, false).unwrap().is_whole());
+    assert_restored(&machine, V1, &before, "after the release");
+}
+
+#[test]
+fn a_machine_has_one_shield_and_whoever_has_it_is_named() {
+    let (machine, one, other) = (boot("6.12.1", NO_CGROUP), Dir::new(), Dir::new());
+    one.0.make().unwrap();
+    let lock = one.0.path().join("machine.lock");
+    let locked = || RealMachine::new(&machine).locked_by(&lock);
+    shield::apply_on(&mut locked(), &want("2"), &one.0).unwrap();
+    let calls = machine.0.borrow().calls();
+    let said = [
+        shield::apply_on(&mut locked(), &want("3"), &other.0).unwrap_err(),
+        shield::release_on(&mut locked(), &other.0, true).unwrap_err(),
+    ];
+    for error in said.map(|error| error.to_string()) {
+        assert!(error.starts_with("another shield stands on CPUs 2"), "{error}");
+        assert!(error.contains(&format!("TAHTI_RUN={} tahti shield release", one.0.path().display())), "{error}");
+    }
+    machine.0.borrow_mut().write("/proc/sys/vm/stat_interval", "77").unwrap();
+    assert_eq!(machine.0.borrow().calls(), calls + 1, "nothing was written");
+    shield::release_on(&mut locked(), &one.0, false).unwrap();
+    let error = shield::apply_on(&mut locked(), &want("3"), &other.0).unwrap_err().to_string();
+    assert!(error.contains("did not go back") && error.ends_with("release --force"), "{error}");
+    shield::release_on(&mut locked(), &one.0, true).unwrap();
+    // A claim without a journal, as a kill between the two leaves it, is none.
+    std::fs::write(&lock, one.0.path().display().to_string()).unwrap();
+    shield::apply_on(&mut locked(), &want("3"), &other.0).unwrap();
+    assert!(shield::release_on(&mut locked(), &other.0, false).unwrap().is_whole());
+    assert_eq!(std::fs::read_to_string(&lock).unwrap(), "");
+}
+
+#[test]
 fn a_shield_that_stands_is_not_made_over() {
     let (machine, dir) = (boot("6.12.1", V1), Dir::new());
     apply(&machine, &want("2"), &dir.0).unwrap();

@@ -1,7 +1,7 @@
 //! What `tahti shield` says.
 
 use base::text::Counted;
-use host::plan::{Drift, Note, Plan, Step, Want};
+use host::plan::{Drift, Kept, Note, Plan, Step, Want};
 use host::snapshot::Target;
 use keep::shield::journal::{Journal, Refused};
 use keep::shield::watch::{Look, Status};
@@ -139,6 +139,10 @@ pub(super) fn status(status: &Status) {
         Some(want) => println!("CPUs {} are shielded (profile {})", want.cpus, want.profile),
         None => println!("no shield stands"),
     }
+    if let Some((state, cpus)) = &status.leftover {
+        println!("{}", state.leftover(cpus));
+    }
+    kept(&status.kept);
     let seconds = status.window_ms as f64 / 1e3;
     println!(
         "\n{:>4} {:>8} {:>10} {:>10} {:>10} {:>10} {:>8}   in {seconds} s",
@@ -210,11 +214,16 @@ pub(super) fn released(released: &Released) {
         None => println!("no shield stands: nothing to do"),
         Some(want) => println!("CPUs {} are released: {}", want.cpus, Counted(released.writes, "write")),
     }
-    if !released.kept.is_empty() {
+    kept(&released.kept);
+    refused(&released.refused);
+}
+
+/// Prints what somebody else changed.
+fn kept(kept: &[Kept]) {
+    if !kept.is_empty() {
         println!("\nLeft as somebody else wrote them (tahti shield release --force writes the old values):");
     }
-    for kept in &released.kept {
+    for kept in kept {
         println!("  {}: was {}, we wrote {}, found {}", kept.label, kept.before, kept.ours, kept.found);
     }
-    refused(&released.refused);
 }

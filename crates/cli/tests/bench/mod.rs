@@ -1,6 +1,9 @@
 //! A folder with a plant file, and commands run in it: what the tests of plants have in common.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+#[path = "../alone/mod.rs"]
+mod alone;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -19,6 +22,9 @@ impl Bench {
         let dir = std::env::temp_dir().join(format!("tahti-{name}-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let bench = Self { dir };
+        if processes.contains("[shield]") {
+            alone::wait(&bench.dir.join("run"));
+        }
         bench.write(processes);
         bench
     }

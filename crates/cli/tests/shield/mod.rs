@@ -1,5 +1,8 @@
 //! A shield round CPU 1, and what interrupts that CPU.
 
+#[path = "../alone/mod.rs"]
+mod alone;
+
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
@@ -20,6 +23,7 @@ pub(crate) struct Shield {
 impl Shield {
     pub(crate) fn apply() -> Self {
         let run = std::env::temp_dir().join(format!("tahti-root-shield-{}", std::process::id()));
+        alone::wait(&run);
         let mut shield = Self { run, state: String::new() };
         shield.state = shield.tahti(&["apply", "--cpus", "1"]);
         shield

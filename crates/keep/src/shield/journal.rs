@@ -48,10 +48,47 @@ pub struct Journal {
 pub enum State {
     /// Being made; if nobody is making it, it was interrupted.
     Applying,
-    /// It stands, or is being given up: then it stands in part, and applying or releasing goes on from there.
+    /// It stands; while it is repaired, in part.
     Applied,
+    /// Being given back; if nobody is at it, it was interrupted.
+    Releasing,
     /// Given up, but for values that somebody else had changed, or that would not go back.
     Left,
+}
+
+impl State {
+    /// What a shield in this state on `cpus` is, to whoever finds it in his way.
+    pub(super) fn elsewhere(self, cpus: &base::CpuSet) -> String {
+        match self {
+            Self::Applied => format!("another shield stands on CPUs {cpus}, and a machine has one: release it first"),
+            Self::Applying | Self::Releasing => {
+                format!("another shield, on CPUs {cpus}, was interrupted half-way: give it back first")
+            }
+            Self::Left => {
+                format!("values of another shield, on CPUs {cpus}, did not go back: put them back first")
+            }
+        }
+    }
+
+    /// What of a shield that does not stand is there, and what to do about it.
+    #[must_use]
+    pub fn leftover(self, cpus: &base::CpuSet) -> String {
+        match self {
+            Self::Applied => format!("a shield on CPUs {cpus} stands"),
+            Self::Applying => {
+                format!("a shield on CPUs {cpus} is being made, or was interrupted: tahti shield release gives it back")
+            }
+            Self::Releasing => {
+                format!("a shield on CPUs {cpus} is being given back, or was interrupted: tahti shield release goes on")
+            }
+            Self::Left => format!("the shield of CPUs {cpus} was released, but not all of its values went back"),
+        }
+    }
+
+    /// What its release needs besides.
+    pub(super) fn force(self) -> &'static str {
+        if self == Self::Left { " --force" } else { "" }
+    }
 }
 
 /// A step that the kernel refused.

@@ -8,6 +8,7 @@ use host::proc::task_stat::Stat;
 use host::snapshot::{Cgroup, Class, IrqKey, Place, Snapshot, Target, TaskKey, Value};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 use sys::Error;
 use sys::keeping::Keeping;
 use sys::kernel::Kernel;
@@ -17,6 +18,11 @@ use sys::root::RootDir;
 pub trait Machine {
     /// The kernel's name for this boot.
     fn boot_id(&mut self) -> String;
+
+    /// The file that is locked while the machine's shield is changed; none for a machine that only one caller has.
+    fn lock(&self) -> Option<&Path> {
+        None
+    }
 
     /// The machine as a value; per-CPU knobs for `cpus`.
     ///
@@ -52,6 +58,7 @@ pub struct RealMachine<K = Keeping> {
     irqs: BTreeMap<IrqKey, u32>,
     /// Where the last look found each task, or a step put it.
     seen: HashMap<TaskKey, Option<String>>,
+    lock: Option<PathBuf>,
 }
 
 impl RealMachine {
@@ -66,7 +73,14 @@ impl<K: Kernel> RealMachine<K> {
     /// The machine that `root` leads to.
     #[must_use]
     pub fn new(root: K) -> Self {
-        Self { root, cgroup: Cgroup::None, irqs: BTreeMap::new(), seen: HashMap::new() }
+        let lock = root.is_machine().then(|| PathBuf::from(super::claim::MACHINE));
+        Self { root, cgroup: Cgroup::None, irqs: BTreeMap::new(), seen: HashMap::new(), lock }
+    }
+
+    /// The same, with another file for its lock.
+    #[must_use]
+    pub fn locked_by(self, lock: impl Into<PathBuf>) -> Self {
+        Self { lock: Some(lock.into()), ..self }
     }
 
     fn remember(&mut self, snapshot: &Snapshot) {
@@ -133,6 +147,10 @@ fn unknown(what: &Target, errno: Errno) -> Error {
 }
 
 impl<K: Kernel> Machine for RealMachine<K> {
+    fn lock(&self) -> Option<&Path> {
+        self.lock.as_deref()
+    }
+
     fn boot_id(&mut self) -> String {
         let text = self.root.read("/proc/sys/kernel/random/boot_id");
         text.map(|text| text.trim().to_owned()).unwrap_or_default()

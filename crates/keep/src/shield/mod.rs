@@ -4,6 +4,7 @@
 //! ([`machine`]), and verified by looking again. Whatever kills this process at whatever moment, the journal
 //! holds every old value, and the next [`apply`] or [`release`] puts them back.
 
+mod claim;
 pub mod confirm;
 pub mod executor;
 mod fault;
@@ -13,6 +14,7 @@ pub mod machine;
 pub mod watch;
 
 use crate::RunDir;
+use claim::Claim;
 use executor::{Stopped, execute};
 use host::plan::{self, Drift, Kept, Note, PlanErrors, Profile, Step, Want};
 use host::snapshot::{Cgroup, Snapshot, Target};
@@ -23,9 +25,6 @@ use sys::root::RootDir;
 
 /// Tasks fork while they are moved; a machine that still has newcomers after so many rounds never settles.
 const ROUNDS_MAX: usize = 16;
-
-/// Only one tahti at a time changes the shield.
-const LOCK: &str = "shield.lock";
 
 /// Where the shield's own tasks belong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,8 +96,10 @@ pub struct Applied {
     pub boot: Vec<Note>,
     /// What is not as written, found by looking again.
     pub drift: Vec<Drift>,
-    /// An earlier shield's traces that were found and cleared away first.
+    /// An earlier shield's traces that were found, and what became of them.
     pub found: Option<String>,
+    /// Whether it stood before, whole or in part, and was only repaired.
+    pub stood: bool,
 }
 
 /// What [`release`] did.
@@ -179,6 +180,16 @@ pub enum Error {
         /// The kernel's answer.
         answer: String,
     },
+    /// A shield that is kept in another run directory.
+    #[error("{} (its journal is in {dir}): TAHTI_RUN={dir} tahti shield release{}", .state.elsewhere(.cpus), .state.force())]
+    Elsewhere {
+        /// That run directory.
+        dir: String,
+        /// Its CPUs.
+        cpus: Box<base::CpuSet>,
+        /// How far it has come.
+        state: State,
+    },
     /// New tasks kept coming.
     #[error("after {0} rounds there were still new tasks on the shielded CPUs; everything was put back")]
     Restless(usize),
@@ -204,11 +215,24 @@ pub fn release(root: &RootDir, dir: &RunDir, force: bool) -> Result<Released, Er
     release_on(&mut RealMachine::at(root), dir, force)
 }
 
-/// The shield that stands, if one does.
+/// The shield that stands, if one does. One that is half made, half given back, or of which only somebody else's values
+/// are left does not (see [`leftover`]).
 ///
 /// # Errors
 /// If the journal cannot be read.
 pub fn current(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
+    Ok(here(root, dir)?.filter(|journal| journal.state == State::Applied))
+}
+
+/// What is there of a shield that does not stand.
+///
+/// # Errors
+/// If the journal cannot be read.
+pub fn leftover(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
+    Ok(here(root, dir)?.filter(|journal| journal.state != State::Applied))
+}
+
+fn here(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     let boot = root.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default();
     match Journal::load(dir, &boot)? {
         Found::Here(journal) => Ok(Some(*journal)),
@@ -221,30 +245,89 @@ pub fn current(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
 /// # Errors
 /// As there.
 pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
-    let _lock = lock(dir)?;
-    let mut snapshot = machine.snapshot(&want.cpus)?;
-    let mut found = None;
-    let mut journal = match Journal::load(dir, &snapshot.boot_id)? {
-        Found::None => fresh(&snapshot, want),
+    let mut claim = Claim::take(machine, dir)?;
+    apply_claimed(machine, want, dir, &mut claim)
+}
+
+/// Applies the shield that stands once more, and nothing if none stands (any more): what was seen before the lock was
+/// had may have gone.
+///
+/// # Errors
+/// Those of [`apply`].
+pub fn repair_on(machine: &mut dyn Machine, dir: &RunDir) -> Result<Option<Applied>, Error> {
+    let mut claim = Claim::take(machine, dir)?;
+    match Journal::load(dir, &machine.boot_id())? {
+        Found::Here(journal) if journal.state == State::Applied => {
+            apply_claimed(machine, &journal.want, dir, &mut claim).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Where an apply begins.
+struct Beginning {
+    snapshot: Snapshot,
+    journal: Journal,
+    found: Option<String>,
+    stood: bool,
+}
+
+/// Looks at the machine and its journal: what stands is gone on with, what was interrupted is given back first, and of
+/// what was left only the shield's own values are taken over.
+fn begin(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &mut Claim) -> Result<Beginning, Error> {
+    let snapshot = machine.snapshot(&want.cpus)?;
+    claim.is_free_for(dir, &snapshot.boot_id)?;
+    let new = |snapshot: Snapshot, found: Option<&str>| {
+        let journal = fresh(&snapshot, want);
+        Ok(Beginning { snapshot, journal, found: found.map(str::to_owned), stood: false })
+    };
+    match Journal::load(dir, &snapshot.boot_id)? {
+        Found::None => new(snapshot, None),
         Found::OtherBoot => {
-            found = Some("a journal from another boot was removed: that boot's end undid what it described".to_owned());
-            fresh(&snapshot, want)
+            new(snapshot, Some("a journal from another boot was removed: that boot's end undid what it described"))
         }
         Found::Here(journal) => match journal.state {
-            State::Applied if journal.want.cpus == want.cpus && journal.want.profile == want.profile => *journal,
-            State::Applied => return Err(Error::Other(Box::new(journal.want.cpus), journal.want.profile)),
-            State::Left => Journal { rounds: journal.rounds, ..fresh(&snapshot, want) },
-            State::Applying => {
-                found = Some("an interrupted shield was found and put back first".to_owned());
-                give_back(machine, dir, *journal, false)?;
-                snapshot = machine.snapshot(&want.cpus)?;
+            State::Applied if journal.want.cpus == want.cpus && journal.want.profile == want.profile => {
+                Ok(Beginning { snapshot, journal: *journal, found: None, stood: true })
+            }
+            State::Applied => Err(Error::Other(Box::new(journal.want.cpus), journal.want.profile)),
+            State::Left => Ok(take_over(snapshot, want, &journal)),
+            State::Applying | State::Releasing => {
+                give_back(machine, dir, *journal, false, claim)?;
+                let found = "an interrupted shield was found and put back first";
+                let snapshot = machine.snapshot(&want.cpus)?;
                 match Journal::load(dir, &snapshot.boot_id)? {
-                    Found::Here(left) => Journal { rounds: left.rounds, ..fresh(&snapshot, want) },
-                    Found::None | Found::OtherBoot => fresh(&snapshot, want),
+                    Found::Here(left) => {
+                        let mut begins = take_over(snapshot, want, &left);
+                        let more = begins.found.map(|more| format!("; {more}")).unwrap_or_default();
+                        begins.found = Some(format!("{found}{more}"));
+                        Ok(begins)
+                    }
+                    Found::None | Found::OtherBoot => new(snapshot, Some(found)),
                 }
             }
         },
-    };
+    }
+}
+
+/// A new shield after one of which something was left. A value that would not go back is still ours and keeps the one
+/// before it. What somebody else had changed was reported and is theirs: this shield gives that back.
+fn take_over(snapshot: Snapshot, want: &Want, left: &Journal) -> Beginning {
+    let steps = left.steps();
+    let all = steps.len();
+    let ours: Vec<Step> = steps.into_iter().filter(|step| snapshot.get(&step.target).agrees(&step.to)).collect();
+    let theirs = all - ours.len();
+    let found = (theirs > 0).then(|| {
+        let values = base::text::Counted(theirs, "value");
+        format!("{values} that somebody else changed under an earlier shield: this one starts from there and goes back to there")
+    });
+    let rounds = if ours.is_empty() { Vec::new() } else { vec![ours] };
+    let journal = Journal { rounds, ..fresh(&snapshot, want) };
+    Beginning { snapshot, journal, found, stood: false }
+}
+
+fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &mut Claim) -> Result<Applied, Error> {
+    let Beginning { mut snapshot, mut journal, found, stood } = begin(machine, want, dir, claim)?;
     journal.want = want.clone();
     if journal.rounds.is_empty() {
         check_unowned(&snapshot, want)?;
@@ -256,7 +339,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
             Ok(plan) => plan.without(journal.refused.iter().map(|refused| &refused.target)),
             Err(errors) if journal.rounds.is_empty() => return Err(errors.into()),
             Err(errors) => {
-                give_back(machine, dir, journal, false)?;
+                give_back(machine, dir, journal, false, claim)?;
                 return Err(errors.into());
             }
         };
@@ -270,18 +353,20 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
             break;
         }
         if rounds == ROUNDS_MAX {
-            give_back(machine, dir, journal, false)?;
+            give_back(machine, dir, journal, false, claim)?;
             return Err(Error::Restless(rounds));
         }
         rounds += 1;
-        journal.state = State::Applying;
+        // One that is repaired stands meanwhile: a kill leaves it standing in part, and whoever looks does not miss it.
+        journal.state = if stood { State::Applied } else { State::Applying };
         journal.rounds.push(plan.steps);
+        claim.hold(dir)?;
         journal.save(dir)?;
         let outcome = execute(machine, journal.rounds.last().map_or(&[], Vec::as_slice));
         writes += outcome.writes;
         journal.refused.extend(outcome.refused);
         if let Some(stopped) = outcome.stopped {
-            give_back(machine, dir, journal, false)?;
+            give_back(machine, dir, journal, false, claim)?;
             return Err(match stopped {
                 Stopped::Moved { label, expected, found } => Error::Moved { label, expected, found },
                 Stopped::Refused(refused) => Error::Refused { answer: refused.answer },
@@ -294,6 +379,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
         }
     }
     journal.state = State::Applied;
+    claim.hold(dir)?;
     journal.save(dir)?;
     Ok(Applied {
         want: want.clone(),
@@ -306,6 +392,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
         notes: journal.notes,
         boot: journal.boot,
         found,
+        stood,
     })
 }
 
@@ -322,17 +409,27 @@ pub fn drift(snapshot: &Snapshot, journal: &Journal) -> Vec<Drift> {
 /// # Errors
 /// As there.
 pub fn release_on(machine: &mut dyn Machine, dir: &RunDir, force: bool) -> Result<Released, Error> {
-    let _lock = lock(dir)?;
+    let mut claim = Claim::take(machine, dir)?;
     let boot = machine.boot_id();
     match Journal::load(dir, &boot)? {
-        Found::None => Ok(Released::default()),
-        Found::OtherBoot => Ok(Released { other_boot: true, ..Released::default() }),
-        Found::Here(journal) => give_back(machine, dir, *journal, force),
+        Found::Here(journal) => give_back(machine, dir, *journal, force, &mut claim),
+        found => {
+            claim.is_free_for(dir, &boot)?;
+            Ok(Released { other_boot: matches!(found, Found::OtherBoot), ..Released::default() })
+        }
     }
 }
 
 /// Puts everything back that the journal says, as far as it is ours; what is left stays in the journal.
-fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, force: bool) -> Result<Released, Error> {
+fn give_back(
+    machine: &mut dyn Machine,
+    dir: &RunDir,
+    mut journal: Journal,
+    force: bool,
+    claim: &mut Claim,
+) -> Result<Released, Error> {
+    journal.state = State::Releasing;
+    journal.save(dir)?;
     let steps = journal.steps();
     retell_irqbalance(machine, &steps);
     let mut released = Released { want: Some(journal.want.clone()), ..Released::default() };
@@ -372,6 +469,7 @@ fn give_back(machine: &mut dyn Machine, dir: &RunDir, mut journal: Journal, forc
     }
     if released.is_whole() {
         Journal::remove(dir)?;
+        claim.give_up()?;
         return Ok(released);
     }
     let left = |target: &Target| {
@@ -414,14 +512,6 @@ fn fresh(snapshot: &Snapshot, want: &Want) -> Journal {
         _ => Place::Affinity,
     };
     Journal::new(&snapshot.boot_id, want, backend.name(), place)
-}
-
-fn lock(dir: &RunDir) -> Result<std::fs::File, Error> {
-    let error = |error: std::io::Error| Error::NoJournal {
-        path: dir.path().join(LOCK).display().to_string(),
-        error: error.to_string(),
-    };
-    dir.lock(LOCK).map_err(error)
 }
 
 /// This process and the one that started it: for [`Want::own`].

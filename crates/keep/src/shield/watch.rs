@@ -1,10 +1,11 @@
 //! Looking after a shield that stands: what reaches its CPUs, and who came since.
 
-use super::journal::Journal;
+use super::journal::{Journal, State};
 use super::machine::{Machine, RealMachine};
-use super::{Applied, Error, Place, apply, current, drift};
+use super::{Applied, Error, Place, current, drift, leftover, repair_on};
 use crate::RunDir;
-use host::plan::{self, Drift, Step, Want};
+use base::CpuSet;
+use host::plan::{self, Drift, Kept, Step, Want};
 use host::reach::{CpuReach, reach};
 use host::snapshot::{Snapshot, Task, TaskKey};
 use serde::Serialize;
@@ -24,6 +25,10 @@ pub struct Status {
     pub drift: Vec<Drift>,
     /// What has come since, as the steps that would send it away.
     pub newcomers: Vec<Step>,
+    /// A shield that does not stand: how far it has come, and its CPUs.
+    pub leftover: Option<(State, CpuSet)>,
+    /// What of it is as somebody else wrote it.
+    pub kept: Vec<Kept>,
 }
 
 /// Counts what reaches the CPUs over `window`, and compares the machine with the journal.
@@ -46,11 +51,13 @@ pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, 
         Some(journal) => (drift(&snapshot, journal), newcomers(&snapshot, journal)),
         None => (Vec::new(), Vec::new()),
     };
-    Ok(Status { want, window_ms: window.as_millis() as u64, cpus: reached, drift, newcomers })
+    let left = leftover(root, dir)?;
+    let (leftover, kept) = left.map_or((None, Vec::new()), |left| (Some((left.state, left.want.cpus)), left.kept));
+    Ok(Status { want, window_ms: window.as_millis() as u64, cpus: reached, drift, newcomers, leftover, kept })
 }
 
 /// Whether a task belongs into the shield.
-fn is_resident(snapshot: &Snapshot, place: &Place, cpus: &base::CpuSet, task: &Task) -> bool {
+fn is_resident(snapshot: &Snapshot, place: &Place, cpus: &CpuSet, task: &Task) -> bool {
     match place {
         Place::Affinity => !task.kernel && task.cpus.is_subset(cpus),
         Place::CpusetV1 { dir } | Place::CgroupV2 { dir } => {
@@ -67,7 +74,8 @@ fn newcomers(snapshot: &Snapshot, journal: &Journal) -> Vec<Step> {
     plan::plan(snapshot, &journal.want).map(|plan| plan.without(refused).steps).unwrap_or_default()
 }
 
-/// One look: what has drifted or come since; with `repair` it is put right.
+/// One look: what has drifted or come since; with `repair` it is put right. Nothing where no shield stands, or stands
+/// any more by the time that it would be repaired.
 ///
 /// # Errors
 /// If the machine or the journal cannot be read, or the repair fails.
@@ -76,7 +84,13 @@ pub fn look(root: &RootDir, dir: &RunDir, repair: bool) -> Result<Option<Look>, 
     let snapshot = RealMachine::at(root).snapshot(&journal.want.cpus)?;
     let newcomers = newcomers(&snapshot, &journal);
     let drift = drift(&snapshot, &journal);
-    let repaired = if repair && !newcomers.is_empty() { Some(apply(root, &journal.want, dir)?) } else { None };
+    let mut repaired = None;
+    if repair && !newcomers.is_empty() {
+        repaired = repair_on(&mut RealMachine::at(root), dir)?;
+        if repaired.is_none() {
+            return Ok(None);
+        }
+    }
     Ok(Some(Look { drift, newcomers, repaired }))
 }
 

@@ -98,10 +98,6 @@ impl Shielding {
             said: Vec::new(),
             lacks: vec![format!("no shield on CPUs {}: {why}", wanted.cpus)],
         };
-        let stood = match shield::current(&root, &dir) {
-            Ok(journal) => journal.is_some(),
-            Err(error) => return lacking(error.to_string()),
-        };
         if !rustix::process::geteuid().is_root() {
             return lacking("it takes root to move other tasks and interrupts; run as root".to_owned());
         }
@@ -141,7 +137,7 @@ impl Shielding {
                     )
                 });
                 let lacks = refused.chain(drift).collect();
-                let borrowed = stood && !ours;
+                let borrowed = applied.stood && !ours;
                 Raised { shield: Self::Stands { cpus: want.cpus, place: applied.place, borrowed }, said, lacks }
             }
         }

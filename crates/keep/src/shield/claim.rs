@@ -1,0 +1,94 @@
+//! One shield a machine, whatever run directory its journal lies in: a lock, and in the lock who has the shield.
+//!
+//! On the machine itself the lock is a file that only root can open, so nobody else can hold it or write into it. It is
+//! written before the first journal and emptied after the last: a name without a journal there is no claim.
+
+use super::Error;
+use super::journal::{Found, Journal};
+use super::machine::Machine;
+use crate::RunDir;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The machine's lock.
+pub(super) const MACHINE: &str = "/run/tahti-shield.lock";
+
+/// The lock of a machine that is none, in the run directory.
+const INVENTED: &str = "shield.lock";
+
+/// More than any path.
+const PATH_BYTES_MAX: u64 = 1 << 13;
+
+/// The right to change the shield; it ends with the value, or with the process.
+pub(super) struct Claim {
+    file: File,
+    path: PathBuf,
+}
+
+impl Claim {
+    /// Waits until nobody else changes the machine's shield.
+    pub(super) fn take(machine: &dyn Machine, dir: &RunDir) -> Result<Self, Error> {
+        let path = machine.lock().map_or_else(|| dir.path().join(INVENTED), Path::to_owned);
+        let lock = || {
+            dir.make()?;
+            let nofollow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow);
+            let file = options.open(&path)?;
+            rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+            Ok(file)
+        };
+        let file = lock().map_err(|error: io::Error| failed(&path, &error))?;
+        Ok(Self { file, path })
+    }
+
+    /// Says that the shield is this run directory's.
+    pub(super) fn hold(&mut self, dir: &RunDir) -> Result<(), Error> {
+        let own = std::path::absolute(dir.path()).unwrap_or_else(|_| dir.path().to_owned());
+        if self.holder()?.as_deref() == Some(&own) {
+            return Ok(());
+        }
+        self.write(own.as_os_str().as_bytes())
+    }
+
+    /// Says that there is no shield any more.
+    pub(super) fn give_up(&mut self) -> Result<(), Error> {
+        self.write(b"")
+    }
+
+    /// Nothing, if no other run directory has a shield of this boot.
+    ///
+    /// # Errors
+    /// Whose shield it is, and what it is like; or that its journal cannot be read.
+    pub(super) fn is_free_for(&mut self, dir: &RunDir, boot_id: &str) -> Result<(), Error> {
+        let own = std::path::absolute(dir.path()).unwrap_or_else(|_| dir.path().to_owned());
+        let Some(other) = self.holder()?.filter(|other| *other != own) else { return Ok(()) };
+        match Journal::load(&RunDir::at(&other), boot_id)? {
+            Found::None | Found::OtherBoot => Ok(()),
+            Found::Here(journal) => Err(Error::Elsewhere {
+                dir: other.display().to_string(),
+                cpus: Box::new(journal.want.cpus),
+                state: journal.state,
+            }),
+        }
+    }
+
+    fn holder(&mut self) -> Result<Option<PathBuf>, Error> {
+        let mut bytes = Vec::new();
+        let read = self.file.rewind().and_then(|()| (&self.file).take(PATH_BYTES_MAX).read_to_end(&mut bytes));
+        read.map_err(|error| failed(&self.path, &error))?;
+        Ok((!bytes.is_empty()).then(|| PathBuf::from(std::ffi::OsString::from_vec(bytes))))
+    }
+
+    fn write(&mut self, text: &[u8]) -> Result<(), Error> {
+        let written = self.file.set_len(0).and_then(|()| self.file.rewind()).and_then(|()| self.file.write_all(text));
+        written.map_err(|error| failed(&self.path, &error))
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::NoJournal { path: path.display().to_string(), error: error.to_string() }
+}
