@@ -162,6 +162,35 @@ fn a_process_that_ignores_sigterm_is_killed_with_everything_that_it_started() {
 }
 
 #[test]
+fn what_a_killed_keeper_leaves_does_not_run_beside_the_next_copy_nor_after_the_plant() {
+    // A daemon that left session and parent, and minds no signal that can be minded.
+    let script = "setsid sh -c 'trap \"\" HUP TERM INT; echo $$ >> daemons; while :; do sleep 1; done' & \
+                  while :; do sleep 1; done";
+    let bench = Bench::new("family", &sh("a", script, "restart = { backoff = \"0s\", limit = 9 }"));
+    let daemons = || -> Vec<i32> {
+        let text = fs::read_to_string(bench.dir.join("daemons")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    };
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("its daemon", || daemons().len() == 1);
+    kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
+    bench.until("another copy", || daemons().len() == 2);
+    assert!(!alive(daemons()[0]), "the first copy's daemon lives beside the second copy\n{}", bench.log());
+    // The same where nobody was there to see it.
+    let keeper = bench.process("a")["keeper"].as_i64().unwrap() as i32;
+    kill(bench.supervisor(), "KILL");
+    kill(keeper, "KILL");
+    bench.until("killed", || !alive(keeper));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("a third copy", || daemons().len() == 3);
+    assert!(!alive(daemons()[1]), "the second copy's daemon lives beside the third\n{}", bench.log());
+    kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
+    bench.run(&["down"]);
+    let left: Vec<i32> = daemons().into_iter().filter(|pid| alive(*pid)).collect();
+    assert!(left.is_empty(), "{left:?} live after the plant went down\n{}", bench.log());
+}
+
+#[test]
 fn a_keeper_that_is_stopped_holds_up_nobody_and_is_killed_with_its_process_at_the_end() {
     let quick = "restart = { backoff = \"0s\" }";
     let bench = Bench::new("deaf", &(sh("a", "sleep 1000", "stop = [\"TERM 100ms\"]") + &sh("b", "sleep 1000", quick)));

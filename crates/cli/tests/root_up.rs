@@ -101,6 +101,22 @@ fn a_supervisor_killed_with_sigkill_leaves_the_shield_and_the_next_one_gives_it_
 }
 
 #[test]
+fn a_daemon_without_session_parent_or_environment_ends_with_its_killed_keeper_through_their_group() {
+    bench::last_cpu();
+    let script = "env -i setsid sh -c 'trap \"\" HUP TERM; echo $$ > daemon; while :; do /bin/sleep 1; done' & wait";
+    let bench = Bench::new("root-group", &bench::sh("a", script, "restart = { policy = \"never\" }"));
+    bench.ok(&["up", ".", "--detach"]);
+    let daemon = || fs::read_to_string(bench.dir.join("daemon")).ok()?.trim().parse::<i32>().ok();
+    bench.until("its daemon", || daemon().is_some());
+    let group = fs::read_to_string(bench.dir.join("run/p/keep/a/group")).unwrap();
+    let keeper = bench.process("a")["keeper"].as_i64().unwrap() as i32;
+    bench::kill(keeper, "KILL");
+    bench.until("ended", || !bench::alive(daemon().unwrap()));
+    bench.run(&["down"]);
+    assert!(!Path::new(&group).exists(), "{group} stays");
+}
+
+#[test]
 fn a_shield_that_stood_before_the_plant_stays_when_the_plant_goes() {
     let bench = Shielded::new("borrowed", LOOP);
     let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();

@@ -379,6 +379,6 @@ impl Runner<'_> {
             });
             self.keep_evidence();
         }
-        crate::keeper::kill_left_behind();
+        crate::keeper::kill_left_behind(None);
     }
 }

@@ -83,6 +83,10 @@ impl Keeper {
         if UnixStream::connect(spec.dir.join(SOCKET_NAME)).is_ok() {
             return Err(failed("another keeper serves there: adopt it, or end it first".to_owned()));
         }
+        if spec.dir.join(SOCKET_NAME).exists() {
+            // A keeper that ends in order takes its socket along: this one was killed, and what it kept may live on.
+            crate::group::end_family(&spec.dir);
+        }
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o711)

@@ -67,7 +67,7 @@ impl Keeper {
         if sys::clock::mono_now() < until && !left_behind().is_empty() {
             return;
         }
-        let killed = kill_left_behind() as u32;
+        let killed = kill_left_behind(self.group.as_ref()) as u32;
         record.left_behind = record.left_behind.max(killed);
         // Their last words.
         self.output(LAST_CHUNKS);

@@ -1,6 +1,7 @@
 //! The running child of a keeper: its streams, its signs of readiness, its descendants.
 
 use super::log::Stream;
+use crate::group::Group;
 use crate::keeper::protocol::{ChildId, ExitRecord, Target};
 use crate::launch::{Shortfall, Started, is_alive, start_ticks};
 use base::MonoNs;
@@ -102,7 +103,7 @@ impl Running {
     }
 
     /// Sends a signal; returns to how many processes.
-    pub(super) fn signal(&mut self, signal: i32, to: Target) -> sys::Result<usize> {
+    pub(super) fn signal(&mut self, signal: i32, to: Target, group: Option<&Group>) -> sys::Result<usize> {
         self.asked |= ASKING.contains(&signal);
         match to {
             // Its number may be somebody else's by now.
@@ -111,6 +112,7 @@ impl Running {
             }
             Target::Child => sys::child::kill(self.id.pid, signal).map(|()| 1),
             Target::Group => sys::child::kill(-self.id.pid, signal).map(|()| 1),
+            Target::All if signal == SIGKILL => Ok(kill_left_behind(group)),
             Target::All => Ok(left_behind().into_iter().filter(|pid| sys::child::kill(*pid, signal).is_ok()).count()),
         }
     }
@@ -142,15 +144,20 @@ pub(super) fn left_behind() -> Vec<i32> {
     descendants(own).into_iter().filter(|pid| is_no_zombie(*pid)).collect()
 }
 
-/// Kills every descendant of this process, which is their reaper: one that outlived the supervised process
-/// would hold its devices and its CPU. Returns how many there were.
-pub(crate) fn kill_left_behind() -> usize {
+/// Kills every descendant of this process, which is their reaper, and whoever is in their control group: one that
+/// outlived the supervised process would hold its devices and its CPU. Returns how many there were.
+pub(crate) fn kill_left_behind(group: Option<&Group>) -> usize {
     let mut killed = std::collections::BTreeSet::new();
     // Each round catches what the one before forked meanwhile.
     for _ in 0..10 {
         let left = left_behind();
-        if left.is_empty() {
+        let members = group.map_or(Vec::new(), Group::members);
+        if left.is_empty() && members.is_empty() {
             break;
+        }
+        if let Some(group) = group.filter(|_| !members.is_empty()) {
+            group.kill();
+            killed.extend(members);
         }
         killed.extend(left.into_iter().filter(|pid| sys::child::kill(*pid, SIGKILL).is_ok()));
     }

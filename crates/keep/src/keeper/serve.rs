@@ -4,6 +4,7 @@ use super::console::{Client, Kind};
 use super::log::{Log, Stream};
 use super::protocol::*;
 use super::running::Running;
+use crate::group::{Group, MARK};
 use crate::launch::{self, start_ticks};
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -47,6 +48,9 @@ pub fn serve(spec: KeeperSpec, first: Option<UnixStream>) -> Result<(), String> 
     // Left behind, it would only mislead; gone already is fine.
     let _ = std::fs::remove_file(keeper.spec.dir.join(SOCKET_NAME));
     let _ = std::fs::remove_file(keeper.spec.dir.join(NOTIFY_NAME));
+    if let Some(group) = &keeper.group {
+        group.remove();
+    }
     Ok(())
 }
 
@@ -62,6 +66,8 @@ pub(super) struct Keeper {
     pub(super) child: Option<Running>,
     /// The child before it may run.
     pub(super) held: Option<launch::Held>,
+    /// What the child and its descendants are in, where one could be made.
+    pub(super) group: Option<Group>,
     log: Log,
     backlog: VecDeque<u8>,
     started: Option<MonoNs>,
@@ -118,6 +124,7 @@ impl Keeper {
             notify,
             child: None,
             held: None,
+            group: None,
             backlog: VecDeque::new(),
             started: None,
             last_exit: None,
@@ -180,6 +187,10 @@ impl Keeper {
             return;
         }
         let mut launch = self.spec.launch.clone();
+        // Each time: an empty one may be tidied away by anybody.
+        self.group = Group::make(&self.spec.dir, &launch.name, &launch.cgroups);
+        launch.cgroups.extend(self.group.iter().map(|group| group.dir().to_owned()));
+        launch.env.insert(MARK.to_owned(), self.spec.dir.display().to_string());
         if self.notify.is_some() {
             let path = self.spec.dir.join(NOTIFY_NAME);
             launch.env.insert("NOTIFY_SOCKET".to_owned(), path.display().to_string());
@@ -320,7 +331,7 @@ impl Keeper {
                 Reply::Status(Box::new(self.status()))
             }
             Request::Signal { signal, to } => match &mut self.child {
-                Some(child) => sent(child.signal(signal, to)),
+                Some(child) => sent(child.signal(signal, to, self.group.as_ref())),
                 None => Reply::Refused("it does not run".to_owned()),
             },
             Request::Start if self.child.is_some() || self.held.is_some() => {
@@ -388,7 +399,7 @@ impl Keeper {
                     let (name, pid) = (&self.spec.launch.name, child.id.pid);
                     let text = format!("^X: {name} (PID {pid}) is killed");
                     // Already gone is what was asked for.
-                    let _ = child.signal(SIGKILL, Target::All);
+                    let _ = child.signal(SIGKILL, Target::All, self.group.as_ref());
                     self.say(&text);
                     self.tell(&Event::ConsoleKill);
                 }
@@ -441,7 +452,7 @@ impl Keeper {
             self.leaving = true;
             match &mut self.child {
                 // Gone already is what was asked for.
-                Some(child) => drop(child.signal(SIGTERM, Target::Group)),
+                Some(child) => drop(child.signal(SIGTERM, Target::Group, None)),
                 None => self.over = true,
             }
         }

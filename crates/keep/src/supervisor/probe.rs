@@ -122,6 +122,7 @@ pub(crate) fn end_keeper(keeper: &Keeper) {
     let below: Vec<ChildId> = if own { descendants(process.pid) } else { Vec::new() };
     kill_for_good(process);
     below.into_iter().for_each(kill_for_good);
+    crate::group::end_family(keeper.dir());
 }
 
 /// The processes below one.

@@ -141,6 +141,11 @@ impl Engine {
         if let Some(child) = child {
             probe::kill_for_good(child);
         }
+        // What it started and does not mind the end of its terminal would run beside the next copy.
+        let more = crate::group::end_family(&self.run.keeper(&self.name(id)));
+        if more > 0 {
+            self.tell.event(mono_now(), &self.name(id), &format!("{more} processes that it left behind were killed"));
+        }
         if self.all.units()[id].state == State::Launching {
             self.event(Event::StartFailed(id, why.to_owned()));
         } else {
