@@ -112,3 +112,59 @@ while True: pass
     assert!(said.contains("no heartbeat for 1"), "{said}");
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn signs_of_life_of_somebody_else_do_not_keep_a_silent_program_alive() {
+    // Connected as root, sent as nobody: as if the file's mode had let a stranger through.
+    let stranger = "
+import os, socket, sys, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.connect(sys.argv[1])
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+other = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+try:
+    other.connect(sys.argv[1])
+    print('a stranger may write to the socket')
+except PermissionError: print('refused', flush=True)
+for _ in range(1000):
+    try: s.send(b'WATCHDOG=1')
+    except OSError: break
+    time.sleep(0.01)
+";
+    let folder = std::env::temp_dir().join(format!("tahti-root-stranger-{}", std::process::id()));
+    let script = "
+import os, socket
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'WATCHDOG=1', os.environ['NOTIFY_SOCKET'])
+with open('socket', 'w') as file: file.write(os.environ['NOTIFY_SOCKET'] + '\\n')
+while True: pass
+";
+    let words = ["--policy", "fifo:9", "--cpus", "1", "--rt-budget", "none", "--heartbeat", "1s", "--for", "30s"];
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut tahti = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    tahti.arg("run").args(words).args(["--evidence", folder.to_str().unwrap(), "--", "python3", "-c", script]);
+    tahti.current_dir(&folder).env("TAHTI_RUN", folder.join("run")).stderr(Stdio::piped());
+    let tahti = tahti.spawn().unwrap();
+    let socket = loop {
+        match std::fs::read_to_string(folder.join("socket")) {
+            Ok(text) if text.ends_with('\n') => break text.trim().to_owned(),
+            _ => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    };
+    let mut attack = Command::new("python3");
+    let attack = attack.args(["-c", stranger, &socket]).stdout(Stdio::piped()).spawn().unwrap();
+    let output = tahti.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let attack = String::from_utf8_lossy(&attack.wait_with_output().unwrap().stdout).into_owned();
+    assert_eq!(attack, "refused\n");
+    assert!(said.contains("no heartbeat for 1"), "{said}");
+    assert!(said.contains("of user 65534 sent to") && said.contains("not heard"), "{said}");
+    let own_only = |path: &std::path::Path| {
+        use std::os::unix::fs::MetadataExt;
+        path.metadata().unwrap().mode() & 0o077 == 0
+    };
+    let evidence = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path());
+    let evidence = evidence.filter(|path| path.join("incident.json").exists()).collect::<Vec<_>>();
+    assert!(evidence.len() == 1 && own_only(&evidence[0]), "{evidence:?}");
+    assert!(!std::path::Path::new(&socket).exists(), "the socket goes with the runner");
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -9,6 +9,7 @@ use crate::launch::start_ticks;
 use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sys::root::RootDir;
@@ -156,7 +157,9 @@ impl Incident {
     pub fn write(&self, base: &Path) -> Result<PathBuf, String> {
         let dir = base.join(format!("{}-{}-{}", self.name.replace('/', "_"), self.at_unix_ms, self.kind.word()));
         let failed = |error: std::io::Error| format!("evidence cannot be written to {}: {error}", dir.display());
-        std::fs::create_dir_all(&dir).map_err(failed)?;
+        // Registers and paths of a root process are nothing for everybody.
+        std::fs::create_dir_all(base.parent().unwrap_or(base)).map_err(failed)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
         let (temporary, file) = (dir.join(".incident.json"), dir.join("incident.json"));
         std::fs::write(&temporary, text + "\n").and_then(|()| std::fs::rename(&temporary, &file)).map_err(failed)?;

@@ -7,14 +7,15 @@ use crate::evidence::{self, Incident, Kind, describe};
 use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
 use crate::keeper::protocol::{ChildId, End, ExitRecord, Used};
 use crate::launch::{self, InheritedFd, LaunchError, LaunchSpec};
+use crate::notify::{Heard, Notify};
 use crate::page::Page;
+use crate::supervisor::rundir;
 use crate::threads::{ThreadRule, ThreadRules};
 use base::{CpuSet, DurNs, MonoNs};
 use host::guard::{Budget, Rung, STARVED_AFTER};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,6 +82,8 @@ pub enum Failure {
     System(sys::Error),
     /// No loop page could be made.
     Page(String),
+    /// No notify socket could be made.
+    Notify(String),
 }
 
 impl std::fmt::Display for Failure {
@@ -88,7 +91,7 @@ impl std::fmt::Display for Failure {
         match self {
             Self::Launch(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
-            Self::Page(error) => f.write_str(error),
+            Self::Page(error) | Self::Notify(error) => f.write_str(error),
         }
     }
 }
@@ -124,9 +127,9 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
     // A loop of `rt` leaves its cycles there: signs of life, and evidence.
     let page = (guarded || what.heartbeat.is_some()).then(Page::create).transpose().map_err(Failure::Page)?;
     launch.inherit.extend(page.as_ref().map(|page| InheritedFd { variable: ring::LOOP_FD.to_owned(), fd: page.fd() }));
-    let notify = what.heartbeat.map(|_| notify_socket(own)).transpose()?;
-    if let Some((_, name)) = &notify {
-        launch.env.insert("NOTIFY_SOCKET".to_owned(), format!("@{name}"));
+    let notify = what.heartbeat.map(|_| NotifyFolder::make(own, &launch)).transpose().map_err(Failure::Notify)?;
+    if let Some(folder) = &notify {
+        launch.env.insert("NOTIFY_SOCKET".to_owned(), folder.notify.path().display().to_string());
     }
     // Watched before it has its class: a loop that burns from its first instruction is caught like any other.
     let held = launch::hold(&launch).map_err(Failure::Launch)?;
@@ -161,7 +164,7 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
         since: now,
         signals,
         guard,
-        notify: notify.map(|(socket, _)| socket),
+        notify,
         beats,
         page,
         rules: ThreadRules::new(what.rules.clone()),
@@ -174,17 +177,37 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
     .run()
 }
 
-/// A datagram socket in the abstract name space: nothing to clean up.
-fn notify_socket(own: i32) -> sys::Result<(UnixDatagram, String)> {
-    let name = format!("tahti-run-{own}");
-    let failed = |error: std::io::Error| sys::Error {
-        doing: format!("make the notify socket @{name}"),
-        errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO),
-    };
-    let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
-    let socket = UnixDatagram::bind_addr(&address).map_err(failed)?;
-    socket.set_nonblocking(true).map_err(failed)?;
-    Ok((socket, name))
+/// A folder with the notify socket, which goes with the runner.
+#[derive(Debug)]
+struct NotifyFolder {
+    notify: Notify,
+    folder: PathBuf,
+}
+
+impl NotifyFolder {
+    fn make(own: i32, launch: &LaunchSpec) -> Result<Self, String> {
+        let base = rundir::base();
+        rundir::make_base(&base).map_err(|error| error.to_string())?;
+        // No plant's name begins so.
+        let folder = base.join(format!(".run-{own}"));
+        // The program may be another user's: the folder lets through, the socket takes that user's messages.
+        match std::fs::DirBuilder::new().mode(0o711).create(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(format!("{}: {error}", folder.display()));
+            }
+            _ => {}
+        }
+        let notify = Notify::open(folder.join("notify"), launch::user_of(launch))?;
+        Ok(Self { notify, folder })
+    }
+}
+
+impl Drop for NotifyFolder {
+    fn drop(&mut self) {
+        // One that stays is taken by the next runner of this number.
+        let _ = std::fs::remove_file(self.notify.path());
+        let _ = std::fs::remove_dir(&self.folder);
+    }
 }
 
 struct Runner<'a> {
@@ -194,7 +217,7 @@ struct Runner<'a> {
     since: MonoNs,
     signals: SignalFd,
     guard: Option<Guard>,
-    notify: Option<UnixDatagram>,
+    notify: Option<NotifyFolder>,
     beats: Arc<AtomicU64>,
     page: Option<Page>,
     rules: ThreadRules,
@@ -234,8 +257,11 @@ impl Runner<'_> {
         let left = self.stop_due.into_iter().chain(rules).min().map(|due| (due - now).max(DurNs::ZERO));
         let timeout =
             left.map(|left| rustix::time::Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 });
-        let fds =
-            [Some(self.signals.as_fd()), self.guard.as_ref().map(AsFd::as_fd), self.notify.as_ref().map(AsFd::as_fd)];
+        let fds = [
+            Some(self.signals.as_fd()),
+            self.guard.as_ref().map(AsFd::as_fd),
+            self.notify.as_ref().map(|it| it.notify.as_fd()),
+        ];
         let mut fds: Vec<PollFd<'_>> =
             fds.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // An interrupted wait is a round too early.
@@ -286,11 +312,14 @@ impl Runner<'_> {
     }
 
     fn heartbeats(&mut self) {
-        let Some(socket) = &self.notify else { return };
-        let mut bytes = [0u8; 256];
-        while let Ok(got) = socket.recv(&mut bytes) {
-            if bytes[..got].split(|byte| *byte == b'\n').any(|line| line == b"WATCHDOG=1") {
-                self.beats.fetch_add(1, Ordering::Relaxed);
+        let Some(folder) = &mut self.notify else { return };
+        for heard in folder.notify.hear() {
+            match heard {
+                Heard::Message(text) if text.lines().any(|line| line == "WATCHDOG=1") => {
+                    self.beats.fetch_add(1, Ordering::Relaxed);
+                }
+                Heard::Message(_) => {}
+                Heard::Stranger(who) => (self.tell)(&who),
             }
         }
     }

@@ -11,6 +11,7 @@ mod group;
 pub mod guard;
 pub mod keeper;
 pub mod launch;
+mod notify;
 mod page;
 mod run_dir;
 pub mod shield;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The directory of tahti's run-time state.
@@ -96,9 +96,49 @@ impl RunDir {
     }
 }
 
+/// Whether a folder in a place where everybody may make one is ours alone: no link, of our user, and writable for nobody
+/// else.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check_own(path: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    let own = rustix::process::geteuid().as_raw();
+    let wrong = if found.is_symlink() {
+        "it is a symbolic link".to_owned()
+    } else if !found.is_dir() {
+        "it is no folder".to_owned()
+    } else if found.uid() != own {
+        format!("it belongs to user {}, expected {own}", found.uid())
+    } else if found.mode() & 0o022 != 0 {
+        format!("others may write to it (mode {:o}), expected 700", found.mode() & 0o777)
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, wrong))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_others_may_write_to_or_that_is_a_link_is_not_ours() {
+        let dir = std::env::temp_dir().join(format!("tahti-own-{}", std::process::id()));
+        let link = dir.with_extension("link");
+        fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        check_own(&dir).unwrap();
+        assert!(check_own(&link).unwrap_err().to_string().contains("link"));
+        fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(check_own(&dir).unwrap_err().to_string().contains("mode 777"));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&dir, Some(65534), None).unwrap();
+            assert!(check_own(&dir).unwrap_err().to_string().contains("user 65534"));
+        }
+        fs::remove_file(link).unwrap();
+        fs::remove_dir(dir).unwrap();
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_removed_twice() {

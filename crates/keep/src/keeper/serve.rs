@@ -6,11 +6,12 @@ use super::protocol::*;
 use super::running::Running;
 use crate::group::{Group, MARK};
 use crate::launch::{self, start_ticks};
+use crate::notify::{Heard, Notify};
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use std::collections::VecDeque;
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use sys::child::Waited;
 use sys::signal::SignalFd;
@@ -25,8 +26,6 @@ const SIGCHLD: i32 = 17;
 const BACKLOG_BYTES: usize = 4096;
 /// More connections are refused.
 const CLIENTS_MAX: usize = 64;
-/// A notify datagram is cut there.
-const NOTIFY_BYTES_MAX: usize = 1024;
 /// Reads of a stream before others get their turn.
 const CHUNKS: usize = 16;
 
@@ -47,7 +46,6 @@ pub fn serve(spec: KeeperSpec, first: Option<UnixStream>) -> Result<(), String> 
     }
     // Left behind, it would only mislead; gone already is fine.
     let _ = std::fs::remove_file(keeper.spec.dir.join(SOCKET_NAME));
-    let _ = std::fs::remove_file(keeper.spec.dir.join(NOTIFY_NAME));
     if let Some(group) = &keeper.group {
         group.remove();
     }
@@ -61,7 +59,7 @@ pub(super) struct Keeper {
     own: ChildId,
     signals: SignalFd,
     listener: UnixListener,
-    notify: Option<UnixDatagram>,
+    notify: Option<Notify>,
     clients: Vec<Client>,
     pub(super) child: Option<Running>,
     /// The child before it may run.
@@ -98,14 +96,7 @@ impl Keeper {
             .map_err(|error| format!("cannot make the keeper's socket in {}: {error}", shown(&spec.dir)))?;
         listener.set_nonblocking(true).map_err(|error| error.to_string())?;
         let notify = if spec.notify {
-            let path = spec.dir.join(NOTIFY_NAME);
-            let socket = UnixDatagram::bind(socket_at(path.clone()))
-                .map_err(|error| format!("cannot make the notify socket {}: {error}", shown(&path)))?;
-            socket.set_nonblocking(true).map_err(|error| error.to_string())?;
-            // The child may be another user; the folder keeps all others out, hence it must let it through.
-            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666))
-                .map_err(|error| format!("{}: {error}", shown(&path)))?;
-            Some(socket)
+            Some(Notify::open(spec.dir.join(NOTIFY_NAME), launch::user_of(&spec.launch))?)
         } else {
             None
         };
@@ -191,9 +182,8 @@ impl Keeper {
         self.group = Group::make(&self.spec.dir, &launch.name, &launch.cgroups);
         launch.cgroups.extend(self.group.iter().map(|group| group.dir().to_owned()));
         launch.env.insert(MARK.to_owned(), self.spec.dir.display().to_string());
-        if self.notify.is_some() {
-            let path = self.spec.dir.join(NOTIFY_NAME);
-            launch.env.insert("NOTIFY_SOCKET".to_owned(), path.display().to_string());
+        if let Some(notify) = &self.notify {
+            launch.env.insert("NOTIFY_SOCKET".to_owned(), notify.path().display().to_string());
         }
         match launch::hold(&launch) {
             Ok(held) if self.spec.held => {
@@ -422,13 +412,14 @@ impl Keeper {
     }
 
     fn notified(&mut self) {
-        let Some(socket) = &self.notify else { return };
-        let mut texts = Vec::new();
-        let mut bytes = [0u8; NOTIFY_BYTES_MAX];
-        while let Ok(got) = socket.recv(&mut bytes) {
-            texts.push(String::from_utf8_lossy(&bytes[..got]).into_owned());
-        }
-        for text in texts {
+        for heard in self.notify.as_mut().map_or(Vec::new(), Notify::hear) {
+            let text = match heard {
+                Heard::Message(text) => text,
+                Heard::Stranger(who) => {
+                    self.say(&who);
+                    continue;
+                }
+            };
             let mut became_ready = false;
             if let Some(child) = &mut self.child {
                 became_ready = !child.ready && text.lines().any(|line| line == "READY=1");

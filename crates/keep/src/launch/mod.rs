@@ -13,3 +13,4 @@ mod users;
 
 pub use spec::{Capability, InheritedFd, LaunchSpec, Limit, Resource, Shortfall, Terminal};
 pub use start::{Held, LaunchError, Started, hold, is_alive, start, start_ticks};
+pub(crate) use start::{is_below, user_of};

@@ -182,6 +182,24 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// The longest chain of parents that is followed.
+const PARENTS_MAX: usize = 256;
+
+/// Whether `pid` descends from `ancestor` now, or is it.
+pub(crate) fn is_below(pid: i32, ancestor: i32) -> bool {
+    let parent = |pid: i32| -> Option<i32> {
+        let text = RootDir::machine().read(&format!("/proc/{pid}/stat")).ok()?;
+        text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let mut line = std::iter::successors(Some(pid), |pid| parent(*pid).filter(|pid| *pid > 0));
+    line.by_ref().take(PARENTS_MAX).any(|pid| pid == ancestor)
+}
+
+/// The user as whom a process would run; `None` is the starter's, or one that does not exist.
+pub(crate) fn user_of(spec: &LaunchSpec) -> Option<u32> {
+    super::users::identity(spec.user.as_deref(), spec.group.as_deref()).ok()?.uid
+}
+
 /// Whether this very process still runs (and is no zombie).
 #[must_use]
 pub fn is_alive(child: ChildId) -> bool {

@@ -77,8 +77,24 @@ pub fn base() -> PathBuf {
     match set("XDG_RUNTIME_DIR") {
         _ if uid.is_root() => PathBuf::from("/run/tahti"),
         Some(dir) => dir.join("tahti"),
-        None => PathBuf::from(format!("/tmp/tahti-{}", uid.as_raw())),
+        None => fallback(),
     }
+}
+
+/// Where they lie for a user without a folder of the session's.
+fn fallback() -> PathBuf {
+    PathBuf::from(format!("/tmp/tahti-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// Makes the folder of all plants' folders. The one in `/tmp`, where anybody may have been first, must be this user's.
+///
+/// # Errors
+/// It cannot be made, or is somebody else's.
+pub(crate) fn make_base(base: &Path) -> Result<()> {
+    let shared = base == fallback();
+    let mode = if shared { 0o700 } else { 0o755 };
+    io(DirBuilder::new().recursive(true).mode(mode).create(base), "make", base)?;
+    if shared { io(crate::run_dir::check_own(base), "trust", base) } else { Ok(()) }
 }
 
 /// A plant's folder.
@@ -166,7 +182,7 @@ impl RunDir {
             return Err(RunDirError::TooLong(self.path.clone()));
         }
         let parent = self.path.parent().unwrap_or(Path::new("/"));
-        io(DirBuilder::new().recursive(true).mode(0o755).create(parent), "make", parent)?;
+        make_base(parent)?;
         let free = |path: &Path| match rustix::fs::statvfs(path) {
             Ok(stat) => stat.f_bavail.saturating_mul(stat.f_frsize),
             // A file system that does not tell is asked by writing.
@@ -293,6 +309,9 @@ pub fn boot() -> String {
 /// Names of the plants that have a folder.
 #[must_use]
 pub fn plants() -> Vec<String> {
+    if base() == fallback() && crate::run_dir::check_own(&fallback()).is_err() {
+        return Vec::new();
+    }
     let mut names: Vec<String> = fs::read_dir(base())
         .into_iter()
         .flatten()

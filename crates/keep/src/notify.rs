@@ -1,0 +1,187 @@
+//! What a program says to the socket in its `NOTIFY_SOCKET` (`sd_notify(3)`): heard from those alone who belong to it.
+//!
+//! The socket is a file that only the program's own user may write to; each message brings its sender along as the
+//! kernel knows it. Signs of life that anybody might give would keep a hung program from being noticed.
+
+use crate::launch::is_below;
+use rustix::fs::{Gid, Mode, Uid};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, bind,
+    recvmsg, socket_with, sockopt,
+};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use sys::root::RootDir;
+
+/// A message is cut there.
+const BYTES_MAX: usize = 1024;
+/// Messages taken at a time: a program that floods its socket must not keep the others waiting.
+const MESSAGES_MAX: usize = 64;
+
+/// What was heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// A message of the program or of what it started.
+    Message(String),
+    /// The first one of somebody else, in words for people; later ones are passed over.
+    Stranger(String),
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub(crate) struct Notify {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// The program's user.
+    user: u32,
+    stranger_told: bool,
+}
+
+impl Notify {
+    /// Opens the socket file for a program of user `user`; one that an earlier process left is replaced.
+    ///
+    /// # Errors
+    /// Why not, with the path.
+    pub(crate) fn open(path: PathBuf, user: Option<u32>) -> Result<Self, String> {
+        let failed = |errno: Errno| format!("cannot make the notify socket {}: {errno}", path.display());
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(format!("{}: {error}", path.display()));
+            }
+            _ => {}
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map_err(failed)?;
+        sockopt::set_socket_passcred(&socket, true).map_err(failed)?;
+        bind(&socket, &SocketAddrUnix::new(&path).map_err(failed)?).map_err(failed)?;
+        let own = rustix::process::geteuid().as_raw();
+        let user = user.unwrap_or(own);
+        rustix::fs::chmod(&path, Mode::from_raw_mode(0o600)).map_err(failed)?;
+        if user != own {
+            rustix::fs::chown(&path, Some(Uid::from_raw(user)), None::<Gid>).map_err(failed)?;
+        }
+        Ok(Self { socket, path, user, stranger_told: false })
+    }
+
+    /// Its file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes what has come, a bounded number of messages, without waiting. A message belongs to the program where its
+    /// sender is of the program's user, of ours or root, or a descendant of this process.
+    pub(crate) fn hear(&mut self) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        for _ in 0..MESSAGES_MAX {
+            let mut bytes = [0u8; BYTES_MAX];
+            // No room for descriptors: the kernel closes those that somebody sends.
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+            let mut extra = RecvAncillaryBuffer::new(&mut space);
+            let got = match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut extra, RecvFlags::empty()) {
+                Ok(got) => got.bytes,
+                Err(Errno::INTR) => continue,
+                Err(_) => break,
+            };
+            let sender = extra.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmCredentials(sender) => Some(sender),
+                _ => None,
+            });
+            let sender = sender.map(|sender| (sender.pid.as_raw_nonzero().get(), sender.uid.as_raw()));
+            match sender {
+                Some((pid, uid)) if self.belongs(pid, uid) => {
+                    heard.push(Heard::Message(String::from_utf8_lossy(&bytes[..got]).into_owned()));
+                }
+                _ if std::mem::replace(&mut self.stranger_told, true) => {}
+                stranger => {
+                    let who =
+                        stranger.map_or("somebody".to_owned(), |(pid, uid)| format!("process {pid} of user {uid}"));
+                    heard.push(Heard::Stranger(format!(
+                        "{who} sent to {}, but is nothing that was started here: such messages are not heard",
+                        self.path.display()
+                    )));
+                }
+            }
+        }
+        heard
+    }
+
+    fn belongs(&self, pid: i32, uid: u32) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        if uid == 0 || uid == own || uid == self.user {
+            return true;
+        }
+        // One that has become somebody else; its number is believed only with its user.
+        let status = RootDir::machine().read(&format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let same = line.and_then(|line| line.split_whitespace().next()?.parse().ok()) == Some(uid);
+        same && is_below(pid, rustix::process::getpid().as_raw_nonzero().get())
+    }
+}
+
+impl AsFd for Notify {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Notify {
+    fn drop(&mut self) {
+        // Left behind, it would only mislead; gone already is fine.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    fn socket(name: &str) -> (Notify, UnixDatagram) {
+        let path = std::env::temp_dir().join(format!("tahti-notify-{name}-{}", std::process::id()));
+        let notify = Notify::open(path.clone(), None).unwrap();
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.connect(path).unwrap();
+        sender.set_nonblocking(true).unwrap();
+        (notify, sender)
+    }
+
+    #[test]
+    fn the_own_user_is_heard_and_a_flood_is_taken_in_parts() {
+        let (mut notify, sender) = socket("flood");
+        assert_eq!(notify.hear(), []);
+        let mut sent = 0;
+        let mut heard = 0;
+        while sent < 3 * MESSAGES_MAX {
+            // A full queue holds the sender up until somebody hears.
+            while sent < 3 * MESSAGES_MAX && sender.send(b"WATCHDOG=1").is_ok() {
+                sent += 1;
+            }
+            let part = notify.hear();
+            assert!(!part.is_empty() && part.len() <= MESSAGES_MAX);
+            assert!(part.iter().all(|one| *one == Heard::Message("WATCHDOG=1".to_owned())));
+            heard += part.len();
+        }
+        while heard < sent {
+            heard += notify.hear().len();
+        }
+        assert_eq!(heard, sent);
+    }
+
+    #[test]
+    fn a_process_of_another_user_that_was_not_started_here_does_not_belong() {
+        let (notify, _) = socket("belongs");
+        let own = std::process::id() as i32;
+        assert!(notify.belongs(own, rustix::process::geteuid().as_raw()));
+        assert!(!notify.belongs(1, 65534) && !notify.belongs(own, 65534), "nor one that lies about its number");
+    }
+
+    #[test]
+    fn nobody_else_may_write_to_the_socket() {
+        use std::os::unix::fs::PermissionsExt;
+        let (notify, _) = socket("mode");
+        assert_eq!(notify.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
