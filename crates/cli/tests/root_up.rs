@@ -292,3 +292,13 @@ fn no_room_in_the_run_folder_is_an_error_before_anything_starts() {
     assert!(!bench.dir.join("started").exists());
     assert_eq!(machine(), bench.before);
 }
+
+#[test]
+fn processes_are_told_of_the_users_of_their_plant_whom_they_may_believe() {
+    let processes = bench::sh("theirs", "sleep 60", "user = \"nobody\"")
+        + &bench::sh("ours", "echo peers=$TAHTI_PEERS; exec sleep 60", "");
+    let bench = Bench::new("root-peers", &processes);
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("told", || bench.ok(&["logs", "ours"]).contains("peers=65534"));
+    bench.ok(&["down"]);
+}

@@ -2,6 +2,8 @@
 //! nothing is left behind when its owner dies.
 
 use crate::error::{Doing, Error, Result};
+use crate::peer::{self, Peer};
+pub use crate::peer::{is_ours, own_user};
 use base::DurNs;
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
@@ -41,10 +43,13 @@ impl Counter {
     /// Opens the counter `name`; it does not block.
     ///
     /// # Errors
-    /// `EADDRINUSE` if somebody else has it open.
+    /// `EADDRINUSE` if somebody else has it open, with who that is.
     pub fn open(name: &str) -> Result<Self> {
         let socket = socket(name, SocketFlags::NONBLOCK)?;
-        rustix::net::bind(&socket, &address(name)?).doing(|| format!("open @{name}"))?;
+        rustix::net::bind(&socket, &address(name)?).doing(|| match owner(name) {
+            Some(owner) => format!("open @{name}, which {owner} has open; end that process, or use another name"),
+            None => format!("open @{name}"),
+        })?;
         rustix::net::listen(&socket, 8).doing(|| format!("listen at @{name}"))?;
         Ok(Self { socket, name: name.to_owned() })
     }
@@ -79,8 +84,8 @@ impl Counter {
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
             Err(errno) => return Err(errno).doing(doing),
         };
-        let who = rustix::net::sockopt::socket_peercred(&connection).doing(doing)?;
-        Ok(Some(Caller { connection, pid: who.pid.as_raw_nonzero().get(), uid: who.uid.as_raw() }))
+        let Peer { pid, uid } = Peer::of(connection.as_fd())?;
+        Ok(Some(Caller { connection, pid, uid }))
     }
 }
 
@@ -107,25 +112,6 @@ impl Caller {
     pub fn is_ours(&self) -> bool {
         is_ours(self.uid)
     }
-}
-
-/// Our user.
-#[must_use]
-pub fn own_user() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
-/// Whether a user is ours or root.
-#[must_use]
-pub fn is_ours(uid: u32) -> bool {
-    uid == own_user() || uid == 0
-}
-
-/// Whether who has the other end of a connection runs as our user or root: anybody may open a counter under a name
-/// that nobody has.
-#[must_use]
-pub fn is_trusted(connection: BorrowedFd<'_>) -> bool {
-    rustix::net::sockopt::socket_peercred(connection).is_ok_and(|who| is_ours(who.uid.as_raw()))
 }
 
 /// Sends one message, with descriptors. `false` if the other end is gone.
@@ -223,10 +209,11 @@ pub fn hang_up(connection: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
 }
 
-/// Calls who has the counter `name` open. Blocks for at most 5 s, and so does each answer from there.
+/// Calls who has the counter `name` open, if it is [believed](Peer::is_believed). Blocks for at most 5 s, and so does each
+/// answer from there.
 ///
 /// # Errors
-/// `ECONNREFUSED` if nobody has; `ETIMEDOUT` if whoever has takes no calls.
+/// `ECONNREFUSED` if nobody has; `ETIMEDOUT` if whoever has takes no calls; `EPERM`, with who it is, if somebody else has.
 pub fn connect(name: &str) -> Result<OwnedFd> {
     connect_within(name, PATIENCE)
 }
@@ -238,8 +225,25 @@ fn connect_within(name: &str, patience: DurNs) -> Result<OwnedFd> {
         let limit = Duration::from_nanos(patience.0 as u64);
         rustix::net::sockopt::set_socket_timeout(&connection, side, Some(limit)).doing(doing)?;
     }
-    rustix::net::connect(&connection, &address(name)?).map_err(timed_out).doing(doing)?;
+    let connected = rustix::net::connect(&connection, &address(name)?).map_err(timed_out);
+    if let Err(Errno::PROTOTYPE) = connected
+        && let Some(other) = owner(name)
+    {
+        // No counter: a socket of another kind.
+        other.must_be_believed(name)?;
+    }
+    connected.doing(doing)?;
+    Peer::of(connection.as_fd())?.must_be_believed(name)?;
     Ok(connection)
+}
+
+/// Who has `name` open, as far as can be seen.
+fn owner(name: &str) -> Option<Peer> {
+    let asked = socket(name, SocketFlags::NONBLOCK).ok().and_then(|socket| {
+        rustix::net::connect(&socket, &address(name).ok()?).ok()?;
+        Peer::of(socket.as_fd()).ok()
+    });
+    asked.or_else(|| peer::holder(name))
 }
 
 /// Whether the other end of a handover is still there.
@@ -252,7 +256,7 @@ pub fn is_alive(connection: BorrowedFd<'_>) -> bool {
 /// Asks at `name`: the descriptor, and the connection to its owner.
 ///
 /// # Errors
-/// `ECONNREFUSED` if nobody has the counter open; `ETIMEDOUT` if its owner does not answer within 5 s: it is stopped.
+/// As [`connect`]; `ETIMEDOUT` also if its owner does not answer within 5 s: it is stopped.
 pub fn ask(name: &str) -> Result<(OwnedFd, OwnedFd)> {
     ask_within(name, PATIENCE)
 }
@@ -291,7 +295,9 @@ mod tests {
         let name = format!("tahti-test-{}", std::process::id());
         assert_eq!(ask(&name).unwrap_err().errno, Errno::CONNREFUSED);
         let counter = Counter::open(&name).unwrap();
-        assert_eq!(Counter::open(&name).unwrap_err().errno, Errno::ADDRINUSE);
+        let taken = Counter::open(&name).unwrap_err();
+        let said = format!("open @{name}, which user {}, process {} (", own_user(), std::process::id());
+        assert!(taken.errno == Errno::ADDRINUSE && taken.doing.starts_with(&said), "{taken}");
         let memory = crate::shm::SharedWords::create("handover", 8).unwrap();
         assert!(counter.serve(memory.fd()).unwrap().is_none(), "nobody asks");
         let asked = std::thread::spawn({

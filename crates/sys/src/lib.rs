@@ -24,6 +24,7 @@ pub mod kernel;
 pub mod machine;
 pub mod mem;
 pub mod mutex;
+pub mod peer;
 pub mod plugin;
 pub mod poll;
 pub mod pps;

@@ -5,6 +5,7 @@
 //! the C library owns. A lock word of our own would miss owners that die while nobody waits and whose id is used again.
 
 use crate::error::{Error, Result};
+use crate::peer::{is_ours, own_user};
 use crate::shm::SharedWords;
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
@@ -63,9 +64,15 @@ impl Lock {
     /// The mutex whose memory somebody handed over.
     ///
     /// # Errors
-    /// `EINVAL` for what is no mutex, or one of another C library; the kernel's.
+    /// `EINVAL` for what is no mutex, or one of another C library; `EPERM` for one that another user than ours and root has
+    /// made: the C library follows the pointers that stand in it. The kernel's.
     pub fn attach(fd: OwnedFd) -> Result<Self> {
         let words = SharedWords::attach(fd)?;
+        let user = words.user()?;
+        if !is_ours(user) {
+            let doing = format!("take over a mutex that user {user} has made: expected user {} or root", own_user());
+            return Err(Error { doing, errno: Errno::PERM });
+        }
         let found = (words.words().len() >= DATA)
             .then(|| [AT_MAGIC, AT_FORM].map(|index| words.words()[index].load(Ordering::Acquire)));
         if found != Some([MAGIC, FORM]) {

@@ -86,6 +86,14 @@ impl SharedWords {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
+    /// The user who made it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn user(&self) -> Result<u32> {
+        Ok(rustix::fs::fstat(&self.fd).doing(|| "learn whose shared memory this is".to_owned())?.st_uid)
+    }
+
     /// The descriptor, to be handed to another process.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {

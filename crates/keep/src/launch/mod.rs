@@ -9,7 +9,7 @@ mod lock;
 mod plan;
 mod spec;
 mod start;
-mod users;
+pub(crate) mod users;
 
 pub use spec::{Capability, InheritedFd, LaunchSpec, Limit, Resource, Shortfall, Terminal};
 pub use start::{Held, LaunchError, Started, hold, is_alive, start, start_ticks};

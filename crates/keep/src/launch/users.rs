@@ -11,6 +11,14 @@ pub(super) struct Identity {
     pub(super) groups: Option<Vec<u32>>,
 }
 
+/// The numbers of users, each once, with commas between them. Who is not known has none: it cannot be started either.
+pub(crate) fn numbers<'a>(users: impl Iterator<Item = &'a str>) -> String {
+    let mut numbers: Vec<u32> = users.filter_map(|user| identity(Some(user), None).ok()?.uid).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// Looks up user and group, each a name or a number.
 pub(super) fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, String> {
     if user.is_none() && group.is_none() {

@@ -1,6 +1,6 @@
 //! A thread that has joined a frame.
 
-use crate::frames::address;
+use crate::frames::call;
 use crate::variables::Exports;
 use base::{DurNs, MonoNs};
 use ring::{ActivityCounter, Baseline, FramePage, FrameState};
@@ -79,10 +79,10 @@ impl Member {
         let kernel = |error: sys::Error| JoinError::Kernel(error.to_string());
         let give_up = mono_now() + within;
         let connection = loop {
-            match sys::handover::connect(&address(frame)) {
+            match call(frame) {
                 Ok(connection) => break connection,
-                Err(_) if mono_now() < give_up => sleep_until(mono_now() + DurNs::from_ms(20)),
-                Err(_) => return Err(JoinError::NoFrame(frame.to_owned())),
+                Err(JoinError::NoFrame(_)) if mono_now() < give_up => sleep_until(mono_now() + DurNs::from_ms(20)),
+                Err(error) => return Err(error),
             }
         };
         let request = format!("join {} {activity}", sys::thread::id());
@@ -272,7 +272,7 @@ pub fn trigger(frame: &str) -> Result<(), JoinError> {
 /// If no frame of that name runs, or its time base is another.
 pub fn hand_trigger(frame: &str, fd: BorrowedFd<'_>) -> Result<(), JoinError> {
     let kernel = |error: sys::Error| JoinError::Kernel(error.to_string());
-    let connection = sys::handover::connect(&address(frame)).map_err(|_| JoinError::NoFrame(frame.to_owned()))?;
+    let connection = call(frame)?;
     sys::handover::send(connection.as_fd(), b"trigger", &[fd]).map_err(kernel)?;
     let mut answer = [0; 512];
     let received = sys::handover::receive(connection.as_fd(), &mut answer).map_err(kernel)?;

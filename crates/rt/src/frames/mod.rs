@@ -29,6 +29,9 @@ pub use member::{JoinError, Member, MinorTurn, hand_trigger, trigger};
 pub use runner::{Report, RunError, Runner};
 pub use watch::{Watcher, action_word, what_word};
 
+use std::os::fd::OwnedFd;
+use sys::Errno;
+
 /// The environment variable that names the plant, so that frames of several plants keep apart.
 pub const PLANT: &str = "TAHTI_PLANT";
 
@@ -40,6 +43,15 @@ pub fn address(frame: &str) -> String {
         (None, Ok(plant)) => format!("tahti-frame-{plant}-{frame}"),
         (None, Err(_)) => format!("tahti-frame--{frame}"),
     }
+}
+
+/// Calls the process behind a frame.
+fn call(frame: &str) -> Result<OwnedFd, JoinError> {
+    sys::handover::connect(&address(frame)).map_err(|error| match error.errno {
+        // Somebody else has its name.
+        Errno::PERM => JoinError::Kernel(error.to_string()),
+        _ => JoinError::NoFrame(frame.to_owned()),
+    })
 }
 
 /// The kinds of events in a frame page.

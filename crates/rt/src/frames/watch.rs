@@ -1,6 +1,6 @@
 //! Watching a frame from outside.
 
-use crate::frames::{JoinError, address, event};
+use crate::frames::{JoinError, call, event};
 use ring::FramePage;
 use std::os::fd::{AsFd as _, OwnedFd};
 use sys::shm::SharedWords;
@@ -19,7 +19,7 @@ impl Watcher {
     /// If no such frame runs.
     pub fn open(frame: &str) -> Result<Self, JoinError> {
         let kernel = |error: sys::Error| JoinError::Kernel(error.to_string());
-        let connection = sys::handover::connect(&address(frame)).map_err(|_| JoinError::NoFrame(frame.to_owned()))?;
+        let connection = call(frame)?;
         sys::handover::send(connection.as_fd(), b"watch", &[]).map_err(kernel)?;
         let mut answer = [0; 512];
         let received = sys::handover::receive(connection.as_fd(), &mut answer).map_err(kernel)?;

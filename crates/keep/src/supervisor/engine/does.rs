@@ -25,6 +25,10 @@ impl Engine {
     fn keeper_spec(&mut self, id: Id) -> Result<KeeperSpec, String> {
         let process = self.process(id).ok_or("the plant file no longer has it")?;
         let mut spec = self.common.keeper(&self.run, process)?;
+        let users = crate::launch::users::numbers(self.plant.processes.iter().filter_map(|one| one.user.as_deref()));
+        if !users.is_empty() {
+            spec.launch.env.entry(sys::peer::PEERS.to_owned()).or_insert(users);
+        }
         if process.class.is_real_time() || process.heartbeat.is_some() {
             let page = match self.kids[id].page.take() {
                 // What the last life left in it is over.

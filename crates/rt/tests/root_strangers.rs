@@ -1,0 +1,181 @@
+//! Names of variables, frames and shared memory that another user has opened first: nobody believes it.
+
+use base::{DurNs, MonoNs};
+use rt::frames::{JoinError, Member, Watcher, hand_trigger};
+use rt::{Barrier, Exports, Imports, Lock, Number, VariableSpec};
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use sys::Errno;
+use sys::handover::Counter;
+use sys::peer::PEERS;
+use sys::shm::SharedWords;
+
+/// Anybody but root.
+const STRANGER: u32 = 65534;
+/// The name under which the stranger offers everything; with it the test binary is the stranger, or one who believes it.
+const SQUAT: &str = "TAHTI_TEST_SQUAT";
+const BELIEVE: &str = "TAHTI_TEST_BELIEVE";
+
+/// The stranger: answers whoever comes as the true owner would, and says how many descriptors it was given.
+#[test]
+fn be_the_stranger() {
+    let Ok(name) = std::env::var(SQUAT) else { return };
+    let variables = Exports::open(&format!("{name}-own"), 1).unwrap();
+    let spec = VariableSpec { name: "voltage", unit: "MV", first: Number::Float(99.0), safe: None };
+    assert!(variables.set(variables.add(&spec).unwrap(), Number::Float(99.0), 1, MonoNs(1)));
+    let page = SharedWords::create("page", 1 << 16).unwrap();
+    let barrier = Barrier::new(1).unwrap();
+    let rows: [(String, &str, BorrowedFd<'_>); 3] = [
+        (format!("tahti-variables-{name}"), "1", variables.fd()),
+        (format!("tahti-frame--{name}"), "ok 0", page.fd()),
+        (format!("tahti-shared-{name}"), "1", barrier.fd()),
+    ];
+    let counters: Vec<Counter> = rows.iter().map(|(address, ..)| Counter::open(address).unwrap()).collect();
+    println!("squats");
+    let mut callers: Vec<(usize, OwnedFd)> = Vec::new();
+    loop {
+        let fds: Vec<BorrowedFd<'_>> =
+            counters.iter().map(|counter| counter.as_fd()).chain(callers.iter().map(|(_, fd)| fd.as_fd())).collect();
+        let ready = sys::poll::readable(&fds, DurNs::from_secs(1));
+        for (at, counter) in counters.iter().enumerate() {
+            while let Some(caller) = counter.accept_anyone().unwrap() {
+                let (_, answer, fd) = &rows[at];
+                let _ = sys::handover::send(caller.connection.as_fd(), answer.as_bytes(), &[*fd]);
+                callers.push((at, caller.connection));
+            }
+        }
+        let mut heard = ready[counters.len()..].iter();
+        callers.retain(|(_, caller)| {
+            if !heard.next().is_some_and(|heard| *heard) {
+                return true;
+            }
+            match sys::handover::receive(caller.as_fd(), &mut [0; 256]) {
+                Ok(Some((_, fds))) => {
+                    println!("was given {} descriptors", fds.len());
+                    true
+                }
+                _ => false,
+            }
+        });
+    }
+}
+
+/// One of root's processes that the plant told to believe the stranger.
+#[test]
+fn be_one_who_believes_the_stranger() {
+    let Ok(name) = std::env::var(BELIEVE) else { return };
+    let imports = Imports::open(&name).unwrap();
+    println!("believes {:?}", imports.get("voltage").map(|read| read.value));
+    // A barrier may be shared with whom one believes.
+    rt::ask(&name).and_then(Barrier::attach).unwrap();
+}
+
+/// This test binary where everybody may execute it.
+struct Own(PathBuf);
+
+impl Own {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("tahti-strangers-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::copy(std::env::current_exe().unwrap(), folder.join("test")).unwrap();
+        Self(folder)
+    }
+
+    fn run(&self, what: &str) -> Command {
+        let mut command = Command::new(self.0.join("test"));
+        command.args(["--exact", what, "--nocapture"]).current_dir(Path::new("/"));
+        command
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+struct Stranger {
+    child: Child,
+    name: String,
+    said: BufReader<std::process::ChildStdout>,
+}
+
+impl Stranger {
+    fn start(own: &Own) -> Self {
+        let name = format!("squatted-{}", std::process::id());
+        let mut command = own.run("be_the_stranger");
+        command.env(SQUAT, &name).uid(STRANGER).gid(STRANGER).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.ends_with("squats\n") {
+            assert!(said.read_line(&mut line).unwrap() > 0, "it ended: {line}");
+        }
+        Self { child, name, said }
+    }
+
+    /// Ends it; what it has said since.
+    fn end(&mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut self.said, &mut rest).unwrap();
+        rest
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        // It may have been ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn nobody_believes_a_stranger_who_has_opened_a_name_first_or_gives_it_anything() {
+    let own = Own::new();
+    let mut stranger = Stranger::start(&own);
+    let name = stranger.name.as_str();
+    let who = format!("which belongs to user {STRANGER}, process {} (", stranger.child.id());
+    let told = |why: &str, socket: &str| {
+        assert!(
+            why.contains(&format!("@tahti-{socket}")) && why.contains(&who) && why.contains("expected root"),
+            "{why}"
+        );
+    };
+    told(&Imports::open(name).unwrap_err(), "variables");
+    told(&rt::ask(name).unwrap_err(), "shared");
+    let frame = format!("/{name}");
+    let exports = Exports::open(&format!("{name}-mine"), 1).unwrap();
+    let refused: [JoinError; 3] = [
+        Member::join(&frame, "control", Some(&exports), DurNs::from_secs(60)).unwrap_err(),
+        Watcher::open(&frame).unwrap_err(),
+        hand_trigger(&frame, exports.fd()).unwrap_err(),
+    ];
+    refused.iter().for_each(|why| told(&why.to_string(), "frame"));
+    let taken = Exports::open(name, 1).unwrap_err();
+    assert!(taken.contains(&format!("which user {STRANGER}, process {} (", stranger.child.id())), "{taken}");
+    let said = stranger.end();
+    assert!(!said.contains("was given"), "{said}");
+}
+
+#[test]
+fn whom_the_plant_names_is_believed_and_its_mutex_is_not_used_all_the_same() {
+    let own = Own::new();
+    let mut stranger = Stranger::start(&own);
+    let mut believer = own.run("be_one_who_believes_the_stranger");
+    let said = believer.env(BELIEVE, &stranger.name).env(PEERS, format!("7,{STRANGER}")).output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("believes Some(Float(99.0))"), "{said}");
+    stranger.end();
+    let lock = Lock::create(0).unwrap();
+    Lock::attach(lock.fd().try_clone_to_owned().unwrap()).unwrap();
+    let strangers = rustix::process::Uid::from_raw(STRANGER);
+    rustix::fs::fchown(lock.fd(), Some(strangers), None).unwrap();
+    let why = Lock::attach(lock.fd().try_clone_to_owned().unwrap()).unwrap_err();
+    assert_eq!((why.errno, why.to_string().contains("user 65534")), (Errno::PERM, true), "{why}");
+}
