@@ -149,3 +149,75 @@ fn dbcar_counts_links_and_names_those_that_are_not_connected() {
     assert!(report.contains("CA links; ") && report.contains("1 not connected."), "{report}");
     assert!(report.contains("H:nobody.INP  --> X:nobody"), "{report}");
 }
+
+const OWN: &str = r#"
+record(ao, "$(P)src") { field(PREC, "3") field(EGU, "mm") field(HIGH, "4") field(HSV, "MAJOR") field(VAL, "5")
+    field(MDEL, "10") field(PINI, "YES") }
+record(calcout, "X:co") { field(CALC, "A+1") field(INPA, "X:co NPP") field(ODLY, "0.2") field(OUT, "X:co.PROC CA") }
+record(calc, "X:looped") { field(CALC, "VAL+1") field(FLNK, "X:loop.PROC CA") }
+record(seq, "X:loop") { field(DLY1, "0.1") field(DOL1, "1") field(LNK1, "X:looped.PROC CA") }
+record(calc, "X:self") { field(CALC, "VAL+1") field(FLNK, "X:self.PROC CA") }
+record(calc, "X:a") { field(CALC, "VAL+1") field(FLNK, "X:b.PROC CA") }
+record(calc, "X:b") { field(CALC, "VAL+1") field(FLNK, "X:a.PROC CA") }
+record(calcout, "X:slow") { field(CALC, "A+1") field(INPA, "X:slow") field(ODLY, "3600") }
+record(bo, "X:bo") { field(FLNK, "X:slow.PROC CA") }
+record(ai, "X:pini") { field(INP, "X:src CA MS") field(PINI, "YES") }
+record(ao, "X:out") { field(OUT, "X:dst CA") field(VAL, "7") field(PINI, "YES") }
+record(ao, "X:dst") {}
+record(ai, "X:follows") { field(INP, "X:src CP MSS") }
+record(calc, "X:later") { field(CALC, "A") field(INPA, "X:src CA") }
+record(stringin, "X:text") { field(INP, "X:src CP") }
+record(calcout, "X:says") { field(CALC, "A") field(INPA, "X:src CA") field(INPB, "X:src") field(INPC, "X:none CA")
+    field(INPD, "X:src CP") field(OUT, "X:dst CA") }
+record(ao, "X:refuses") { field(DISP, "1") }
+record(ao, "X:asks") { field(OUT, "X:refuses CA") }
+record(stringout, "X:words") { field(OUT, "X:number CA") }
+record(longout, "X:number") {}
+record(calc, "X:idle") { field(CALC, "VAL+1") field(FLNK, "X:number CA") }
+record(ai, "X:notify") { field(DTYP, "Async Soft Channel") field(INP, "X:src CA") }
+"#;
+
+/// What an IOC's records show that have channels to each other.
+fn own(ours: bool) -> Vec<Vec<String>> {
+    let ioc = Ioc::start(ours, OWN);
+    let says = ["INAV", "INBV", "INCV", "INDV", "OUTV"].map(|field| format!("X:says.{field}"));
+    let says = says.each_ref().map(String::as_str);
+    let connected = |now: &[&str]| now[0] == "Ext PV OK" && now[4] == "Ext PV OK";
+    let mut story = vec![ioc.read_until(&says, |now| now.len() == 5 && connected(now))];
+    let put = |name: &str, value: &str| drop(ioc.run(false, "caput", &["-c", "-w", "20", name, value]));
+    // Each of these runs for ever, by itself.
+    for name in ["X:co", "X:looped", "X:self", "X:a"] {
+        put(&format!("{name}.PROC"), "1");
+    }
+    let round = ["X:co", "X:looped", "X:self", "X:a", "X:b"];
+    ioc.read_until(&round, |now| now.iter().all(|count| count.parse().is_ok_and(|count: f64| count > 4.0)));
+    // A put that waited for the slow record would fail after 20 s.
+    put("X:bo", "1");
+    let fields = ["X:slow.PACT", "X:pini", "X:pini.STAT", "X:dst", "X:follows", "X:follows.STAT", "X:text"];
+    story.push(ioc.read_until(&fields, |now| now.first() == Some(&"1") && now.get(4) == Some(&"5")));
+    // Within MDEL, and beyond.
+    for (value, shown) in [("12", "5"), ("30", "30")] {
+        put("X:src", value);
+        let seen = ioc.read_until(&["X:follows", "X:src"], |now| now == [shown, value]);
+        put("X:later.PROC", "1");
+        story.push([seen, ioc.read_until(&["X:later"], |now| now == [shown])].concat());
+    }
+    for (name, value) in [("X:asks", "4"), ("X:words", "12"), ("X:words", "x"), ("X:idle.PROC", "1"), ("X:out", "9")] {
+        put(name, value);
+    }
+    put("X:notify.PROC", "1");
+    let fields =
+        ["X:number", "X:dst", "X:words.STAT", "X:refuses", "X:asks.SEVR", "X:idle", "X:notify", "X:notify.STAT"];
+    story.push(ioc.read_until(&fields, |now| now.len() == 8 && now[0] == "12" && now[1] == "9" && now[6] == "30"));
+    story.push(vec![ioc.run(false, "caget", &["-d", "CTRL_DOUBLE", "X:later.A"])]);
+    story
+}
+
+#[test]
+fn links_over_channels_into_the_own_ioc_behave_as_those_of_c() {
+    let (c, tahti) = std::thread::scope(|scope| {
+        let c = scope.spawn(|| own(false));
+        (c.join().unwrap(), own(true))
+    });
+    assert_eq!(c, tahti, "C's left, ours right");
+}

@@ -1,6 +1,7 @@
 //! What is processed soon: callbacks by priority, scan-once requests, delays.
 //!
-//! The order is that of EPICS' threads: callbacks of PRIO High, scan-once requests, callbacks of Medium, then of Low.
+//! The order is that of EPICS' threads: callbacks of PRIO High, scan-once requests, callbacks of Medium, then of Low; links
+//! over channels into this database have every other turn.
 
 use crate::engine::{Db, Now};
 use crate::look::QueueInfo;
@@ -141,19 +142,24 @@ impl Db {
     pub fn advance(&mut self, now: Now, limit: usize) -> usize {
         self.now = now;
         let mut done = 0;
+        // Links that ask for each other, or for their own record, for ever do not hold up the rest, and are not held up.
+        let mut turn = false;
         while done < limit {
             self.expire(now.mono);
+            turn = !turn;
             let callbacks = &mut self.scans.callbacks;
             if let Some(work) = callbacks.queues[HIGH].pop_front() {
                 done += self.work(HIGH, work);
-            } else if let Some(rec) = callbacks.once.pop_front() {
+            } else if turn && self.do_chore() {
+                done += 1;
+            } else if let Some(rec) = self.scans.callbacks.once.pop_front() {
                 self.run(rec);
                 done += 1;
-            } else if let Some(prio) = (0..HIGH).rev().find(|prio| !callbacks.queues[*prio].is_empty()) {
-                if let Some(work) = callbacks.queues[prio].pop_front() {
+            } else if let Some(prio) = (0..HIGH).rev().find(|prio| !self.scans.callbacks.queues[*prio].is_empty()) {
+                if let Some(work) = self.scans.callbacks.queues[prio].pop_front() {
                     done += self.work(prio, work);
                 }
-            } else {
+            } else if self.remotes.chores.is_empty() {
                 break;
             }
         }
@@ -218,7 +224,8 @@ impl Db {
     #[must_use]
     pub fn next_deadline(&self) -> Option<MonoNs> {
         let callbacks = &self.scans.callbacks;
-        if !callbacks.once.is_empty() || callbacks.queues.iter().any(|queue| !queue.is_empty()) {
+        let waits = !callbacks.once.is_empty() || callbacks.queues.iter().any(|queue| !queue.is_empty());
+        if waits || !self.remotes.chores.is_empty() {
             return Some(MonoNs(0));
         }
         callbacks.timers.peek().map(|Reverse(timer)| timer.at)

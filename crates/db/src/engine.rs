@@ -101,8 +101,6 @@ pub struct Db {
     pub(crate) running: bool,
     /// Records from here on were loaded since the last init: nobody finds them yet.
     pub(crate) started: u32,
-    /// The first record whose CP links do not follow their sources yet: while those are processed at the start.
-    pub(crate) deaf: u32,
     /// What autosave puts back at the next init.
     pub(crate) restores: Vec<crate::autosave::Saved>,
     /// Its number, where this is a part of a database that was divided.
@@ -157,7 +155,6 @@ impl Db {
             pool: crate::pool::Pool::default(),
             running: false,
             started: 0,
-            deaf: u32::MAX,
             restores: Vec::new(),
             part: None,
             regrouped: BTreeSet::new(),
@@ -443,7 +440,7 @@ impl Db {
             LinkKind::Db => {
                 self.process_passive(rec, link.target);
             }
-            LinkKind::Remote => self.remote_forward(link.target),
+            LinkKind::Remote => self.remote_forward(link),
             LinkKind::Through => {
                 if let Some(bare) = self.bare(link) {
                     self.process_passive(rec, bare.target);

@@ -6,6 +6,7 @@
 use crate::channel::{Channel, RecId};
 use crate::engine::Db;
 use crate::filter::Watch;
+use crate::remote::RemoteId;
 use base::{Alarm, EventMask, Scalar, Stamp, Value};
 use std::collections::VecDeque;
 
@@ -13,8 +14,8 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u32);
 
-/// Not a queue: its subscriptions process the record that their token names (CP links inside the database).
-pub(crate) const PROCESS_QUEUE: QueueId = QueueId(u32::MAX);
+/// Not a queue: its subscriptions feed the link that their token names, at once.
+pub(crate) const LINKS: QueueId = QueueId(u32::MAX);
 
 /// A subscription, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -199,7 +200,7 @@ impl Db {
             queue.entries.reserve(room.saturating_sub(queue.entries.len()));
         }
         if let Some(first) = first {
-            self.events.add_or_replace_newest(number, Entry { sub: number, ..first });
+            self.hand_on(number, Entry { sub: number, ..first });
         }
         SubId(number)
     }
@@ -367,18 +368,11 @@ impl Db {
             if !sub.mask.meets(mask) || field.is_some_and(|field| field != own) || sub.channel.type_name {
                 continue;
             }
-            if sub.queue == PROCESS_QUEUE.0 {
-                let (holder, passive_only) = ((sub.token >> 32) as u32, sub.token & 1 != 0);
-                if holder < self.deaf && (!passive_only || self.common[holder as usize].scan == 0) {
-                    self.scan_once(holder);
-                }
-                continue;
-            }
             // An entry that is made where it is queued costs half of one that is made here and moved there.
             match self.double_val(rec, own) {
                 Some(value) if sub.watch.is_none() => {
                     let entry = self.entry(number, rec, Scalar::F64(value), mask);
-                    self.events.add_or_replace_newest(number, entry);
+                    self.hand_on(number, entry);
                 }
                 _ => self.post_other(number, rec, mask, &mut last),
             }
@@ -406,7 +400,35 @@ impl Db {
                 None => return,
             }
         }
-        self.events.add_or_replace_newest(number, entry);
+        self.hand_on(number, entry);
+    }
+
+    /// Queues an event, or feeds the link that it is for.
+    #[inline(always)]
+    fn hand_on(&mut self, number: u32, entry: Entry) {
+        if self.events.subs[number as usize].queue == LINKS.0 {
+            self.feed_link(number, entry);
+        } else {
+            self.events.add_or_replace_newest(number, entry);
+        }
+    }
+
+    /// What an event shows goes to the link that its subscription is of. Does not allocate, but for filters of arrays.
+    #[inline(never)]
+    fn feed_link(&mut self, number: u32, entry: Entry) {
+        let sub = &self.events.subs[number as usize];
+        let link = RemoteId(sub.token as u32);
+        let value = if sub.channel.filters.is_empty() && sub.late {
+            let channel = sub.channel.clone();
+            let mut value = self.remotes.take_value(link.0).unwrap_or(Value::Scalar(entry.value));
+            self.get_into(&channel, usize::MAX, &mut value);
+            value
+        } else if sub.channel.filters.is_empty() {
+            Value::Scalar(entry.value)
+        } else {
+            self.value_now(number, Value::Scalar(entry.value), entry.stamp)
+        };
+        self.remote_update(link, crate::here::as_sent(value), entry.alarm, entry.stamp);
     }
 
     #[inline]
@@ -415,12 +437,12 @@ impl Db {
         Entry { sub, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask }
     }
 
-    /// Ends a CP link's watch; `token` apart from its lowest byte.
-    pub(crate) fn end_watch(&mut self, source: u32, token: u64) {
+    /// Ends the subscription that feeds a link.
+    pub(crate) fn end_watch(&mut self, source: u32, link: u32) {
         let mut at = self.common[source as usize].monitors;
         while at != 0 {
             let sub = &self.events.subs[at as usize - 1];
-            if sub.queue == PROCESS_QUEUE.0 && sub.token & !0xff == token {
+            if sub.queue == LINKS.0 && sub.token == u64::from(link) {
                 self.unsubscribe(SubId(at - 1));
                 return;
             }

@@ -1,6 +1,6 @@
 //! From loaded records to a running database (iocInit), and changes of links while it runs.
 
-use crate::channel::{Channel, RecId};
+use crate::channel::RecId;
 use crate::dev;
 use crate::engine::{Db, Now};
 use crate::error::PutError;
@@ -49,12 +49,9 @@ impl Db {
         // Every record can be active once.
         self.active.reserve(self.common.len() + 16);
         let added = self.running;
-        // CP links have yet to bring their first value, which is the one that this leaves.
-        self.deaf = first;
         for pini in [PINI_YES, PINI_RUN] {
             self.process_at_start(first, pini);
         }
-        self.deaf = u32::MAX;
         if added {
             for rec in first..end {
                 let common = &self.common[rec as usize];
@@ -67,6 +64,8 @@ impl Db {
             self.fill_scans();
         }
         self.process_at_start(first, PINI_RUNNING);
+        // As in C, links over channels have no value until here, and the one that the start has left then.
+        self.connect_links();
     }
 
     /// The first record that is not initialised.
@@ -126,6 +125,7 @@ impl Db {
                 let leads = match link.kind {
                     LinkKind::Db => link.target == gone.0,
                     LinkKind::Through => self.throughs.get(link.target).is_some_and(|channel| channel.record == gone),
+                    LinkKind::Remote => self.remotes.source(link.target).is_some_and(|channel| channel.record == gone),
                     _ => false,
                 };
                 if leads {
@@ -163,31 +163,24 @@ impl Db {
         };
         if let Slot::Link(slot) = self.slot(rec, field) {
             let old = std::mem::replace(slot, link).brief();
-            let source = match old.kind {
-                LinkKind::Db => Some(old.target),
-                LinkKind::Through => self.throughs.get(old.target).map(|channel| channel.record.0),
-                _ => None,
-            };
-            if let Some(source) = source.filter(|_| old.flags & (CP | CPP) != 0) {
-                self.unwatch(rec, field, source);
-            }
             self.release_link(old);
         }
         crate::rec::links_changed(self, rec);
     }
 
-    /// A link to a name: in this database, else elsewhere.
+    /// A link to a name: into this database, or over a channel, which it asks for or needs.
     fn resolve(&mut self, rec: u32, field: u16, link_field: LinkField, name: &str, flags: u8) -> Link {
         let is_tsel = self.def(rec, field).name == "TSEL";
         let (name, flags) = match name.strip_suffix(".TIME").filter(|_| is_tsel) {
             Some(short) => (short, flags | IS_TIME),
             None => (name, flags),
         };
-        match self.find(name) {
-            Ok(channel) if !channel.type_name && !self.common[channel.record.0 as usize].away => {
-                if link_field == LinkField::In && flags & (CP | CPP) != 0 {
-                    self.watch(rec, field, &channel, flags);
-                }
+        let found = self.find(name);
+        let here = found.is_ok();
+        let found = found.ok().filter(|found| !found.type_name && !self.common[found.record.0 as usize].away);
+        let way = flags & (CP | CPP | CA);
+        match found {
+            Some(channel) if way == 0 || self.reads_by_notify(rec, field) => {
                 if channel.long_string || !channel.filters.is_empty() {
                     let target = self.throughs.add(channel);
                     return Link::to(Brief { kind: LinkKind::Through, flags, field: 0, target }, name);
@@ -202,35 +195,26 @@ impl Db {
                 let brief = Brief { kind: LinkKind::Db, flags, field: channel.field, target };
                 Link::to(brief, if plain { "" } else { name })
             }
-            _ => {
+            source => {
                 let forward = link_field == LinkField::Forward;
-                let here = self.find(name).is_ok();
-                if forward && !here && !crate::remote::names_proc(name) {
+                if forward && (!here || way != 0) && !crate::remote::names_proc(name) {
                     let holder = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
-                    self.notice(format!(
-                        "{holder}: forward link to \"{name}\", which is not in this database and names no PROC field"
-                    ));
+                    let why = if here { "asks for CA" } else { "is not in this database" };
+                    self.notice(format!("{holder}: forward link to \"{name}\", which {why} and names no PROC field"));
                 }
-                let way = if flags & (CP | CPP | CA) == 0 { flags | CA } else { flags };
-                let target = self.remotes.add(rec, way, name, link_field == LinkField::In);
+                let over = if way == 0 { flags | CA } else { flags };
+                let target = self.remotes.add(rec, over, name, link_field == LinkField::In, source);
                 // EPICS prints the modifiers that were given, not that it went over the network.
                 Link::to(Brief { kind: LinkKind::Remote, flags, field: 0, target }, name)
             }
         }
     }
 
-    /// A CP or CPP link inside this database: the holder is processed on each change of the source.
-    fn watch(&mut self, rec: u32, field: u16, channel: &Channel, flags: u8) {
-        let token = (u64::from(rec) << 32) | (u64::from(field) << 8) | u64::from(flags & CPP != 0);
-        self.subscribe(crate::events::PROCESS_QUEUE, channel, EventMask::VALUE | EventMask::ALARM, token);
-        // As over the network, the first value processes the holder too.
-        if flags & CP != 0 || self.common[rec as usize].scan == 0 {
-            self.scan_once(rec);
-        }
-    }
-
-    fn unwatch(&mut self, rec: u32, field: u16, source: u32) {
-        self.end_watch(source, (u64::from(rec) << 32) | (u64::from(field) << 8));
+    /// Whether a field is an input that is read by a put with completion to its source, whose modifiers do not count.
+    fn reads_by_notify(&self, rec: u32, field: u16) -> bool {
+        let dtyp = usize::from(self.common[rec as usize].dtyp);
+        self.def(rec, field).name == "INP"
+            && self.type_of(rec).devices.get(dtyp).is_some_and(|device| device.name == "Async Soft Channel")
     }
 
     /// Writes a link field while the database runs (dbPutFieldLink).

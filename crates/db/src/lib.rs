@@ -57,6 +57,7 @@ mod error;
 mod events;
 mod filter;
 mod function;
+mod here;
 mod init;
 mod initial;
 mod jlink;

@@ -304,7 +304,11 @@ impl Db {
     pub(crate) fn link_type(&mut self, link: Brief) -> Option<FieldType> {
         match link.kind {
             LinkKind::Db => Some(self.element_type(link.target, link.field)),
-            LinkKind::Remote => self.remotes.value(link.target).map(Value::kind),
+            LinkKind::Remote => match (self.remotes.value(link.target), self.remotes.source(link.target)) {
+                (Some(value), _) => Some(value.kind()),
+                (None, Some(source)) => Some(self.info(source).kind),
+                (None, None) => None,
+            },
             LinkKind::Through => self.throughs.get(link.target).map(|channel| self.info(channel).kind),
             LinkKind::Json => match self.json.get(link.target)?.calc() {
                 Some(_) => Some(FieldType::F64),
@@ -318,7 +322,7 @@ impl Db {
     pub(crate) fn is_connected(&self, link: Brief) -> bool {
         match link.kind {
             LinkKind::Db | LinkKind::Constant | LinkKind::Json | LinkKind::Through => true,
-            LinkKind::Remote => self.remotes.value(link.target).is_some(),
+            LinkKind::Remote => self.remotes.is_connected(link.target),
             _ => false,
         }
     }

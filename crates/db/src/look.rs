@@ -2,7 +2,7 @@
 
 use crate::channel::RecId;
 use crate::engine::Db;
-use crate::link::{CA, CP, CPP, LinkKind, MS_BITS, PP};
+use crate::link::{LinkKind, MS_BITS, PP};
 use crate::slot::Slot;
 
 /// A link field that is not empty.
@@ -81,10 +81,6 @@ impl Db {
                     LinkKind::Remote => self.remote_state(brief.target).map(|(name, connected, disconnects)| {
                         LinkChannel { name: name.to_owned(), connected, disconnects }
                     }),
-                    LinkKind::Db | LinkKind::Through if brief.flags & (CA | CP | CPP) != 0 => {
-                        let name = text.split_whitespace().next().unwrap_or_default().to_owned();
-                        Some(LinkChannel { name, connected: true, disconnects: 0 })
-                    }
                     _ => None,
                 };
             links.push(LinkInfo {

@@ -3,6 +3,7 @@
 use crate::channel::Channel;
 use crate::engine::{Db, Now};
 use crate::error::PutError;
+use crate::remote::RemoteId;
 use base::Value;
 use std::collections::{HashMap, VecDeque};
 
@@ -24,15 +25,23 @@ pub enum NotifyState {
     Pending,
 }
 
-#[derive(Default)]
 struct Waiting {
-    token: u64,
+    whom: Whom,
     /// Records that have not ended yet.
     records: u32,
     /// The put itself has not returned yet.
     starting: bool,
-    /// A record of this database that waits (Async Soft Channel), instead of a client.
-    holder: Option<u32>,
+}
+
+/// Who waits for the end of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// A client, by the number that it gave.
+    Client(u64),
+    /// A record of this database that reads its source so (Async Soft Channel).
+    Reader(u32),
+    /// A link's holder that writes so (Async Soft Channel).
+    Link(RemoteId),
 }
 
 /// All puts that wait for completion.
@@ -41,8 +50,8 @@ pub(crate) struct Notifies {
     next: u32,
     waiting: HashMap<u32, Waiting>,
     completed: VecDeque<Completed>,
-    /// Puts to records that are busy with another one: (record, channel, value, token).
-    queued: Vec<(u32, Channel, Value, u64)>,
+    /// Puts to records that are busy with another one.
+    queued: Vec<(u32, Channel, Value, Whom)>,
 }
 
 /// Puts with completion for which there is room without asking for memory.
@@ -69,15 +78,26 @@ impl Db {
         token: u64,
         now: Now,
     ) -> Result<NotifyState, PutError> {
+        self.put_notify_for(channel, value, Whom::Client(token), now)
+    }
+
+    /// As [`put_notify`](Self::put_notify), whoever waits.
+    pub(crate) fn put_notify_for(
+        &mut self,
+        channel: &Channel,
+        value: &Value,
+        whom: Whom,
+        now: Now,
+    ) -> Result<NotifyState, PutError> {
         let rec = channel.record.0;
         let common = &self.common[rec as usize];
         if common.notify != 0 || (common.pact != 0 && !common.broken) {
             // The record is busy: the put waits for its turn, as EPICS restarts it.
             self.check_put(channel)?;
-            self.notifies.queued.push((rec, channel.clone(), value.clone(), token));
+            self.notifies.queued.push((rec, channel.clone(), value.clone(), whom));
             return Ok(NotifyState::Pending);
         }
-        let id = self.start_notify(rec, token);
+        let id = self.start_notify(rec, whom);
         if let Err(error) = self.put(channel, value, now) {
             self.common[rec as usize].notify = 0;
             self.notifies.waiting.remove(&id);
@@ -96,19 +116,20 @@ impl Db {
         Ok(NotifyState::Pending)
     }
 
-    fn start_notify(&mut self, rec: u32, token: u64) -> u32 {
+    fn start_notify(&mut self, rec: u32, whom: Whom) -> u32 {
         self.notifies.next = self.notifies.next.wrapping_add(1).max(1);
         let id = self.notifies.next;
-        self.notifies.waiting.insert(id, Waiting { token, records: 1, starting: true, holder: None });
+        self.notifies.waiting.insert(id, Waiting { whom, records: 1, starting: true });
         self.common[rec as usize].notify = id;
         id
     }
 
     /// Gives up a put with completion; nothing will be told of it.
     pub fn cancel_notify(&mut self, token: u64) {
-        self.notifies.queued.retain(|queued| queued.3 != token);
+        let whom = Whom::Client(token);
+        self.notifies.queued.retain(|queued| queued.3 != whom);
         let ids: Vec<u32> =
-            self.notifies.waiting.iter().filter(|(_, waiting)| waiting.token == token).map(|(id, _)| *id).collect();
+            self.notifies.waiting.iter().filter(|(_, waiting)| waiting.whom == whom).map(|(id, _)| *id).collect();
         for id in ids {
             self.notifies.waiting.remove(&id);
             for common in self.common.iter_mut().filter(|common| common.notify == id) {
@@ -151,13 +172,19 @@ impl Db {
         if let Some(waiting) = self.notifies.waiting.get_mut(&id) {
             waiting.records -= 1;
             if waiting.records == 0 && !waiting.starting {
-                let (token, holder) = (waiting.token, waiting.holder);
+                let whom = waiting.whom;
                 self.notifies.waiting.remove(&id);
-                match holder {
-                    Some(holder) => self.call_back(holder, crate::callback::Callback::Resume),
-                    None => self.notifies.completed.push_back(Completed { token, error: None }),
-                }
+                self.tell(whom, None);
             }
+        }
+    }
+
+    /// Tells who waited that a put has ended.
+    fn tell(&mut self, whom: Whom, error: Option<PutError>) {
+        match whom {
+            Whom::Client(token) => self.notifies.completed.push_back(Completed { token, error }),
+            Whom::Reader(rec) => self.call_back(rec, crate::callback::Callback::Resume),
+            Whom::Link(link) => self.remote_written(link, error.is_none()),
         }
     }
 
@@ -174,11 +201,11 @@ impl Db {
                 at += 1;
                 continue;
             }
-            let (_, channel, value, token) = self.notifies.queued.remove(at);
-            match self.put_notify(&channel, &value, token, now) {
+            let (_, channel, value, whom) = self.notifies.queued.remove(at);
+            match self.put_notify_for(&channel, &value, whom, now) {
                 Ok(NotifyState::Pending) => {}
-                Ok(NotifyState::Done) => self.notifies.completed.push_back(Completed { token, error: None }),
-                Err(error) => self.notifies.completed.push_back(Completed { token, error: Some(error) }),
+                Ok(NotifyState::Done) => self.tell(whom, None),
+                Err(error) => self.tell(whom, Some(error)),
             }
         }
     }
@@ -249,10 +276,7 @@ impl Db {
         }
         let target = &self.common[link.target as usize];
         if target.scan == 0 && target.notify == 0 && target.pact == 0 {
-            let id = self.start_notify(link.target, 0);
-            if let Some(waiting) = self.notifies.waiting.get_mut(&id) {
-                waiting.holder = Some(rec);
-            }
+            let id = self.start_notify(link.target, Whom::Reader(rec));
             self.common[link.target as usize].putf = 1;
             self.run(link.target);
             if self.common[link.target as usize].notify == id && self.common[link.target as usize].pact == 0 {

@@ -346,6 +346,14 @@ pub(crate) fn links_changed(db: &mut Db, rec: u32) {
     }
 }
 
+/// After a link of the record over a channel was connected or lost.
+pub(crate) fn connection_changed(db: &mut Db, rec: u32) {
+    let body = db.common[rec as usize].body as usize;
+    if db.common[rec as usize].kind() == Kind::CalcOut {
+        calcout::post_links(db, rec, body);
+    }
+}
+
 /// After a client wrote a link of the record.
 pub(crate) fn link_put(db: &mut Db, rec: u32, field: u16) {
     let body = db.common[rec as usize].body as usize;

@@ -1,9 +1,12 @@
-//! Links to process variables elsewhere: the shell connects them, the database keeps their newest values.
+//! Links over channels: the database keeps the newest values of their process variables. Those elsewhere the shell
+//! connects, those of this database are served [here](crate::here).
 
 use crate::callback::Callback;
+use crate::channel::Channel;
 use crate::dev::Device;
 use crate::engine::Db;
-use crate::link::{Brief, CP, CPP, MS_BITS};
+use crate::here::Chore;
+use crate::link::{Brief, CA, CP, CPP, MS_BITS};
 use crate::links::LinkError;
 use crate::record::Kind;
 use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Status, Str40, Value};
@@ -51,6 +54,8 @@ struct Remote {
     holder: u32,
     flags: u8,
     name: Box<str>,
+    /// What it leads to, where that is of this database.
+    source: Option<Box<Channel>>,
     disconnects: u32,
     value: Option<Value>,
     alarm: Alarm,
@@ -67,7 +72,9 @@ struct Remote {
 pub(crate) struct Remotes {
     links: Vec<Remote>,
     requests: VecDeque<RemoteRequest>,
-    /// Writes that were lost because the shell did not take them.
+    /// What links to this database's own fields ask for.
+    pub(crate) chores: VecDeque<Chore>,
+    /// Writes that were lost because too many waited.
     pub(crate) lost: u64,
 }
 
@@ -95,15 +102,17 @@ impl Remotes {
     /// Takes the memory that a pass's writes need.
     pub(crate) fn reserve(&mut self) {
         self.requests.reserve(self.links.len() + 64);
+        self.chores.reserve(self.links.len() + 64);
     }
 
-    /// A new remote link.
-    pub(crate) fn add(&mut self, holder: u32, flags: u8, name: &str, monitor: bool) -> u32 {
+    /// A new link; `source` is what it leads to, where that is of this database.
+    pub(crate) fn add(&mut self, holder: u32, flags: u8, name: &str, monitor: bool, source: Option<Channel>) -> u32 {
         let id = self.links.len() as u32;
         self.links.push(Remote {
             holder,
             flags,
             name: name.into(),
+            source: source.map(Box::new),
             disconnects: 0,
             value: None,
             alarm: Alarm::NONE,
@@ -113,17 +122,40 @@ impl Remotes {
             alive: true,
             waiting: false,
         });
-        self.requests.push_back(RemoteRequest::Connect { id: RemoteId(id), name: name.to_owned(), monitor });
+        if self.source(id).is_some() {
+            self.chores.push_back(Chore::Connect { id: RemoteId(id), monitor });
+        } else {
+            self.requests.push_back(RemoteRequest::Connect { id: RemoteId(id), name: name.to_owned(), monitor });
+        }
         id
     }
 
-    pub(crate) fn remove(&mut self, id: u32) {
-        if let Some(link) = self.links.get_mut(id as usize).filter(|link| link.alive) {
-            link.alive = false;
-            link.connected = false;
-            link.value = None;
+    /// Ends a link; what it led to, where that is of this database.
+    fn remove(&mut self, id: u32) -> Option<Box<Channel>> {
+        let link = self.links.get_mut(id as usize).filter(|link| link.alive)?;
+        link.alive = false;
+        link.connected = false;
+        link.value = None;
+        let source = link.source.take();
+        if source.is_none() {
             self.requests.push_back(RemoteRequest::Disconnect { id: RemoteId(id) });
         }
+        source
+    }
+
+    /// What a link leads to, where that is of this database.
+    pub(crate) fn source(&self, id: u32) -> Option<&Channel> {
+        self.links.get(id as usize)?.source.as_deref()
+    }
+
+    /// Whether a link can be used now.
+    pub(crate) fn is_connected(&self, id: u32) -> bool {
+        self.links.get(id as usize).is_some_and(|link| link.connected)
+    }
+
+    /// The newest value is taken out, to be filled anew.
+    pub(crate) fn take_value(&mut self, id: u32) -> Option<Value> {
+        self.links.get_mut(id as usize)?.value.take()
     }
 }
 
@@ -131,6 +163,12 @@ impl Db {
     /// The oldest thing that the shell is to do for a remote link. Does not allocate.
     pub fn next_remote(&mut self) -> Option<RemoteRequest> {
         self.remotes.requests.pop_front()
+    }
+
+    /// Whether there is something that the shell is to do for a remote link.
+    #[must_use]
+    pub fn asks_elsewhere(&self) -> bool {
+        !self.remotes.requests.is_empty()
     }
 
     /// What reports say of a remote link: the name, whether it can be used, how often it was lost.
@@ -152,8 +190,11 @@ impl Db {
         let before = link.value.replace(value);
         link.alarm = alarm;
         link.stamp = stamp;
-        link.connected = true;
+        let fresh = !std::mem::replace(&mut link.connected, true);
         let (holder, flags) = (link.holder, link.flags);
+        if fresh {
+            crate::rec::connection_changed(self, holder);
+        }
         if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
             self.scan_once(holder);
         }
@@ -170,9 +211,10 @@ impl Db {
 
     /// A remote process variable can be written (output links get no values).
     pub fn remote_connect(&mut self, id: RemoteId) {
-        if let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) {
-            link.connected = true;
-        }
+        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
+        link.connected = true;
+        let holder = link.holder;
+        crate::rec::connection_changed(self, holder);
     }
 
     /// A remote process variable is gone; links to it raise LINK alarms. CP links process their holder.
@@ -182,6 +224,7 @@ impl Db {
         link.connected = false;
         link.value = None;
         let (holder, flags) = (link.holder, link.flags);
+        crate::rec::connection_changed(self, holder);
         self.remote_written(id, false);
         if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
             self.scan_once(holder);
@@ -236,8 +279,12 @@ impl Db {
         if self.failed || !self.awaits_end(rec, link, real) {
             return false;
         }
-        match self.remotes.requests.back_mut() {
-            Some(RemoteRequest::Put { id, notify, .. }) if id.0 == link.target => *notify = true,
+        match (self.remotes.requests.back_mut(), self.remotes.chores.back_mut()) {
+            (Some(RemoteRequest::Put { id, notify, .. }), _) | (_, Some(Chore::Put { id, notify, .. }))
+                if id.0 == link.target =>
+            {
+                *notify = true;
+            }
             // Given up, which was counted.
             _ => return false,
         }
@@ -267,6 +314,10 @@ impl Db {
     /// The newest value of a remote link as text: the name of a state, a number with six digits as C has it.
     pub(crate) fn remote_text(&mut self, rec: u32, link: Brief) -> Option<Str40> {
         let scalar = self.remote_scalar(rec, link)?;
+        if let (Scalar::Enum(_), Some(source)) = (scalar, self.remotes.source(link.target)) {
+            let (source, field) = (source.record.0, source.field);
+            return Some(self.text_of(source, field, scalar));
+        }
         let meta = self.remotes.meta(link.target)?;
         Some(match scalar {
             Scalar::Enum(index) if !meta.labels.is_empty() => {
@@ -289,25 +340,35 @@ impl Db {
 
     pub(crate) fn remote_put(&mut self, rec: u32, link: Brief, value: Value) -> Result<(), LinkError> {
         let connected = self.remotes.links.get(link.target as usize).is_some_and(|remote| remote.connected);
-        if !connected {
+        if !connected || !self.fits(link.target, &value) {
             return Err(self.put_link_alarm(rec, link));
         }
         self.request_put(link.target, value);
         Ok(())
     }
 
-    /// A forward link to elsewhere: writes 1 to the PROC field that it names.
-    pub(crate) fn remote_forward(&mut self, id: u32) {
+    /// A forward link over a channel: writes 1 to the PROC field that it names; another, as in C, does nothing. One that
+    /// asks for no channel, to a record of another owner, processes that.
+    pub(crate) fn remote_forward(&mut self, link: Brief) {
+        let id = link.target;
         let Some(remote) = self.remotes.links.get(id as usize).filter(|remote| remote.connected) else { return };
         if names_proc(&remote.name) {
             self.request_put(id, Value::from(1i16));
-        } else {
+        } else if link.flags & CA == 0 {
             self.request(RemoteRequest::Process { id: RemoteId(id) });
         }
     }
 
     fn request_put(&mut self, id: u32, value: Value) {
-        self.request(RemoteRequest::Put { id: RemoteId(id), value, notify: false });
+        let here = self.remotes.source(id).is_some();
+        let id = RemoteId(id);
+        if !here {
+            self.request(RemoteRequest::Put { id, value, notify: false });
+        } else if self.remotes.chores.len() >= REQUEST_LIMIT {
+            self.remotes.lost += 1;
+        } else {
+            self.remotes.chores.push_back(Chore::Put { id, value, notify: false });
+        }
     }
 
     fn request(&mut self, request: RemoteRequest) {
@@ -323,7 +384,9 @@ impl Db {
         match link.kind {
             crate::link::LinkKind::Remote => {
                 self.remote_written(RemoteId(link.target), false);
-                self.remotes.remove(link.target);
+                if let Some(source) = self.remotes.remove(link.target) {
+                    self.end_watch(source.record.0, link.target);
+                }
             }
             crate::link::LinkKind::Through => self.throughs.remove(link.target),
             crate::link::LinkKind::Json => self.json.remove(link.target),

@@ -4,7 +4,7 @@
 use crate::guard::GUARD;
 use crate::job::Ask;
 use crate::store::Store;
-use base::{Alarm, Stamp, Value};
+use base::{Alarm, EventMask, Stamp, Value};
 use ca::encode::Reading;
 use ca::server::{Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use db::{RemoteId, RemoteRequest};
@@ -151,8 +151,11 @@ impl Bridges {
         token.0 >= AWAITED
     }
 
-    /// A field was posted: links to it get the value.
+    /// A field was posted: links to it get the value, unless only what they do not follow has changed.
     pub(crate) fn post(&self, post: &Post, store: &mut Store) {
+        if !post.mask.meets(EventMask::VALUE | EventMask::ALARM) {
+            return;
+        }
         for (holder, id) in self.watched.get(&post.watch).into_iter().flatten() {
             update(store, *holder, *id, post.value.clone(), post.alarm, post.stamp);
         }

@@ -49,7 +49,6 @@ record! {
         program: Program,
         output: Program,
         live: u32,
-        remote: bool,
     }
 }
 
@@ -147,7 +146,6 @@ pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str) {
 pub(crate) fn links_changed(db: &mut Db, body: usize) {
     let r = &mut db.bodies.calcout[body];
     r.live = live_links(&r.inp);
-    r.remote = r.inp.iter().chain([&r.out]).any(|link| link.brief().kind == LinkKind::Remote);
 }
 
 /// A client wrote a link: constants go into their input at once.
@@ -165,7 +163,8 @@ pub(crate) fn link_put(db: &mut Db, rec: u32, body: usize, name: &str) {
     post_links(db, rec, body);
 }
 
-fn post_links(db: &mut Db, rec: u32, body: usize) {
+/// Notes where links lead now, and tells of what is new.
+pub(crate) fn post_links(db: &mut Db, rec: u32, body: usize) {
     let mut changed = look_at_links(db, body);
     while changed != 0 {
         let index = changed.trailing_zeros() as usize;
@@ -219,9 +218,6 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
 }
 
 fn compute(db: &mut Db, rec: u32, body: usize) {
-    if db.bodies.calcout[body].remote {
-        post_links(db, rec, body);
-    }
     let mut fetched = true;
     let mut live = db.bodies.calcout[body].live;
     while live != 0 {

@@ -37,6 +37,8 @@ const MAIL_MAX: usize = 64;
 const FINISHED_MAX: usize = 10_000;
 /// Records that callbacks and delays may process before the network has its turn.
 const ADVANCE_MAX: usize = 1_000;
+/// Requests of links to elsewhere that are done in a row: one may lead to the next, for ever.
+const REQUESTS_MAX: usize = 10_000;
 /// Datagrams taken from one socket in a row.
 const DATAGRAMS_MAX: usize = 64;
 /// Times in a row that one circuit may send before the others have their turn.
@@ -343,8 +345,12 @@ impl Engine {
         for done in completed {
             self.completed(&done);
         }
-        while let Some(request) = self.store.db.next_remote() {
+        for _ in 0..REQUESTS_MAX {
+            let Some(request) = self.store.db.next_remote() else { break };
             self.remote(None, request);
+        }
+        if self.store.db.asks_elsewhere() {
+            self.net.waker().wake();
         }
         while let Some(signal) = self.store.db.next_signal() {
             self.signal(None, signal);
