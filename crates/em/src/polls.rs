@@ -1,11 +1,8 @@
 //! The tables of current values: shared memory that pollers write and anybody reads without a message.
 
-use base::{DurNs, MonoNs};
+use base::MonoNs;
 use equipment::Tables;
-use rt::{Exports, Number, VariableSpec};
-
-/// The variable of a table that says its cycle, in nanoseconds: by it readers know what is stale.
-pub(crate) const PERIOD: &str = "poll_period";
+use rt::{Exports, Number, PERIOD, VariableSpec};
 
 // What the check lets through finds room.
 const _: () = assert!(equipment::POLLED_NAME_BYTES_MAX == ring::NAME_BYTES);
@@ -50,9 +47,4 @@ impl Polls {
             exports.set(indices[entry], Number::Float(value), now.0, now);
         }
     }
-}
-
-/// How old a value may be before it is stale: two cycles and a little.
-pub(crate) fn stale_after(period: DurNs) -> DurNs {
-    DurNs(period.0.saturating_mul(2).saturating_add(10_000_000))
 }

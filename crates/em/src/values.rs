@@ -1,8 +1,7 @@
 //! Reading a table of current values.
 
-use crate::polls::{PERIOD, stale_after};
 use base::DurNs;
-use rt::{Imports, Number};
+use rt::{Imports, Number, PERIOD, stale_after};
 use sys::clock::mono_now;
 
 /// A value of a table.

@@ -3,7 +3,7 @@
 //! The segment is described in `ring` ([`ring::Variables`]); it is handed over at the abstract socket
 //! `tahti-variables-NAME`, so nothing stays behind when its process dies.
 
-use base::MonoNs;
+use base::{DurNs, MonoNs};
 use ring::{Number, Reading, VariableSpec, Variables};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -66,6 +66,15 @@ impl Exports {
     fn segment(&self) -> Variables<'_> {
         Variables::attach(self.words.words()).expect("made by `open`, and only its own entries are written since")
     }
+}
+
+/// The variable by which an exporter says how often it writes the others, in nanoseconds: by it readers know what is stale.
+pub const PERIOD: &str = "poll_period";
+
+/// How old a value may be that is written so often, before it is stale: two cycles and a little.
+#[must_use]
+pub const fn stale_after(period: DurNs) -> DurNs {
+    DurNs(period.0.saturating_mul(2).saturating_add(10_000_000))
 }
 
 /// The variables of another process.

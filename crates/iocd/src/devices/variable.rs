@@ -1,10 +1,11 @@
-//! "tahti Variable": variables that real-time loops and frames export, `@PAGE/NAME every=100ms`.
+//! "tahti Variable": variables that real-time loops, frames and polls export, `@PAGE/NAME every=100ms stale=TIME`.
 //!
 //! Reading is a look into shared memory: the loop is not disturbed, and the record is processed with the newest value, on
 //! its owner's thread. With SCAN `I/O Intr` a record is processed when the number of the pulse has changed, looked at
 //! each `every`. UTAG is the number of the pulse; with TSE −2 the stamp is when the loop wrote. The alarm is COMM INVALID
-//! while nobody exports (again tried twice a second), STATE MAJOR while the safe value stands for the value, UDF INVALID
-//! before the first write. Variables are the loop's own: nothing can be written to them.
+//! while nobody exports (again tried twice a second), TIMEOUT INVALID while the value is older than `stale` (without it,
+//! than two cycles where the exporter says how long one is), STATE MAJOR while the safe value stands for the value, UDF
+//! INVALID before the first write. Variables are the loop's own: nothing can be written to them.
 
 use super::{DeviceSupport, Equipment, Interrupt, Options, Ports, Served};
 use base::{Alarm, DurNs, Scalar, Severity, Stamp, Status, Value};
@@ -33,13 +34,15 @@ impl DeviceSupport for Variable {
         let mut options = Options::parse(place.address);
         let path = options.needed("PAGE/NAME")?;
         let every = options.time("every", DurNs::from_ms(100))?;
+        let limits = options.text("stale").is_some();
+        let stale = if limits { Some(options.time("stale", DurNs::ZERO)?) } else { None };
         options.finish()?;
         let (page, name) = path.split_once('/').unwrap_or_default();
         if page.is_empty() || name.is_empty() {
             return Err(format!("\"{path}\"; expected PAGE/NAME, such as llrf/cavity:voltage"));
         }
         let page = page_of(page);
-        let view = || View(SourceView::new(&page, name));
+        let view = || View { view: SourceView::new(&page, name), stale };
         let poll = Poll { view: view(), every, interrupt: None, told: None };
         Ok(Served { direct: Some(Box::new(view())), equipment: Some(Box::new(poll)), interrupts: true })
     }
@@ -54,11 +57,19 @@ fn page_of(name: &str) -> Arc<Source> {
 }
 
 /// One variable, as one record sees it.
-struct View(SourceView);
+struct View {
+    view: SourceView,
+    /// How old a value may be, whatever its exporter says.
+    stale: Option<DurNs>,
+}
 
 impl View {
     fn is_alive(&self) -> bool {
-        self.0.source().is_alive()
+        self.view.source().is_alive()
+    }
+
+    fn is_stale(&self, reading: &Reading, now: Now) -> bool {
+        self.stale.or_else(|| self.view.stale_after()).is_some_and(|limit| now.mono - reading.at > limit)
     }
 
     fn fed(&self, reading: Option<Reading>, now: Now) -> Fed {
@@ -74,6 +85,7 @@ impl View {
         });
         let alarm = match (alive, reading.safe) {
             (false, _) => Alarm { status: Status::Comm, severity: Severity::Invalid },
+            (true, _) if self.is_stale(&reading, now) => Alarm { status: Status::Timeout, severity: Severity::Invalid },
             (true, true) => Alarm { status: Status::State, severity: Severity::Major },
             (true, false) => Alarm::NONE,
         };
@@ -90,7 +102,7 @@ fn earlier(now: Now, at: base::MonoNs) -> Stamp {
 
 impl Direct for View {
     fn read(&mut self, now: Now) -> Fed {
-        let reading = self.0.read();
+        let reading = self.view.read();
         self.fed(reading, now)
     }
 
@@ -104,14 +116,14 @@ struct Poll {
     view: View,
     every: DurNs,
     interrupt: Option<Interrupt>,
-    /// What was told last: pulse, number of writes, whether somebody exports, whether the safe value stands.
-    told: Option<(u64, u64, bool, bool)>,
+    /// What was told last: pulse, number of writes, whether somebody exports, the value is stale, the safe value stands.
+    told: Option<(u64, u64, [bool; 3])>,
 }
 
 impl Equipment for Poll {
     fn start(&mut self, now: Now, interrupt: Interrupt) {
         self.interrupt = Some(interrupt);
-        self.view.0.source().look_after(now.mono);
+        self.view.view.source().look_after(now.mono);
     }
 
     fn period(&self) -> Option<DurNs> {
@@ -119,10 +131,11 @@ impl Equipment for Poll {
     }
 
     fn poll(&mut self, now: Now) {
-        self.view.0.source().look_after(now.mono);
-        let reading = self.view.0.read();
-        let seen = reading.map_or((0, 0, false, false), |reading| {
-            (reading.pulse, reading.writes, self.view.is_alive(), reading.safe)
+        self.view.view.source().look_after(now.mono);
+        let reading = self.view.view.read();
+        let seen = reading.map_or((0, 0, [false; 3]), |reading| {
+            let states = [self.view.is_alive(), self.view.is_stale(&reading, now), reading.safe];
+            (reading.pulse, reading.writes, states)
         });
         if self.told == Some(seen) {
             return;
@@ -180,6 +193,37 @@ mod tests {
         };
         assert_eq!(fed, expected);
         assert_eq!(poll.period(), Some(DurNs::from_ms(20)));
+    }
+
+    #[test]
+    fn a_value_that_nobody_renews_has_a_timeout_alarm() {
+        let name = format!("stale-{}", std::process::id());
+        let exports = Exports::open(&name, 2).unwrap();
+        // As a poll's table says it; a loop says nothing.
+        let spec = |name, first| VariableSpec { name, unit: "", first, safe: None };
+        exports.add(&spec(rt::PERIOD, Number::Int(100_000_000))).unwrap();
+        let index = exports.add(&spec("voltage", Number::Float(0.0))).unwrap();
+        let loops = format!("loop-{}", std::process::id());
+        let of_loop = Exports::open(&loops, 1).unwrap();
+        let silent = of_loop.add(&spec("voltage", Number::Float(0.0))).unwrap();
+        let start = now();
+        exports.set(index, Number::Float(2.5), 0, start.mono);
+        of_loop.set(silent, Number::Float(2.5), 0, start.mono);
+        let status = |address: &str, ms| {
+            let served = attach(address, false).unwrap();
+            let (mut direct, mut poll) = (served.direct.unwrap(), served.equipment.unwrap());
+            poll.poll(start);
+            let fed = direct.read(Now { mono: start.mono + DurNs::from_ms(ms), ..start });
+            assert_eq!(fed.value, Some(Value::from(2.5)));
+            (fed.alarm.status, fed.alarm.severity)
+        };
+        let timeout = (Status::Timeout, Severity::Invalid);
+        let good = (Status::None, Severity::None);
+        let polled = format!("{name}/voltage");
+        assert_eq!([status(&polled, 200), status(&polled, 220)], [good, timeout]);
+        assert_eq!(status(&format!("{polled} stale=5s"), 3_000), good);
+        assert_eq!(status(&format!("{loops}/voltage"), 60_000), good);
+        assert_eq!(status(&format!("{loops}/voltage stale=50ms"), 51), timeout);
     }
 
     #[test]
