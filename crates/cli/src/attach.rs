@@ -1,6 +1,7 @@
 //! `tahti attach`: the console of a process.
 
 use crate::control::{Which, plant_name};
+use base::Tamed;
 use keep::keeper::SOCKET_NAME;
 use keep::keeper::protocol::{Reply, Request, Status, WindowSize, line};
 use keep::supervisor::rundir::RunDir;
@@ -21,6 +22,9 @@ pub(crate) struct Args {
     /// See, but not type
     #[arg(long, short)]
     read_only: bool,
+    /// Pass every byte on as it comes: also what makes this terminal answer, rename itself or set its clipboard
+    #[arg(long)]
+    raw: bool,
     #[command(flatten)]
     which: Which,
 }
@@ -76,7 +80,7 @@ fn attach(args: &Args) -> Result<String, String> {
     let status = answer(&stream)?;
     println!("attached to {} ({}); ^] leaves", status.name, plant);
     let raw = Raw::enter()?;
-    let why = converse(&stream, args.read_only);
+    let why = converse(&stream, args);
     drop(raw);
     why
 }
@@ -96,8 +100,10 @@ fn answer(mut stream: &UnixStream) -> Result<Status, String> {
 }
 
 /// Carries bytes both ways until one side leaves.
-fn converse(mut stream: &UnixStream, read_only: bool) -> Result<String, String> {
+fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, String> {
+    let read_only = args.read_only;
     let mut typing = true;
+    let mut tamed = (!args.raw).then(Tamed::default);
     let mut bytes = [0u8; 4096];
     loop {
         let (input, output) = (stdin(), stream);
@@ -114,7 +120,9 @@ fn converse(mut stream: &UnixStream, read_only: bool) -> Result<String, String> 
             match stream.read(&mut bytes) {
                 Ok(0) | Err(_) => return Ok("the keeper ended".to_owned()),
                 Ok(got) => {
-                    let shown = stdout().write_all(&bytes[..got]).and_then(|()| stdout().flush());
+                    let got = &bytes[..got];
+                    let shown = tamed.as_mut().map_or_else(|| got.to_vec(), |tamed| tamed.pass(got));
+                    let shown = stdout().write_all(&shown).and_then(|()| stdout().flush());
                     shown.map_err(|error| error.to_string())?;
                 }
             }

@@ -4,7 +4,6 @@ mod text;
 
 use clap::ValueEnum;
 use host::doctor::{CHECKS, Facts, Use, Verdict, examine};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use sys::root::RootDir;
@@ -86,7 +85,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     } else {
         text::report(&report, args.all)
     };
-    print(&printed);
+    print!("{}", printed);
     ExitCode::from(match report.verdict {
         Verdict::Fit => 0,
         Verdict::WithReservations => 1,
@@ -102,7 +101,7 @@ fn capture(root: Option<&Path>) -> ExitCode {
     };
     match files {
         Ok(files) => {
-            print(&files.to_capture());
+            print!("{}", files.to_capture());
             ExitCode::SUCCESS
         }
         Err(why) => {
@@ -124,15 +123,10 @@ fn facts(root: Option<&Path>) -> Result<Facts, String> {
 
 fn explain(id: &str) -> ExitCode {
     if let Some(check) = CHECKS.iter().find(|check| check.about().id == id) {
-        print(&text::about(check.about()));
+        print!("{}", text::about(check.about()));
         return ExitCode::SUCCESS;
     }
     let known = CHECKS.iter().map(|check| check.about().id).collect::<Vec<_>>().join(", ");
     eprintln!("tahti doctor: there is no check {id:?}; there are: {known}");
     ExitCode::from(super::USAGE)
-}
-
-/// A reader that went away (`| head`) is no failure: the exit status still carries the verdict.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,6 +1,7 @@
 //! `tahti logs`: what processes wrote, from the rotated files.
 
 use crate::control::plant_name;
+use base::Visible;
 use keep::supervisor::rundir::{RunDir, living, plants};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,9 +22,15 @@ pub(crate) struct Args {
     /// Go on as more is written
     #[arg(long, short = 'f')]
     follow: bool,
+    /// Pass every byte on as it was written, for files and pipes; a terminal obeys what it is sent
+    #[arg(long)]
+    raw: bool,
     #[command(flatten)]
     which: crate::control::Which,
 }
+
+/// A longer line is not waited for.
+const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// More lines than this are not kept in memory.
 const LINES_MAX: usize = 1_000_000;
@@ -52,7 +59,6 @@ fn show(args: &Args) -> Result<(), String> {
         let wanted = args.name.as_deref().unwrap_or("the supervisor");
         return Err(format!("plant {name:?} has no log of {wanted:?}; there are: {}", known.join(", ")));
     }
-    let mut out = std::io::stdout().lock();
     let mut tail = VecDeque::new();
     let limit = args.lines.min(LINES_MAX);
     for file in rotated(&path) {
@@ -67,9 +73,8 @@ fn show(args: &Args) -> Result<(), String> {
             }
         }
     }
-    let mut write = |bytes: &[u8]| out.write_all(bytes).and_then(|()| out.flush());
     for line in tail {
-        if write(&[&line[..], b"\n"].concat()).is_err() {
+        if write(&[&line[..], b"\n"].concat(), args.raw).is_err() {
             return Ok(());
         }
     }
@@ -79,13 +84,17 @@ fn show(args: &Args) -> Result<(), String> {
     let mut file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let seek = |error| format!("{}: {error}", path.display());
     file.seek(SeekFrom::End(0)).map_err(seek)?;
+    let mut bytes = Vec::new();
     loop {
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(seek)?;
-        if write(&bytes).is_err() {
+        let got = file.read_to_end(&mut bytes).map_err(seek)?;
+        // What is cut off in the middle of a letter or of a sequence waits for the rest of its line.
+        let ends = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let whole = if args.raw || bytes.len() > LINE_BYTES_MAX { bytes.len() } else { ends };
+        if write(&bytes[..whole], args.raw).is_err() {
             return Ok(());
         }
-        if bytes.is_empty() {
+        bytes.drain(..whole);
+        if got == 0 {
             // Put aside for a new one?
             if let (Ok(here), Ok(there)) = (file.metadata(), std::fs::metadata(&path))
                 && here.ino() != there.ino()
@@ -96,6 +105,16 @@ fn show(args: &Args) -> Result<(), String> {
             std::thread::sleep(Duration::from_millis(200));
         }
     }
+}
+
+/// Prints what a process wrote: made visible, or as it is.
+fn write(bytes: &[u8], raw: bool) -> std::io::Result<()> {
+    if raw {
+        let mut out = std::io::stdout().lock();
+        return out.write_all(bytes).and_then(|()| out.flush());
+    }
+    let text = String::from_utf8_lossy(bytes);
+    crate::out::tell(format_args!("{}", Visible { text: &text, colours: crate::out::colours() }))
 }
 
 /// The files of a log, oldest first.

@@ -3,7 +3,7 @@
 use base::DurNs;
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
-use keep::supervisor::{Options, Outcome, phase_word, plant_file, read_plant, up};
+use keep::supervisor::{COLUMNS, Options, Outcome, brief, phase_word, plant_file, read_plant, up};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -58,6 +58,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         reset: args.reset,
         compare: args.compare,
         quiet: args.behind,
+        colours: crate::out::colours(),
         resume: args.resume,
     };
     match up(&options) {
@@ -125,7 +126,10 @@ fn start_behind(args: &Args) -> Result<ExitCode, String> {
                         child.id()
                     );
                     for shortfall in &status.shortfalls {
-                        println!("not had: {shortfall}");
+                        println!("{}", brief(&format!("not had: {shortfall}"), COLUMNS));
+                    }
+                    if !status.shortfalls.is_empty() {
+                        println!("more on this: `tahti shield status`, `tahti ps`, `tahti logs`");
                     }
                     return Ok(ExitCode::SUCCESS);
                 }

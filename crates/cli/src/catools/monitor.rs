@@ -8,7 +8,6 @@ use ca::Eca;
 use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
 use std::collections::HashMap;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 const CAMONITOR: options::Tool = options::Tool {
@@ -106,7 +105,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             }
             Some(_) => continue,
         };
-        if writeln!(std::io::stdout(), "{line}").is_err() {
+        if crate::out::tell(format_args!("{line}\n")).is_err() {
             // Nobody reads any more.
             return ExitCode::SUCCESS;
         }

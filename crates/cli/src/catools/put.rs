@@ -7,7 +7,6 @@ use super::{Args, Tool};
 use base::{Array, Scalar, Str40, Value};
 use ca::client::Event;
 use ca::{Basic, Class, Dbr};
-use std::io::Write as _;
 use std::process::ExitCode;
 
 const CAPUT: options::Tool = options::Tool {
@@ -73,7 +72,6 @@ pub(crate) fn run(args: Args) -> ExitCode {
     };
     if options.output != Output::Terse {
         print!("Old : ");
-        let _ = std::io::stdout().flush();
         show(&mut tool, &options, info.native);
     }
     let io = match tool.session.client.write(id, &value, options.callback) {
@@ -104,7 +102,6 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     if options.output != Output::Terse {
         print!("New : ");
-        let _ = std::io::stdout().flush();
     }
     show(&mut tool, &options, info.native);
     ExitCode::SUCCESS

@@ -5,7 +5,6 @@ use super::channel::{Publisher, Reading, Readings};
 use crate::looprun::{self, WaitArg};
 use base::{CpuId, DurNs, Policy};
 use rt::{Flow, LoopSpec, SharedPage};
-use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 use sys::clock::mono_now;
 
@@ -53,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let mut publisher = Publisher::open(&args.channel)?;
     let spec = LoopSpec { class: args.class, cpu: args.cpu, wait: args.wait.0, ..LoopSpec::new("llrf", args.period) };
     let body = body(args, memory.clone());
-    let live = std::io::stdout().is_terminal();
+    let live = crate::out::is_terminal();
     let mut look = 0u32;
     let mut broken = None;
     let finished = looprun::run(
@@ -75,9 +74,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             if live && look.is_multiple_of(10) {
                 let (wake, pulse) = (page.wake(), page.heartbeat().map_or(0, |beat| beat.cycle.pulse));
                 let max = wake.max().map_or("-".into(), looprun::micros);
-                print!("\rpulse {pulse}  wake-up p99 {} max {max} us ", looprun::shown(wake.quantile(99, 100)));
+                let p99 = looprun::shown(wake.quantile(99, 100));
                 // A terminal that went away takes only the live line with it.
-                let _ = std::io::stdout().flush();
+                let _ = crate::out::live(&format!("pulse {pulse}  wake-up p99 {p99} max {max} us "));
             }
         },
     )?;

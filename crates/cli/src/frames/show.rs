@@ -5,7 +5,6 @@ use crate::looprun::{figure_heads, figures, micros};
 use base::DurNs;
 use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameState, Presence};
 use rt::frames::{Cause, Watcher, action_word, what_word};
-use std::io::Write as _;
 use sys::clock::{mono_now, sleep_until};
 
 /// Minors whose slack is shown.
@@ -41,19 +40,15 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
             let first = events.len().saturating_sub(EVENTS_SHOWN);
             lines.extend(events[first..].iter().map(|event| format!("  {}", event_line(&page, event))));
         }
-        let mut out = std::io::stdout().lock();
-        if args.watch.is_some() {
-            // Home, and clear what was there.
-            let _ = write!(out, "\x1b[H\x1b[2J");
+        let text = lines.join("\n") + "\n";
+        let Some(every) = args.watch else {
+            print!("{text}");
+            return Ok(());
+        };
+        if crate::out::screen(&text).is_err() {
+            // Nobody reads any more.
+            return Ok(());
         }
-        for line in lines {
-            if writeln!(out, "{line}").is_err() {
-                return Ok(());
-            }
-        }
-        let _ = out.flush();
-        drop(out);
-        let Some(every) = args.watch else { return Ok(()) };
         if !watcher.is_alive() {
             return Err(format!("frame {:?} has ended", args.frame));
         }

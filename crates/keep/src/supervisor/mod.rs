@@ -18,7 +18,7 @@ mod tell;
 pub use crate::page::Figures;
 pub(crate) use engine::service::VARIABLES as SERVICE_VARIABLES;
 pub use probe::{Machine, Thread, threads};
-pub use tell::short;
+pub use tell::{COLUMNS, brief, short};
 
 use base::DurNs;
 use engine::{Engine, Left, Start};
@@ -46,6 +46,8 @@ pub struct Options {
     pub compare: bool,
     /// Tell nothing on the terminal.
     pub quiet: bool,
+    /// Show colours where there is a terminal.
+    pub colours: bool,
     /// Continue a plant that is up; there must be one.
     pub resume: bool,
 }
@@ -131,7 +133,7 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
         Err(why) => (None, Some(why)),
     };
     let since = saved.as_ref().map_or(now, |saved| saved.since);
-    let mut tell = tell::Teller::new(run.log(None), since, options.quiet);
+    let mut tell = tell::Teller::new(run.log(None), since, options.quiet, options.colours);
     let shield = if plant.shield.is_some() { Shielding::Lacking } else { Shielding::Unwanted };
     let isolated = base::CpuSet::EMPTY;
     let require_rt = options.require_rt;

@@ -7,6 +7,7 @@ use super::shielding::Lowered;
 use super::tell::short;
 use crate::page::Page;
 use base::MonoNs;
+use base::text::Counted;
 use host::supervise::{Id, State};
 use std::fmt::Write as _;
 use sys::clock::mono_now;
@@ -142,8 +143,9 @@ impl Engine {
                 text += &compare.table(&unit.spec.name, id).unwrap_or_default();
             }
         }
-        for shortfall in &self.shortfalls {
-            let _ = writeln!(text, "not had: {shortfall}");
+        if !self.shortfalls.is_empty() {
+            let things = Counted(self.shortfalls.len(), "thing");
+            let _ = writeln!(text, "{things} that the plant asks for could not be had: `tahti logs` names them");
         }
         for line in &lowered.said {
             let _ = writeln!(text, "{line}");

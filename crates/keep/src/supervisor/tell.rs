@@ -1,12 +1,15 @@
 //! What the supervisor tells: lines to the terminal, the same lines with their time to its log.
 
-use base::{DurNs, MonoNs};
+use base::{DurNs, MonoNs, Visible};
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 /// The log is put aside at this size.
 const LOG_BYTES_MAX: u64 = 1 << 20;
+
+/// Letters of a line that people are to read at a glance.
+pub const COLUMNS: usize = 100;
 
 /// Tells people and the log.
 #[derive(Debug)]
@@ -17,23 +20,45 @@ pub(crate) struct Teller {
     /// Whether the live line stands on the terminal now.
     live: bool,
     tty: bool,
+    colours: bool,
     quiet: bool,
+    /// Whether a line was cut short on the terminal, so that its reader wants to know where the rest is.
+    cut: bool,
     /// Lines that could not be written to the log.
     pub(crate) lost: u64,
 }
 
 impl Teller {
-    pub(crate) fn new(path: PathBuf, since: MonoNs, quiet: bool) -> Self {
+    /// `colours` tells whether colours are wanted where there is a terminal.
+    pub(crate) fn new(path: PathBuf, since: MonoNs, quiet: bool, colours: bool) -> Self {
         let tty = std::io::stdout().is_terminal();
-        Self { log: open(&path), path, since, live: false, tty, quiet, lost: 0 }
+        Self { log: open(&path), path, since, live: false, tty, colours, quiet, cut: false, lost: 0 }
     }
 
     /// Tells something that happened.
     pub(crate) fn event(&mut self, now: MonoNs, who: &str, what: &str) {
-        let since = now - self.since;
-        let text = format!("{:>9.3}  {who:<12} {what}", since.0 as f64 / 1e9);
-        self.line(&text);
+        self.line(&self.dated(now, who, what));
         self.record(&format!("{} {who}: {what}\n", utc_now()));
+    }
+
+    /// Tells what could not be had: one short line here, all of it in the log.
+    pub(crate) fn shortfall(&mut self, now: MonoNs, who: &str, what: &str) {
+        let line = self.dated(now, who, what);
+        let short = brief(&line, COLUMNS);
+        self.cut |= short.len() < line.len();
+        self.line(&short);
+        self.record(&format!("{} {who}: {what}\n", utc_now()));
+    }
+
+    /// Says once where the rest of the lines is that were cut short.
+    pub(crate) fn say_where_more_is(&mut self, now: MonoNs) {
+        if std::mem::take(&mut self.cut) {
+            self.line(&self.dated(now, "tahti", "more on this: `tahti shield status`, `tahti ps`, `tahti logs`"));
+        }
+    }
+
+    fn dated(&self, now: MonoNs, who: &str, what: &str) -> String {
+        format!("{:>9.3}  {who:<12} {what}", (now - self.since).0 as f64 / 1e9)
     }
 
     /// Prints a line, above the live line.
@@ -43,7 +68,10 @@ impl Teller {
         }
         self.clear();
         // A terminal that is gone must not end the plant.
-        let _ = writeln!(std::io::stdout(), "{text}");
+        let _ = match self.tty {
+            true => writeln!(std::io::stdout(), "{}", Visible { text, colours: self.colours }),
+            false => writeln!(std::io::stdout(), "{text}"),
+        };
     }
 
     /// Shows the live line: on a terminal it replaces the last one.
@@ -53,6 +81,10 @@ impl Teller {
         }
         let mut out = std::io::stdout();
         if self.tty {
+            // A line that wraps could not be replaced.
+            let columns = rustix::termios::tcgetwinsize(&out).map_or(0, |size| usize::from(size.ws_col));
+            let text = brief(text, if columns == 0 { COLUMNS } else { columns - 1 });
+            let text = Visible { text: &text, colours: self.colours };
             let _ = write!(out, "\r\x1b[K{text}").and_then(|()| out.flush());
             self.live = true;
         } else {
@@ -84,6 +116,16 @@ impl Teller {
     }
 }
 
+/// Text of at most so many letters: cut between two words, with `…`.
+#[must_use]
+pub fn brief(text: &str, letters: usize) -> String {
+    let Some((end, _)) = text.char_indices().nth(letters) else { return text.to_owned() };
+    let room = text[..end].char_indices().next_back().map_or(0, |(at, _)| at);
+    let kept = &text[..room];
+    let word = kept.rfind([' ', ',', ';']).filter(|at| *at * 2 > room).unwrap_or(room);
+    format!("{}…", kept[..word].trim_end_matches([' ', ',', ';', ':']))
+}
+
 fn open(path: &PathBuf) -> Option<File> {
     OpenOptions::new().create(true).append(true).open(path).ok()
 }
@@ -110,5 +152,21 @@ pub fn short(time: DurNs) -> String {
         n if n < 60_000_000_000 => format!("{:.1} s", ns / 1e9),
         n if n < 3_600_000_000_000 => format!("{}m{:02}s", n / 60_000_000_000, n / 1_000_000_000 % 60),
         n => format!("{}h{:02}m", n / 3_600_000_000_000, n / 60_000_000_000 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_brief_has_at_most_so_many_letters_and_ends_with_a_word() {
+        assert_eq!(brief("as it is", 8), "as it is");
+        assert_eq!(brief("as it is, and more", 12), "as it is…");
+        assert_eq!(brief("µµµµµµµµµµ", 4), "µµµ…");
+        for letters in 1..30 {
+            let short = brief("no shield on CPUs 1: it takes root", letters);
+            assert!(short.chars().count() <= letters, "{short:?} at {letters}");
+        }
     }
 }

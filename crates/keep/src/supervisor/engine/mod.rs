@@ -202,7 +202,7 @@ impl Engine {
     /// Says once what could not be had.
     pub(crate) fn shortfall(&mut self, who: &str, text: String) {
         if !self.shortfalls.contains(&text) {
-            self.tell.event(mono_now(), who, &text);
+            self.tell.shortfall(mono_now(), who, &text);
             self.shortfalls.push(text);
         }
     }
@@ -217,6 +217,9 @@ impl Engine {
         loop {
             self.act();
             self.tell_service(mono_now());
+            if self.all.phase() != Phase::Starting {
+                self.tell.say_where_more_is(mono_now());
+            }
             if let Some(program) = self.upgrade.take() {
                 return Left::Upgrade(program);
             }

@@ -1,0 +1,99 @@
+//! Text from elsewhere on its way to a terminal: what would steer the terminal is shown instead.
+//!
+//! A terminal obeys what it is sent: it moves the cursor over what stands there, renames its window, types an answer
+//! as if the user had. Programs' output, names of threads and what peers say are therefore never sent as they are.
+
+use core::fmt;
+
+/// Displays text so that a terminal shows all of it: control characters as `\x1b`, those that turn the direction of
+/// writing as `\u202e`. Line ends and tabs stay, a carriage return before a line end goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Visible<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// Whether bold, dim and coloured letters pass ([`colour`]); otherwise they are left out.
+    pub colours: bool,
+}
+
+impl fmt::Display for Visible<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.text;
+        while let Some(at) = rest.find(steers) {
+            let (plain, there) = rest.split_at(at);
+            f.write_str(plain)?;
+            let length = colour(there);
+            let (mark, after) = there.split_at(length.max(there.chars().next().map_or(0, char::len_utf8)));
+            match mark.chars().next() {
+                _ if length > 0 && self.colours => f.write_str(mark)?,
+                _ if length > 0 => {}
+                Some('\r') if after.starts_with('\n') => {}
+                Some(control @ '\0'..='\x1f') => write!(f, "\\x{:02x}", u32::from(control))?,
+                Some(other) => write!(f, "\\u{:04x}", u32::from(other))?,
+                None => {}
+            }
+            rest = after;
+        }
+        f.write_str(rest)
+    }
+}
+
+/// Whether a terminal would obey this character, or write what follows it the other way round.
+fn steers(letter: char) -> bool {
+    match letter {
+        '\n' | '\t' => false,
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    }
+}
+
+/// How long the colour is with which a text begins, in bytes: bold, dim, red to cyan, and back, such as `ESC [1;31m`.
+/// Nothing that hides letters, and no background. 0 if it begins otherwise.
+#[must_use]
+pub fn colour(text: &str) -> usize {
+    let Some(words) = text.strip_prefix("\x1b[") else { return 0 };
+    let Some(length) = words.bytes().take(16).position(|byte| byte == b'm') else { return 0 };
+    let harmless = |word: &str| {
+        matches!(word, "" | "0" | "1" | "2" | "22" | "39") || matches!(word.as_bytes(), [b'3' | b'9', b'1'..=b'6'])
+    };
+    if words[..length].split(';').all(harmless) { length + 3 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::{String, ToString};
+    use proptest::prelude::*;
+
+    fn shown(text: &str) -> String {
+        Visible { text, colours: true }.to_string()
+    }
+
+    #[test]
+    fn what_would_steer_a_terminal_is_shown() {
+        assert_eq!(shown("a\x1b]0;title\x07b"), "a\\x1b]0;title\\x07b");
+        assert_eq!(shown("\x1b[2J\x1b[6n\x1b[8mhidden"), "\\x1b[2J\\x1b[6n\\x1b[8mhidden");
+        assert_eq!(shown("\u{9b}2J\u{7f}\u{202e}txt"), "\\u009b2J\\u007f\\u202etxt");
+        assert_eq!(shown("100 %\rdone\r\n\tnext\n"), "100 %\\x0ddone\n\tnext\n");
+    }
+
+    #[test]
+    fn colours_pass_where_they_are_wanted_and_are_left_out_elsewhere() {
+        let text = "\x1b[1;31mred\x1b[0m µs \x1b[mplain";
+        assert_eq!(shown(text), text);
+        assert_eq!(Visible { text, colours: false }.to_string(), "red µs plain");
+        // Black on black, and a sequence that does not end.
+        assert_eq!(shown("\x1b[30m\x1b[40m\x1b[31"), "\\x1b[30m\\x1b[40m\\x1b[31");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_steers_is_left_of_any_text(text in any::<String>(), colours: bool) {
+            let shown = Visible { text: &text, colours }.to_string();
+            let mut rest = shown.as_str();
+            while let Some(at) = rest.find(steers) {
+                prop_assert!(colours && colour(&rest[at..]) > 0, "{shown:?}");
+                rest = &rest[at + colour(&rest[at..])..];
+            }
+        }
+    }
+}
