@@ -16,6 +16,10 @@ const DETACH_KEY: u8 = 0x1d;
 
 /// Connect this terminal to a process: several may, ^] leaves
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti console loop           type to it; ^] leaves, it goes on
+  tahti console loop -r        look only")]
 pub(crate) struct Args {
     /// The process
     name: String,
@@ -30,10 +34,10 @@ pub(crate) struct Args {
 }
 
 /// The user's terminal in raw mode; as it was when dropped.
-struct Raw(Option<Termios>);
+pub(crate) struct Raw(Option<Termios>);
 
 impl Raw {
-    fn enter() -> Result<Self, String> {
+    pub(crate) fn enter() -> Result<Self, String> {
         if !isatty(stdin()) {
             return Ok(Self(None));
         }

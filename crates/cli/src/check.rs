@@ -7,10 +7,14 @@ use std::process::ExitCode;
 
 /// Find everything that is wrong with a plant file
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti check                  plant.toml of this folder
+  tahti check rf.toml --json   for editors
+  tahti check --document       every key, its default and what it means")]
 pub(crate) struct Args {
-    /// The plant file, or a folder with plant.toml
-    #[arg(required_unless_present = "document")]
-    plant: Option<PathBuf>,
+    #[command(flatten)]
+    file: crate::control::File,
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
@@ -24,7 +28,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         print!("{}", document());
         return ExitCode::SUCCESS;
     }
-    let (file, text) = match read(&args.plant.unwrap_or_default()) {
+    let (file, text) = match read(args.file.path()) {
         Ok(read) => read,
         Err(why) => return crate::fail(&why),
     };

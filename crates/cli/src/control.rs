@@ -1,9 +1,10 @@
 //! Commands that speak to a running supervisor: `down`, `restart`, `signal`, `reload`.
 
+use crate::out::{Colour, Painted};
 use host::plant::Signal;
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::{RunDir, living, plants};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Which plant is meant.
@@ -14,15 +15,57 @@ pub(crate) struct Which {
     pub(crate) plant: Option<String>,
 }
 
-/// Take a plant down and give the machine back
+/// Which plant as a whole is meant, for commands that name nothing else.
 #[derive(clap::Args)]
-pub(crate) struct DownArgs {
+pub(crate) struct Whole {
     /// The plant's name, file or folder; may be left out while only one is up
     plant: Option<String>,
+    /// The same
+    #[arg(long = "plant", short = 'P', value_name = "PLANT", conflicts_with = "plant", id = "named")]
+    named: Option<String>,
+}
+
+impl Whole {
+    /// What the user has said.
+    pub(crate) fn given(&self) -> Option<&str> {
+        self.plant.as_deref().or(self.named.as_deref())
+    }
+}
+
+/// A plant that need not be up, by its file.
+#[derive(clap::Args)]
+pub(crate) struct File {
+    /// The plant file, or a folder with plant.toml [default: this folder's]
+    plant: Option<PathBuf>,
+    /// The same
+    #[arg(long = "plant", short = 'P', value_name = "PLANT", conflicts_with = "plant", id = "named")]
+    named: Option<PathBuf>,
+}
+
+impl File {
+    /// The path that is meant.
+    pub(crate) fn path(&self) -> &Path {
+        self.plant.as_deref().or(self.named.as_deref()).unwrap_or(Path::new("."))
+    }
+}
+
+/// Take a plant down and give the machine back
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti down                   the only plant that is up
+  tahti down rf                this one; exit status 1 if anything was not well")]
+pub(crate) struct DownArgs {
+    #[command(flatten)]
+    which: Whole,
 }
 
 /// Stop and start a process, or let one with a latched fault start again
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti restart loop
+  tahti restart loop logger --plant rf")]
 pub(crate) struct RestartArgs {
     /// The process
     #[arg(required = true)]
@@ -33,6 +76,10 @@ pub(crate) struct RestartArgs {
 
 /// Send a process a signal
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti signal HUP logger
+  tahti signal USR1 loop --plant rf")]
 pub(crate) struct SignalArgs {
     /// The signal, such as USR1 or 10
     #[arg(value_parser = |text: &str| text.parse::<Signal>())]
@@ -45,9 +92,13 @@ pub(crate) struct SignalArgs {
 
 /// Read the plant file again and change only what differs
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti reload --dry-run       what would change, process by process
+  tahti reload                 changes it; what does not differ goes on untouched")]
 pub(crate) struct ReloadArgs {
-    /// The plant's name, file or folder; may be left out while only one is up
-    plant: Option<String>,
+    #[command(flatten)]
+    which: Whole,
     /// Only show what would change
     #[arg(long)]
     dry_run: bool,
@@ -101,7 +152,7 @@ pub(crate) fn ask(name: &str, request: &Request) -> Result<Reply, String> {
 
 pub(crate) fn down(args: DownArgs) -> ExitCode {
     let went = || -> Result<ExitCode, String> {
-        let name = plant_name(args.plant.as_deref())?;
+        let name = plant_name(args.which.given())?;
         let mut client = connect(&name)?;
         let lost = |error: std::io::Error| format!("the supervisor of plant {name:?} does not answer: {error}");
         match client.ask(&Request::Down).map_err(lost)? {
@@ -121,7 +172,11 @@ pub(crate) fn down(args: DownArgs) -> ExitCode {
 }
 
 fn verdict(good: bool, text: &str) -> ExitCode {
-    println!("{text}");
+    let (rest, last) = text.rsplit_once('\n').map_or(("", text), |(rest, last)| (rest, last));
+    if !rest.is_empty() {
+        println!("{rest}");
+    }
+    println!("{}", Painted(if good { Colour::Good } else { Colour::Bad }, last));
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -139,7 +194,7 @@ pub(crate) fn signal(args: SignalArgs) -> ExitCode {
 
 pub(crate) fn reload(args: ReloadArgs) -> ExitCode {
     let dry_run = args.dry_run;
-    done(plant_name(args.plant.as_deref()).and_then(|name| {
+    done(plant_name(args.which.given()).and_then(|name| {
         if let Reply::Changes(lines) = ask(&name, &Request::Reload { dry_run })? {
             match lines.is_empty() {
                 true => println!("nothing differs"),

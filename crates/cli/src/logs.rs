@@ -13,6 +13,11 @@ use std::time::Duration;
 
 /// Show what a process wrote; without a name what the supervisor told
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti logs                   what the supervisor told
+  tahti logs loop -f           follow a process
+  tahti logs loop -n 100000 --raw > loop.log")]
 pub(crate) struct Args {
     /// The process
     name: Option<String>,
@@ -59,22 +64,8 @@ fn show(args: &Args) -> Result<(), String> {
         let wanted = args.name.as_deref().unwrap_or("the supervisor");
         return Err(format!("plant {name:?} has no log of {wanted:?}; there are: {}", known.join(", ")));
     }
-    let mut tail = VecDeque::new();
-    let limit = args.lines.min(LINES_MAX);
-    for file in rotated(&path) {
-        let reader = BufReader::new(File::open(&file).map_err(|error| format!("{}: {error}", file.display()))?);
-        for line in reader.split(b'\n') {
-            let line = line.map_err(|error| format!("{}: {error}", file.display()))?;
-            if tail.len() == limit {
-                tail.pop_front();
-            }
-            if limit > 0 {
-                tail.push_back(line);
-            }
-        }
-    }
-    for line in tail {
-        if write(&[&line[..], b"\n"].concat(), args.raw).is_err() {
+    for line in tail(&path, args.lines)? {
+        if write(&line, args.raw).is_err() {
             return Ok(());
         }
     }
@@ -107,8 +98,28 @@ fn show(args: &Args) -> Result<(), String> {
     }
 }
 
+/// The last lines of a log and of the files before it, each with its end.
+pub(crate) fn tail(path: &Path, lines: usize) -> Result<VecDeque<Vec<u8>>, String> {
+    let mut tail = VecDeque::new();
+    let limit = lines.min(LINES_MAX);
+    for file in rotated(path) {
+        let reader = BufReader::new(File::open(&file).map_err(|error| format!("{}: {error}", file.display()))?);
+        for line in reader.split(b'\n') {
+            let mut line = line.map_err(|error| format!("{}: {error}", file.display()))?;
+            line.push(b'\n');
+            if tail.len() == limit {
+                tail.pop_front();
+            }
+            if limit > 0 {
+                tail.push_back(line);
+            }
+        }
+    }
+    Ok(tail)
+}
+
 /// Prints what a process wrote: made visible, or as it is.
-fn write(bytes: &[u8], raw: bool) -> std::io::Result<()> {
+pub(crate) fn write(bytes: &[u8], raw: bool) -> std::io::Result<()> {
     if raw {
         let mut out = std::io::stdout().lock();
         return out.write_all(bytes).and_then(|()| out.flush());

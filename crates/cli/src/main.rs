@@ -22,9 +22,11 @@ mod link;
 mod logs;
 mod looprun;
 mod msg;
+mod process;
 mod ps;
 mod run;
 mod shield;
+mod top;
 mod up;
 
 /// Counts each thread's allocations, so that a real-time loop can prove that it makes none.
@@ -42,6 +44,8 @@ struct Cli {
 /// One line per command, in alphabetical order.
 #[derive(Subcommand)]
 enum Command {
+    /// Connect this terminal to a process: several may, ^] leaves
+    #[command(visible_alias = "console")]
     Attach(attach::Args),
     Bench(bench::Args),
     /// Reads process variables over Channel Access (EPICS' caget)
@@ -68,7 +72,10 @@ enum Command {
     Run(run::Args),
     Shield(shield::Args),
     Signal(control::SignalArgs),
-    Top(ps::TopArgs),
+    Start(process::StartArgs),
+    Status(process::StatusArgs),
+    Stop(process::StopArgs),
+    Top(top::Args),
     Up(up::Args),
 }
 
@@ -83,7 +90,7 @@ impl Command {
             | Self::Doctor(_)
             | Self::Logs(_)
             | Self::Ps(_)
-            | Self::Top(_) => true,
+            | Self::Status(_) => true,
             Self::Em(args) => args.only_looks(),
             Self::Frames(args) => args.only_looks(),
             Self::Shield(args) => args.only_looks(),
@@ -133,7 +140,10 @@ fn main() -> ExitCode {
         Command::Reload(args) => control::reload(args),
         Command::Restart(args) => control::restart(args),
         Command::Signal(args) => control::signal(args),
-        Command::Top(args) => ps::top(args),
+        Command::Start(args) => process::start(args),
+        Command::Status(args) => process::show(args),
+        Command::Stop(args) => process::stop(args),
+        Command::Top(args) => top::run(args),
         Command::Up(args) => up::run(args),
         Command::Run(args) => run::run(args),
         Command::Shield(args) => shield::run(args),

@@ -120,6 +120,16 @@ pub(crate) fn live(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// Sends a terminal our own control sequences.
+///
+/// # Errors
+/// That of the write.
+pub(crate) fn control(sequence: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(sequence.as_bytes())?;
+    out.flush()
+}
+
 /// Replaces all that a terminal shows, without flicker; elsewhere prints what there is behind what there was.
 ///
 /// # Errors
@@ -131,7 +141,7 @@ pub(crate) fn screen(text: &str) -> io::Result<()> {
     let shown = Visible { text, colours: colours() }.to_string();
     let mut out = io::stdout().lock();
     // Home; each line with what is left of the old one cleared; what is below cleared. Raw terminals want CR, too.
-    write!(out, "\x1b[H{}\x1b[J", shown.replace('\n', "\x1b[K\r\n"))?;
+    write!(out, "\x1b[H{}\x1b[K\x1b[J", shown.replace('\n', "\x1b[K\r\n"))?;
     out.flush()
 }
 

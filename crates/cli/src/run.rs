@@ -17,6 +17,11 @@ const OWN_FAILURE: u8 = 125;
 
 /// Run a program with a real-time class, CPUs and locked memory, guarded against running away
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti run --policy fifo:10 --cpus 1 --mlock -- ./loop
+  tahti run --policy fifo:80 --cpus shield --for 10s -- ./loop     on the CPUs that are isolated now
+  tahti run --thread 'scan-*=fifo:60' --thread 'cb*=cpus:0' -- softIoc st.cmd")]
 pub(crate) struct Args {
     /// fifo:PRIORITY, rr:PRIORITY, deadline:RUNTIME/DEADLINE/PERIOD, other, batch or idle
     #[arg(long, value_name = "CLASS")]

@@ -5,15 +5,21 @@ use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
 use keep::supervisor::{COLUMNS, Options, Outcome, brief, phase_word, plant_file, read_plant, up};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 /// Bring a plant up, and give the machine back at the end (Ctrl-C or `tahti down`)
+///
+/// Ctrl-C takes the plant down in order. Once more: says who is still there and for how long; a third time: kills them.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti up                     plant.toml of this folder, until Ctrl-C
+  tahti up rf.toml --for 30s   for half a minute; exit status 1 if anything was not well
+  tahti up rf.toml --detach    goes on behind; `tahti ps`, `tahti logs -f`, `tahti down`")]
 pub(crate) struct Args {
-    /// The plant file, or a folder with plant.toml
-    plant: PathBuf,
+    #[command(flatten)]
+    file: crate::control::File,
     /// Go on in the background once the plant is up
     #[arg(long)]
     detach: bool,
@@ -52,7 +58,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         let _ = rustix::process::setsid();
     }
     let options = Options {
-        plant: args.plant.clone(),
+        plant: args.file.path().to_owned(),
         for_: args.for_,
         require_rt: args.require_rt,
         reset: args.reset,
@@ -66,7 +72,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(Outcome::Down { good: false }) => ExitCode::FAILURE,
         Ok(Outcome::Upgrade { program }) => {
             let mut command = Command::new(&program);
-            command.arg("up").arg(&args.plant).arg("--resume");
+            command.arg("up").arg(args.file.path()).arg("--resume");
             command.args(args.behind.then_some("--behind")).args(args.require_rt.then_some("--require-rt"));
             // Only returns if it failed; the processes go on, and `tahti up` continues them.
             let error = command.exec();
@@ -85,7 +91,7 @@ fn detach(args: &Args) -> ExitCode {
 }
 
 fn start_behind(args: &Args) -> Result<ExitCode, String> {
-    let file = plant_file(&args.plant)?;
+    let file = plant_file(args.file.path())?;
     // Findings are shown here, where somebody reads them.
     let (plant, _) = read_plant(&file)?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -145,7 +151,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, String> {
 /// Asks the running supervisor to become this binary.
 fn upgrade(args: &Args) -> ExitCode {
     let asked = || -> Result<(), String> {
-        let file = plant_file(&args.plant)?;
+        let file = plant_file(args.file.path())?;
         let (plant, _) = read_plant(&file)?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         crate::control::ask(&plant.name, &Request::Upgrade { program })?;

@@ -17,7 +17,8 @@ fn on_terminal(bench: &Bench, line: &str, environment: &[(&str, &str)]) -> Outpu
 }
 
 /// Writes what would rename a terminal, ask where its cursor stands, and hide a line.
-const MEAN: &str = "printf \"\\033]0;owned\\007\\033[6n\\033[8mhidden \\033[31mred\\033[0m \\302\\23331m\\n\"; sleep 1000";
+const MEAN: &str =
+    "printf \"\\033]0;owned\\007\\033[6n\\033[8mhidden \\033[31mred\\033[0m \\302\\23331m\\n\"; sleep 1000";
 
 #[test]
 fn what_a_process_writes_never_steers_the_terminal_of_who_reads_its_log() {

@@ -245,7 +245,7 @@ pub const RESTART: Table = Table {
             "5",
             "0 to 1000",
             "`5`",
-            "Restarts within the window. One more failure latches the fault: the process stays down until `tahti restart NAME`.",
+            "Restarts within the window. One more failure latches the fault: the process stays down until `tahti start NAME`.",
         ),
     ],
 };

@@ -185,6 +185,12 @@ pub enum Event {
     AutoRestart(Id, bool),
     /// An operator wants it stopped and started, or its fault reset.
     Restart(Id),
+    /// An operator wants it down and to stay so, until [`Event::Start`] or [`Event::Restart`].
+    Stop(Id),
+    /// An operator wants it to run; one that runs already goes on.
+    Start(Id),
+    /// Whoever is still there while the plant goes down is killed, in the same order.
+    Force,
     /// Time has passed.
     Tick,
 }
@@ -263,6 +269,9 @@ pub struct Unit {
     pub history: History,
     /// Whether it should run.
     wanted: bool,
+    /// Whether an operator has stopped it: the plant comes up without it.
+    #[serde(default)]
+    stopped: bool,
     /// Whether the plant file no longer has it.
     pub retired: bool,
     /// Whether its restarts are switched off: its next failure is latched.
@@ -280,6 +289,14 @@ enum Blame {
     NotReady,
 }
 
+impl Unit {
+    /// The word that listings show.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        if self.stopped && self.state == State::Idle { "stopped" } else { self.state.word() }
+    }
+}
+
 /// All processes of a plant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Supervision {
@@ -287,6 +304,9 @@ pub struct Supervision {
     phase: Phase,
     /// The process that failed to start and took the plant down with it.
     failed: Option<Id>,
+    /// Whether nobody is asked to end any more, only killed.
+    #[serde(default)]
+    forced: bool,
     #[serde(skip)]
     actions: VecDeque<Action>,
 }
@@ -295,7 +315,8 @@ impl Supervision {
     /// The plant, down.
     #[must_use]
     pub fn new(plant: &Plant) -> Self {
-        let mut all = Self { units: Vec::new(), phase: Phase::Down, failed: None, actions: VecDeque::new() };
+        let mut all =
+            Self { units: Vec::new(), phase: Phase::Down, failed: None, forced: false, actions: VecDeque::new() };
         for process in &plant.processes {
             all.add(process);
         }
@@ -349,6 +370,32 @@ impl Supervision {
         self.units.iter().position(|unit| unit.spec.name == name && !unit.retired)
     }
 
+    /// Those that must be stopped before these are, for they were started after them.
+    #[must_use]
+    pub fn needing(&self, ids: &[Id]) -> Vec<Id> {
+        let needs = |unit: &Unit| unit.wanted && unit.spec.after.iter().any(|before| ids.contains(before));
+        (0..self.units.len()).filter(|id| !ids.contains(id) && needs(&self.units[*id])).collect()
+    }
+
+    /// Those that an operator has stopped and that must run before these can start.
+    #[must_use]
+    pub fn missing(&self, ids: &[Id]) -> Vec<Id> {
+        let before = ids.iter().flat_map(|id| self.units[*id].spec.after.iter().copied());
+        let mut missing: Vec<Id> = before.filter(|id| !ids.contains(id) && self.units[*id].stopped).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    /// When a process that is being stopped gets SIGKILL.
+    #[must_use]
+    pub fn killed_at(&self, id: Id) -> Option<MonoNs> {
+        let unit = &self.units[id];
+        let State::Stopping { step, until } = unit.state else { return None };
+        let left = unit.spec.stop.get(step..).unwrap_or_default();
+        Some(left.iter().fold(until, |at, step| at + step.wait))
+    }
+
     /// Whether a copy of any process may exist.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -378,7 +425,7 @@ impl Supervision {
                         let after = std::mem::take(&mut self.units[id].spec.after);
                         self.units[id].spec = Spec { after, ..spec(process) };
                         let settled = matches!(self.units[id].state, State::Finished | State::Idle);
-                        if effect == Effect::Restart && !settled {
+                        if effect == Effect::Restart && !settled && !self.units[id].stopped {
                             again.push(id);
                         }
                     }
@@ -402,6 +449,7 @@ impl Supervision {
             state: State::Idle,
             history: History::default(),
             wanted: false,
+            stopped: false,
             retired: false,
             held: false,
             blame: None,

@@ -8,9 +8,9 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
     match event {
         Event::Up => {
             for unit in all.units.iter_mut().filter(|unit| !unit.retired) {
-                unit.wanted = true;
+                unit.wanted = !unit.stopped;
             }
-            (all.phase, all.failed) = (Phase::Starting, None);
+            (all.phase, all.failed, all.forced) = (Phase::Starting, None, false);
         }
         Event::Down => go_down(all, None),
         Event::Started(id) if all.units[id].state == State::Launching => {
@@ -60,6 +60,28 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
         Event::Restart(id) if !all.units[id].retired && matches!(all.phase, Phase::Starting | Phase::Up) => {
             restart(all, now, id);
         }
+        Event::Stop(id) if !all.units[id].retired && matches!(all.phase, Phase::Starting | Phase::Up) => {
+            let unit = &mut all.units[id];
+            (unit.stopped, unit.wanted) = (true, false);
+            if matches!(unit.state, State::Resting { .. } | State::Finished | State::Faulted) {
+                unit.state = State::Idle;
+            }
+        }
+        Event::Start(id) if !all.units[id].retired && matches!(all.phase, Phase::Starting | Phase::Up) => {
+            if !matches!(all.units[id].state, State::Launching | State::Warming { .. } | State::Running) {
+                restart(all, now, id);
+            }
+            let unit = &mut all.units[id];
+            (unit.stopped, unit.wanted) = (false, true);
+        }
+        Event::Force if matches!(all.phase, Phase::Stopping(_)) => {
+            all.forced = true;
+            for unit in &mut all.units {
+                if let State::Stopping { .. } = unit.state {
+                    unit.state = State::Stopping { step: usize::MAX, until: now };
+                }
+            }
+        }
         // Late or repeated news of a process that has moved on, and time.
         _ => {}
     }
@@ -69,7 +91,7 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
 /// An operator's restart: a living process is asked to end and starts again, anything else starts afresh.
 fn restart(all: &mut Supervision, now: MonoNs, id: Id) {
     let unit = &mut all.units[id];
-    unit.wanted = true;
+    (unit.stopped, unit.wanted) = (false, true);
     unit.history.recent.clear();
     match unit.state {
         State::Warming { .. } | State::Running => stop(all, now, id, Blame::Asked),
@@ -117,7 +139,7 @@ fn trouble(all: &mut Supervision, id: Id, blame: Blame) {
 /// Takes the first step of the stop sequence.
 fn stop(all: &mut Supervision, now: MonoNs, id: Id, blame: Blame) {
     all.units[id].blame = Some(blame);
-    all.units[id].state = State::Stopping { step: 0, until: now };
+    all.units[id].state = State::Stopping { step: if all.forced { usize::MAX } else { 0 }, until: now };
     next_step(all, now, id);
 }
 

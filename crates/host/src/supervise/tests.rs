@@ -389,3 +389,69 @@ proptest! {
         prop_assert_eq!(bench.all.phase(), Phase::Down);
     }
 }
+
+#[test]
+fn what_an_operator_stops_stays_down_until_it_is_started_also_for_the_next_supervisor() {
+    let mut bench = Bench::new(&[("a", ""), ("b", "after = [\"a\"]"), ("c", "")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    bench.on(Event::Started(1));
+    bench.on(Event::Started(2));
+    assert_eq!((bench.all.needing(&[0]), bench.all.needing(&[0, 1])), (vec![1], vec![]));
+    // Against the order of starts, whichever is named first.
+    assert_eq!(bench.on(Event::Stop(0)), []);
+    assert_eq!(bench.on(Event::Stop(1)), [Action::Signal(1, Signal::TERM)]);
+    assert_eq!(bench.on(Event::Exited(1, End::Exit(0))), [Action::Signal(0, Signal::TERM)]);
+    assert_eq!(bench.on(Event::Exited(0, End::Signal(Signal::TERM))), []);
+    assert_eq!([0, 1, 2].map(|id| bench.all.units()[id].word()), ["stopped", "stopped", "running"]);
+    assert_eq!(bench.all.phase(), Phase::Up);
+    assert_eq!(bench.on(Event::Up), [], "whoever continues the plant leaves them down");
+    assert_eq!(bench.all.phase(), Phase::Up);
+    assert_eq!((bench.all.missing(&[1]), bench.all.missing(&[0, 1])), (vec![0], vec![]));
+    assert_eq!(bench.on(Event::Start(1)), []);
+    assert_eq!(bench.on(Event::Start(0)), [Action::Start(0)]);
+    assert_eq!(bench.on(Event::Started(0)), [Action::Start(1)]);
+    assert_eq!(bench.on(Event::Start(0)), [], "what runs goes on");
+    assert_eq!(bench.state(0), State::Running);
+}
+
+#[test]
+fn a_process_that_is_stopped_in_the_middle_of_anything_ends_down_and_one_with_a_fault_can_be_started() {
+    let mut bench = Bench::new(&[("a", "restart = { backoff = \"1s\", limit = 1 }")]);
+    assert_eq!(bench.on(Event::Up), [Action::Start(0)]);
+    assert_eq!(bench.on(Event::Stop(0)), []);
+    assert_eq!(bench.on(Event::Started(0)), [Action::Signal(0, Signal::TERM)]);
+    // Started again before it has ended: it ends first.
+    assert_eq!(bench.on(Event::Start(0)), []);
+    assert_eq!(bench.on(Event::Exited(0, End::Exit(0))), [Action::Start(0)]);
+    bench.on(Event::Started(0));
+    bench.on(Event::Exited(0, FAILED));
+    assert!(matches!(bench.state(0), State::Resting { .. }));
+    assert_eq!(bench.on(Event::Stop(0)), []);
+    assert_eq!((bench.all.units()[0].word(), bench.all.next_wake()), ("stopped", None));
+    assert_eq!(bench.on(Event::Start(0)), [Action::Start(0)]);
+    bench.on(Event::Started(0));
+    bench.on(Event::Exited(0, FAILED));
+    bench.wake(DurNs::from_secs(1));
+    bench.on(Event::Started(0));
+    bench.on(Event::Exited(0, FAILED));
+    assert_eq!(bench.state(0), State::Faulted);
+    assert_eq!(bench.on(Event::Start(0)), [Action::Start(0)]);
+}
+
+#[test]
+fn a_plant_that_is_forced_down_kills_in_the_declared_order_and_tells_when_it_would_have() {
+    let patient = "stop = [\"TERM 5s\", \"INT 3s\"]";
+    let mut bench = Bench::new(&[("a", patient), ("b", &format!("{patient}\nafter = [\"a\"]"))]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    bench.on(Event::Started(1));
+    assert_eq!(bench.on(Event::Force), [], "nothing is forced on a plant that is up");
+    assert_eq!(bench.on(Event::Down), [Action::Signal(1, Signal::TERM)]);
+    let in_8s = bench.now + DurNs::from_secs(8);
+    assert_eq!((bench.all.killed_at(1), bench.all.killed_at(0)), (Some(in_8s), None));
+    assert_eq!(bench.on(Event::Force), [Action::Signal(1, Signal::KILL)]);
+    assert_eq!(bench.on(Event::Exited(1, End::Signal(Signal::KILL))), [Action::Signal(0, Signal::KILL)]);
+    assert_eq!(bench.on(Event::Exited(0, End::Signal(Signal::KILL))), []);
+    assert_eq!(bench.all.phase(), Phase::Down);
+}

@@ -35,6 +35,16 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// Stop processes, which stay down until they are started.
+    Stop {
+        /// Their names: those that run after them among them.
+        names: Vec<String>,
+    },
+    /// Start processes that were stopped, have finished or failed.
+    Start {
+        /// Their names.
+        names: Vec<String>,
+    },
     /// Send a process a signal.
     Signal {
         /// Its name.

@@ -8,7 +8,7 @@ use super::tell::short;
 use crate::page::Page;
 use base::MonoNs;
 use base::text::Counted;
-use host::supervise::{Id, State};
+use host::supervise::{Id, Phase, State};
 use std::fmt::Write as _;
 use sys::clock::mono_now;
 
@@ -38,7 +38,7 @@ impl Engine {
         let usage = pid.map(probe::usage).unwrap_or_default();
         Some(ProcessStatus {
             name: unit.spec.name.clone(),
-            state: unit.state.word().to_owned(),
+            state: unit.word().to_owned(),
             pid,
             keeper: kid.keeper_pid,
             class,
@@ -70,6 +70,9 @@ impl Engine {
             units().count(),
             self.shield.words(&self.plant),
         );
+        if let Phase::Stopping(_) = self.all.phase() {
+            return format!("{line}  going down: {}", self.departures(now));
+        }
         for (id, rate) in rates.into_iter().enumerate() {
             let Some(page) = self.kids[id].page.as_ref().and_then(Page::status) else { continue };
             let time = |time: Option<base::DurNs>| time.map_or_else(|| "?".to_owned(), short);
@@ -90,6 +93,19 @@ impl Engine {
             let _ = write!(line, "  FAULTS {faults}");
         }
         line
+    }
+
+    /// Who is still there while the plant goes down, and until when.
+    pub(crate) fn departures(&self, now: MonoNs) -> String {
+        let alive = (0..self.kids.len()).filter(|id| self.all.units()[*id].state.is_alive());
+        let word = |id: Id| match self.all.killed_at(id) {
+            Some(at) => {
+                format!("{} (SIGKILL in {} s)", self.name(id), ((at - now).0.max(0) + 999_999_999) / 1_000_000_000)
+            }
+            None => format!("{} (waits for those)", self.name(id)),
+        };
+        let words: Vec<String> = alive.map(word).collect();
+        if words.is_empty() { "nobody".to_owned() } else { words.join(", ") }
     }
 
     /// The table at the end, and whether all was well: every process that should have run did so to the end.
@@ -115,7 +131,7 @@ impl Engine {
                 text,
                 "{:<16} {:<10} {:>6} {:>8}  {ended}",
                 unit.spec.name,
-                unit.state.word(),
+                unit.word(),
                 unit.history.starts,
                 unit.history.restarts
             );

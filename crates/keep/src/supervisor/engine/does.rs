@@ -83,7 +83,7 @@ impl Engine {
             Note::Ended(cause @ Cause::NoStart(_)) => cause.to_string(),
             Note::Ended(cause) => format!("ended: {cause}{}", self.detail(id)),
             Note::RestartIn(pause, used) => format!("restart {used} of {} in {pause}", restart.limit),
-            Note::Latched(cause) => format!("FAULT ({cause}): stays down until `tahti restart {}`", self.name(id)),
+            Note::Latched(cause) => format!("FAULT ({cause}): stays down until `tahti start {}`", self.name(id)),
             Note::Trouble(cause) => format!("trouble: {cause}"),
             Note::GroupStop => "failed to start: the plant goes down".to_owned(),
         };

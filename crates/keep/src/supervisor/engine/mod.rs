@@ -130,6 +130,8 @@ pub(crate) struct Engine {
     next_live: MonoNs,
     next_threads: MonoNs,
     upgrade: Option<PathBuf>,
+    /// Whether Ctrl-C came again while the plant went down.
+    impatient: bool,
 }
 
 /// Why the loop ended.
@@ -191,6 +193,7 @@ impl Engine {
             next_live: MonoNs(0),
             next_threads: MonoNs(0),
             upgrade: None,
+            impatient: false,
         };
         match service {
             Ok(service) => engine.service = service,
@@ -393,11 +396,23 @@ impl Engine {
                 libc_signal::HUP => {
                     self.tell.event(now, "tahti", "SIGHUP: the terminal is gone, the plant goes on");
                 }
+                libc_signal::INT if matches!(self.all.phase(), Phase::Stopping(_)) => self.impatient(now),
                 _ => {
                     self.tell.event(now, "tahti", &format!("{signal}: the plant goes down"));
                     self.event(Event::Down);
                 }
             }
+        }
+    }
+
+    /// Ctrl-C while the plant goes down already: says who is waited for, then waits for nobody.
+    fn impatient(&mut self, now: MonoNs) {
+        let left = self.departures(now);
+        if std::mem::replace(&mut self.impatient, true) {
+            self.tell.event(now, "tahti", &format!("Ctrl-C again: SIGKILL for {left}"));
+            self.event(Event::Force);
+        } else {
+            self.tell.event(now, "tahti", &format!("still there: {left}; Ctrl-C once more kills them now"));
         }
     }
 

@@ -30,6 +30,8 @@ impl Engine {
                 Some(_) => Reply::Refused("the plant is going down".to_owned()),
                 None => self.unknown(&name),
             },
+            Request::Stop { names } => self.stop_or_start(&names, true),
+            Request::Start { names } => self.stop_or_start(&names, false),
             Request::Signal { name, signal } => match self.all.find(&name) {
                 Some(id) if self.kids[id].child.is_some() => {
                     let request = keeper::Request::Signal { signal: signal.into(), to: keeper::Target::Child };
@@ -52,6 +54,34 @@ impl Engine {
                 Reply::Done
             }
         })
+    }
+
+    /// Stops or starts all of these, or none where that would be against the declared order.
+    fn stop_or_start(&mut self, names: &[String], stop: bool) -> Reply {
+        if !matches!(self.all.phase(), Phase::Starting | Phase::Up) {
+            return Reply::Refused("the plant is going down".to_owned());
+        }
+        let mut ids = Vec::new();
+        for name in names {
+            match self.all.find(name) {
+                Some(id) => ids.push(id),
+                None => return self.unknown(name),
+            }
+        }
+        let others = if stop { self.all.needing(&ids) } else { self.all.missing(&ids) };
+        if !others.is_empty() {
+            let others: Vec<String> = others.into_iter().map(|id| self.name(id)).collect();
+            let all = [names, &others[..]].concat().join(" ");
+            let (others, verb) = (others.join(", "), if stop { "stop" } else { "start" });
+            let why = if stop { "runs only after it and must go first" } else { "must run before it and was stopped" };
+            return Reply::Refused(format!("{}: {others} {why}; use `tahti {verb} {all}`", names.join(", ")));
+        }
+        for id in ids {
+            let (word, event) = if stop { ("stop", Event::Stop(id)) } else { ("start", Event::Start(id)) };
+            self.tell.event(mono_now(), &self.name(id), &format!("{word} asked for"));
+            self.event(event);
+        }
+        Reply::Done
     }
 
     pub(super) fn unknown(&self, name: &str) -> Reply {

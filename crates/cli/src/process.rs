@@ -1,0 +1,153 @@
+//! `tahti stop`, `start`, `status`: one process, or some, of a plant that is up.
+
+use crate::control::{Which, ask, plant_name};
+use crate::out::{Colour, Painted};
+use crate::ps::{heading, heads, more, row, status};
+use keep::supervisor::control::{ProcessStatus, Request};
+use keep::supervisor::rundir::RunDir;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Lines of its log that a process's status shows.
+const LOG_LINES: usize = 10;
+
+/// How often it is asked whether a process has got there.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Stop processes; they stay down until `tahti start`
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti stop logger
+  tahti stop loop logger       all that must go together; against the order of starts")]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    what: These,
+}
+
+/// Start processes that were stopped, have finished or failed
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti start logger
+  tahti start loop --no-wait")]
+pub(crate) struct StartArgs {
+    #[command(flatten)]
+    what: These,
+}
+
+#[derive(clap::Args)]
+struct These {
+    /// The processes
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Do not wait until they are there
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Show how one process stands, with the end of its log; without a name all, as `tahti ps`
+///
+/// Exit status: 0 it runs or has finished, 3 it does not, 1 nobody could tell.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti status loop
+  tahti status loop --plant rf || tahti start loop --plant rf")]
+pub(crate) struct StatusArgs {
+    /// The process
+    name: Option<String>,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// As `systemctl status` has it.
+const NOT_RUNNING: u8 = 3;
+
+pub(crate) fn stop(args: StopArgs) -> ExitCode {
+    let there = |process: &ProcessStatus| match process.state.as_str() {
+        "stopped" => Ok(true),
+        // Somebody else has started it again meanwhile.
+        "running" => Err("runs again: somebody has started it"),
+        _ => Ok(false),
+    };
+    run(args.what, |names| Request::Stop { names }, there)
+}
+
+pub(crate) fn start(args: StartArgs) -> ExitCode {
+    let there = |process: &ProcessStatus| match process.state.as_str() {
+        "running" | "finished" => Ok(true),
+        "FAULT" => Err("FAULT"),
+        "stopped" => Err("somebody has stopped it"),
+        _ => Ok(false),
+    };
+    run(args.what, |names| Request::Start { names }, there)
+}
+
+/// Asks for it, and waits until each has got there.
+fn run(
+    what: These,
+    request: impl Fn(Vec<String>) -> Request,
+    there: impl Fn(&ProcessStatus) -> Result<bool, &'static str>,
+) -> ExitCode {
+    let went = || -> Result<(), String> {
+        let plant = plant_name(what.which.plant.as_deref())?;
+        ask(&plant, &request(what.names.clone()))?;
+        for name in what.names.iter().filter(|_| !what.no_wait) {
+            loop {
+                let all = status(&plant)?;
+                let process = all.processes.iter().find(|process| process.name == *name);
+                let process = process.ok_or_else(|| format!("{name} is not in the plant any more"))?;
+                let ended = process.ended.as_ref().map_or(String::new(), |(_, cause)| format!(" ({cause})"));
+                match there(process) {
+                    Ok(true) => {
+                        println!("{name}: {}{}", process.state, if process.pid.is_some() { "" } else { &ended });
+                        break;
+                    }
+                    Ok(false) => std::thread::sleep(LOOK_EVERY),
+                    Err(why) => return Err(format!("{name}: {why}{ended}; `tahti logs {name}` says more")),
+                }
+            }
+        }
+        Ok(())
+    };
+    went().map_or_else(|why| crate::fail(&why), |()| ExitCode::SUCCESS)
+}
+
+pub(crate) fn show(args: StatusArgs) -> ExitCode {
+    let Some(name) = args.name else { return crate::ps::of(args.which.plant.as_deref(), false) };
+    match describe(&name, args.which.plant.as_deref()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NOT_RUNNING),
+        Err(why) => crate::fail(&why),
+    }
+}
+
+fn describe(name: &str, plant: Option<&str>) -> Result<bool, String> {
+    let plant = plant_name(plant)?;
+    let all = status(&plant)?;
+    let Some(process) = all.processes.iter().find(|process| process.name == name) else {
+        let names = || all.processes.iter().map(|process| process.name.as_str());
+        let meant = base::nearest(name, names()).map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
+        let names = names().collect::<Vec<_>>().join(", ");
+        return Err(format!("plant {plant:?} has no process {name:?}{meant} (it has: {names})"));
+    };
+    println!("{}", heading(&all));
+    println!("{}", Painted(Colour::Faint, heads()));
+    println!("{}", row(&all, process, None));
+    more(process).iter().for_each(|line| println!("{line}"));
+    println!("  {:<16} started {} times; its keeper is process {}", "", process.starts, process.keeper.unwrap_or(0));
+    process
+        .shortfalls
+        .iter()
+        .for_each(|text| println!("  {:<16} {} {text}", "", Painted(Colour::Doubtful, "not had:")));
+    let log = RunDir::of(&plant).log(Some(name));
+    if log.exists() {
+        println!("\n{}", Painted(Colour::Faint, format!("{} ends:", log.display())));
+        // Who reads no more has seen enough.
+        let _ = crate::logs::tail(&log, LOG_LINES)?.iter().try_for_each(|line| crate::logs::write(line, false));
+    }
+    Ok(process.pid.is_some() || process.state == "finished")
+}
