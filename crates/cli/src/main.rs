@@ -16,6 +16,7 @@ mod demo;
 mod doctor;
 mod em;
 mod frames;
+mod init;
 mod ioc;
 #[cfg(feature = "fabric")]
 mod link;
@@ -28,6 +29,7 @@ mod run;
 mod shield;
 mod top;
 mod up;
+mod words;
 
 /// Counts each thread's allocations, so that a real-time loop can prove that it makes none.
 #[global_allocator]
@@ -58,18 +60,45 @@ enum Command {
     Caput(catools::Args),
     Carepeater(carepeater::Args),
     Check(check::Args),
+    Completion(words::CompletionArgs),
     Demo(demo::Args),
     Frames(frames::Args),
+    #[command(after_help = "\
+Examples:
+  tahti doctor                 what is wrong, the worst first
+  tahti doctor --for loop-10khz --all
+  tahti doctor --explain timer-migration")]
     Doctor(doctor::Args),
     Down(control::DownArgs),
+    #[command(after_help = "\
+Examples:
+  tahti em check magnets.toml
+  tahti em serve magnets.toml")]
     Em(em::Args),
+    Init(init::Args),
+    #[command(after_help = "\
+Examples:
+  tahti ioc -m P=RF: -d rf.db
+  tahti ioc --scan \".1 second=fifo:80@1\" st.cmd")]
     Ioc(ioc::Args),
     Logs(logs::Args),
+    Man(words::ManArgs),
+    #[command(after_help = "\
+Examples:
+  tahti msg list 'sr_mag_*'
+  tahti msg send get/sr_mag_ps_b/current_adc put/sr_mag_ps_b/2.5A
+  tahti msg watch 'put/*'")]
     Msg(msg::Args),
     Ps(ps::PsArgs),
     Reload(control::ReloadArgs),
     Restart(control::RestartArgs),
     Run(run::Args),
+    #[command(after_help = "\
+Examples:
+  tahti shield plan --cpus 2-3      every write, before anything is done
+  tahti shield apply --cpus 2-3 --confirm-within 60s
+  tahti shield status               what still reaches them
+  tahti shield release              everything back as it was")]
     Shield(shield::Args),
     Signal(control::SignalArgs),
     Start(process::StartArgs),
@@ -128,10 +157,13 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Carepeater(args) => carepeater::run(args),
         Command::Check(args) => check::run(args),
+        Command::Completion(args) => words::completion(args),
         Command::Demo(args) => demo::run(args),
         Command::Em(args) => em::run(args),
         Command::Frames(args) => frames::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Init(args) => init::run(args),
+        Command::Man(args) => words::man(args),
         Command::Ioc(args) => ioc::run(args),
         Command::Down(args) => control::down(args),
         Command::Logs(args) => logs::run(args),

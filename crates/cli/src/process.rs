@@ -70,7 +70,7 @@ pub(crate) fn stop(args: StopArgs) -> ExitCode {
     let there = |process: &ProcessStatus| match process.state.as_str() {
         "stopped" => Ok(true),
         // Somebody else has started it again meanwhile.
-        "running" => Err("runs again: somebody has started it"),
+        "starting" | "running" => Err("somebody has started it again"),
         _ => Ok(false),
     };
     run(args.what, |names| Request::Stop { names }, there)

@@ -44,7 +44,7 @@ fn names_of_threads_and_words_of_programs_never_steer_a_terminal() {
                 threading.Thread(target=lambda: time.sleep(1000), daemon=True).start(); time.sleep(1000)";
     let process = format!("[[process]]\nname = \"named\"\ncommand = [\"python3\", \"-c\", \"{name}\"]\n");
     let bench = Bench::new("named", &process);
-    bench.ok(&["up", ".", "--detach"]);
+    bench.ok(&["up", "--detach"]);
     bench.until("named", || text(&bench.run(&["top", "-n", "1", "--threads"])).contains("]0;a"));
     let shown = text(&on_terminal(&bench, "tahti top -n 1 --threads", &[]));
     assert!(shown.contains("\\x1b]0;a\\x07") && !shown.contains("\x1b]"), "{shown:?}");
@@ -65,4 +65,127 @@ fn a_console_draws_and_cannot_make_the_terminal_answer() {
     assert!(!shown.contains("\x1b]52") && shown.contains("detached"), "{shown:?}");
     assert!(attach("--raw").contains("\x1b[6n\x1b]52;c;eA==\x07"));
     bench.ok(&["down"]);
+}
+
+#[test]
+fn a_process_is_stopped_stays_down_and_is_started_again_by_its_name() {
+    let bench = Bench::new("single", &(sh("a", "sleep 1000", "") + &sh("b", "sleep 1000", "after = [\"a\"]")));
+    bench.ok(&["up", ".", "--detach"]);
+    let refused = text(&bench.run(&["stop", "a"]));
+    assert!(refused.contains("b runs only after it") && refused.contains("`tahti stop a b`"), "{refused}");
+    let said = bench.ok(&["stop", "a", "b", "--plant", "p"]);
+    assert_eq!(said, "a: stopped (stopped (SIGTERM))\nb: stopped (stopped (SIGTERM))\n");
+    // Whoever continues the plant leaves them down.
+    let supervisor = bench.supervisor();
+    bench::kill(supervisor, "KILL");
+    bench.until("killed", || !bench::alive(supervisor));
+    bench.ok(&["up", "--plant", ".", "--detach"]);
+    assert_eq!((&bench.process("a")["state"], &bench.process("b")["state"]), (&"stopped".into(), &"stopped".into()));
+    let output = bench.run(&["status", "b"]);
+    assert!(output.status.code() == Some(3) && text(&output).contains("stopped"), "{}", text(&output));
+    let refused = text(&bench.run(&["start", "b"]));
+    assert!(refused.contains("a must run before it") && refused.contains("`tahti start b a`"), "{refused}");
+    assert_eq!(bench.ok(&["start", "b", "a"]), "b: running\na: running\n");
+    let shown = bench.ok(&["status", "b"]);
+    assert!(shown.contains("running") && shown.contains("started 2 times") && !shown.contains("  a "), "{shown}");
+    let wrong = text(&bench.run(&["stop", "c"]));
+    assert!(wrong.contains("no process \"c\"") && wrong.contains("it has: a, b"), "{wrong}");
+    assert!(bench.ok(&["down", "--plant", "p"]).ends_with("good\n"));
+}
+
+#[test]
+fn ctrl_c_again_says_who_is_waited_for_and_a_third_time_kills_them() {
+    let bench = Bench::new(
+        "impatient",
+        &sh("deaf", "trap '' TERM; echo on; while :; do sleep 0.1; done", "stop = [\"TERM 1000s\"]"),
+    );
+    let up = bench.tahti(&["up"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    bench.until("up", || bench.run(&["status", "deaf"]).status.success());
+    let press = |sign: &str| {
+        bench::kill(up.id() as i32, "INT");
+        bench.until(sign, || bench.log().contains(sign));
+    };
+    press("SIGINT: the plant goes down");
+    press("still there: deaf (SIGKILL in 1000 s); Ctrl-C once more kills them now");
+    press("Ctrl-C again: SIGKILL for deaf");
+    let output = bench::finish(up);
+    assert!(output.status.success() && text(&output).contains("stopped (SIGKILL)"), "{}", text(&output));
+}
+
+#[test]
+fn a_plant_to_begin_with_comes_up_as_it_is_and_is_never_overwritten() {
+    let bench = Bench::new("init", "");
+    bench.ok(&["init", "My plant"]);
+    let file = bench.dir.join("My plant/plant.toml");
+    let text_before = std::fs::read_to_string(&file).unwrap();
+    assert!(bench.ok(&["check", "My plant"]).ends_with("no error\n"));
+    let said = bench.ok(&["up", "My plant", "--for", "2s"]);
+    assert!(said.contains("ready") && said.ends_with(": good\n"), "{said}");
+    let again = bench.run(&["init", "My plant"]);
+    assert!(!again.status.success() && text(&again).contains("stays as it is"), "{}", text(&again));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text_before);
+    let wrong = bench.run(&["init", "other", "--name", "no good/name"]);
+    assert!(!wrong.status.success() && !bench.dir.join("other/plant.toml").exists(), "{}", text(&wrong));
+}
+
+#[test]
+fn shells_complete_the_words_and_man_knows_every_command() {
+    let bench = Bench::new("words", "");
+    for (shell, word) in [("bash", "complete -F"), ("zsh", "#compdef tahti"), ("fish", "complete -c tahti")] {
+        let text = long(&bench, &["completion", shell]);
+        assert!(text.contains(word) && text.contains("restart") && text.contains("no-wait"), "{shell}");
+        assert!(
+            !text.contains(" await-confirmation") && !text.contains("'await-confirmation:"),
+            "{shell} completes hidden words"
+        );
+    }
+    let completion = bench.dir.join("tahti.bash");
+    std::fs::write(&completion, long(&bench, &["completion", "bash"])).unwrap();
+    let script = "source \"$0\"; COMP_WORDS=(tahti sta); COMP_CWORD=1; _tahti tahti sta tahti; echo ${COMPREPLY[@]}";
+    let output = Command::new("bash").args(["-c", script]).arg(&completion).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "start status", "{}", text(&output));
+    let page = bench.ok(&["man", "shield", "apply"]);
+    assert!(page.contains(".TH tahti-shield-apply 1") && page.contains("confirm"), "{page}");
+    bench.ok(&["man", "--all", "."]);
+    for name in ["tahti", "tahti-stop", "tahti-msg-send"] {
+        assert!(bench.dir.join(format!("{name}.1")).exists(), "{name}");
+    }
+}
+
+#[test]
+fn top_fits_the_screen_and_ends_with_q() {
+    let many: String = (0..40).map(|number| sh(&format!("p{number}"), "sleep 1000", "")).collect();
+    let bench = Bench::new("screen", &many);
+    bench.ok(&["up", ".", "--detach"]);
+    let line = "stty rows 12 cols 60; (sleep 1; printf n; sleep 1; printf q) | script -qec 'stty rows 12 cols 60; tahti top' /dev/null";
+    let output = on_terminal(&bench, line, &[]);
+    let shown = text(&output);
+    let screens: Vec<&str> = shown.split("\x1b[H").skip(1).collect();
+    assert!(output.status.success() && screens.len() >= 2, "{shown:?}");
+    for screen in &screens {
+        assert_eq!(screen.matches('\n').count(), 11, "{screen:?}");
+        assert!(screen.contains("lines more") && screen.contains("q quit"), "{screen:?}");
+    }
+    assert!(screens.last().unwrap().contains("now by name"), "{shown:?}");
+    assert!(shown.ends_with("\x1b[?1049l") || shown.contains("\x1b[?7h\x1b[?25h\x1b[?1049l"), "{shown:?}");
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn colours_are_shown_on_a_terminal_unless_they_are_not_wanted() {
+    let bench = Bench::new("colours", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let shown = |environment: &[(&str, &str)]| text(&on_terminal(&bench, "tahti ps", environment));
+    assert!(shown(&[]).contains("\x1b[32mrunning"), "{:?}", shown(&[]));
+    assert!(shown(&[("NO_COLOR", "")]).contains('\x1b'));
+    for unwanted in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        assert!(!shown(&[unwanted]).contains('\x1b'), "{unwanted:?}");
+    }
+    assert!(!bench.ok(&["ps"]).contains('\x1b'));
+    bench.ok(&["down"]);
+}
+
+/// The output of a command that says more than a pipe holds.
+fn long(bench: &Bench, words: &[&str]) -> String {
+    text(&bench.tahti(words).output().unwrap())
 }

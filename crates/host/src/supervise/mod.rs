@@ -293,7 +293,12 @@ impl Unit {
     /// The word that listings show.
     #[must_use]
     pub fn word(&self) -> &'static str {
-        if self.stopped && self.state == State::Idle { "stopped" } else { self.state.word() }
+        match self.state {
+            State::Idle if self.stopped => "stopped",
+            // It may wait for those after it to end first.
+            State::Warming { .. } | State::Running if self.stopped => "stopping",
+            state => state.word(),
+        }
     }
 }
 

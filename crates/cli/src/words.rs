@@ -1,0 +1,144 @@
+//! `tahti completion` and `tahti man`: what shells and `man` know of the command line, made from the same tables as `--help`.
+
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Print what a shell needs to complete tahti's words
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti completion bash > /etc/bash_completion.d/tahti
+  tahti completion zsh > \"${fpath[1]}/_tahti\"
+  tahti completion fish > ~/.config/fish/completions/tahti.fish")]
+pub(crate) struct CompletionArgs {
+    /// The shell
+    #[arg(value_parser = ["bash", "zsh", "fish"])]
+    shell: String,
+}
+
+/// Print a manual page, or write all of them
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti man | man -l -
+  tahti man shield apply | man -l -
+  tahti man --all /usr/local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// The command: none is tahti itself
+    command: Vec<String>,
+    /// Write every page into this folder, which must exist
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    all: Option<PathBuf>,
+}
+
+pub(crate) fn completion(args: CompletionArgs) -> ExitCode {
+    let shell = match args.shell.as_str() {
+        "zsh" => Shell::Zsh,
+        "fish" => Shell::Fish,
+        _ => Shell::Bash,
+    };
+    let mut text = Vec::new();
+    let mut tahti = crate::Cli::command();
+    clap_complete::generate(shell, &mut tahti, "tahti", &mut text);
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    // What is made for bash and zsh offers hidden commands, too.
+    for name in hidden(&tahti) {
+        let offers = |line: &&str| !line.starts_with(&format!("'{name}:"));
+        text = text.replace(&format!(" {name}"), "");
+        text = text.lines().filter(offers).map(|line| format!("{line}\n")).collect();
+    }
+    print!("{text}");
+    ExitCode::SUCCESS
+}
+
+pub(crate) fn man(args: ManArgs) -> ExitCode {
+    let mut tahti = crate::Cli::command();
+    tahti.build();
+    let done = match args.all {
+        Some(folder) => pages(&tahti).into_iter().try_for_each(|(name, text)| {
+            let file = folder.join(format!("{name}.1"));
+            std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
+        }),
+        None => one(&tahti, &args.command).map(|text| print!("{}", String::from_utf8_lossy(&text))),
+    };
+    done.map_or_else(|why| crate::fail(&why), |()| ExitCode::SUCCESS)
+}
+
+/// The page of the command that these words name.
+fn one(tahti: &Command, words: &[String]) -> Result<Vec<u8>, String> {
+    let mut command = tahti;
+    for word in words {
+        command = command.find_subcommand(word).ok_or_else(|| {
+            let known: Vec<_> = shown(command).map(Command::get_name).collect();
+            let meant = base::nearest(word, known.iter().copied())
+                .map_or(String::new(), |it| format!("; did you mean {it:?}?"));
+            format!("{:?} has no command {word:?}{meant}", command.get_display_name().unwrap_or("tahti"))
+        })?;
+    }
+    Ok(page(command))
+}
+
+/// Every page with its name: `tahti`, `tahti-shield`, `tahti-shield-apply`.
+fn pages(command: &Command) -> Vec<(String, Vec<u8>)> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let own = std::iter::once((name, page(command)));
+    own.chain(shown(command).flat_map(pages)).collect()
+}
+
+/// Names of the subcommands that people are not told of, at any depth.
+fn hidden(command: &Command) -> Vec<String> {
+    let below = command.get_subcommands().flat_map(|one| {
+        let own = one.is_hide_set().then(|| one.get_name().to_owned());
+        own.into_iter().chain(hidden(one))
+    });
+    below.collect()
+}
+
+/// Subcommands that people are told of.
+fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help")
+}
+
+fn page(command: &Command) -> Vec<u8> {
+    let mut text = Vec::new();
+    // Writing to a vector cannot fail.
+    let _ = clap_mangen::Man::new(command.clone()).section("1").render(&mut text);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_every_command_has_a_page_of_its_own() {
+        crate::Cli::command().debug_assert();
+        let mut tahti = crate::Cli::command();
+        tahti.build();
+        let pages = pages(&tahti);
+        for name in ["tahti", "tahti-stop", "tahti-shield-apply", "tahti-msg-send"] {
+            let page = pages.iter().find(|(page, _)| page == name).unwrap_or_else(|| panic!("{name}"));
+            assert!(String::from_utf8_lossy(&page.1).contains("SYNOPSIS"), "{name}");
+        }
+        let mut names: Vec<_> = pages.iter().map(|(name, _)| name).collect();
+        names.dedup();
+        assert_eq!(names.len(), pages.len());
+    }
+
+    #[test]
+    fn every_command_of_daily_use_has_examples_in_its_help() {
+        let mut tahti = crate::Cli::command();
+        tahti.build();
+        for command in shown(&tahti).filter(|command| !command.has_subcommands()) {
+            let name = command.get_name();
+            if name.starts_with("ca") {
+                // EPICS' own help.
+                continue;
+            }
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(after.contains("Examples:\n  tahti "), "{name} has no examples");
+        }
+    }
+}
