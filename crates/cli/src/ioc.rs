@@ -18,6 +18,7 @@ use std::process::ExitCode;
 ///   --scan RATE[,RATE...]=CLASS[@CPUS]
 ///               run these scans on a thread of their own for each CPU, such as
 ///               --scan ".1 second=fifo:80@1"; may be repeated
+///   --strict    refuse database files with errors whole, instead of what is wrong in them alone
 ///   --plugin FILE  load functions of sub and aSub records, written in C against tahti.h
 ///   --port NAME=ADDRESS[,KEY=VALUE...]
 ///               a port to equipment, such as --port plc=10.0.0.7:502 or
@@ -58,6 +59,7 @@ struct Plan {
     ports: Vec<PortSpec>,
     protocols: Option<String>,
     require_rt: bool,
+    strict: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -97,19 +99,21 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failed(message)) => {
             eprintln!("tahti ioc: {message}");
-            ExitCode::FAILURE
+            // As softIoc.
+            ExitCode::from(2)
         }
     }
 }
 
 fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
+    shell.load_strictly(plan.strict)?;
     for load in &plan.load {
         match load {
             Load::Definition(file) => {
                 if plan.verbose {
                     println!("dbLoadDatabase(\"{file}\")");
                 }
-                shell.load_dbd(file)?;
+                shell.load_dbd(file, "")?;
             }
             Load::Records { file, macros } => {
                 if plan.verbose {
@@ -198,6 +202,10 @@ fn parse(words: &[String]) -> Result<Plan, String> {
                 plan.require_rt = true;
                 continue;
             }
+            "--strict" => {
+                plan.strict = true;
+                continue;
+            }
             "--port" => {
                 plan.ports.push(port(words.next().ok_or("--port needs a value")?)?);
                 continue;
@@ -236,7 +244,7 @@ fn parse(words: &[String]) -> Result<Plan, String> {
                 'x' => plan.load.push(Load::Builtin { name: "exit.db", macros: format!("IOC={}", value()?) }),
                 _ => {
                     return Err(format!(
-                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --scan --plugin --require-rt, see tahti ioc --help"
+                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --scan --plugin --require-rt --strict, see tahti ioc --help"
                     ));
                 }
             }

@@ -239,7 +239,7 @@ fn what_is_required_and_not_obtained_ends_the_ioc_whoever_starts_it() {
         let output = child.wait_with_output().unwrap();
         drop(input);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{start:?}: {said}");
+        assert_eq!(output.status.code(), Some(2), "{start:?}: {said}");
         assert!(said.contains("CPU 1000") && said.contains("--require-rt"), "{start:?}: {said}");
     }
     std::fs::remove_dir_all(&folder).unwrap();

@@ -37,6 +37,8 @@ pub(crate) trait Number: Copy {
     fn from_u64(value: u64) -> Self;
     /// From text; `None` where the text is no such number.
     fn parse(text: &str) -> Option<Self>;
+    /// From a file's text: whole numbers that do not fit lose their upper bits, as C's files are read.
+    fn from_file(text: &str) -> Option<Self>;
     /// The number at the start of a text, for floating point types (`None`: not such a type).
     fn parse_float_prefix(_: &str) -> Option<Option<Self>> {
         None
@@ -66,6 +68,13 @@ macro_rules! number {
             }
             fn parse(text: &str) -> Option<Self> {
                 $parse(text)
+            }
+            fn from_file(text: &str) -> Option<Self> {
+                match Self::MIN as f64 {
+                    _ if Self::FLOAT => Self::parse(text),
+                    0.0 => parse_u64(text).map(Self::from_u64),
+                    _ => parse_i64(text).map(Self::from_i64),
+                }
             }
             fn parse_float_prefix(text: &str) -> Option<Option<Self>> {
                 Self::FLOAT.then(|| parse_double(text.as_bytes()).map(|(value, _)| value as Self))
@@ -176,6 +185,12 @@ mod tests {
         assert_eq!(<u8 as Number>::parse("256"), None);
         assert_eq!(<u8 as Number>::parse("-1"), Some(255));
         assert_eq!(number::<f64>(Scalar::String(Str40::EMPTY)), Some(0.0));
+        assert_eq!(
+            (<i32 as Number>::from_file("0xffffffff"), <i16 as Number>::from_file("40000")),
+            (Some(-1), Some(-25536))
+        );
+        assert_eq!((<u8 as Number>::from_file("300"), <u16 as Number>::from_file("-1")), (Some(44), Some(65535)));
+        assert_eq!((<i32 as Number>::from_file("1.5"), <f64 as Number>::from_file("1.5")), (None, Some(1.5)));
     }
 
     proptest! {

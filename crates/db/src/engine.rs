@@ -91,6 +91,8 @@ pub struct Db {
     pub(crate) environment: HashMap<String, String>,
     pub(crate) output: Vec<(crate::dev::Stream, String)>,
     pub(crate) notices: Vec<Notice>,
+    /// Files with errors are refused whole.
+    pub(crate) strict: bool,
     pub(crate) counters: Counters,
     pub(crate) now: Now,
     pub(crate) clock: Option<fn() -> Stamp>,
@@ -146,6 +148,7 @@ impl Db {
             environment: HashMap::new(),
             output: Vec::new(),
             notices: Vec::new(),
+            strict: false,
             counters: Counters::default(),
             now: Now::default(),
             clock: None,

@@ -227,16 +227,26 @@ fn check_hardware(text: &str) -> Result<(), String> {
     while let Some(letter) = rest.chars().next() {
         letters.push(letter);
         rest = rest[letter.len_utf8()..].trim_start();
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '+').len();
-        if digits == 0 {
+        let Some(behind) = behind_number(rest) else {
             return Err(format!("address \"{text}\": no number after '{letter}'"));
-        }
-        rest = rest[digits..].trim_start();
+        };
+        rest = behind.trim_start();
     }
     match letters.as_str() {
         "CS" | "BCN" | "BCNA" | "BCNF" | "BCNAF" | "RMDE" | "LACS" | "LA" | "LNPS" | "LBG" | "VCS" | "VS" => Ok(()),
         _ => Err(format!("address \"{text}\": no bus is addressed by the letters \"{letters}\"")),
     }
+}
+
+/// What stands behind a whole number as C's `%i` reads it, hexadecimal ones too; `None` where there is none.
+fn behind_number(text: &str) -> Option<&str> {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let hex = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X"));
+    if let Some(digits) = hex.filter(|digits| digits.starts_with(|c: char| c.is_ascii_hexdigit())) {
+        return Some(digits.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    }
+    let behind = unsigned.trim_start_matches(|c: char| c.is_ascii_digit());
+    (behind.len() < unsigned.len()).then_some(behind)
 }
 
 /// Writes the modifiers of a link as EPICS prints them.
@@ -288,6 +298,7 @@ mod tests {
         check("{const:1}", LinkText::Constant("{const:1}"));
         assert!(matches!(parse("{state:'s'}", LinkField::In), Ok(LinkText::Json(..))));
         check("#C1 S2 @x", LinkText::Hardware("#C1 S2 @x"));
+        check("#C0x1F S 0X2@x", LinkText::Hardware("#C0x1F S 0X2@x"));
         assert_eq!(show(parse("rec PP MS", LinkField::Forward)), show(Ok(LinkText::Pv("rec", 0))));
         assert!(parse("#C1 S", LinkField::In).is_err());
     }

@@ -15,11 +15,10 @@ use std::sync::Arc;
 use undo::Undo;
 use values::no_macro_left;
 
-/// So many values that cannot be are told of a file; at the next one reading ends.
-const ERRORS_LIMIT: usize = 100;
-
 /// Longest name of a record.
 const NAME_LIMIT: usize = 60;
+/// Longest alias.
+const ALIAS_LIMIT: usize = 255;
 
 /// A link that is resolved when all records are there.
 pub(crate) struct PendingLink {
@@ -47,11 +46,17 @@ impl Db {
         &self.schema
     }
 
-    /// Reads a `.db`. Its records begin to live with the next [`init`](Db::init). Of a file with an error nothing is loaded.
+    /// Whether a file with an error is refused whole; else, as in C, all of it is loaded that can be.
+    pub const fn set_strict(&mut self, strict: bool) {
+        self.strict = strict;
+    }
+
+    /// Reads a `.db`. Its records begin to live with the next [`init`](Db::init).
     ///
     /// # Errors
-    /// All fields that are not there or cannot have their value, up to the first thing that is malformed otherwise, each with
-    /// file, line and column (of the text after macros are replaced).
+    /// All records, fields and aliases that cannot be as the file has them (the first 100), up to the first place where the
+    /// file cannot be read on, each with file, line and column (of the text after macros are replaced). The rest of the
+    /// file is loaded all the same, unless the database is [strict](Self::set_strict).
     pub fn load_records(
         &mut self,
         text: &str,
@@ -61,7 +66,7 @@ impl Db {
     ) -> Result<(), FileErrors> {
         let mut undo = Undo::begin(self);
         if let Err(error) = self.load_text(text, file, macros, include, 0, &mut undo) {
-            undo.errors.push(error);
+            undo.wrong(error);
         }
         undo.end(self)
     }
@@ -110,18 +115,22 @@ impl Db {
                     lexer.punct(b',', "after the name")?;
                     let (alias, alias_at) = lexer.word("the alias")?;
                     lexer.punct(b')', "after the alias")?;
-                    let Some((_, rec)) = self.names.find(record.as_bytes()) else {
-                        return Err(lexer.error(at, format!("no record \"{record}\" to give the alias \"{alias}\"")));
-                    };
-                    self.add_alias(lexer, alias_at, &alias, rec, undo)?;
+                    match self.names.find(record.as_bytes()) {
+                        Some((_, rec)) => self.add_alias(lexer, alias_at, &alias, rec, undo),
+                        None => {
+                            undo.wrong(lexer.error(at, format!("no record \"{record}\" to give the alias \"{alias}\"")))
+                        }
+                    }
                 }
                 "include" => {
                     let (name, at) = lexer.word("the name of a file")?;
                     if depth >= 16 {
                         return Err(lexer.error(at, "files include each other more than 16 deep"));
                     }
-                    let text = include(&name).ok_or_else(|| lexer.error(at, format!("cannot read \"{name}\"")))?;
-                    self.load_text(&text, &name, macros, include, depth + 1, undo)?;
+                    match include(&name) {
+                        Some(text) => self.load_text(&text, &name, macros, include, depth + 1, undo)?,
+                        None => undo.wrong(lexer.error(at, format!("cannot read \"{name}\""))),
+                    }
                 }
                 "path" | "addpath" => {
                     lexer.word("a path")?;
@@ -142,35 +151,23 @@ impl Db {
         }
     }
 
-    fn add_alias(
-        &mut self,
-        lexer: &Lexer<'_>,
-        place: Place,
-        alias: &str,
-        rec: u32,
-        undo: &mut Undo,
-    ) -> Result<(), FileError> {
-        if alias.is_empty() || alias.len() > NAME_LIMIT {
-            return Err(
-                lexer.error(place, format!("alias \"{alias}\" has {} bytes, expected 1 to {NAME_LIMIT}", alias.len()))
-            );
-        }
-        let known = self.names.find(alias.as_bytes());
-        match known.filter(|(_, known)| !self.common[*known as usize].removed) {
-            Some((_, known)) if known == rec => Ok(()),
-            Some(_) => Err(lexer.error(place, format!("alias \"{alias}\" is taken by another record or alias"))),
-            None => {
-                let name = self.names.add(alias.as_bytes(), rec);
-                undo.alias(name);
-                Ok(())
-            }
+    fn add_alias(&mut self, lexer: &Lexer<'_>, place: Place, alias: &str, rec: u32, undo: &mut Undo) {
+        let wrong = match self.names.find(alias.as_bytes()) {
+            Some((_, known)) if self.common[known as usize].removed => None,
+            Some((_, known)) if known == rec => return,
+            Some(_) => Some(lexer.error(place, format!("alias \"{alias}\" is taken by another record or alias"))),
+            None => None,
+        };
+        match wrong.map_or_else(|| check_name(lexer, place, "alias", alias, ALIAS_LIMIT), Err) {
+            Ok(()) => undo.alias(self.names.add(alias.as_bytes(), rec)),
+            Err(error) => undo.wrong(error),
         }
     }
 
     /// `(type, "name") { … }`
     fn load_record(&mut self, lexer: &mut Lexer<'_>, start: Place, undo: &mut Undo) -> Result<(), FileError> {
         lexer.punct(b'(', "after record")?;
-        let (type_name, type_place) = lexer.word("a record type or \"*\"").or_else(|error| {
+        let kind = lexer.word("a record type or \"*\"").or_else(|error| {
             // A star is no word, but may stand unquoted as the type of a record that is there.
             if error.what.contains("'*'") {
                 lexer.skip_star();
@@ -180,49 +177,12 @@ impl Db {
             }
         })?;
         lexer.punct(b',', "after the record type")?;
-        let (name, place) = lexer.word("the name of the record")?;
+        let name = lexer.word("the name of the record")?;
         lexer.punct(b')', "after the name")?;
-        let known = self.names.find(name.as_bytes()).map(|(_, rec)| rec);
-        let known = known.filter(|rec| !self.common[*rec as usize].removed);
-        let rec = match (&*type_name, known) {
-            (_, Some(rec)) if self.common[rec as usize].away => {
-                return Err(lexer.error(
-                    place,
-                    format!("record \"{name}\" is in a scan group of the running IOC; change it with dbpf, or dbDeleteRecord"),
-                ));
-            }
-            ("#", Some(rec)) => {
-                self.common[rec as usize].removed = true;
-                undo.removed(rec);
-                if lexer.take(b'{') {
-                    lexer.punct(b'}', "after the name of a removed record")?;
-                }
-                return Ok(());
-            }
-            ("*", Some(rec)) => rec,
-            ("*" | "#", None) => {
-                return Err(lexer.error(place, format!("no record \"{name}\" is loaded yet, give its type")));
-            }
-            (_, Some(rec)) => {
-                let kind = &self.type_of(rec).name;
-                if *kind != *type_name {
-                    return Err(lexer.error(
-                        type_place,
-                        format!("record \"{name}\" is of type \"{kind}\" already, found \"{type_name}\""),
-                    ));
-                }
-                rec
-            }
-            (_, None) => {
-                let Some(kind) = self.schema.type_index(&type_name) else {
-                    let hint = nearest(&type_name, self.schema.types.iter().map(|kind| kind.name.as_str()));
-                    let hint = hint.map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
-                    return Err(lexer.error(type_place, format!("no record type \"{type_name}\"{hint}")));
-                };
-                check_name(lexer, place, &name)?;
-                self.create(Kind::ALL[kind], name.as_bytes())
-            }
-        };
+        let rec = self.record_of(lexer, (&kind.0, kind.1), (&name.0, name.1), undo).unwrap_or_else(|error| {
+            undo.wrong(error);
+            None
+        });
         if !lexer.take(b'{') {
             return Ok(());
         }
@@ -230,29 +190,14 @@ impl Db {
             let (word, place) = lexer.word("field, info, alias or }")?;
             match &*word {
                 "field" => self.load_field(lexer, rec, undo)?,
-                "info" => {
-                    lexer.punct(b'(', "after info")?;
-                    let (tag, _) = lexer.word("the name of the tag")?;
-                    lexer.punct(b',', "after the name")?;
-                    let (value, quoted, _) = lexer.value("the value of the tag")?;
-                    lexer.punct(b')', "after the value")?;
-                    let value = if quoted {
-                        String::from_utf8_lossy(&unescape(&value)).into_owned()
-                    } else {
-                        value.into_owned()
-                    };
-                    let tags = self.info.entry(rec).or_default();
-                    undo.info(rec, tags);
-                    match tags.iter_mut().find(|(known, _)| *known == *tag) {
-                        Some(known) => known.1 = value,
-                        None => tags.push((tag.into_owned(), value)),
-                    }
-                }
+                "info" => self.load_info(lexer, rec, undo)?,
                 "alias" => {
                     lexer.punct(b'(', "after alias")?;
                     let (alias, at) = lexer.word("the alias")?;
                     lexer.punct(b')', "after the alias")?;
-                    self.add_alias(lexer, at, &alias, rec, undo)?;
+                    if let Some(rec) = rec {
+                        self.add_alias(lexer, at, &alias, rec, undo);
+                    }
                 }
                 other => {
                     return Err(lexer.error(place, format!("found \"{other}\", expected field, info, alias or }}")));
@@ -262,13 +207,75 @@ impl Db {
         Ok(())
     }
 
+    /// The record that a file's record stands for: a new one, or one that is there; none where it is removed.
+    fn record_of(
+        &mut self,
+        lexer: &Lexer<'_>,
+        (type_name, type_place): (&str, Place),
+        (name, place): (&str, Place),
+        undo: &mut Undo,
+    ) -> Result<Option<u32>, FileError> {
+        let known = self.names.find(name.as_bytes()).map(|(_, rec)| rec);
+        let known = known.filter(|rec| !self.common[*rec as usize].removed);
+        match (type_name, known) {
+            (_, Some(rec)) if self.common[rec as usize].away => Err(lexer.error(
+                place,
+                format!(
+                    "record \"{name}\" is in a scan group of the running IOC; change it with dbpf, or dbDeleteRecord"
+                ),
+            )),
+            ("#", Some(rec)) => {
+                self.common[rec as usize].removed = true;
+                undo.removed(rec);
+                Ok(None)
+            }
+            ("*", Some(rec)) => Ok(Some(rec)),
+            ("*" | "#", None) => Err(lexer.error(place, format!("no record \"{name}\" is loaded yet, give its type"))),
+            (_, Some(rec)) => match &self.type_of(rec).name {
+                kind if *kind == type_name => Ok(Some(rec)),
+                kind => Err(lexer.error(
+                    type_place,
+                    format!("record \"{name}\" is of type \"{kind}\" already, found \"{type_name}\""),
+                )),
+            },
+            (_, None) => {
+                let Some(kind) = self.schema.type_index(type_name) else {
+                    let hint = nearest(type_name, self.schema.types.iter().map(|kind| kind.name.as_str()));
+                    let hint = hint.map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
+                    return Err(lexer.error(type_place, format!("no record type \"{type_name}\"{hint}")));
+                };
+                check_name(lexer, place, "record name", name, NAME_LIMIT)?;
+                Ok(Some(self.create(Kind::ALL[kind], name.as_bytes())))
+            }
+        }
+    }
+
+    /// `(TAG, "value")`
+    fn load_info(&mut self, lexer: &mut Lexer<'_>, rec: Option<u32>, undo: &mut Undo) -> Result<(), FileError> {
+        lexer.punct(b'(', "after info")?;
+        let (tag, _) = lexer.word("the name of the tag")?;
+        lexer.punct(b',', "after the name")?;
+        let (value, quoted, _) = lexer.value("the value of the tag")?;
+        lexer.punct(b')', "after the value")?;
+        let Some(rec) = rec else { return Ok(()) };
+        let value = if quoted { String::from_utf8_lossy(&unescape(&value)).into_owned() } else { value.into_owned() };
+        let tags = self.info.entry(rec).or_default();
+        undo.info(rec, tags);
+        match tags.iter_mut().find(|(known, _)| *known == *tag) {
+            Some(known) => known.1 = value,
+            None => tags.push((tag.into_owned(), value)),
+        }
+        Ok(())
+    }
+
     /// `(NAME, "value")`
-    fn load_field(&mut self, lexer: &mut Lexer<'_>, rec: u32, undo: &mut Undo) -> Result<(), FileError> {
+    fn load_field(&mut self, lexer: &mut Lexer<'_>, rec: Option<u32>, undo: &mut Undo) -> Result<(), FileError> {
         lexer.punct(b'(', "after field")?;
         let (name, place) = lexer.word("the name of the field")?;
         lexer.punct(b',', "after the name")?;
         let (value, quoted, value_place) = lexer.value("the value of the field")?;
         lexer.punct(b')', "after the value")?;
+        let Some(rec) = rec else { return Ok(()) };
         let kind = self.type_of(rec);
         let wrong = if let Some(field) = kind.field(&name) {
             let value = if quoted { unescape(&value) } else { Cow::Borrowed(value.as_bytes()) };
@@ -284,20 +291,8 @@ impl Db {
             let record = self.record_name(rec);
             Some(lexer.error(place, format!("{} record \"{record}\" has no field \"{name}\"{hint}", kind.name)))
         };
-        // The next fields of the file are read all the same: whoever mends it wants to know of all.
-        match wrong {
-            Some(error) if undo.errors.len() >= ERRORS_LIMIT => Err(FileError {
-                what: format!(
-                    "{}; the rest of the file was not read, for it has had {ERRORS_LIMIT} errors",
-                    error.what
-                ),
-                ..error
-            }),
-            wrong => {
-                undo.errors.extend(wrong);
-                Ok(())
-            }
-        }
+        wrong.into_iter().for_each(|error| undo.wrong(error));
+        Ok(())
     }
 
     /// A new record of a type.
@@ -342,19 +337,17 @@ impl Db {
 }
 
 /// Names may not hold what would end them in a channel name.
-fn check_name(lexer: &Lexer<'_>, place: Place, name: &str) -> Result<(), FileError> {
-    if name.is_empty() || name.len() > NAME_LIMIT {
-        return Err(
-            lexer.error(place, format!("record name \"{name}\" has {} bytes, expected 1 to {NAME_LIMIT}", name.len()))
-        );
+fn check_name(lexer: &Lexer<'_>, place: Place, what: &str, name: &str, limit: usize) -> Result<(), FileError> {
+    if name.is_empty() || name.len() > limit {
+        return Err(lexer.error(place, format!("{what} \"{name}\" has {} bytes, expected 1 to {limit}", name.len())));
     }
-    no_macro_left(name).map_err(|what| lexer.error(place, format!("record name \"{name}\": {what}")))?;
+    no_macro_left(name).map_err(|why| lexer.error(place, format!("{what} \"{name}\": {why}")))?;
     let ends =
         |byte: &u8| matches!(byte, b'.' | b'$' | b'"' | b'\'') || byte.is_ascii_whitespace() || byte.is_ascii_control();
     if let Some(bad) = name.bytes().find(ends) {
         let bad = char::from(bad);
         return Err(
-            lexer.error(place, format!("record name \"{name}\" holds {bad:?}, expected letters, digits and _-+:[]<>;"))
+            lexer.error(place, format!("{what} \"{name}\" holds {bad:?}, expected letters, digits and _-+:[]<>;"))
         );
     }
     Ok(())

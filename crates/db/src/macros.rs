@@ -13,6 +13,8 @@ pub struct Macros {
 const DEPTH_LIMIT: usize = 32;
 /// How long a line may grow.
 const LENGTH_LIMIT: usize = 65_536;
+/// How many macros are looked up for a line.
+const REFERENCES_LIMIT: usize = 65_536;
 
 impl Macros {
     /// From `A=1,B="two, three",C`; a name without `=` removes the macro.
@@ -25,29 +27,41 @@ impl Macros {
 
     /// Adds definitions of the form that [`parse`](Self::parse) reads.
     pub fn add(&mut self, text: &str) {
-        for item in split_items(text) {
-            match item.split_once('=') {
-                Some((name, value)) => {
-                    let value = unquote(value.trim());
-                    let value = self.expand(&value).0.into_owned();
-                    self.set(name.trim(), &value);
+        for item in split_top(text, b',') {
+            let name = split_top(item, b'=').first().copied().unwrap_or_default();
+            let value = item.get(name.len() + 1..);
+            let name = without_quotes(name.trim());
+            match value {
+                Some(value) => {
+                    // Quotes go where the macro is used.
+                    let value = self.expand(value.trim()).0.into_owned();
+                    self.set(&name, &value);
                 }
-                None => {
-                    self.values.remove(item.trim());
-                }
+                None if item.trim().is_empty() => {}
+                None => drop(self.values.remove(&name)),
             }
         }
     }
 
-    /// Defines one macro.
+    /// Defines one macro. Quotes and backslashes in the value hide what stands in them, and go where the macro is used.
     pub fn set(&mut self, name: &str, value: &str) {
         self.values.insert(name.to_owned(), value.to_owned());
     }
 
-    /// The value of a macro.
+    /// Whether there is such a macro.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.values.get(name).map(String::as_str)
+    pub fn contains(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    /// The value of a macro as it is used.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<String> {
+        let value = self.values.get(name)?;
+        let (mut use_of, mut out) = (Use::of(self), String::new());
+        use_of.open.push(name.to_owned());
+        use_of.copy(value, &[], true, &mut out);
+        Some(out)
     }
 
     /// The text with its macros replaced, and the names that have no value (left as they stand).
@@ -56,110 +70,122 @@ impl Macros {
         if !text.contains('$') {
             return (Cow::Borrowed(text), Vec::new());
         }
-        let mut undefined = Vec::new();
+        let mut use_of = Use::of(self);
         let mut out = String::with_capacity(text.len() + 32);
-        self.expand_into(text, &mut out, &mut undefined, &[], 0);
-        (Cow::Owned(out), undefined)
+        use_of.copy(text, &[], false, &mut out);
+        (Cow::Owned(out), use_of.undefined)
+    }
+}
+
+/// A text whose macros are being replaced.
+struct Use<'a> {
+    macros: &'a Macros,
+    /// Names without a value.
+    undefined: Vec<String>,
+    /// Macros that hold inside of a reference (`$(A,B=1)`), the innermost last.
+    scope: Vec<(String, String)>,
+    /// Macros whose values are being copied: they cannot stand in themselves.
+    open: Vec<String>,
+    /// So many references more are followed.
+    left: usize,
+}
+
+impl<'a> Use<'a> {
+    const fn of(macros: &'a Macros) -> Self {
+        Self { macros, undefined: Vec::new(), scope: Vec::new(), open: Vec::new(), left: REFERENCES_LIMIT }
     }
 
-    fn expand_into(
-        &self,
-        text: &str,
-        out: &mut String,
-        undefined: &mut Vec<String>,
-        scope: &[(String, String)],
-        depth: usize,
-    ) {
-        let mut rest = text;
-        // Macros in single quotes stay as they are, as EPICS leaves them.
+    /// Copies a text with its macros replaced, up to a byte of `ends` or its end; what was read of it. Quotes and
+    /// backslashes belong to the user at the outermost level alone: inside of references and values they go (`inside`).
+    ///
+    /// As in macLib quotes do not hide the bytes that end a name or a default.
+    fn copy(&mut self, text: &str, ends: &[u8], inside: bool, out: &mut String) -> usize {
+        let bytes = text.as_bytes();
+        let (mut at, mut copied) = (0, 0);
         let mut quote = None;
-        while let Some(at) = rest.find(['$', '\'', '"', '\\']) {
-            out.push_str(&rest[..at]);
-            let byte = rest.as_bytes()[at];
-            let after = &rest[at + 1..];
-            if byte == b'\\' {
-                out.push('\\');
-                let next = after.chars().next();
-                if let Some(next) = next {
-                    out.push(next);
+        while at < bytes.len() && !ends.contains(&bytes[at]) {
+            let byte = bytes[at];
+            let is_quote = match quote {
+                Some(open) if open == byte => {
+                    quote = None;
+                    true
                 }
-                rest = &after[next.map_or(0, char::len_utf8)..];
+                None if matches!(byte, b'"' | b'\'') => {
+                    quote = Some(byte);
+                    true
+                }
+                _ => false,
+            };
+            let refers = byte == b'$' && matches!(bytes.get(at + 1), Some(b'(' | b'{')) && quote != Some(b'\'');
+            let escapes = byte == b'\\' && at + 1 < bytes.len();
+            if !(is_quote && inside || refers || escapes) {
+                at += 1;
                 continue;
             }
-            if byte != b'$' {
-                quote = match quote {
-                    None => Some(byte),
-                    Some(open) if open == byte => None,
-                    other => other,
-                };
-                out.push(char::from(byte));
-                rest = after;
-                continue;
-            }
-            let close = match after.as_bytes().first() {
-                Some(b'(') => b')',
-                Some(b'{') => b'}',
-                _ => {
-                    out.push('$');
-                    rest = after;
-                    continue;
-                }
-            };
-            let Some(end) = matching(after, close) else {
-                out.push('$');
-                rest = after;
-                continue;
-            };
-            if quote == Some(b'\'') || depth >= DEPTH_LIMIT || out.len() > LENGTH_LIMIT {
-                out.push_str(&rest[at..at + end + 2]);
+            out.push_str(&text[copied..at]);
+            if refers {
+                at += self.reference(&text[at..], out);
+            } else if escapes {
+                let next = text[at + 1..].chars().next().map_or(0, char::len_utf8);
+                out.push_str(&text[at + usize::from(inside)..at + 1 + next]);
+                at += 1 + next;
             } else {
-                self.reference(&after[1..end], close, out, undefined, scope, depth);
+                at += 1;
             }
-            rest = &after[end + 1..];
+            copied = at;
         }
-        out.push_str(rest);
+        out.push_str(&text[copied..at]);
+        at
     }
 
-    /// One `NAME`, `NAME=default`, `NAME,A=1`.
-    fn reference(
-        &self,
-        body: &str,
-        close: u8,
-        out: &mut String,
-        undefined: &mut Vec<String>,
-        scope: &[(String, String)],
-        depth: usize,
-    ) {
-        let mut parts = split_top(body).into_iter();
-        let head = parts.next().unwrap_or_default();
-        let mut inner: Vec<(String, String)> = scope.to_vec();
-        for part in parts {
-            if let Some((name, value)) = part.split_once('=') {
-                let mut expanded = String::new();
-                self.expand_into(value, &mut expanded, undefined, scope, depth + 1);
-                inner.push((name.trim().to_owned(), expanded));
+    /// One `$(NAME)`, `$(NAME=default)`, `$(NAME,A=1)`; how many bytes it takes.
+    fn reference(&mut self, text: &str, out: &mut String) -> usize {
+        let (open, close) = if text.as_bytes()[1] == b'(' { ('(', b')') } else { ('{', b'}') };
+        if self.open.len() >= DEPTH_LIMIT || out.len() > LENGTH_LIMIT || self.left == 0 {
+            out.push_str(&text[..2]);
+            return 2;
+        }
+        self.left -= 1;
+        let (outer, depth) = (self.scope.len(), self.open.len());
+        self.open.push(String::new());
+        let mut name = String::new();
+        let mut at = 2 + self.copy(&text[2..], &[b'=', b',', close], true, &mut name);
+        let mut default = None;
+        if text.as_bytes().get(at) == Some(&b'=') {
+            default = Some(at + 1);
+            let missing = self.undefined.len();
+            at += 1 + self.copy(&text[at + 1..], &[b',', close], true, &mut String::new());
+            // Where the default is not used, nothing in it is missing.
+            self.undefined.truncate(missing);
+        }
+        while text.as_bytes().get(at) == Some(&b',') {
+            let (mut inner, mut value) = (String::new(), String::new());
+            at += 1 + self.copy(&text[at + 1..], &[b'=', b',', close], true, &mut inner);
+            if text.as_bytes().get(at) == Some(&b'=') {
+                at += 1 + self.copy(&text[at + 1..], &[b',', close], true, &mut value);
+                self.scope.push((inner.trim().to_owned(), value));
             }
         }
-        let (name, default) = match find_top(head, b'=') {
-            Some(at) => (&head[..at], Some(&head[at + 1..])),
-            None => (head, None),
-        };
-        let mut real = String::new();
-        self.expand_into(name, &mut real, undefined, scope, depth + 1);
-        let scoped = inner.iter().rev().find(|(known, _)| *known == real).map(|(_, value)| value.as_str());
-        match scoped.or_else(|| self.get(&real)) {
-            Some(value) => self.expand_into(value, out, undefined, &inner, depth + 1),
-            None => match default {
-                Some(default) => self.expand_into(default, out, undefined, &inner, depth + 1),
-                None => {
-                    let (open, close) = if close == b')' { ('(', ')') } else { ('{', '}') };
-                    out.extend(['$', open]);
-                    out.push_str(&real);
-                    out.push(close);
-                    undefined.push(real);
-                }
-            },
+        let recursive = self.open.contains(&name) && !name.is_empty();
+        let scoped = self.scope.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+        let value = scoped.or_else(|| self.macros.values.get(&name).cloned());
+        match (value, default) {
+            (Some(value), _) if !recursive => {
+                self.open[depth].clone_from(&name);
+                self.copy(&value, &[], true, out);
+            }
+            (None, Some(default)) => drop(self.copy(&text[default..], &[b',', close], true, out)),
+            _ => {
+                out.extend(['$', open]);
+                out.push_str(&name);
+                out.push(char::from(close));
+                self.undefined.push(name);
+            }
         }
+        self.open.truncate(depth);
+        self.scope.truncate(outer);
+        // A reference that nothing closes ends with the text.
+        (at + 1).min(text.len())
     }
 }
 
@@ -182,92 +208,32 @@ pub(crate) fn expand_lines<'a>(text: &'a str, macros: &Macros) -> (Cow<'a, str>,
     (Cow::Owned(out), missing)
 }
 
-/// Index of the bracket that closes the one at the start.
-fn matching(text: &str, close: u8) -> Option<usize> {
-    let open = text.as_bytes()[0];
-    let mut depth = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        if byte == open {
-            depth += 1;
-        } else if byte == close {
-            depth -= 1;
-            if depth == 0 {
-                return Some(at);
+/// Parts between bytes of this kind that stand in no quotes and behind no backslash.
+fn split_top(text: &str, wanted: u8) -> Vec<&str> {
+    let bytes = text.as_bytes();
+    let (mut parts, mut start, mut at, mut quote) = (Vec::new(), 0, 0, None);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 1,
+            byte if quote == Some(byte) => quote = None,
+            byte @ (b'"' | b'\'') if quote.is_none() => quote = Some(byte),
+            byte if byte == wanted && quote.is_none() => {
+                parts.push(&text[start..at]);
+                start = at + 1;
             }
-        }
-    }
-    None
-}
-
-/// First `wanted` that stands in no bracket.
-fn find_top(text: &str, wanted: u8) -> Option<usize> {
-    let mut depth = 0i32;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'(' | b'{' => depth += 1,
-            b')' | b'}' => depth -= 1,
-            byte if byte == wanted && depth == 0 => return Some(at),
             _ => {}
         }
+        at += 1;
     }
-    None
-}
-
-/// Parts between commas that stand in no bracket.
-fn split_top(text: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let mut rest = text;
-    while let Some(at) = find_top(rest, b',') {
-        parts.push(&rest[..at]);
-        rest = &rest[at + 1..];
-    }
-    parts.push(rest);
+    parts.push(&text[start..]);
     parts
 }
 
-/// Items of a definition list: commas and blanks in quotes do not count.
-fn split_items(text: &str) -> Vec<String> {
-    let mut items = vec![String::new()];
-    let mut quote = None;
-    let mut escaped = false;
-    for c in text.chars() {
-        let last = items.len() - 1;
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' | '\'' if quote.is_none() => quote = Some(c),
-            _ if quote == Some(c) => quote = None,
-            ',' if quote.is_none() => {
-                items.push(String::new());
-                continue;
-            }
-            _ => {}
-        }
-        items[last].push(c);
-    }
-    items.retain(|item| !item.trim().is_empty());
-    items
-}
-
-fn unquote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut quote = None;
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => {
-                if let Some(next) = chars.next() {
-                    if next != '"' && next != '\'' {
-                        out.push('\\');
-                    }
-                    out.push(next);
-                }
-            }
-            '"' | '\'' if quote.is_none() => quote = Some(c),
-            _ if quote == Some(c) => quote = None,
-            _ => out.push(c),
-        }
-    }
+/// A text without its quotes and backslashes.
+fn without_quotes(text: &str) -> String {
+    let none = Macros::default();
+    let mut out = String::new();
+    Use::of(&none).copy(text, &[], true, &mut out);
     out
 }
 
@@ -295,6 +261,18 @@ mod tests {
     }
 
     #[test]
+    fn quotes_and_backslashes_stay_where_the_user_reads_them_and_go_inside_of_macros() {
+        check("", "\"$(D=\"a b\")\"", "\"a b\"");
+        check("", "$(D='a b')$(E=a\\\"b)", "a ba\"b");
+        // As in macLib a comma ends a default also in quotes.
+        check("", "[$(D=\"a, b\")]", "[a]");
+        check("P='it is',Q=a\\,b,\"R\"=\"\\\"\"", "$(P) $(Q) $(R) \\\"", "it is a,b \" \\\"");
+        check("P='$(Q)',Q=1", "$(P)", "$(Q)");
+        check("P=a=b", "$(P)$(Z=$(P,P=2))$(P,P='c')", "a=b2c");
+        assert_eq!(Macros::parse("P='a b'").get("P").as_deref(), Some("a b"));
+    }
+
+    #[test]
     fn names_without_a_value_are_reported() {
         assert_eq!(Macros::parse("A=1").expand("$(B)$(A)$(C)").1, ["B", "C"]);
     }
@@ -306,6 +284,11 @@ mod tests {
         let _ = macros.expand("$(A)");
         macros.set("A", "$(A)$(A)");
         let _ = macros.expand("$(A)");
+        for number in 0..30 {
+            macros.set(&format!("N{number}"), &format!("$(N{0})$(N{0})", number + 1));
+        }
+        macros.set("N30", "");
+        let _ = macros.expand("$(N0)");
     }
 
     proptest! {

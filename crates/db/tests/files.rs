@@ -29,6 +29,9 @@ proptest! {
     fn no_text_panics_a_reader_and_errors_lie_in_the_text(text in text()) {
         let lines = text.lines().count().max(1) as u32 + 1;
         let mut db = Db::new();
+        let _ = db.load_records(&text, "t.db", &Macros::default(), &mut |_| Some("record(ai, \"i\") {}".into()));
+        let mut db = Db::new();
+        db.set_strict(true);
         if let Err(errors) = db.load_records(&text, "t.db", &Macros::parse("P=X:"), &mut |_| None) {
             prop_assert!(errors.0.iter().all(|error| error.place.line <= lines), "{errors}");
             prop_assert_eq!(db.records().count(), 0);
@@ -40,8 +43,14 @@ proptest! {
     }
 }
 
-/// What a refused file is told.
+/// What a file is told that is refused whole.
 fn refused(db: &mut Db, text: &str, macros: &str) -> Vec<String> {
+    db.set_strict(true);
+    told(db, text, macros)
+}
+
+/// What a file with errors is told.
+fn told(db: &mut Db, text: &str, macros: &str) -> Vec<String> {
     let errors = db.load_records(text, "t.db", &Macros::parse(macros), &mut |_| None).unwrap_err();
     errors.0.iter().map(ToString::to_string).collect()
 }
@@ -53,7 +62,7 @@ fn shown(db: &mut Db, name: &str) -> String {
 }
 
 #[test]
-fn a_macro_without_a_value_refuses_its_file_with_its_place_its_name_and_what_to_do() {
+fn a_macro_without_a_value_is_told_with_its_place_its_name_and_what_to_do() {
     let mut db = Db::new();
     let text = "record(ai, \"a\") { field(DESC, \"$(TYPO)\") field(EGU, \"$(A)\") }\nrecord(ai, \"b\") { field(INP, \"${X}s PP\") }\nrecord(ai, \"$(N)c\") {}";
     let expected = [("1:31: a.DESC cannot be", "TYPO", "$(TYPO)", ""), ("2:30: b.INP cannot be", "X", "${X}", "s PP")];
@@ -76,7 +85,7 @@ fn a_macro_without_a_value_refuses_its_file_with_its_place_its_name_and_what_to_
 }
 
 #[test]
-fn a_file_is_told_all_its_wrong_fields_at_once_and_leaves_nothing() {
+fn a_file_is_told_all_its_wrong_fields_at_once_and_leaves_nothing_where_the_database_is_strict() {
     let mut db = Db::new();
     let before = "record(ai, \"old\") { field(DESC, \"as it was\") field(PREC, 2) field(INP, \"1\") info(tag, \"kept\") alias(\"other\") }";
     db.load_records(before, "old.db", &Macros::default(), &mut |_| None).unwrap();
@@ -105,6 +114,88 @@ record(bo, \"old\") {}";
     assert!(db.find("more").is_err() && db.find("c").is_err());
     // Names that it wanted are free.
     db.load_records("record(ao, \"c\") { alias(\"more\") }", "t.db", &Macros::default(), &mut |_| None).unwrap();
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_told_and_left_out_and_the_rest_is_loaded() {
+    let mut db = Db::new();
+    let text = "record(ai, \"a\") { field(EGU, \"mm\") field(NOPE, \"1\") field(PREC, \"x\") field(DESC, \"$(M)\") field(HIHI, \"5\") }
+record(nonsuch, \"n\") { field(VAL, \"1\") info(a, \"b\") alias(\"nn\") }
+record(ai, \"b b\") { field(VAL, \"1\") }
+alias(\"nobody\", \"x\")
+record(\"*\", \"nobody\") { field(VAL, \"1\") }
+record(bo, \"a\") { field(ZNAM, \"off\") }
+include \"nowhere.db\"
+record(calc, \"c\") { field(CALC, \"A+\") alias(\"a\") field(DESC, \"last\") }";
+    let mut lines: Vec<String> = told(&mut db, text, "");
+    lines
+        .iter_mut()
+        .for_each(|line| line.truncate(line.char_indices().map(|(at, _)| at).nth(34).unwrap_or(line.len())));
+    assert_eq!(
+        lines,
+        [
+            "t.db:1:42: ai record \"a\" has no fi",
+            "t.db:1:65: a.PREC cannot be \"x\": e",
+            "t.db:1:82: a.DESC cannot be \"$(M)\"",
+            "t.db:2:8: no record type \"nonsuch\"",
+            "t.db:3:12: record name \"b b\" holds",
+            "t.db:4:7: no record \"nobody\" to gi",
+            "t.db:5:13: no record \"nobody\" is l",
+            "t.db:6:8: record \"a\" is of type \"a",
+            "t.db:7:9: cannot read \"nowhere.db\"",
+            "t.db:8:33: c.CALC cannot be \"A+\": ",
+            "t.db:8:45: alias \"a\" is taken by a",
+        ]
+    );
+    db.init(db::Now::default());
+    assert_eq!(db.records().count(), 2);
+    let values =
+        [("a.EGU", "mm"), ("a.PREC", "0"), ("a.HIHI", "5"), ("a.DESC", ""), ("c.CALC", "A+"), ("c.DESC", "last")];
+    values.iter().for_each(|(name, value)| assert_eq!(shown(&mut db, name), *value, "{name}"));
+    // Where it cannot be read on, what stood before is there.
+    let mut db = Db::new();
+    assert_eq!(
+        told(&mut db, "record(ai, \"a\") { field(PREC, \"2\") field(EGU \"x\") }\nrecord(ai, \"b\") {}", "").len(),
+        1
+    );
+    db.init(db::Now::default());
+    assert_eq!((shown(&mut db, "a.PREC"), db.find("b").is_err()), ("2".to_owned(), true));
+}
+
+#[test]
+fn of_very_many_errors_the_first_hundred_are_told_and_the_others_counted() {
+    let mut db = Db::new();
+    let text = "record(ai, \"a\") { field(PREC, \"x\") }\n".repeat(150) + "record(ai, \"b\") {}";
+    let lines = told(&mut db, &text, "");
+    assert_eq!((lines.len(), db.records().count()), (100, 2));
+    assert!(lines[99].ends_with("; the file has 50 more errors"), "{}", lines[99]);
+}
+
+#[test]
+fn values_of_files_are_read_as_c_reads_them() {
+    let mut db = Db::new();
+    let alias = "long".repeat(20);
+    let text = format!(
+        "record(longin, \"l\") {{ field(VAL, \"0xffffffff\") field(HIHI, \"99999999999\") field(PHAS, \"40000\") }}
+record(mbbo, \"m\") {{ field(ZRVL, \"0x1ffffffff\") field(NOBT, \"70000\") field(TPRO, \"300\") }}
+record(bo, \"b\") {{ field(ZSV, \"\") field(SCAN, \"\") field(DTYP, \"\") field(OUT, \"#C0x1 S0x2 @p\") }}
+record(waveform, \"w\") {{ field(FTVL, \"\") field(NELM, \"\") alias(\"{alias}\") }}"
+    );
+    db.load_records(&text, "t.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(db::Now::default());
+    let values = [
+        ("l.VAL", "-1"),
+        ("l.HIHI", "1215752191"),
+        ("l.PHAS", "-25536"),
+        ("m.ZRVL", "4294967295"),
+        ("m.NOBT", "4464"),
+        ("m.TPRO", "44"),
+        ("b.ZSV", "NO_ALARM"),
+        ("b.SCAN", "Passive"),
+        ("w.FTVL", "STRING"),
+        (alias.as_str(), ""),
+    ];
+    values.iter().for_each(|(name, value)| assert_eq!(shown(&mut db, name), *value, "{name}"));
 }
 
 #[test]

@@ -8,10 +8,15 @@ use crate::slot::{Slot, with_number};
 use base::Scalar;
 use std::sync::Arc;
 
+/// So many errors of a file are told.
+const ERRORS_LIMIT: usize = 100;
+
 /// The database before a file, as far as the file has changed it.
 pub(super) struct Undo {
     /// What is wrong with the file so far.
     pub(super) errors: Vec<FileError>,
+    /// Errors beyond those.
+    untold: usize,
     records: u32,
     links: usize,
     texts: usize,
@@ -45,11 +50,20 @@ impl Undo {
     pub(super) fn begin(db: &Db) -> Self {
         Self {
             errors: Vec::new(),
+            untold: 0,
             records: db.common.len() as u32,
             links: db.pending.len(),
             texts: db.pending_text.len(),
             schema: Arc::clone(&db.schema),
             changes: Vec::new(),
+        }
+    }
+
+    /// Something in the file is wrong; the rest of it is read all the same, for whoever mends it wants to know of all.
+    pub(super) fn wrong(&mut self, error: FileError) {
+        match self.errors.len() {
+            0..ERRORS_LIMIT => self.errors.push(error),
+            _ => self.untold += 1,
         }
     }
 
@@ -86,10 +100,14 @@ impl Undo {
         self.changes.push(Change::Alias(name));
     }
 
-    /// Leaves the database as the file has made it, or as it was before.
-    pub(super) fn end(self, db: &mut Db) -> Result<(), FileErrors> {
-        if self.errors.is_empty() {
-            return Ok(());
+    /// Leaves the database as the file has made it, or, where it is strict and something was wrong, as it was before.
+    pub(super) fn end(mut self, db: &mut Db) -> Result<(), FileErrors> {
+        let Some(last) = self.errors.last_mut() else { return Ok(()) };
+        if self.untold > 0 {
+            last.what = format!("{}; the file has {} more errors", last.what, self.untold);
+        }
+        if !db.strict {
+            return Err(FileErrors(self.errors));
         }
         for change in self.changes.into_iter().rev() {
             match change {

@@ -2,9 +2,9 @@
 
 use super::PendingLink;
 use crate::calc;
+use crate::conv::Number;
 use crate::engine::Db;
 use crate::link;
-use crate::put::prefix;
 use crate::rec::arrays::{ELEMENTS_LIMIT, counts_elements};
 use crate::schema::{FieldDef, Special};
 use crate::slot::{Slot, with_number};
@@ -36,13 +36,15 @@ impl Db {
                 if def.name == "NAME" {
                     return Err("the name stands in the head of the record".to_owned());
                 }
-                if def.special == Special::Calc {
-                    calc::compile(value).map_err(|error| error.text().to_owned())?;
-                }
+                let wrong = (def.special == Special::Calc).then(|| calc::compile(value).err()).flatten();
                 match self.slot(rec, field) {
                     Slot::Str(slot) => *slot = Str40::new(value),
                     Slot::Text(slot) => slot.set(value),
                     _ => {}
+                }
+                // As in C a wrong expression stands there all the same.
+                if let Some(wrong) = wrong {
+                    return Err(wrong.text().to_owned());
                 }
             }
             Some(FieldType::Menu | FieldType::Device | FieldType::Enum) => {
@@ -54,8 +56,8 @@ impl Db {
             }
             Some(_) => {
                 let text = text().map_err(|_| "expected a number".to_owned())?;
+                self.check_count(rec, field, text)?;
                 self.load_number(rec, field, text.trim())?;
-                self.check_count(rec, field)?;
             }
             None => return Err("the field cannot be set in a file".to_owned()),
         }
@@ -66,13 +68,12 @@ impl Db {
     }
 
     /// Refuses arrays that are longer than may be.
-    fn check_count(&mut self, rec: u32, field: u16) -> Result<(), String> {
-        let kind = self.common[rec as usize].kind();
-        if !counts_elements(kind, &self.def(rec, field).name) {
+    fn check_count(&self, rec: u32, field: u16, text: &str) -> Result<(), String> {
+        if !counts_elements(self.common[rec as usize].kind(), &self.def(rec, field).name) {
             return Ok(());
         }
-        match self.slot(rec, field) {
-            Slot::U32(count) if *count as usize > ELEMENTS_LIMIT => {
+        match <u32 as Number>::from_file(text) {
+            Some(count) if count as usize > ELEMENTS_LIMIT => {
                 Err(format!("these are {count} elements, expected at most {ELEMENTS_LIMIT}"))
             }
             _ => Ok(()),
@@ -81,7 +82,7 @@ impl Db {
 
     fn load_number(&mut self, rec: u32, field: u16, text: &str) -> Result<(), String> {
         with_number!(self.slot(rec, field), place => {
-            let parsed = if text.is_empty() { Some(0 as _) } else { crate::conv::Number::parse(text) };
+            let parsed = if text.is_empty() { Some(0 as _) } else { Number::from_file(text) };
             match parsed {
                 Some(number) => *place = number,
                 None => return Err(format!("expected a number that fits {}", self.def(rec, field).dbf)),
@@ -91,9 +92,9 @@ impl Db {
     }
 }
 
-/// The number of a choice as files have it: its word, or a number.
+/// The number of a choice as files have it: its word, or a number; nothing is 0.
 fn choice_from_file(db: &Db, rec: u32, def: &FieldDef, text: &str) -> Result<u16, String> {
-    let number = || <u16 as crate::conv::Number>::parse(text);
+    let number = || if text.is_empty() { Some(0) } else { <u16 as Number>::parse(text) };
     match def.kind {
         Some(FieldType::Menu) => {
             let choices = def.menu_index.map_or(&[][..], |menu| &db.schema.menus[usize::from(menu)].choices);
@@ -102,30 +103,30 @@ fn choice_from_file(db: &Db, rec: u32, def: &FieldDef, text: &str) -> Result<u16
             }
             // SSCN's 65535 is no choice, and allowed all the same.
             let known = number().filter(|index| usize::from(*index) < choices.len() || *index == u16::MAX);
-            known.ok_or_else(|| {
-                let words = choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>().join(", ");
-                let hint = nearest(text, choices.iter().map(String::as_str))
-                    .map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
-                format!("expected one of {words}{hint}")
-            })
+            known.ok_or_else(|| expected(text, choices.iter().map(String::as_str)))
         }
         Some(FieldType::Device) => {
             let devices = &db.type_of(rec).devices;
-            let found = devices.iter().position(|device| device.name == text.trim());
-            found.map(|index| index as u16).ok_or_else(|| {
-                let words = devices.iter().map(|device| format!("\"{}\"", device.name)).collect::<Vec<_>>().join(", ");
-                if words.is_empty() {
-                    "the record type has no device supports".to_owned()
-                } else {
-                    format!("expected one of {words}")
-                }
+            if let Some(index) = devices.iter().position(|device| device.name == text.trim()) {
+                return Ok(index as u16);
+            }
+            // Of types without device supports 0 is the number of none.
+            let known = number().filter(|index| usize::from(*index) < devices.len().max(1));
+            known.ok_or_else(|| match &devices[..] {
+                [] => "the record type has no device supports".to_owned(),
+                devices => expected(text, devices.iter().map(|device| device.name.as_str())),
             })
         }
-        _ => {
-            let found = if text.is_empty() { Some(0) } else { prefix::<u16>(text, 0) };
-            found.ok_or_else(|| "expected the number of a state".to_owned())
-        }
+        _ if text.is_empty() => Ok(0),
+        _ => <u16 as Number>::from_file(text).ok_or_else(|| "expected the number of a state".to_owned()),
     }
+}
+
+/// The choices that there are, and the one that was perhaps meant.
+fn expected<'a>(text: &str, choices: impl Iterator<Item = &'a str> + Clone) -> String {
+    let hint = nearest(text, choices.clone()).map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
+    let words = choices.map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>().join(", ");
+    format!("expected one of {words}{hint}")
 }
 
 /// Says of the first macro that is left in a text what it is called and how it gets a value. Where nothing is left the text

@@ -13,7 +13,7 @@ const SERVING: &str = "iocRun: All initialization complete";
 /// How long loading may take.
 const LOAD_WITHIN: DurNs = DurNs::from_secs(60);
 
-const OWN: [Key; 8] = [
+const OWN: [Key; 9] = [
     key(
         "load",
         r#"[{ file = "ring.db", macros = "P=SR:" }]"#,
@@ -50,6 +50,14 @@ const OWN: [Key; 8] = [
         "true or false",
         "`false`",
         "Whether the IOC ends where a scan does not get its class, CPU or locked memory.",
+    ),
+    key(
+        "strict",
+        "true",
+        "true or false",
+        "`false`",
+        "Whether a database file with an error is refused whole; else all of it is loaded that can be, and the IOC ends all the same where \
+         it stands in `load`.",
     ),
     key(
         "script",
@@ -142,6 +150,9 @@ pub(crate) fn read(
     if let Some(folders) = section.texts("protocols", found) {
         let path = folders.iter().map(|(folder, _)| *folder).collect::<Vec<_>>().join(":");
         command.extend(["--protocols".into(), path]);
+    }
+    if section.flag("strict", found).unwrap_or(false) {
+        command.push("--strict".into());
     }
     if section.flag("require_rt", found).unwrap_or(false) {
         command.push("--require-rt".into());

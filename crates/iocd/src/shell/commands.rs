@@ -65,8 +65,8 @@ const COMMANDS: &[Command] = &[
         shell.with_engine(move |engine| engine.remove_record(&name))?.map_err(Failed)?;
         Ok(None)
     }),
-    command!("dbLoadDatabase", "file [path [macros]]", "loads menus and breakpoint tables of a .dbd", |shell, args| {
-        shell.load_dbd(needed(args, "dbLoadDatabase file")?).map(|()| None)
+    command!("dbLoadDatabase", "file [path]", "loads menus and breakpoint tables of a .dbd", |shell, args| {
+        shell.load_dbd(needed(args, "dbLoadDatabase file [path]")?, arg(args, 1)).map(|()| None)
     }),
     command!("dbLoadRecords", "file [macros]", "loads records, also while the IOC runs", |shell, args| {
         shell.load_records(needed(args, "dbLoadRecords file [macros]")?, arg(args, 1)).map(|()| None)

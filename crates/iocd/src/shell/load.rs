@@ -33,10 +33,18 @@ const BUILTIN: &[(&str, &str)] = &[
 ];
 
 impl Shell {
+    /// Has files with errors refused whole; else, as in C, all of them is loaded that can be.
+    ///
+    /// # Errors
+    /// When the IOC has ended.
+    pub fn load_strictly(&mut self, strict: bool) -> Result<(), Failed> {
+        self.with_db(move |db, _| db.set_strict(strict))
+    }
+
     /// Loads a database file.
     ///
     /// # Errors
-    /// When it cannot be read or is malformed; the error names file, line and column.
+    /// When it cannot be read or has errors, each told with file, line and column; the rest of it is loaded.
     pub fn load_records(&mut self, path: &str, macros: &str) -> Result<(), Failed> {
         let text = self.read_file(path)?;
         self.load_text(text, path, macros)
@@ -83,7 +91,7 @@ impl Shell {
             return Err(Failed(format!("no built-in template \"{name}\", expected one of {known}")));
         };
         let given = Macros::parse(macros);
-        let given = |name: &str| given.get(name).unwrap_or_default().to_owned();
+        let given = |name: &str| given.get(name).unwrap_or_default();
         let wanted = match name {
             "iocAdminSoft.db" => Some(Wanted::Health(given("IOC"))),
             "scanStats.db" => {
@@ -122,8 +130,10 @@ impl Shell {
     }
 
     pub(super) fn load_text(&mut self, text: String, path: &str, macros: &str) -> Result<(), Failed> {
-        self.read_text(text, path, macros)?;
-        self.take_up()
+        let read = self.read_text(text, path, macros);
+        // Of a file with errors there may be records all the same.
+        self.take_up()?;
+        read
     }
 
     /// A running IOC takes new records up at once.
@@ -137,33 +147,32 @@ impl Shell {
     fn read_text(&mut self, text: String, path: &str, macros: &str) -> Result<(), Failed> {
         let mut macros = Macros::parse(macros);
         self.add_environment(&mut macros);
-        let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
-        let file = path.to_owned();
+        let (folders, file) = (self.folders(path, ""), path.to_owned());
         self.with_db(move |db, _| {
-            db.load_records(&text, &file, &macros, &mut |name| included(&folder, name)).map_err(Failed::from)
+            db.load_records(&text, &file, &macros, &mut |name| included(&folders, name)).map_err(Failed::from)
         })?
     }
 
     /// Gives the environment's variables to macros that do not have them.
     pub(super) fn add_environment(&self, macros: &mut Macros) {
         for (name, value) in &self.env {
-            if macros.get(name).is_none() {
+            if !macros.contains(name) {
                 macros.set(name, value);
             }
         }
     }
 
-    /// Loads a database definition: its menus and breakpoint tables.
+    /// Loads a database definition: its menus and breakpoint tables. It and what it includes are sought in `folders`,
+    /// divided by colons, where that is not empty.
     ///
     /// # Errors
     /// When it cannot be read or is malformed.
-    pub fn load_dbd(&mut self, path: &str) -> Result<(), Failed> {
-        let text = self.read_file(path)?;
-        let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("")).to_owned();
-        let file = path.to_owned();
+    pub fn load_dbd(&mut self, path: &str, folders: &str) -> Result<(), Failed> {
+        let text = self.read_file_in(path, folders)?;
+        let (folders, file) = (self.folders(path, folders), path.to_owned());
         let before = self.code()?;
         self.with_db(move |db, _| {
-            db.load_dbd(&text, &file, &mut |name| included(&folder, name)).map_err(Failed::from)
+            db.load_dbd(&text, &file, &mut |name| included(&folders, name)).map_err(Failed::from)
         })??;
         let missing: Vec<String> = self.code()?.into_iter().filter(|line| !before.contains(line)).collect();
         if !missing.is_empty() {
@@ -193,31 +202,54 @@ impl Shell {
     }
 
     pub(super) fn read_file(&self, path: &str) -> Result<String, Failed> {
-        let found = self.find_file(path);
-        let size = fs::metadata(&found).map_err(|error| Failed(format!("{path}: {error}")))?.len();
-        if size > FILE_BYTES_MAX {
-            return Err(Failed(format!("{path}: {size} bytes, at most {FILE_BYTES_MAX} are read")));
-        }
-        let bytes = fs::read(&found).map_err(|error| Failed(format!("{path}: {error}")))?;
-        Ok(match String::from_utf8(bytes) {
-            Ok(text) => text,
-            // Old files hold Latin 1 (degree signs in EGU): each byte is then a character.
-            Err(error) => error.as_bytes().iter().map(|byte| char::from(*byte)).collect(),
-        })
+        self.read_file_in(path, "")
     }
 
-    /// A file, looked for in `EPICS_DB_INCLUDE_PATH` when its name has no folder.
-    fn find_file(&self, path: &str) -> PathBuf {
+    fn read_file_in(&self, path: &str, folders: &str) -> Result<String, Failed> {
+        let found = self.find_file(path, folders);
+        text_of(&found).map_err(|error| Failed(format!("{path}: {error}")))
+    }
+
+    /// A file; without a folder in its name it is sought in these, or in `EPICS_DB_INCLUDE_PATH`.
+    fn find_file(&self, path: &str, folders: &str) -> PathBuf {
         let plain = PathBuf::from(path);
-        if plain.exists() || path.contains('/') {
+        if path.contains('/') || folders.is_empty() && plain.exists() {
             return plain;
         }
-        let folders = self.env.get("EPICS_DB_INCLUDE_PATH").map_or("", String::as_str);
-        folders.split(':').map(|folder| Path::new(folder).join(path)).find(|found| found.exists()).unwrap_or(plain)
+        let mut sought = self.search_path(folders).map(|folder| folder.join(path));
+        sought.find(|found| found.exists()).unwrap_or(plain)
+    }
+
+    /// These folders, or those of `EPICS_DB_INCLUDE_PATH`.
+    fn search_path<'a>(&'a self, folders: &'a str) -> impl Iterator<Item = &'a Path> {
+        let folders = match folders {
+            "" => self.env.get("EPICS_DB_INCLUDE_PATH").map_or("", String::as_str),
+            folders => folders,
+        };
+        folders.split(':').filter(|folder| !folder.is_empty()).map(Path::new)
+    }
+
+    /// Where the files are sought that a file includes: as in C in the search path, then beside it.
+    fn folders(&self, path: &str, folders: &str) -> Vec<PathBuf> {
+        let beside = Path::new(path).parent().unwrap_or_else(|| Path::new(""));
+        self.search_path(folders).chain([beside, Path::new("")]).map(Path::to_owned).collect()
     }
 }
 
 /// The text of a file that another one includes.
-fn included(folder: &Path, name: &str) -> Option<String> {
-    [folder.join(name), PathBuf::from(name)].iter().find_map(|path| fs::read_to_string(path).ok())
+fn included(folders: &[PathBuf], name: &str) -> Option<String> {
+    folders.iter().find_map(|folder| text_of(&folder.join(name)).ok())
+}
+
+fn text_of(path: &Path) -> Result<String, String> {
+    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(format!("{size} bytes, at most {FILE_BYTES_MAX} are read"));
+    }
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        // Old files hold Latin 1 (degree signs in EGU): each byte is then a character.
+        Err(error) => error.as_bytes().iter().map(|byte| char::from(*byte)).collect(),
+    })
 }

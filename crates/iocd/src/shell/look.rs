@@ -23,7 +23,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("epicsThreadResume", "threads are not suspended"),
     ("installLastResortEventProvider", "event times without a provider are the wall clock's"),
     ("iocBuild", "iocInit does all of it"),
-    ("iocLogInit", LOG),
     ("iocLogPrefix", LOG),
     ("iocLogShow", LOG),
     ("setIocLogDisable", LOG),
@@ -43,6 +42,13 @@ pub(super) fn absent(name: &str) -> Option<&'static str> {
 }
 
 pub(super) const COMMANDS: &[Command] = &[
+    command!("iocLogInit", "", "accepted: messages go to standard error", |shell, _| {
+        match parameter(&shell.env, "EPICS_IOC_LOG_INET").is_none_or(|address| address.is_empty()) {
+            true => eprintln!("iocLog: EPICS environment variable \"EPICS_IOC_LOG_INET\" undefined"),
+            false => eprintln!("iocLogInit: {LOG}; the server that EPICS_IOC_LOG_INET names is not sent any"),
+        }
+        Ok(None)
+    }),
     command!("ascar", "[level]", "links of access security's inputs", |shell, args| {
         let level = number(args, 0);
         let text = shell.with_engine(move |engine| security_inputs(engine, level))?;
