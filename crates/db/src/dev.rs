@@ -150,8 +150,3 @@ impl Db {
         self.states.iter().map(|(name, on)| (name.as_str(), *on))
     }
 }
-
-/// Whether a type without a PREC field answers for the precision of its fields all the same.
-pub(crate) const fn has_precision(kind: Kind) -> bool {
-    matches!(kind, Kind::Bo)
-}

@@ -176,7 +176,7 @@ impl Db {
         let special = self.before(rec, field)?;
         let kind = self.element_type(rec, field);
         let max = self.capacity(rec, field) as usize;
-        let precision = self.own_precision(rec);
+        let precision = self.precision_of(rec, field);
         let mut converted = self.lend_array(kind);
         // An empty text is zero for a number, and no number for an element.
         let empty = kind != FieldType::String
@@ -264,7 +264,7 @@ impl Db {
             }
             Some(FieldType::String) => {
                 let precision =
-                    if matches!(value, Scalar::F64(_) | Scalar::F32(_)) { self.own_precision(rec) } else { 0 };
+                    if matches!(value, Scalar::F64(_) | Scalar::F32(_)) { self.precision_of(rec, field) } else { 0 };
                 let text = base::text::scalar(value, precision);
                 let bytes = text.bytes();
                 let bytes = &bytes[..bytes.len().min(size.max(1) - 1)];
