@@ -117,6 +117,41 @@ fn a_daemon_without_session_parent_or_environment_ends_with_its_killed_keeper_th
 }
 
 #[test]
+fn a_process_of_another_user_runs_clean_and_so_does_its_safe_output_command() {
+    bench::last_cpu();
+    let bench = Bench::new("root-user", "");
+    // The folder is the operator's, who may put there whatever he likes.
+    let own = bench.dir.join("own");
+    fs::create_dir(&own).unwrap();
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
+    fs::write(own.join("off"), "#!/bin/sh\nid -u > off-was\n").unwrap();
+    fs::set_permissions(own.join("off"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let keys =
+        "user = \"65534\"\ndir = \"own\"\non_fault = \"./off\"\nrestart = { policy = \"never\" }\numask = \"0077\"";
+    let script =
+        "env > env; grep NoNewPrivs /proc/self/status > privileges; while [ ! -e go ]; do sleep 0.05; done; exit 3";
+    bench.write(&bench::sh("a", script, keys));
+    let mut up = bench.tahti(&["up", ".", "--detach"]);
+    up.env("JOURNAL_STREAM", "8:1").env("INVOCATION_ID", "x").env("SECRET", "y");
+    let output = bench::finish(up.spawn().unwrap());
+    assert!(output.status.success(), "{}", bench.log());
+    let read = |name: &str| fs::read_to_string(own.join(name)).unwrap_or_default();
+    bench.until("its privileges", || read("privileges").ends_with('\n'));
+    let environment = read("env");
+    assert_eq!(read("privileges"), "NoNewPrivs:\t1\n");
+    for name in ["JOURNAL_STREAM=", "INVOCATION_ID=", "SECRET=", "HOME=/root"] {
+        assert!(!environment.contains(name), "{name} in {environment}");
+    }
+    assert!(environment.contains("TAHTI_PROCESS=a\n") && environment.contains("USER=nobody\n"), "{environment}");
+    let mode = std::os::unix::fs::MetadataExt::mode(&own.join("env").metadata().unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    fs::write(own.join("go"), "").unwrap();
+    bench.until("its safe-output command", || read("off-was").ends_with('\n'));
+    assert_eq!(read("off-was"), "65534\n", "not root");
+    bench.until("told", || bench.log().contains("safe-output command done"));
+}
+
+#[test]
 fn a_shield_that_stood_before_the_plant_stays_when_the_plant_goes() {
     let bench = Shielded::new("borrowed", LOOP);
     let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();

@@ -201,3 +201,85 @@ fn a_reservation_on_some_of_the_cpus_is_refused_with_the_partition_as_remedy() {
     let error = start(&spec).unwrap_err();
     assert!(error.remedy.contains("partition"), "{error}");
 }
+
+/// What a shell script prints when it is started so.
+fn says(spec: &mut LaunchSpec, script: &str) -> String {
+    spec.argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    let file = PathBuf::from(format!("/run/tahti-launch-says-{}", std::process::id()));
+    (spec.terminal, spec.output) = (Terminal::Null, Some(file.clone()));
+    let child = start(spec).unwrap_or_else(|error| panic!("{error}")).child;
+    while !matches!(look(child.pid, false), Ok(Waited::Ended(_))) {
+        std::thread::yield_now();
+    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(file).unwrap();
+    text
+}
+
+#[test]
+fn another_user_gets_an_environment_of_his_own_and_nothing_of_the_starters() {
+    root();
+    let mut spec = LaunchSpec::new("env", ["env"]);
+    spec.user = Some("nobody".into());
+    spec.env_pass = Some(vec!["CARGO_PKG_NA*".into()]);
+    spec.env.insert("BEAM".into(), "on".into());
+    let text = says(&mut spec, "env");
+    let has = |line: &str| text.lines().any(|found| found == line);
+    assert!(has("USER=nobody") && has("LOGNAME=nobody") && has("HOME=/nonexistent"), "{text}");
+    assert!(
+        text.contains("SHELL=/") && text.contains("PATH=/") && has("BEAM=on") && has("CARGO_PKG_NAME=keep"),
+        "{text}"
+    );
+    assert!(!text.contains("CARGO_MANIFEST_DIR") && !text.contains("HOME=/root"), "{text}");
+}
+
+#[test]
+fn mask_score_time_limit_and_the_end_of_new_privileges_are_what_the_kernel_reads_back() {
+    root();
+    let mut spec = LaunchSpec::new("mask", ["sh"]);
+    (spec.umask, spec.no_new_privileges) = (Some(0o027), true);
+    spec.limits = vec![Limit { resource: Resource::RtTime, value: Some(500_000) }];
+    let text = says(&mut spec, "umask; cat /proc/self/limits /proc/self/status");
+    assert!(text.starts_with("0027\n"), "{text}");
+    assert!(text.lines().any(|line| line == "NoNewPrivs:\t1"), "{text}");
+    let limit = text.lines().find(|line| line.starts_with("Max realtime timeout")).unwrap();
+    assert_eq!(limit.split_whitespace().filter(|word| *word == "500000").count(), 2, "{limit}");
+}
+
+#[test]
+fn a_sandbox_hides_and_protects_what_it_says_and_the_machine_sees_nothing_of_it() {
+    root();
+    let folder = PathBuf::from(format!("/var/lib/tahti-sandbox-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("secret")).unwrap();
+    std::fs::write(folder.join("secret/key"), "x").unwrap();
+    std::fs::write(folder.join("file"), "x").unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let sandbox = host::plant::Sandbox {
+        private_tmp: true,
+        protect_system: host::plant::ProtectSystem::Strict,
+        protect_home: host::plant::ProtectHome::Yes,
+        read_write_paths: vec![path("")],
+        inaccessible_paths: vec![path("secret"), path("file")],
+    };
+    let mut spec = LaunchSpec::new("sandbox", ["sh"]);
+    spec.sandbox = Some(sandbox.clone());
+    let tries = format!(
+        "w() {{ (echo x > $1) 2>/dev/null && echo wrote $1 || echo refused $1; }}; w /usr/x; w /etc/x; w /var/lib/x; w {0}/x; \
+         w /tmp/tahti-x; echo tmp $(ls /tmp | wc -l); echo home $(ls -A /root | wc -l); cat {0}/file; ls {0}/secret; echo x > /dev/null && \
+         echo done",
+        folder.display()
+    );
+    let text = says(&mut spec, &tries);
+    let expected = format!(
+        "refused /usr/x\nrefused /etc/x\nrefused /var/lib/x\nwrote {}/x\nwrote /tmp/tahti-x\ntmp 1\nhome 0\ndone\n",
+        folder.display()
+    );
+    assert_eq!(text, expected);
+    assert!(!std::path::Path::new("/tmp/tahti-x").exists());
+    assert_eq!(std::fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
+    spec.sandbox = Some(host::plant::Sandbox { inaccessible_paths: vec![path("none")], ..sandbox });
+    let error = start(&spec).unwrap_err();
+    assert!(error.found.contains("none, which does not exist"), "{error}");
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::sched::{Scheduling, attributes};
 use base::CpuSet;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 /// One thing that the child does before `exec`.
 #[derive(Clone, Debug)]
@@ -38,6 +38,26 @@ pub enum Step {
     Hold,
     /// Working directory.
     Directory(CString),
+    /// Mask of the permissions that new files do not get.
+    Umask(u32),
+    /// No gain of rights by `exec` from here on, for it and its descendants: setuid bits and file capabilities count for
+    /// nothing.
+    NoNewPrivileges,
+    /// Mounts of its own: the machine's show up in it, its own nowhere else.
+    MountNamespace,
+    /// Makes what stands at a path a mount of its own, with everything mounted below.
+    BindHere(CString),
+    /// Shows the first path at the second one.
+    BindOver(CString, CString),
+    /// An empty file system in memory at a path, with these options (`mode=…`).
+    EmptyAt(CString, CString),
+    /// Makes a mount read-only, those below it too where told (Linux 5.12).
+    ReadOnly {
+        /// The mount point.
+        path: CString,
+        /// Whether those below are, too.
+        below: bool,
+    },
     /// Keeps permitted capabilities over the next change of user.
     KeepCapabilities,
     /// Supplementary groups.
@@ -382,6 +402,18 @@ fn perform(step: &Step) -> i32 {
         }
         // SAFETY: a null-terminated string.
         Step::Directory(dir) => checked(unsafe { libc::chdir(dir.as_ptr()) }.into()),
+        Step::Umask(mask) => {
+            // SAFETY: numbers only; the call cannot fail.
+            unsafe { libc::umask(*mask) };
+            0
+        }
+        // SAFETY: numbers only.
+        Step::NoNewPrivileges => checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into()),
+        Step::MountNamespace => mount_namespace(),
+        Step::BindHere(path) => mount(path, path, libc::MS_BIND | libc::MS_REC, None),
+        Step::BindOver(from, to) => mount(from, to, libc::MS_BIND, None),
+        Step::EmptyAt(path, options) => mount(c"tmpfs", path, libc::MS_NOSUID | libc::MS_NODEV, Some(options)),
+        Step::ReadOnly { path, below } => read_only(path, *below),
         // SAFETY: numbers only.
         Step::KeepCapabilities => checked(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) }.into()),
         // Raw calls: glibc's wrappers would signal all threads of a process that has but one.
@@ -427,6 +459,40 @@ fn detach() -> i32 {
         1.. => unsafe { libc::_exit(0) },
         _ => errno(),
     }
+}
+
+fn mount_namespace() -> i32 {
+    // SAFETY: numbers only.
+    let errno = checked(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into());
+    if errno != 0 {
+        return errno;
+    }
+    let flags = libc::MS_REC | libc::MS_SLAVE;
+    // SAFETY: a null-terminated path; source, type and data are not used for a change of propagation.
+    let answer = unsafe { libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null()) };
+    checked(answer.into())
+}
+
+fn mount(from: &CStr, to: &CStr, flags: libc::c_ulong, options: Option<&CStr>) -> i32 {
+    let options = options.map_or(std::ptr::null(), |options| options.as_ptr().cast());
+    // SAFETY: null-terminated strings; the type is not used for a bind.
+    checked(unsafe { libc::mount(from.as_ptr(), to.as_ptr(), c"tmpfs".as_ptr(), flags, options) }.into())
+}
+
+fn read_only(path: &CStr, below: bool) -> i32 {
+    let attributes = libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let flags = if below { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: a null-terminated path, and a readable structure of the size that is told.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    })
 }
 
 fn write_file(path: &CString, bytes: &[u8]) -> i32 {

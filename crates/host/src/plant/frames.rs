@@ -301,6 +301,7 @@ pub(crate) fn process(config: &Config, isolated: Option<&CpuSet>) -> Process {
             limit: 5,
         },
         stop: vec![StopStep { signal: Signal::TERM, wait: DurNs::from_secs(5) }],
+        hygiene: Hygiene::default(),
         on_fault: None,
         log: Log { size: Size(1 << 20), keep: 3 },
         heartbeat: None,

@@ -125,6 +125,42 @@ pub const PROCESS: Table = Table {
             "empty",
             "Variables added to the environment.",
         ),
+        key(
+            "pass_environment",
+            r#"["EPICS_*"]"#,
+            "list of names, `*` stands for any text",
+            "all; with a `user`, none",
+            "Variables of the supervisor's environment that it gets beside `PATH`, `LANG`, `LANGUAGE`, `LC_*`, `TZ` and `TERM`. Those \
+             by which systemd speaks to the supervisor are never passed on. With a `user`, `HOME`, `USER`, `LOGNAME` and `SHELL` are that user's.",
+        ),
+        key(
+            "umask",
+            r#""0027""#,
+            "octal number, `0000` to `0777`",
+            "the supervisor's",
+            "Permissions that its new files do not get.",
+        ),
+        key(
+            "oom_score_adjust",
+            "-500",
+            "-1000 to 1000",
+            "the supervisor's",
+            "When memory runs out the kernel ends the process with the highest score first; -1000 is never.",
+        ),
+        key(
+            "no_new_privileges",
+            "false",
+            "true or false",
+            "`true`",
+            "Whether it and what it starts can never gain rights: setuid programs such as `sudo`, and capabilities of files, have no effect.",
+        ),
+        key(
+            "sandbox",
+            r#"{ protect_system = "strict", private_tmp = true }"#,
+            "table, see *sandbox*",
+            "none",
+            "What of the file system it sees, and where it may write. Needs root; refused, not left out, where it cannot be had.",
+        ),
         key("dir", r#""/var/lib/llrf""#, "folder", "the plant file's folder", "Working directory."),
         key(
             "after",
@@ -197,6 +233,57 @@ pub const LIMITS: Table = Table {
         key("locked", r#""256MiB""#, "size", "the supervisor's", "Memory that may be locked (`RLIMIT_MEMLOCK`)."),
         key("memory", r#""1GiB""#, "size", "the supervisor's", "Address space (`RLIMIT_AS`)."),
         key("stack", r#""1MiB""#, "size", "the supervisor's", "Stack of the first thread (`RLIMIT_STACK`)."),
+        key(
+            "rttime",
+            r#""500ms""#,
+            "time, 1us to 1h",
+            "the supervisor's",
+            "Processor time that a real-time thread may use without a blocking call (`RLIMIT_RTTIME`): SIGKILL beyond it, by the kernel itself.",
+        ),
+    ],
+};
+
+/// `sandbox = {…}`
+pub const SANDBOX: Table = Table {
+    header: "sandbox",
+    doc: "What a process sees of the file system: mounts of its own, with the meaning of systemd's keys of these names. `dir` and everything \
+          else that it needs must stay within its sight.",
+    keys: &[
+        key(
+            "private_tmp",
+            "true",
+            "true or false",
+            "`false`",
+            "`/tmp` and `/var/tmp` are its own: empty at each start, in memory.",
+        ),
+        key(
+            "protect_system",
+            r#""strict""#,
+            "true, false, `full` or `strict`",
+            "`false`",
+            "Read-only: `/usr`, `/boot`, `/efi`; with `full` `/etc`, too; with `strict` everything but `/dev`, `/proc`, `/sys` and `read_write_paths`. Linux 5.12.",
+        ),
+        key(
+            "protect_home",
+            "true",
+            "true, false or `read-only`",
+            "`false`",
+            "`/home`, `/root` and `/run/user` are empty for it, or read-only.",
+        ),
+        key(
+            "read_write_paths",
+            r#"["/var/lib/llrf"]"#,
+            "list of absolute paths",
+            "none",
+            "Where it may write in spite of `strict`.",
+        ),
+        key(
+            "inaccessible_paths",
+            r#"["/etc/ssl/private"]"#,
+            "list of absolute paths",
+            "none",
+            "Folders and files that are empty for it.",
+        ),
     ],
 };
 
@@ -454,6 +541,7 @@ pub const TABLES: &[Table] = &[
     HEARTBEAT,
     THREADS,
     LIMITS,
+    SANDBOX,
     LOG,
     super::ioc::IOC,
     super::equipment::EQUIPMENT,

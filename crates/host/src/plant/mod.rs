@@ -7,6 +7,7 @@ mod across;
 mod doc;
 mod equipment;
 mod frames;
+mod hygiene;
 mod ioc;
 pub mod keys;
 pub mod messages;

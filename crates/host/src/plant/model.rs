@@ -72,6 +72,9 @@ pub struct Process {
     pub restart: Restart,
     /// How it is asked to end; SIGKILL follows the last step.
     pub stop: Vec<StopStep>,
+    /// What it inherits and what it may do, beyond class, user and capabilities.
+    #[serde(default)]
+    pub hygiene: Hygiene,
     /// Command that puts the equipment into a safe state when the process faults.
     pub on_fault: Option<Vec<String>>,
     /// Its log files.
@@ -84,6 +87,71 @@ pub struct Process {
     pub ladder: Vec<Rung>,
     /// Classes and CPUs of threads by name.
     pub threads: Vec<ThreadRule>,
+}
+
+/// What a process inherits of who started it, and what it may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hygiene {
+    /// Patterns of the supervisor's variables that it gets; `None`: all, or none of them where it has a user of its own.
+    pub pass_environment: Option<Vec<String>>,
+    /// Permissions that its new files do not get.
+    pub umask: Option<u32>,
+    /// What the kernel adds to its score when memory runs out, -1000 (never) to 1000 (first).
+    pub oom_score_adjust: Option<i16>,
+    /// Whether it can never gain rights by starting a program.
+    pub no_new_privileges: bool,
+    /// What of the file system it sees.
+    pub sandbox: Option<Sandbox>,
+}
+
+impl Default for Hygiene {
+    fn default() -> Self {
+        Self { pass_environment: None, umask: None, oom_score_adjust: None, no_new_privileges: true, sandbox: None }
+    }
+}
+
+/// `sandbox = {…}`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sandbox {
+    /// Whether `/tmp` and `/var/tmp` are its own, empty and in memory.
+    pub private_tmp: bool,
+    /// What of the system it cannot write to.
+    pub protect_system: ProtectSystem,
+    /// What of the homes it sees.
+    pub protect_home: ProtectHome,
+    /// Where it may write all the same.
+    pub read_write_paths: Vec<String>,
+    /// What it sees empty.
+    pub inaccessible_paths: Vec<String>,
+}
+
+/// What of the system is read-only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtectSystem {
+    /// Nothing.
+    #[default]
+    No,
+    /// `/usr`, `/boot`, `/efi`.
+    Yes,
+    /// `/etc`, too.
+    Full,
+    /// Everything but `/dev`, `/proc`, `/sys` and the writable paths.
+    Strict,
+}
+
+/// What of the homes is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtectHome {
+    /// All.
+    #[default]
+    No,
+    /// Nothing.
+    Yes,
+    /// All, but nothing can be written.
+    ReadOnly,
 }
 
 /// Where a process or thread runs.
@@ -111,6 +179,9 @@ pub struct Limits {
     pub memory: Option<Size>,
     /// Stack of the first thread.
     pub stack: Option<Size>,
+    /// Processor time that a real-time thread may use without a blocking call.
+    #[serde(default)]
+    pub rttime: Option<DurNs>,
 }
 
 /// When a process counts as ready.

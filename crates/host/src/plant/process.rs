@@ -94,6 +94,7 @@ pub(crate) fn read(
             restart: restart(section, found),
             stop: steps(section, "stop", found, |signal, wait| StopStep { signal, wait })
                 .unwrap_or_else(|| vec![StopStep { signal: Signal::TERM, wait: DurNs::from_secs(5) }]),
+            hygiene: super::hygiene::read(section, found),
             on_fault: on_fault.as_ref().map(|(command, _)| command.clone()),
             log: log(section, found),
             heartbeat,
@@ -145,7 +146,8 @@ fn limits(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Limits {
     let Some(limits) = section.section("limits", &keys::LIMITS, "limits", found) else { return Limits::default() };
     let mut size = |name: &str| limits.parsed::<Size>(name, found).map(|(size, _)| size);
     let (core, locked, memory, stack) = (size("core"), size("locked"), size("memory"), size("stack"));
-    Limits { files: limits.number("files", 1, 1 << 30, found).map(|(n, _)| n), core, locked, memory, stack }
+    let rttime = limits.time("rttime", DurNs(1000), HOUR, found).map(|(time, _)| time);
+    Limits { files: limits.number("files", 1, 1 << 30, found).map(|(n, _)| n), core, locked, memory, stack, rttime }
 }
 
 fn env(section: &Section<'_>, found: &mut Diagnostics<'_>) -> BTreeMap<String, String> {

@@ -60,6 +60,16 @@ pub(super) fn explain(spec: &LaunchSpec, program: &Path, step: Option<&Step>, er
         Some(Step::User(_) | Step::Group(_) | Step::Groups(_)) => {
             ("change of user".into(), answer, "only root may run processes as somebody else".into())
         }
+        Some(
+            Step::MountNamespace | Step::BindHere(_) | Step::BindOver(..) | Step::EmptyAt(..) | Step::ReadOnly { .. },
+        ) => {
+            let remedy = match errno {
+                Errno::PERM => "only root (CAP_SYS_ADMIN) may mount: run as root, or remove `sandbox`",
+                Errno::NOSYS => "read-only parts need Linux 5.12: leave `protect_system` and `protect_home` out",
+                _ => "see the paths of `sandbox`, and mount(2)",
+            };
+            ("sandbox".into(), format!("{}: {answer}", sandbox_step(step)), remedy.into())
+        }
         Some(Step::DropBounding(_) | Step::Capabilities(_) | Step::RaiseAmbient(_) | Step::KeepCapabilities) => {
             let wanted = "set of capabilities".to_owned();
             (wanted, answer, "the starter itself must have each one, and CAP_SETPCAP".into())
@@ -67,6 +77,17 @@ pub(super) fn explain(spec: &LaunchSpec, program: &Path, step: Option<&Step>, er
         Some(other) => (format!("{other:?}"), answer, "see the kernel's documentation".into()),
     };
     Shortfall { wanted, found, remedy }
+}
+
+/// What a step of the sandbox was about, for people.
+fn sandbox_step(step: Option<&Step>) -> String {
+    match step {
+        Some(Step::ReadOnly { path, .. }) => format!("{} read-only", path.to_string_lossy()),
+        Some(Step::BindHere(path) | Step::BindOver(_, path) | Step::EmptyAt(path, _)) => {
+            format!("mount at {}", path.to_string_lossy())
+        }
+        _ => "mounts of its own".to_owned(),
+    }
 }
 
 /// Why a class was refused.

@@ -7,6 +7,7 @@
 mod explain;
 mod lock;
 mod plan;
+mod sandbox;
 mod spec;
 mod start;
 pub(crate) mod users;

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use sys::root::RootDir;
 use sys::sched::Scheduling;
 use sys::spawn::{Step, Wanted, above};
 
@@ -21,6 +22,8 @@ pub(super) struct Plan {
     pub(super) steps: Vec<Wanted>,
     /// Variables that tell the process about inherited descriptors.
     pub(super) variables: Vec<(String, String)>,
+    /// Variables that tell the process about its user.
+    pub(super) user_variables: Vec<(&'static str, String)>,
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) pty: Option<OwnedFd>,
     pub(super) pipes: Option<[OwnedFd; 2]>,
@@ -76,7 +79,22 @@ impl Plan {
             refuse("such user", found, remedy)
         })?;
         let locked = spec.mlock && plan.may_lock(spec, program, &identity)?;
+        if let Some(sandbox) = &spec.sandbox {
+            // Here the right to mount is there still.
+            let steps = super::sandbox::steps(sandbox, &RootDir::machine());
+            steps
+                .map_err(|found| refuse("sandbox", found, "correct the path"))?
+                .into_iter()
+                .for_each(|it| plan.must(it));
+        }
+        if let Some(mask) = spec.umask {
+            plan.must(Step::Umask(mask));
+        }
         plan.privileges(spec, &identity);
+        if spec.no_new_privileges {
+            plan.must(Step::NoNewPrivileges);
+        }
+        plan.user_variables = identity.variables;
         if let Some(dir) = &spec.dir {
             plan.must(Step::Directory(c_string(dir.as_os_str()).map_err(zero)?));
         }
@@ -142,7 +160,13 @@ impl Plan {
             Terminal::Inherit => {}
             Terminal::Null => {
                 let null = self.open_null()?;
-                (0..3).for_each(|to| self.must(Step::Descriptor(null, to)));
+                let output = match &spec.output {
+                    Some(path) => self.open_output(path)?,
+                    None => null,
+                };
+                for (from, to) in [(null, 0), (output, 1), (output, 2)] {
+                    self.must(Step::Descriptor(from, to));
+                }
             }
             Terminal::Pipes => {
                 let null = self.open_null()?;
@@ -176,6 +200,13 @@ impl Plan {
         let number = high.as_raw_fd();
         self.open.push(high);
         Ok(number)
+    }
+
+    fn open_output(&mut self, path: &Path) -> sys::Result<RawFd> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))
+            .map_err(|errno| sys::Error { doing: format!("open {}", path.display()), errno })?;
+        self.keep(&file)
     }
 
     fn open_null(&mut self) -> sys::Result<RawFd> {

@@ -1,6 +1,7 @@
 //! What is wanted of a process at its start: plain values that survive a trip through JSON.
 
 use base::{CpuSet, Policy};
+use host::plant::Sandbox;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,9 +23,22 @@ pub struct LaunchSpec {
     /// Whether to start from an empty environment.
     #[serde(default)]
     pub env_clear: bool,
+    /// Patterns of the starter's variables that it gets (`*` stands for any text), beside `PATH`, the language, the time
+    /// zone and `TERM`, but never those by which systemd speaks to the starter; `None` passes all on.
+    #[serde(default)]
+    pub env_pass: Option<Vec<String>>,
     /// Working directory.
     #[serde(default)]
     pub dir: Option<PathBuf>,
+    /// Permissions that new files do not get.
+    #[serde(default)]
+    pub umask: Option<u32>,
+    /// Whether it and its descendants may never gain rights by `exec` (setuid bits, capabilities of files).
+    #[serde(default)]
+    pub no_new_privileges: bool,
+    /// What of the file system it sees, and where it may write; `None` leaves it as it is.
+    #[serde(default)]
+    pub sandbox: Option<Sandbox>,
     /// User, by name or number; also sets its supplementary groups.
     #[serde(default)]
     pub user: Option<String>,
@@ -62,6 +76,9 @@ pub struct LaunchSpec {
     /// What its standard streams are.
     #[serde(default)]
     pub terminal: Terminal,
+    /// File to which its output is added, for [`Terminal::Null`].
+    #[serde(default)]
+    pub output: Option<PathBuf>,
     /// Descriptors handed over.
     #[serde(default)]
     pub inherit: Vec<InheritedFd>,
@@ -79,7 +96,11 @@ impl LaunchSpec {
             argv: argv.into_iter().map(Into::into).collect(),
             env: BTreeMap::new(),
             env_clear: false,
+            env_pass: None,
             dir: None,
+            umask: None,
+            no_new_privileges: false,
+            sandbox: None,
             user: None,
             group: None,
             capabilities: None,
@@ -92,6 +113,7 @@ impl LaunchSpec {
             mlock: false,
             oom_score: None,
             terminal: Terminal::Inherit,
+            output: None,
             inherit: Vec::new(),
             require_rt: false,
         }

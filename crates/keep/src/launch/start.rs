@@ -5,6 +5,7 @@ use super::lock::lock_memory;
 use super::plan::Plan;
 use super::{LaunchSpec, Shortfall};
 use crate::keeper::protocol::ChildId;
+use crate::supervisor::SERVICE_VARIABLES;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -97,7 +98,9 @@ pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
             .collect()
     };
     let argv = words(&mut spec.argv.iter().cloned())?;
-    let envp = words(&mut environment(spec, &plan.variables).into_iter().map(|(k, v)| format!("{k}={v}")))?;
+    let envp = words(
+        &mut environment(spec, &plan.user_variables, &plan.variables).into_iter().map(|(k, v)| format!("{k}={v}")),
+    )?;
     let file = CString::new(program.as_os_str().as_bytes())
         .map_err(|_| error("program", "its path holds a zero byte".into(), "remove it"))?;
     let held = Prepared::new(file, argv, envp, plan.steps.clone())
@@ -210,10 +213,28 @@ pub fn is_alive(child: ChildId) -> bool {
     state != "Z" && state != "X" && fields.nth(18).and_then(|ticks| ticks.parse().ok()) == Some(child.start_ticks)
 }
 
+/// Variables that every process gets of its starter's: where programs are, how to speak, what time it is, and what the
+/// terminal is.
+const PASSED: [&str; 6] = ["PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM"];
+
 /// The variables of a process.
-fn environment(spec: &LaunchSpec, added: &[(String, String)]) -> BTreeMap<String, String> {
+fn environment(
+    spec: &LaunchSpec,
+    user: &[(&'static str, String)],
+    added: &[(String, String)],
+) -> BTreeMap<String, String> {
     let own = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
-    let mut all: BTreeMap<String, String> = if spec.env_clear { BTreeMap::new() } else { own.collect() };
+    let passes = |name: &str| match &spec.env_pass {
+        _ if spec.env_clear => false,
+        Some(_) if SERVICE_VARIABLES.contains(&name) => false,
+        None => true,
+        Some(more) => {
+            let mut patterns = PASSED.into_iter().chain(more.iter().map(String::as_str));
+            patterns.any(|pattern| base::glob(pattern, name))
+        }
+    };
+    let mut all: BTreeMap<String, String> = own.filter(|(name, _)| passes(name)).collect();
+    all.extend(user.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     all.extend(spec.env.clone());
     all.extend(added.iter().cloned());
     all

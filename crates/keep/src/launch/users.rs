@@ -9,6 +9,8 @@ pub(super) struct Identity {
     pub(super) gid: Option<u32>,
     /// Supplementary groups.
     pub(super) groups: Option<Vec<u32>>,
+    /// What a user's environment says of him; empty where none is named.
+    pub(super) variables: Vec<(&'static str, String)>,
 }
 
 /// The numbers of users, each once, with commas between them. Who is not known has none: it cannot be started either.
@@ -46,6 +48,17 @@ fn resolve(user: Option<&str>, group: Option<&str>, passwd: &str, groups: &str) 
             |line: &&str| line.rsplit(':').next().is_some_and(|list| list.split(',').any(|one| Some(one) == name));
         let theirs = groups.lines().filter(member).filter_map(|line| number(line.split(':').nth(2)));
         identity.groups = Some(identity.gid.into_iter().chain(theirs).collect());
+        let field = |number: usize, without: &str| {
+            let found = entry.as_ref().and_then(|fields| fields.get(number).copied());
+            found.filter(|text| !text.is_empty()).unwrap_or(without).to_owned()
+        };
+        let called = field(0, user);
+        identity.variables = vec![
+            ("HOME", field(5, "/")),
+            ("SHELL", field(6, "/bin/sh")),
+            ("USER", called.clone()),
+            ("LOGNAME", called),
+        ];
     }
     if let Some(group) = group {
         let entry = groups.lines().find(|line| line.split(':').next() == Some(group));
@@ -66,12 +79,15 @@ mod tests {
     #[test]
     fn users_bring_their_groups() {
         let found = resolve(Some("llrf"), None, PASSWD, GROUP).unwrap();
-        assert_eq!(found, Identity { uid: Some(1001), gid: Some(1002), groups: Some(vec![1002, 20]) });
+        assert_eq!((found.uid, found.gid, &found.groups), (Some(1001), Some(1002), &Some(vec![1002, 20])));
+        let variables = [("HOME", "/home/llrf"), ("SHELL", "/bin/sh"), ("USER", "llrf"), ("LOGNAME", "llrf")];
+        assert_eq!(found.variables, variables.map(|(name, value)| (name, value.to_owned())));
         assert_eq!(resolve(Some("1001"), None, PASSWD, GROUP).unwrap(), found);
         let found = resolve(Some("llrf"), Some("audio"), PASSWD, GROUP).unwrap();
-        assert_eq!(found, Identity { uid: Some(1001), gid: Some(29), groups: Some(vec![1002, 20, 29]) });
+        assert_eq!((found.gid, found.groups), (Some(29), Some(vec![1002, 20, 29])));
         let found = resolve(Some("4242"), None, PASSWD, GROUP).unwrap();
-        assert_eq!(found, Identity { uid: Some(4242), gid: Some(4242), groups: Some(vec![4242]) });
+        assert_eq!((found.uid, found.gid, found.groups), (Some(4242), Some(4242), Some(vec![4242])));
+        assert_eq!(found.variables[0], ("HOME", "/".to_owned()));
     }
 
     #[test]

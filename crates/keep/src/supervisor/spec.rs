@@ -50,20 +50,38 @@ impl Common {
         if cpus.is_empty() { self.online } else { cpus }
     }
 
-    /// What the keeper of a process is told.
+    /// A command of a process: as its user, in its folder, with its environment and sandbox, but neither its class nor its
+    /// CPUs.
     ///
     /// # Errors
     /// A capability that this build does not know.
-    pub(crate) fn keeper(&self, run: &RunDir, process: &Process) -> Result<KeeperSpec, String> {
-        let mut launch = LaunchSpec::new(process.name.clone(), self.argv(&process.command));
+    pub(crate) fn launch(&self, run: &RunDir, process: &Process, command: &[String]) -> Result<LaunchSpec, String> {
+        let mut launch = LaunchSpec::new(process.name.clone(), self.argv(command));
         launch.env = process.env.clone();
         launch.env.insert("TAHTI_PROCESS".to_owned(), process.name.clone());
         launch.env.insert("TAHTI_PLANT".to_owned(), run.name().to_owned());
+        let hygiene = &process.hygiene;
+        // What the supervisor was started with is not for somebody else.
+        let all = if process.user.is_some() { Vec::new() } else { vec!["*".to_owned()] };
+        launch.env_pass = Some(hygiene.pass_environment.clone().unwrap_or(all));
+        launch.umask = hygiene.umask;
+        launch.oom_score = hygiene.oom_score_adjust;
+        launch.no_new_privileges = hygiene.no_new_privileges;
+        launch.sandbox = hygiene.sandbox.clone();
         launch.dir = Some(self.dir(process));
         launch.user = process.user.clone();
         if let Some(names) = &process.capabilities {
             launch.capabilities = Some(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?);
         }
+        Ok(launch)
+    }
+
+    /// What the keeper of a process is told.
+    ///
+    /// # Errors
+    /// A capability that this build does not know.
+    pub(crate) fn keeper(&self, run: &RunDir, process: &Process) -> Result<KeeperSpec, String> {
+        let mut launch = self.launch(run, process, &process.command)?;
         launch.limits = limits(process);
         launch.policy = Some(process.class);
         let cpus = self.cpus(process);
@@ -105,6 +123,7 @@ fn limits(process: &Process) -> Vec<Limit> {
         (Resource::Locked, limits.locked.map(|size| size.0)),
         (Resource::AddressSpace, limits.memory.map(|size| size.0)),
         (Resource::Stack, limits.stack.map(|size| size.0)),
+        (Resource::RtTime, limits.rttime.map(|time| time.0.unsigned_abs() / 1000)),
     ];
     rows.into_iter().filter_map(|(resource, value)| Some(Limit { resource, value: Some(value?) })).collect()
 }

@@ -4,13 +4,13 @@ use super::keepers::dismiss;
 use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun, Told};
 use crate::keeper::Keeper;
 use crate::keeper::protocol::{self, KeeperSpec, Request, Target};
-use crate::launch::InheritedFd;
+use crate::launch::{self, InheritedFd, Terminal};
 use crate::page::Page;
 use crate::supervisor::tell::short;
 use base::{DurNs, MonoNs};
 use host::plant::Signal;
 use host::supervise::{Cause, Event, Id, Note};
-use std::process::{Command, Stdio};
+use sys::child::{Waited, look};
 use sys::clock::mono_now;
 
 impl Engine {
@@ -110,21 +110,24 @@ impl Engine {
         })
     }
 
-    /// Puts the equipment into a safe state, beside everything else that goes on.
+    /// Puts the equipment into a safe state, beside everything else that goes on: as the process's own user, for the
+    /// folder in which it is looked up may be that user's.
     pub(super) fn run_fault_command(&mut self, id: Id) {
         let Some(process) = self.process(id) else { return };
         let Some(command) = &process.on_fault else { return };
-        let argv = self.common.argv(command);
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.run.log(Some(&process.name)));
-        let output = || log.as_ref().ok().and_then(|log| log.try_clone().ok()).map_or(Stdio::null(), Stdio::from);
-        let mut command = Command::new(&argv[0]);
-        command.args(&argv[1..]).current_dir(self.common.dir(process)).env("TAHTI_PROCESS", &process.name);
-        let started = command.stdin(Stdio::null()).stdout(output()).stderr(output()).spawn();
+        let started = self.common.launch(&self.run, process, command).and_then(|mut spec| {
+            spec.terminal = Terminal::Null;
+            spec.output = Some(self.run.log(Some(&process.name)));
+            launch::start(&spec).map_err(|error| error.to_string())
+        });
         let now = mono_now();
         match started {
-            Ok(child) => self.faults.push(FaultRun { id, child, until: now + FAULT_COMMAND_WITHIN }),
-            Err(error) => {
-                let text = format!("SAFE-OUTPUT COMMAND DID NOT START: {}: {error}", argv[0]);
+            Ok(started) => {
+                let (pid, until) = (started.child.pid, now + FAULT_COMMAND_WITHIN);
+                self.faults.push(FaultRun { id, pid, until, killed: false });
+            }
+            Err(why) => {
+                let text = format!("SAFE-OUTPUT COMMAND DID NOT START: {why}");
                 self.tell.event(now, &self.name(id), &text);
             }
         }
@@ -133,28 +136,28 @@ impl Engine {
     /// Reaps safe-output commands, and ends those that take too long.
     pub(super) fn faults(&mut self, now: MonoNs) {
         let mut told = Vec::new();
-        self.faults.retain_mut(|run| match run.child.try_wait() {
-            Ok(None) if now < run.until => true,
-            Ok(None) => {
-                let _ = run.child.kill();
-                let _ = run.child.wait();
-                told.push((run.id, format!("SAFE-OUTPUT COMMAND KILLED after {FAULT_COMMAND_WITHIN}")));
-                false
-            }
-            Ok(Some(status)) if status.success() => {
-                told.push((run.id, "safe-output command done".to_owned()));
-                false
-            }
-            Ok(Some(status)) => {
-                told.push((run.id, format!("SAFE-OUTPUT COMMAND FAILED: {status}")));
-                false
-            }
-            Err(error) => {
-                told.push((run.id, format!("SAFE-OUTPUT COMMAND LOST: {error}")));
-                false
-            }
+        self.faults.retain_mut(|run| {
+            let (text, goes_on) = match look(run.pid, false) {
+                Ok(Waited::Ended(ended)) if run.killed || ended.status == 0 => {
+                    (if run.killed { String::new() } else { "safe-output command done".to_owned() }, false)
+                }
+                Ok(Waited::Ended(ended)) => {
+                    (format!("SAFE-OUTPUT COMMAND FAILED: {}", protocol::End::of(ended.status)), false)
+                }
+                Err(error) => (format!("SAFE-OUTPUT COMMAND LOST: {error}"), false),
+                Ok(_) if now < run.until => return true,
+                Ok(_) if run.killed => ("SAFE-OUTPUT COMMAND LOST: it does not die of SIGKILL".to_owned(), false),
+                Ok(_) => {
+                    // With what it started: the group is its own.
+                    let _ = sys::child::kill(-run.pid, Signal::KILL.0.into());
+                    (run.killed, run.until) = (true, now + FAULT_COMMAND_WITHIN);
+                    (format!("SAFE-OUTPUT COMMAND KILLED after {FAULT_COMMAND_WITHIN}"), true)
+                }
+            };
+            told.push((run.id, text));
+            goes_on
         });
-        for (id, text) in told {
+        for (id, text) in told.into_iter().filter(|(_, text)| !text.is_empty()) {
             self.tell.event(now, &self.name(id), &text);
         }
     }

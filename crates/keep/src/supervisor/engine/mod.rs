@@ -31,7 +31,6 @@ use host::supervise::{Action, Event, Id, Phase, State, Supervision};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::process::Child;
 use std::sync::Arc;
 use sys::clock::mono_now;
 use sys::signal::SignalFd;
@@ -90,8 +89,9 @@ enum Told {
 #[derive(Debug)]
 struct FaultRun {
     id: Id,
-    child: Child,
+    pid: i32,
     until: MonoNs,
+    killed: bool,
 }
 
 /// What the loop works on.

@@ -1,0 +1,88 @@
+//! Reading what a process inherits and what it may do: `umask`, `sandbox` and their kin.
+
+use super::keys;
+use super::model::{Hygiene, ProtectHome, ProtectSystem, Sandbox};
+use table::{Diagnostics, Section, clipped};
+use toml::de::DeValue;
+
+/// What cannot be read has its default, and a finding.
+pub(super) fn read(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Hygiene {
+    let passed = section.texts("pass_environment", found);
+    Hygiene {
+        pass_environment: passed.map(|names| names.into_iter().map(|(name, _)| name.to_owned()).collect()),
+        umask: umask(section, found),
+        oom_score_adjust: oom_score(section, found),
+        no_new_privileges: section.flag("no_new_privileges", found).unwrap_or(true),
+        sandbox: sandbox(section, found),
+    }
+}
+
+fn umask(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<u32> {
+    let (text, span) = section.text("umask", found)?;
+    let digits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mask = u32::from_str_radix(text, 8).ok().filter(|mask| digits && *mask <= 0o777);
+    if mask.is_none() {
+        let message = format!("`umask` cannot be {:?}", clipped(text));
+        found.error(span, message, "an octal number from 0000 to 0777, as text", "for example `umask = \"0027\"`");
+    }
+    mask
+}
+
+fn oom_score(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<i16> {
+    let value = section.value("oom_score_adjust")?;
+    let number = match value.get_ref() {
+        DeValue::Integer(number) => i16::from_str_radix(number.as_str(), number.radix()).ok(),
+        _ => None,
+    };
+    let score = number.filter(|score| (-1000..=1000).contains(score));
+    if score.is_none() {
+        section.wrong("oom_score_adjust", value, "a whole number from -1000 to 1000", found);
+    }
+    score
+}
+
+fn sandbox(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Sandbox> {
+    let table = section.section("sandbox", &keys::SANDBOX, "sandbox", found)?;
+    let system = [("full", ProtectSystem::Full), ("strict", ProtectSystem::Strict)];
+    let home = [("read-only", ProtectHome::ReadOnly)];
+    Some(Sandbox {
+        private_tmp: table.flag("private_tmp", found).unwrap_or(false),
+        protect_system: choice(&table, "protect_system", ProtectSystem::Yes, &system, found),
+        protect_home: choice(&table, "protect_home", ProtectHome::Yes, &home, found),
+        read_write_paths: paths(&table, "read_write_paths", found),
+        inaccessible_paths: paths(&table, "inaccessible_paths", found),
+    })
+}
+
+/// True, false, or one of these words.
+fn choice<T: Copy + Default>(
+    table: &Section<'_>,
+    name: &str,
+    yes: T,
+    words: &[(&str, T)],
+    found: &mut Diagnostics<'_>,
+) -> T {
+    let Some(value) = table.value(name) else { return T::default() };
+    let read = match value.get_ref() {
+        DeValue::Boolean(flag) => Some(if *flag { yes } else { T::default() }),
+        DeValue::String(text) => words.iter().find(|(word, _)| *word == &**text).map(|(_, read)| *read),
+        _ => None,
+    };
+    read.unwrap_or_else(|| {
+        let words: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        table.wrong(name, value, &format!("true, false or {}", words.join(" or ")), found);
+        T::default()
+    })
+}
+
+fn paths(table: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Vec<String> {
+    let mut paths = Vec::new();
+    for (path, span) in table.texts(name, found).unwrap_or_default() {
+        if path.starts_with('/') && path.len() <= 4096 && !path.contains('\0') {
+            paths.push(path.to_owned());
+        } else {
+            found.error(span, format!("`{name}` cannot hold {:?}", clipped(path)), "an absolute path", "");
+        }
+    }
+    paths
+}
