@@ -441,13 +441,55 @@ fn perform(step: &Step) -> i32 {
         Step::Descriptor(from, to) => checked(unsafe { libc::dup2(*from, *to) }.into()),
         Step::CloseFrom(first) => {
             // SAFETY: numbers only.
-            checked(unsafe { libc::syscall(libc::SYS_close_range, *first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
+            let range = unsafe { libc::syscall(libc::SYS_close_range, *first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+            match checked(range) {
+                // The flag came with Linux 5.11, the call with 5.9.
+                libc::EINVAL | libc::ENOSYS => close_each_from(*first),
+                errno => errno,
+            }
         }
         // SAFETY: numbers only.
         Step::DeathSignal(signal) => checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, *signal, 0, 0, 0) }.into()),
         // SAFETY: no memory is passed.
         Step::TraceMe => checked(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) }),
     }
+}
+
+/// Has every open descriptor from `first` on closed at `exec`, one by one; 0 or errno. Neither allocates nor locks.
+fn close_each_from(first: RawFd) -> i32 {
+    /// Where a record of `getdents64(2)` has its own length and its name.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    // SAFETY: a null-terminated string.
+    let folder = unsafe { libc::open(c"/proc/self/fd".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) };
+    if folder < 0 {
+        return errno();
+    }
+    let mut records = [0u8; 1024];
+    let outcome = loop {
+        // SAFETY: as many writable bytes as told.
+        let got = unsafe { libc::syscall(libc::SYS_getdents64, folder, records.as_mut_ptr(), records.len()) };
+        if got <= 0 {
+            break checked(got);
+        }
+        let mut rest = &records[..got as usize];
+        while let [.., low, high] = rest.get(..LENGTH + 2).unwrap_or_default() {
+            let length = usize::from(u16::from_ne_bytes([*low, *high])).clamp(NAME, rest.len().max(NAME));
+            let name = rest.get(NAME..length).unwrap_or_default();
+            let digits = name.iter().take_while(|byte| byte.is_ascii_digit());
+            let number = digits.fold(None, |sum: Option<RawFd>, byte| {
+                sum.unwrap_or(0).checked_mul(10)?.checked_add(RawFd::from(byte - b'0'))
+            });
+            if let Some(fd) = number.filter(|fd| *fd >= first) {
+                // SAFETY: numbers only.
+                unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+            }
+            rest = rest.get(length..).unwrap_or_default();
+        }
+    };
+    // SAFETY: the descriptor was opened above.
+    unsafe { libc::close(folder) };
+    outcome
 }
 
 fn detach() -> i32 {
@@ -638,6 +680,21 @@ mod tests {
         let held = prepared("/bin/true", &["true"], steps).hold().unwrap();
         assert_eq!(held.pid(), None);
         assert_eq!(held.go().refused, [Refusal { step: Some(0), errno: rustix::io::Errno::NOENT }]);
+    }
+
+    #[test]
+    fn without_close_range_each_open_descriptor_is_closed_at_exec_and_those_below_stay() {
+        // High enough to leave alone what other tests of this process have open.
+        let open = |at: RawFd| {
+            let file = std::fs::File::open("/proc/self/stat").unwrap();
+            // SAFETY: the kernel checks the number and makes a new descriptor, which is ours.
+            unsafe { OwnedFd::from_raw_fd(libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, at)) }
+        };
+        let (below, above): (Vec<_>, Vec<_>) = ((700..705).map(open).collect(), (750..810).map(open).collect());
+        assert_eq!(close_each_from(750), 0);
+        // SAFETY: numbers only.
+        let closes = |fd: &OwnedFd| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) } == libc::FD_CLOEXEC;
+        assert!(above.iter().all(closes) && !below.iter().any(closes));
     }
 
     #[test]
