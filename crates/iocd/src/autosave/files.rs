@@ -3,7 +3,7 @@
 use base::Stamp;
 use db::{Saved, parse_sav, write_sav};
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,13 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// The kernel's; what stood there before stands there still.
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let temporary = with_suffix(path, ".tmp");
-    let written = File::create(&temporary).and_then(|mut file| {
+    // What an earlier life left half-written; a link is removed, never followed.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let made = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
+    let written = made.and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
@@ -126,6 +132,21 @@ mod tests {
         assert_eq!(load(&path).unwrap().unwrap().file, folder.join("a.sav0"));
         fs::write(folder.join("a.sav0"), "").unwrap();
         assert!(load(&path).unwrap_err().contains("expected <END>"));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_half_written_file_is_not_followed() {
+        let folder = folder("link");
+        let (path, victim) = (folder.join("a.sav"), folder.join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        for target in [victim.clone(), folder.join("not-there")] {
+            std::os::unix::fs::symlink(&target, folder.join("a.sav.tmp")).unwrap();
+            write_whole(&path, "saved").unwrap();
+        }
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "saved");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file() && !folder.join("not-there").exists());
         fs::remove_dir_all(&folder).unwrap();
     }
 
