@@ -1,12 +1,15 @@
 //! A child's log file: stamped lines, rotated by size.
 //!
-//! A full disk loses log lines, counted; it never stops the child.
+//! A full disk loses log lines, counted; it never stops the child. Lines that never end are cut, so that size counts.
 
 use super::protocol::LogSpec;
 use base::Utc;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
+
+/// A file that is full is put aside at the end of a line, or after so many bytes more of one.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// The log of one child; without a spec everything is discarded.
 #[derive(Debug)]
@@ -89,6 +92,21 @@ impl Log {
     }
 
     fn flush(&mut self) {
+        self.flush_line();
+        let Some(spec) = &self.spec else { return };
+        let allowed = spec.size.0 + if self.open_line.is_some() { LINE_BYTES_MAX } else { 0 };
+        if self.size >= allowed {
+            if self.open_line.take().is_some() {
+                // The rest of the line gets a stamp of its own in the next file.
+                self.line.push(b'\n');
+                self.flush_line();
+            }
+            self.rotate();
+        }
+    }
+
+    /// Writes what has gathered; what cannot be written is counted.
+    fn flush_line(&mut self) {
         if self.file.is_none() {
             self.reopen();
         }
@@ -96,9 +114,6 @@ impl Log {
         *(if written { &mut self.size } else { &mut self.lost }) += self.line.len() as u64;
         self.line.clear();
         self.line.shrink_to(4096);
-        if self.open_line.is_none() && self.spec.as_ref().is_some_and(|spec| self.size >= spec.size.0) {
-            self.rotate();
-        }
     }
 
     fn rotate(&mut self) {
@@ -177,6 +192,24 @@ mod tests {
         let first = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
         assert!(first("log.1").contains("fourth") && first("log.2").contains("third"));
         assert_eq!((first("log").as_str(), dir.join("log.3").exists(), log.lost()), ("", false, 0));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_line_that_never_ends_is_cut_where_the_file_is_full() {
+        let dir = folder("endless");
+        let path = dir.join("log");
+        let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(1000), keep: 1 }));
+        for _ in 0..1000 {
+            log.append(Stream::Output, &b"50 %\r".repeat(100), 0);
+        }
+        for name in ["log", "log.1"] {
+            let length = std::fs::metadata(dir.join(name)).unwrap().len();
+            assert!(length <= 1000 + LINE_BYTES_MAX + 1000, "{name}: {length} bytes");
+        }
+        let first = std::fs::read(dir.join("log.1")).unwrap();
+        assert!(first.starts_with(b"1970-") && first.ends_with(b"\r\n"), "each piece has its stamp and its end");
+        assert!(!dir.join("log.2").exists() && log.lost() == 0);
         std::fs::remove_dir_all(dir).unwrap();
     }
 
