@@ -43,6 +43,31 @@ fn a_program_is_ended_when_its_time_is_over() {
 }
 
 #[test]
+fn a_heartbeat_counts_in_every_class_and_its_silence_is_a_hang() {
+    let evidence = std::env::temp_dir().join(format!("tahti-run-hang-{}", std::process::id()));
+    let words = ["run", "--heartbeat", "200ms", "--for", "50s", "--evidence", evidence.to_str().unwrap(), "--"];
+    let beats = "
+import os, signal, socket, time
+signal.signal(signal.SIGABRT, signal.DEFAULT)
+name = os.environ['NOTIFY_SOCKET'].replace('@', '\\0')
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'WATCHDOG=1', name)
+while True: time.sleep(1)
+";
+    let hangs = |reaction: &str| {
+        let script = beats.replace("DEFAULT", reaction);
+        run(&[&words[..], &["python3", "-c", &script]].concat())
+    };
+    let output = hangs("SIG_DFL");
+    assert_eq!(output.status.code(), Some(134), "{}", said(&output));
+    assert!(said(&output).contains("no heartbeat for 2") && said(&output).contains("hangs"), "{}", said(&output));
+    assert!(evidence.read_dir().unwrap().any(|entry| entry.unwrap().file_name().to_string_lossy().ends_with("-hang")));
+    // One that does not die of SIGABRT is killed.
+    let output = hangs("SIG_IGN");
+    assert_eq!(output.status.code(), Some(137), "{}", said(&output));
+    std::fs::remove_dir_all(evidence).unwrap();
+}
+
+#[test]
 fn signals_are_passed_on() {
     let script = "trap 'echo got it; exit 9' USR1; echo ready; while :; do sleep 0.05; done";
     let mut child = tahti(&["run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();

@@ -13,6 +13,7 @@ use crate::supervisor::rundir;
 use crate::threads::{ThreadRule, ThreadRules};
 use base::{CpuSet, DurNs, MonoNs};
 use host::guard::{Budget, Rung, STARVED_AFTER};
+use host::supervise::{ABORT_WAIT, KILL_WAIT};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -25,6 +26,7 @@ use sys::signal::SignalFd;
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGQUIT: i32 = 3;
+const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
 const SIGUSR1: i32 = 10;
 const SIGUSR2: i32 = 12;
@@ -115,7 +117,9 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
     signals.extend([SIGCHLD, SIGTSTP]);
     let signals = SignalFd::new(&signals)?;
     let guarded = what.launch.policy.is_some_and(|policy| policy.is_real_time())
-        || what.rules.iter().any(|rule| rule.policy.is_some_and(|policy| policy.is_real_time()));
+        || what.rules.iter().any(|rule| rule.policy.is_some_and(|policy| policy.is_real_time()))
+        // Whatever its class: the guard counts signs of life, too.
+        || what.heartbeat.is_some();
     let mut guard = None;
     if guarded {
         // Before the process: where that takes every CPU, it would be too late.
@@ -125,7 +129,7 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
     }
     let mut launch = what.launch.clone();
     // A loop of `rt` leaves its cycles there: signs of life, and evidence.
-    let page = (guarded || what.heartbeat.is_some()).then(Page::create).transpose().map_err(Failure::Page)?;
+    let page = guarded.then(Page::create).transpose().map_err(Failure::Page)?;
     launch.inherit.extend(page.as_ref().map(|page| InheritedFd { variable: ring::LOOP_FD.to_owned(), fd: page.fd() }));
     let notify = what.heartbeat.map(|_| NotifyFolder::make(own, &launch)).transpose().map_err(Failure::Notify)?;
     if let Some(folder) = &notify {
@@ -170,6 +174,7 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
         rules: ThreadRules::new(what.rules.clone()),
         rules_due: now,
         stop_due: what.within.map(|within| now + within),
+        kill_due: None,
         time_over: false,
         incident: None,
         tell,
@@ -224,6 +229,8 @@ struct Runner<'a> {
     rules_due: MonoNs,
     /// When SIGTERM, and after that SIGKILL, is due.
     stop_due: Option<MonoNs>,
+    /// When SIGKILL follows, once it hangs.
+    kill_due: Option<MonoNs>,
     time_over: bool,
     incident: Option<(Incident, Option<PathBuf>)>,
     tell: &'a mut dyn FnMut(&str),
@@ -254,7 +261,8 @@ impl Runner<'_> {
     fn wait(&self) {
         let now = sys::clock::mono_now();
         let rules = (!self.rules.is_empty()).then_some(self.rules_due);
-        let left = self.stop_due.into_iter().chain(rules).min().map(|due| (due - now).max(DurNs::ZERO));
+        let left =
+            self.stop_due.into_iter().chain(self.kill_due).chain(rules).min().map(|due| (due - now).max(DurNs::ZERO));
         let timeout =
             left.map(|left| rustix::time::Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 });
         let fds = [
@@ -340,6 +348,18 @@ impl Runner<'_> {
             self.time_over = true;
             self.stop_due = Some(now + END_WITHIN);
         }
+        if self.kill_due.is_some_and(|due| now >= due) {
+            let _ = kill(self.child.pid, SIGKILL);
+            self.kill_due = Some(now + KILL_WAIT);
+        }
+    }
+
+    /// A process that gives no sign of life and has a budget, which does not see that: a core file, and its end.
+    fn hangs(&mut self) {
+        (self.tell)(&format!("{} hangs: SIGABRT, and SIGKILL in {ABORT_WAIT}", self.what.launch.name));
+        // Gone already is what is wanted.
+        let _ = kill(self.child.pid, SIGABRT);
+        self.kill_due = Some(sys::clock::mono_now() + ABORT_WAIT);
     }
 
     fn guarded(&mut self, event: &GuardEvent) {
@@ -362,6 +382,9 @@ impl Runner<'_> {
             incident.add(event);
         }
         self.keep_evidence();
+        if kind == Some(Kind::Hang) {
+            self.hangs();
+        }
     }
 
     fn begin(&mut self, kind: Kind, at: MonoNs, summary: String) {
