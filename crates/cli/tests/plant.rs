@@ -286,6 +286,52 @@ fn a_watchdog_is_petted_only_while_its_critical_process_lives_and_disarmed_in_or
 }
 
 #[test]
+fn a_reload_gives_the_watchdog_that_runs_its_new_timeout_and_halts_one_that_is_no_longer_wanted() {
+    let table = |device: &Path, timeout: &str| format!("[watchdog]\ndevice = {device:?}\ntimeout = \"{timeout}\"\n");
+    let process = sh("a", "sleep 1000", "heartbeat = { within = \"600s\", critical = true }");
+    let bench = Bench::new("redog", &process);
+    let (one, two) = (bench.dir.join("one"), bench.dir.join("two"));
+    for device in [&one, &two] {
+        fs::write(device, "").unwrap();
+    }
+    let halted = |device: &Path| fs::read(device).unwrap().last() == Some(&b'V');
+    bench.ok(&["up", ".", "--detach"]);
+    // One that the plant did not have.
+    bench.write(&(process.clone() + &table(&one, "1s")));
+    assert!(bench.ok(&["reload"]).contains("~ watchdog"));
+    bench.until("armed", || !fs::read(&one).unwrap().is_empty());
+    bench.write(&(process.clone() + &table(&one, "2s")));
+    bench.ok(&["reload"]);
+    assert!(bench.log().contains("one goes on, timeout 2s") && !halted(&one), "{}", bench.log());
+    bench.write(&(process.clone() + &table(&two, "2s")));
+    bench.ok(&["reload"]);
+    bench.until("the other one armed", || !fs::read(&two).unwrap().is_empty());
+    assert!(halted(&one));
+    bench.write(&process);
+    bench.ok(&["reload"]);
+    assert!(halted(&two), "{}", bench.log());
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_hang_is_dealt_with_before_evidence_of_it_is_gathered_and_looked_at_before_its_core_file() {
+    let keys = "heartbeat = { within = \"200ms\" }\nrestart = { policy = \"never\" }\non_fault = \"touch safe\"";
+    let bench = Bench::new("look", &sh("a", "exec sleep 1000", keys));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("latched", || bench.process("a")["state"] == "FAULT");
+    bench.until("evidence", || bench.process("a")["evidence"].is_string());
+    let log = bench.log();
+    let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("{text}: {log}"));
+    assert!(at("trouble: hang") < at("evidence in") && at("evidence in") < at("SIGABRT sent"), "{log}");
+    assert!(bench.dir.join("safe").exists());
+    let folder = bench.process("a")["evidence"].as_str().unwrap().to_owned();
+    let incident = fs::read(Path::new(&folder).join("incident.json")).unwrap();
+    let incident: serde_json::Value = serde_json::from_slice(&incident).unwrap();
+    assert_eq!((&incident["kind"], &incident["threads"][0]["name"]), (&"hang".into(), &"sleep".into()));
+    bench.run(&["down"]);
+}
+
+#[test]
 fn interrupting_the_foreground_takes_the_plant_down_and_the_time_limit_does_too() {
     let bench = Bench::new("foreground", &sh("a", "sleep 1000", ""));
     let child = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -380,6 +426,44 @@ fn what_another_boot_left_behind_is_not_continued() {
     assert!(!bench.log().contains("continues what process"), "{}", bench.log());
     assert_eq!((bench.process("a")["starts"].as_u64(), bench.process("a")["restarts"].as_u64()), (Some(1), Some(0)));
     bench.ok(&["down"]);
+}
+
+#[test]
+fn a_state_that_cannot_be_read_orphans_nobody_and_starts_nobody_twice() {
+    let ready = "ready = { line = \"on\", within = \"600s\" }";
+    let (steady, other) = (sh("steady", "echo on; sleep 1000", ready), sh("other", "sleep 1000", ""));
+    let bench = Bench::new("unread", &(steady.clone() + &other));
+    bench.ok(&["up", ".", "--detach"]);
+    let state = bench.dir.join("run/p/state.json");
+    let wrong: [&dyn Fn(); 3] = [
+        &|| fs::write(&state, "{").unwrap(),
+        &|| {
+            let text = fs::read_to_string(&state).unwrap();
+            fs::write(&state, text.replacen("\"version\":1", "\"version\":999", 1)).unwrap();
+        },
+        &|| fs::remove_file(&state).unwrap(),
+    ];
+    for spoil in wrong {
+        let pids = ["steady", "other"].map(|name| bench.pid(name));
+        let supervisor = bench.supervisor();
+        kill(supervisor, "KILL");
+        bench.until("killed", || !alive(supervisor));
+        spoil();
+        assert!(text(&bench.run(&["ps"])).contains("lost its supervisor"));
+        bench.ok(&["up", ".", "--detach"]);
+        assert_eq!(["steady", "other"].map(|name| bench.pid(name)), pids, "{}", bench.log());
+        assert!(bench.log().contains("continues with the processes that are found running"), "{}", bench.log());
+    }
+    // What the plant file does not have any more is found, too, and stopped.
+    let (supervisor, orphan) = (bench.supervisor(), bench.pid("other"));
+    kill(supervisor, "KILL");
+    bench.until("killed", || !alive(supervisor));
+    fs::write(&state, "{").unwrap();
+    bench.write(&steady);
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("stopped", || !alive(orphan));
+    assert!(bench.log().contains("but the plant has it no more"), "{}", bench.log());
+    assert!(bench.ok(&["down"]).contains("good"));
 }
 
 #[test]

@@ -5,8 +5,13 @@ mod bench;
 use bench::{Bench, text};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A plant with a shield on the machine's last CPU, in a folder of its own.
 struct Shielded {
@@ -290,6 +295,69 @@ fn a_reload_changes_the_shield_under_its_processes_and_the_machine_is_given_back
     assert_eq!(machine(), bench.before);
 }
 
+/// An irqbalance that obeys at its next scan, and scans only while the test lets it. Its name is this process's.
+struct Irqbalance {
+    scans: Arc<AtomicBool>,
+}
+
+impl Irqbalance {
+    fn start() -> Self {
+        fs::write("/proc/self/comm", "irqbalance").unwrap();
+        let name = format!("irqbalance{}.sock", std::process::id());
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+        let scans = Arc::new(AtomicBool::new(true));
+        let may_scan = scans.clone();
+        std::thread::spawn(move || {
+            let (mut banned, mut wanted) = ("0".to_owned(), None);
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let mut bytes = [0; 256];
+                let got = stream.read(&mut bytes).unwrap_or(0);
+                let said = String::from_utf8_lossy(&bytes[..got]).into_owned();
+                if let Some(list) = said.strip_prefix("settings cpus ") {
+                    let mask = |list: &str| list.split(',').map(|cpu| 1u64 << cpu.parse::<u32>().unwrap()).sum::<u64>();
+                    wanted = Some(if list == "NULL" { "0".to_owned() } else { format!("{:x}", mask(list)) });
+                } else {
+                    banned = wanted.take_if(|_| may_scan.load(Ordering::Relaxed)).unwrap_or(banned);
+                    let _ = write!(stream, "SLEEP 58 BANNED {banned}");
+                }
+            }
+        });
+        Self { scans }
+    }
+}
+
+#[test]
+fn watchdogs_are_petted_and_processes_looked_after_while_a_reload_waits_for_irqbalance() {
+    let irqbalance = Irqbalance::start();
+    let bench = Shielded::new("balance", "");
+    let device = bench.dir.join("dog");
+    fs::write(&device, "").unwrap();
+    let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();
+    let keys = "heartbeat = { within = \"600s\", critical = true }\nrestart = { backoff = \"0s\" }";
+    let rest = bench::sh("a", "sleep 1000", keys) + &bench::sh("b", "sleep 1000", keys);
+    let plant = format!("{plant}{rest}[watchdog]\ndevice = {device:?}\ntimeout = \"1s\"\n");
+    let plant_file = bench.dir.join("plant.toml");
+    fs::write(&plant_file, &plant).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    fs::write(&plant_file, plant.replace("required = true", "required = true\nprofile = \"polling\"")).unwrap();
+    irqbalance.scans.store(false, Ordering::Relaxed);
+    let reload = bench.tahti(&["reload"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    bench.until("begun", || bench.run(&["reload"]).status.code() == Some(1));
+    let pets = || fs::metadata(&device).unwrap().len();
+    let before = pets();
+    bench.until("petted", || pets() >= before + 8);
+    let old = bench.pid("a");
+    bench::kill(old, "SEGV");
+    bench.until("its end is seen", || bench.process("a")["pid"].is_null());
+    irqbalance.scans.store(true, Ordering::Relaxed);
+    let output = bench::finish(reload);
+    assert!(output.status.success() && text(&output).contains("~ shield"), "{}", text(&output));
+    bench.until("it runs again", || bench.process("a")["pid"].is_i64());
+    bench.run(&["down"]);
+    assert_eq!(machine(), bench.before);
+    assert_eq!(fs::read(&device).unwrap().last(), Some(&b'V'));
+}
+
 #[test]
 fn a_runaway_is_demoted_recorded_and_counts_in_the_verdict() {
     // Burns for less than a second in all, on one CPU, should the guard fail.
@@ -307,6 +375,82 @@ fn a_runaway_is_demoted_recorded_and_counts_in_the_verdict() {
     let down = bench.tahti(&["down"]).output().unwrap();
     assert_eq!(down.status.code(), Some(1), "{}", String::from_utf8_lossy(&down.stdout));
     assert_eq!(machine(), bench.before);
+}
+
+#[test]
+fn a_process_of_another_user_says_that_it_is_ready_and_lives_and_nobody_else_says_it_for_it() {
+    // Perl lies where every user may run it.
+    let say = "socket(S, PF_UNIX, SOCK_DGRAM, 0); sub say_it { send(S, $_[1], 0, sockaddr_un($_[0])) or die $! }";
+    let script = format!(
+        "{say} say_it($ENV{{NOTIFY_SOCKET}}, q(READY=1)); while (1) {{ say_it($ENV{{NOTIFY_SOCKET}}, q(WATCHDOG=1)); sleep 1 }}"
+    );
+    let keys = "user = \"nobody\"\nready = { notify = true, within = \"30s\" }\nheartbeat = { within = \"10s\" }";
+    let process =
+        format!("[[process]]\nname = \"a\"\ncommand = [\"perl\", \"-MSocket\", \"-e\", '''{script}''']\n{keys}\n");
+    let bench = Bench::new("root-user", &process);
+    bench.ok(&["up", ".", "--detach"]);
+    let before = bench.process("a");
+    assert_eq!(before["state"], "running", "{}", bench.log());
+    // Neither may others speak for it, nor read what lies there.
+    let folder = bench.dir.join("run/p");
+    let run_as = |uid: &str, words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", uid, "--regid", uid, "--clear-groups"]).args(words);
+        command.output().unwrap().status.success()
+    };
+    let foreign = |words: &[&str]| run_as("65532", words);
+    let socket = folder.join("keep/a/notify").display().to_string();
+    let speak = ["perl", "-MSocket", "-e", &format!("{say} say_it($ARGV[0], q(X=1))"), &socket];
+    assert!(run_as("65534", &speak) && !foreign(&speak));
+    for name in ["", "keep", "log", "log/a.log", "evidence", "state.json", "lock", "keep/a/spec.json"] {
+        assert!(!foreign(&["cat", &folder.join(name).display().to_string()]), "{name}");
+        assert!(!foreign(&["ls", &folder.join(name).join(".").display().to_string()]), "{name}");
+    }
+    assert_eq!(bench.process("a")["pid"], before["pid"]);
+    assert!(bench.ok(&["down"]).contains("good"));
+}
+
+#[test]
+fn a_disk_that_is_full_costs_log_lines_and_neither_processes_nor_what_is_known_of_them() {
+    let processes = bench::sh("a", "sleep 1000", "ready = { file = \"plant.toml\", within = \"1s\" }")
+        + &bench::sh("b", "sleep 1000", "restart = { backoff = \"0s\" }");
+    let bench = Bench::new("root-full", &processes);
+    let run = bench.dir.join("small");
+    fs::create_dir(&run).unwrap();
+    // A mount namespace of its own: the file system goes with the commands.
+    let script = r#"
+        set -e
+        mount -t tmpfs -o size=1m none "$TAHTI_RUN"
+        "$TAHTI" up . --detach
+        supervisor=$("$TAHTI" ps p --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["supervisor"])')
+        cat /dev/zero > "$TAHTI_RUN/full" || true
+        "$TAHTI" restart b
+        until "$TAHTI" signal KILL b; do sleep 0.05; done
+        until "$TAHTI" ps p --json > before && python3 -c '
+import json
+b = json.load(open("before"))[0]["processes"][1]
+raise SystemExit(not (b["pid"] and b["starts"] == 3 and b["state"] == "running"))'; do sleep 0.05; done
+        kill -KILL $supervisor
+        while kill -0 $supervisor 2> /dev/null; do sleep 0.02; done
+        "$TAHTI" up . --detach
+        "$TAHTI" ps p --json > after
+        "$TAHTI" down > verdict || true
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).current_dir(&bench.dir).stdin(Stdio::null());
+    command.env("TAHTI_RUN", &run).env("TAHTI", env!("CARGO_BIN_EXE_tahti")).env("TAHTI_SPARE", "1");
+    let said = text(&bench::finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
+    let read = |name: &str| -> serde_json::Value {
+        let text = fs::read_to_string(bench.dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}: {said}"));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}: {text}: {said}"))
+    };
+    let (before, after) = (read("before"), read("after"));
+    for (before, after) in [0, 1].map(|at| (&before[0]["processes"][at], &after[0]["processes"][at])) {
+        for key in ["pid", "keeper", "started", "starts", "restarts", "ended", "state"] {
+            assert_eq!(before[key], after[key], "{key}: {said}");
+        }
+    }
+    assert!(fs::read_to_string(bench.dir.join("verdict")).unwrap().contains("b                down"), "{said}");
 }
 
 #[test]

@@ -9,6 +9,8 @@ use crate::launch::start_ticks;
 use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,6 +42,8 @@ pub enum Kind {
 }
 
 impl Kind {
+    const ALL: [Self; 6] = [Self::Exit, Self::Signal, Self::Hang, Self::Runaway, Self::Starved, Self::OutOfMemory];
+
     /// The word in file names and messages.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -162,7 +166,15 @@ impl Incident {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
         let (temporary, file) = (dir.join(".incident.json"), dir.join("incident.json"));
-        std::fs::write(&temporary, text + "\n").and_then(|()| std::fs::rename(&temporary, &file)).map_err(failed)?;
+        // What led to a reset of the machine must be there after it.
+        let kept = File::create(&temporary).and_then(|mut out| {
+            out.write_all(text.as_bytes())?;
+            out.write_all(b"\n")?;
+            out.sync_all()?;
+            std::fs::rename(&temporary, &file)?;
+            File::open(&dir)?.sync_all()
+        });
+        kept.map_err(failed)?;
         forget_oldest(base, &self.name);
         Ok(dir)
     }
@@ -354,7 +366,14 @@ fn unix_ms() -> u64 {
 fn forget_oldest(base: &Path, name: &str) {
     let prefix = format!("{}-", name.replace('/', "_"));
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
-    let own = |path: &PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&prefix));
+    let own = |path: &PathBuf| {
+        // `loop` has nothing to do with the folders of `loop-slow`.
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let rest = file.strip_prefix(&prefix).and_then(|rest| rest.split_once('-'));
+        rest.is_some_and(|(time, kind)| {
+            time.bytes().all(|byte| byte.is_ascii_digit()) && Kind::ALL.iter().any(|known| known.word() == kind)
+        })
+    };
     let mut dirs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(own).collect();
     // The time in the name has as many digits for centuries: text order is time order.
     dirs.sort_unstable();
@@ -407,6 +426,20 @@ mod tests {
             assert!(incident.threads.iter().any(|thread| thread.tid == pid && thread.status.contains_key("State")));
         }
         assert_eq!(std::fs::read_dir(&base).unwrap().count(), INCIDENTS_MAX);
+        std::fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn a_process_whose_name_begins_like_anothers_keeps_its_evidence() {
+        let base = std::env::temp_dir().join(format!("tahti-evidence-names-{}", std::process::id()));
+        let others = ["loop-slow-1795243644420-hang", "loop-2-1795243644420-runaway", "loop-1795243644420-notes"];
+        others.iter().for_each(|name| std::fs::create_dir_all(base.join(name)).unwrap());
+        for number in 0..=INCIDENTS_MAX as u64 {
+            std::fs::create_dir_all(base.join(format!("loop-{}-exit", 1_795_243_644_421 + number))).unwrap();
+        }
+        forget_oldest(&base, "loop");
+        assert!(others.iter().all(|name| base.join(name).exists()));
+        assert!(!base.join("loop-1795243644421-exit").exists() && base.join("loop-1795243644422-exit").exists());
         std::fs::remove_dir_all(base).unwrap();
     }
 }

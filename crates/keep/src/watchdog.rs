@@ -41,18 +41,26 @@ impl Watchdog {
             };
             Shortfall { wanted: wanted(), found: std::io::Error::from(errno).to_string(), remedy: remedy.to_owned() }
         })?;
+        let mut watchdog = Self { path: path.to_owned(), device, timeout };
+        let shortfall = watchdog.set_timeout(timeout);
+        Ok((watchdog, shortfall))
+    }
+
+    /// Sets another timeout. A device that does not take it keeps its own: the shortfall tells.
+    pub fn set_timeout(&mut self, timeout: DurNs) -> Option<Shortfall> {
         let seconds = (timeout.0.max(0) as u64).div_ceil(1_000_000_000).max(1) as u32;
         let differs = |found: String| Shortfall {
-            wanted: format!("{} with a timeout of {timeout}", wanted()),
+            wanted: format!("hardware watchdog {} with a timeout of {timeout}", self.path.display()),
             found,
             remedy: "choose a timeout that it can have".to_owned(),
         };
-        let (got, shortfall) = match sys::watchdog::set_timeout(device.as_fd(), seconds) {
+        let (got, shortfall) = match sys::watchdog::set_timeout(self.device.as_fd(), seconds) {
             Ok(got) if got == seconds => (DurNs::from_secs(got.into()), None),
             Ok(got) => (DurNs::from_secs(got.into()), Some(differs(format!("it takes {got}s")))),
             Err(error) => (timeout, Some(differs(error.to_string()))),
         };
-        Ok((Self { path: path.to_owned(), device, timeout: got }, shortfall))
+        self.timeout = got;
+        shortfall
     }
 
     /// The device's timeout; the wanted one where it does not tell.

@@ -11,7 +11,7 @@ mod step;
 
 pub use change::{Change, Effect, diff};
 
-use crate::plant::{Plant, Process, ReadyWhen, Restart, Signal, StopStep};
+use crate::plant::{Plant, Process, ReadyWhen, Restart, RestartPolicy, Signal, StopStep};
 use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -22,6 +22,9 @@ pub type Id = usize;
 
 /// How long a process that hangs has to leave a core file before SIGKILL.
 pub const ABORT_WAIT: DurNs = DurNs::from_secs(2);
+
+/// How long a process that the plant does not know has to end after SIGTERM.
+const STRAY_WAIT: DurNs = DurNs::from_secs(5);
 
 /// How long SIGKILL is waited for before it is sent again.
 pub const KILL_WAIT: DurNs = DurNs::from_secs(1);
@@ -327,6 +330,61 @@ impl Supervision {
         }
         all.link(plant);
         all
+    }
+
+    /// The plant as it is where nothing is known but that it was begun: its processes are found ([`take_up`](Self::take_up))
+    /// or started.
+    #[must_use]
+    pub fn begun(plant: &Plant) -> Self {
+        let mut all = Self::new(plant);
+        all.phase = Phase::Starting;
+        all.units.iter_mut().for_each(|unit| unit.wanted = true);
+        all
+    }
+
+    /// A process that the plant does not know lives: it is stopped like one that was removed, once it is
+    /// [taken up](Self::take_up).
+    pub fn stray(&mut self, name: &str) -> Id {
+        let (policy, none) = (RestartPolicy::Never, DurNs::ZERO);
+        let restart = Restart { policy, backoff: none, backoff_max: none, window: none, limit: 0 };
+        self.units.push(Unit {
+            spec: Spec {
+                name: name.to_owned(),
+                after: Vec::new(),
+                ends_first: false,
+                ready_within: None,
+                restart,
+                stop: vec![StopStep { signal: Signal::TERM, wait: STRAY_WAIT }],
+                has_fault_command: false,
+            },
+            state: State::Idle,
+            history: History::default(),
+            wanted: false,
+            retired: true,
+            stopped: false,
+            held: false,
+            blame: None,
+        });
+        self.units.len() - 1
+    }
+
+    /// A supervisor that continues finds this process alive; [`Event::Started`] follows. `same` says whether it is
+    /// the one that the state speaks of. If so the state holds, and the time in which nobody looked after it does not
+    /// count against its readiness. If not the state is older than the process, and tells nothing of it.
+    pub fn take_up(&mut self, now: MonoNs, id: Id, same: bool) {
+        let wanted = matches!(self.phase, Phase::Starting | Phase::Up);
+        let unit = &mut self.units[id];
+        match unit.state {
+            State::Warming { .. } if same => {
+                unit.state = State::Warming { until: now + unit.spec.ready_within.unwrap_or(DurNs::ZERO) };
+            }
+            state if same && state.is_alive() => {}
+            _ => {
+                (unit.state, unit.blame) = (State::Launching, None);
+                unit.wanted = wanted && !unit.retired && !unit.stopped;
+                unit.history.starts = unit.history.starts.max(1);
+            }
+        }
     }
 
     /// Takes an event in; [`next_action`](Self::next_action) has what follows from it.

@@ -241,6 +241,43 @@ fn a_supervisor_continues_from_what_another_one_wrote() {
 }
 
 #[test]
+fn what_lives_is_taken_up_though_the_state_is_lost_older_or_tells_of_a_deadline_long_over() {
+    let keys = "ready = { line = \"up\", within = \"10s\" }";
+    let plant = plant(&[("a", keys), ("b", "")]);
+    // Lost: `a` is found, `b` is not and starts.
+    let mut bench = Bench { all: Supervision::begun(&plant), now: MonoNs(1_000_000_000) };
+    bench.all.take_up(bench.now, 0, false);
+    assert_eq!(bench.on(Event::Started(0)), [Action::Start(1)]);
+    assert_eq!(bench.on(Event::Up), []);
+    assert_eq!(bench.on(Event::Ready(0)), []);
+    bench.on(Event::Started(1));
+    assert_eq!((bench.state(0), bench.all.phase()), (State::Running, Phase::Up));
+    // Somebody whom the plant does not know is stopped.
+    let stray = bench.all.stray("c");
+    bench.all.take_up(bench.now, stray, false);
+    assert_eq!(bench.on(Event::Started(stray)), [Action::Signal(stray, Signal::TERM)]);
+    bench.on(Event::Exited(stray, End::Signal(Signal::TERM)));
+    assert_eq!((bench.all.phase(), bench.state(stray)), (Phase::Up, State::Idle));
+
+    // Nobody looked while its time to get ready went by.
+    let mut bench = Bench { all: Supervision::new(&plant), now: MonoNs(1_000_000_000) };
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    bench.now = bench.now + DurNs::from_secs(100);
+    bench.all.take_up(bench.now, 0, true);
+    assert_eq!(bench.on(Event::Started(0)), []);
+    assert_eq!(bench.on(Event::Ready(0)), []);
+    assert_eq!(bench.state(0), State::Running);
+    // The state could not be written: it tells that this process is being killed, which was another one.
+    bench.on(Event::HeartbeatLost(0));
+    bench.all.take_up(bench.now, 0, false);
+    assert_eq!(bench.on(Event::Started(0)), []);
+    assert_eq!(bench.on(Event::Ready(0)), []);
+    assert_eq!(bench.state(0), State::Running);
+    assert_eq!(bench.on(Event::Down), [Action::Signal(0, Signal::TERM)]);
+}
+
+#[test]
 fn a_reload_touches_only_what_differs() {
     let old = plant(&[("a", ""), ("b", ""), ("c", "after = [\"a\"]"), ("d", "")]);
     let new = plant(&[("a", "stop = [\"INT 1s\"]"), ("b", "mlock = true"), ("c", "after = [\"a\"]"), ("e", "")]);

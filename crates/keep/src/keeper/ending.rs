@@ -11,6 +11,7 @@ use super::serve::{Keeper, unix_ms};
 use base::DurNs;
 use rustix::event::Timespec;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt as _;
 use sys::child::Ended;
 
 /// How long descendants have to end after a child that was asked to.
@@ -89,7 +90,7 @@ impl Keeper {
             // If that fails the file grows on; nothing is lost.
             let _ = std::fs::rename(&path, path.with_extension("jsonl.1"));
         }
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+        let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
         if let Err(error) = file.and_then(|mut file| file.write_all(&line(record))) {
             self.say(&format!("the exit record could not be written to {}: {error}", path.display()));
         }

@@ -1,14 +1,17 @@
 //! The supervisor: runs a plant's state machine on the real machine.
 //!
-//! One process, one loop, no threads of its own: it polls keepers, the control socket and signals. Every
+//! One process, one loop: it polls keepers, the control socket and signals. What may wait for others (the shield,
+//! evidence) is done beside it, so that watchdogs are petted and processes looked after whatever it takes. Every
 //! child has a keeper that outlives the supervisor, so that one that is killed or upgraded is continued by
 //! the next. Must never start a process before the state that says so is on disk.
 
+mod aside;
 mod compare;
 pub mod control;
 mod engine;
 
 mod probe;
+mod recorder;
 pub mod rundir;
 mod shielding;
 mod spec;
@@ -140,7 +143,7 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
     let online = probe::online();
     let common = Common { program, folder, online, isolated, shield_groups: Vec::new(), require_rt };
     if let Some(why) = unreadable {
-        tell.event(now, "tahti", &format!("what an earlier supervisor left cannot be used: {why}"));
+        tell.event(now, "tahti", &format!("what an earlier supervisor wrote cannot be used: {why}"));
     }
     let for_ = options.for_.or(options.compare.then_some(DurNs::from_secs(60)));
     let until = for_.map(|span| now + span);
@@ -148,6 +151,11 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
         Some(saved) => {
             tell.event(now, "tahti", &format!("continues what process {} began", saved.supervisor));
             (Some((saved.children, saved.shield, plant)), (saved.plant, saved.supervision))
+        }
+        None if run.lives() => {
+            tell.event(now, "tahti", "continues with the processes that are found running, without their history");
+            let all = Supervision::begun(&plant);
+            (Some((std::collections::BTreeMap::new(), run.has_shield(), plant.clone())), (plant, all))
         }
         None => {
             let all = Supervision::new(&plant);
@@ -176,8 +184,8 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
             if !options.resume {
                 engine.event(Event::Up);
             }
-            if let control::Reply::Refused(why) = engine.take_over(now, new, false) {
-                engine.tell.event(now, "tahti", &format!("goes on with the plant as it was: {why}"));
+            if let Some(reply) = engine.take_over(now, new, false, None) {
+                engine.reply(None, reply);
             }
             if options.reset {
                 engine.reset();

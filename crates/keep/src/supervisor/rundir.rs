@@ -4,17 +4,26 @@
 
 use host::plant::Plant;
 use host::supervise::Supervision;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Free memory or disk that a plant's folder must have before anything is started, bytes.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
+
+/// The state files' room grows by this.
+const ROOM_STEP: u64 = 16 << 10;
+
+/// More keepers than a plant can have.
+const KEEPERS_MAX: usize = 4096;
+
+/// The note that the shield is this plant's.
+const SHIELD_MARK: &str = "shield";
 
 /// A state file longer than this is not read.
 const STATE_BYTES_MAX: u64 = 16 << 20;
@@ -35,8 +44,8 @@ pub enum RunDirError {
     },
     /// No room.
     #[error(
-        "no room in {}: {free} bytes are free, {ROOM_BYTES_MIN} are needed; free some, or set TAHTI_RUN to another folder",
-        .path.display()
+        "no room in {}: {free} bytes are free, {ROOM_BYTES_MIN} are needed; free some{}",
+        .path.display(), elsewhere(.path)
     )]
     NoRoom {
         /// The folder.
@@ -48,7 +57,7 @@ pub enum RunDirError {
     #[error("the path {} is too long for a Unix socket (at most 100 bytes); set TAHTI_RUN to a shorter one", .0.display())]
     TooLong(PathBuf),
     /// Anything else.
-    #[error("failed to {doing} {}: {error}; check its owner and mode, or set TAHTI_RUN to another folder", .path.display())]
+    #[error("failed to {doing} {}: {error}; check its owner and mode, and the room there{}", .path.display(), elsewhere(.path))]
     Io {
         /// What was tried.
         doing: &'static str,
@@ -64,6 +73,17 @@ pub type Result<T> = std::result::Result<T, RunDirError>;
 
 fn io<T>(result: std::io::Result<T>, doing: &'static str, path: &Path) -> Result<T> {
     result.map_err(|error| RunDirError::Io { doing, path: path.to_owned(), error })
+}
+
+/// What else can be done about a folder. Nothing while processes of its plant live: a supervisor elsewhere would start
+/// second copies of them.
+fn elsewhere(path: &Path) -> &'static str {
+    let lives = path.ancestors().take(5).any(|folder| RunDir { path: folder.to_owned(), name: String::new() }.lives());
+    if lives {
+        " and try again; the plant's processes go on meanwhile (another TAHTI_RUN would start second copies)"
+    } else {
+        ", or set TAHTI_RUN to another folder"
+    }
 }
 
 /// Where all plants' folders lie.
@@ -173,7 +193,27 @@ impl RunDir {
         }
     }
 
-    /// Makes the folder, with room to work in.
+    /// Whether a keeper serves below it: processes live.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        self.keepers().iter().any(|name| {
+            std::os::unix::net::UnixStream::connect(self.keeper(name).join(crate::keeper::protocol::SOCKET_NAME))
+                .is_ok()
+        })
+    }
+
+    /// The processes that have, or had, a keeper.
+    #[must_use]
+    pub fn keepers(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path.join("keep")).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).take(KEEPERS_MAX).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Makes the folder, with room to work in. Room is not asked for while processes live there: they are to be
+    /// continued.
     ///
     /// # Errors
     /// If it cannot be made or has no room.
@@ -188,16 +228,23 @@ impl RunDir {
             // A file system that does not tell is asked by writing.
             Err(_) => u64::MAX,
         };
-        for folder in [self.path.clone(), self.path.join("log"), self.path.join("keep")] {
-            match DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
+        // Processes of other users pass through to their notify sockets, and see nothing.
+        for (folder, mode) in [("", 0o711), ("log", 0o700), ("evidence", 0o700), ("keep", 0o711)] {
+            let folder = self.path.join(folder);
+            match DirBuilder::new().recursive(true).mode(mode).create(&folder) {
                 Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
                     return Err(RunDirError::NoRoom { path: self.path.clone(), free: free(parent) });
                 }
                 made => io(made, "make", &folder)?,
             }
+            // An earlier version made it otherwise.
+            let right = fs::metadata(&folder).is_ok_and(|data| data.permissions().mode() & 0o777 == mode);
+            if !right {
+                io(fs::set_permissions(&folder, fs::Permissions::from_mode(mode)), "open or close", &folder)?;
+            }
         }
         let free = free(&self.path);
-        if free < ROOM_BYTES_MIN {
+        if free < ROOM_BYTES_MIN && !self.lives() {
             return Err(RunDirError::NoRoom { path: self.path.clone(), free });
         }
         Ok(())
@@ -226,21 +273,50 @@ impl RunDir {
             }
             Err(errno) => return io(Err(errno.into()), "lock", &path),
         }
-        io(file.set_len(0), "write", &path)?;
-        io(write!(file, "{}", std::process::id()), "write", &path)?;
+        // Over what stands there, which needs no room. Who it is is only told: the lock is held without it, too.
+        let _ = write!(file, "{:<10}", std::process::id());
         Ok(Lock { _fd: file.into() })
     }
 
-    /// Writes what the next supervisor needs, all or nothing.
+    /// Writes what the next supervisor needs, all or nothing. Two files take turns, each with room of its own, so that
+    /// a disk that is full takes it, too.
     ///
     /// # Errors
-    /// The kernel's, such as no room; the old state is still there.
+    /// The kernel's, such as no room for more than ever before; the old state is still there.
     pub fn save(&self, saved: &Saved) -> Result<()> {
         let path = self.path.join("state.json");
         let new = self.path.join("state.new");
+        self.mark_shield(saved.shield)?;
         let text = io(serde_json::to_vec(saved).map_err(std::io::Error::from), "write", &path)?;
-        io(fs::write(&new, text), "write", &new)?;
-        io(fs::rename(&new, &path), "replace", &path)
+        io(write_over(&new, &text), "write", &new)?;
+        match rustix::fs::renameat_with(CWD, &new, CWD, &path, RenameFlags::EXCHANGE) {
+            Ok(()) => Ok(()),
+            // The first one, or a file system that exchanges nothing.
+            Err(_) => {
+                io(fs::rename(&new, &path), "replace", &path)?;
+                io(write_over(&new, &text), "write", &new)
+            }
+        }
+    }
+
+    /// Notes whether the shield that stands is this plant's, in a way that needs no room and survives a state that
+    /// cannot be read: a link that leads nowhere.
+    fn mark_shield(&self, ours: bool) -> Result<()> {
+        let path = self.path.join(SHIELD_MARK);
+        if self.has_shield() == ours {
+            return Ok(());
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return io(Err(error), "remove", &path),
+            _ => {}
+        }
+        if ours { io(std::os::unix::fs::symlink(boot(), &path), "make", &path) } else { Ok(()) }
+    }
+
+    /// Whether the shield that stands is this plant's, as it noted itself in this boot.
+    #[must_use]
+    pub fn has_shield(&self) -> bool {
+        fs::read_link(self.path.join(SHIELD_MARK)).is_ok_and(|to| to.as_os_str() == boot().as_str())
     }
 
     /// What the last supervisor of this boot left behind; `Err` tells why it cannot be used.
@@ -271,7 +347,7 @@ impl RunDir {
     /// # Errors
     /// The kernel's.
     pub fn forget(&self) -> Result<()> {
-        for name in ["state.json", "state.new", "control"] {
+        for name in ["state.json", "state.new", "control", SHIELD_MARK] {
             let path = self.path.join(name);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return io(Err(error), "remove", &path),
@@ -298,6 +374,23 @@ impl Saved {
             since,
         }
     }
+}
+
+/// Writes a file over what stands there, in room that it keeps: blank lines fill it up.
+fn write_over(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let length = file.metadata()?.len();
+    let room = (text.len() as u64).next_multiple_of(ROOM_STEP).max(length);
+    if room > length {
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, room) {
+            // Found out by writing.
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let mut whole = text.to_vec();
+    whole.resize(room as usize, b'\n');
+    file.write_all(&whole)
 }
 
 /// The id of this boot; empty where the kernel does not tell.
@@ -327,5 +420,9 @@ pub fn plants() -> Vec<String> {
 /// Names of the plants that have a supervisor or something that one left behind.
 #[must_use]
 pub fn living() -> Vec<String> {
-    plants().into_iter().filter(|name| RunDir::of(name).path().join("state.json").exists()).collect()
+    let lives = |name: &String| {
+        let run = RunDir::of(name);
+        run.path().join("state.json").exists() || run.lives()
+    };
+    plants().into_iter().filter(lives).collect()
 }

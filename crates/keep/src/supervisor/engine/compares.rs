@@ -1,11 +1,14 @@
 //! Changing sides, with and without the shield, and collecting cycles meanwhile.
 
 use super::Engine;
+use super::reshields::Then;
 use crate::supervisor::compare::{COLLECT_EVERY, SEGMENT, SETTLE};
 use crate::supervisor::probe;
 use base::MonoNs;
 use host::supervise::{Event, Phase};
 use sys::clock::mono_now;
+
+const NEVER: MonoNs = MonoNs(u64::MAX);
 
 impl Engine {
     /// When the comparison wants to be looked after.
@@ -46,30 +49,42 @@ impl Engine {
             if now >= compare.until {
                 let side = compare.side();
                 compare.segments[side] += 1;
-                match self.change_sides(!compare.shielded) {
-                    Ok(()) => {
-                        compare.shielded = !compare.shielded;
-                        let now = mono_now();
-                        compare.from = Some(now + SETTLE);
-                        (compare.until, compare.collect) = (now + SETTLE + SEGMENT, now);
-                    }
-                    Err(why) => {
-                        self.shortfall("compare", format!("the comparison ends early: {why}"));
-                        compare.until = MonoNs(u64::MAX);
-                        self.event(Event::Down);
-                    }
+                // Until the other side stands nothing counts.
+                (compare.from, compare.until) = (Some(NEVER), NEVER);
+                let shielded = !compare.shielded;
+                self.compare = Some(compare);
+                if let Err(why) = self.change_sides(shielded) {
+                    self.changed_sides(shielded, Err(why));
                 }
+                return;
             }
         }
         self.compare = Some(compare);
     }
 
-    /// Raises or lowers the shield; processes keep their class, and those on it their CPUs.
+    /// Begins to raise or lower the shield; processes keep their class, and those on it their CPUs.
     fn change_sides(&mut self, shielded: bool) -> Result<(), String> {
         let Some(wanted) = self.plant.shield.clone() else { return Err("the plant has no shield".to_owned()) };
-        self.reshield(shielded.then_some(&wanted), wanted.cpus)?;
-        let words = self.shield.words(&self.plant);
-        self.tell.event(mono_now(), "compare", &words);
-        Ok(())
+        let cpus = wanted.cpus;
+        self.reshield(shielded.then_some(wanted), cpus, Then::Compare { shielded })
+    }
+
+    /// The other side stands, or cannot be had.
+    pub(super) fn changed_sides(&mut self, shielded: bool, outcome: Result<(), String>) {
+        let now = mono_now();
+        match outcome {
+            Ok(()) => {
+                let words = self.shield.words(&self.plant);
+                self.tell.event(now, "compare", &words);
+                let Some(compare) = &mut self.compare else { return };
+                compare.shielded = shielded;
+                compare.from = Some(now + SETTLE);
+                (compare.until, compare.collect) = (now + SETTLE + SEGMENT, now);
+            }
+            Err(why) => {
+                self.shortfall("compare", format!("the comparison ends early: {why}"));
+                self.event(Event::Down);
+            }
+        }
     }
 }

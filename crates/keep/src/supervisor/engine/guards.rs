@@ -26,7 +26,8 @@ pub(super) struct Signs {
 impl Engine {
     /// Starts the guard; the shield must not change while it lives: its reservation would be in the way.
     pub(crate) fn start_guard(&mut self) {
-        if !self.plant.processes.iter().any(is_watched) {
+        // While the shield changes there is none: it follows.
+        if self.reshield.is_some() || !self.plant.processes.iter().any(is_watched) {
             return;
         }
         match Guard::start(&self.common.isolated) {

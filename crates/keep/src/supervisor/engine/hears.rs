@@ -1,6 +1,6 @@
 //! Turning news from keepers, files and clocks into events.
 
-use super::{Engine, Told};
+use super::{Engine, Kid, Told, Waits};
 use crate::keeper::protocol::{self, ChildId, ExitRecord, Request};
 use crate::keeper::{Keeper, SPEC_NAME};
 use crate::page::Page;
@@ -10,10 +10,14 @@ use host::plant::ReadyWhen;
 use host::supervise::{Event, Id, State};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use sys::clock::mono_now;
 
 impl Engine {
     /// Takes up the connection to a keeper that another supervisor started.
     fn followed(&mut self, id: Id, status: protocol::Status) {
+        if let Some(child) = status.child.or(status.held) {
+            self.all.take_up(mono_now(), id, self.kids[id].child == Some(child));
+        }
         let alive = self.all.units()[id].state.is_alive();
         self.kids[id].keeper_pid = Some(status.keeper.pid);
         self.kids[id].child = status.child;
@@ -54,6 +58,10 @@ impl Engine {
         self.begin_life(id);
         self.new_rules(id);
         self.watch(id, child);
+        if self.reshield.is_some() {
+            // Unwatched as yet, and its CPUs may be others in a moment.
+            return self.waits.push(Waits::Go(id));
+        }
         // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
         let _ = self.tell_keeper(id, &Request::Go, Told::Own);
     }
@@ -106,7 +114,7 @@ impl Engine {
         let end = self.end_of(id, &exit);
         let kid = &mut self.kids[id];
         // Its watch ends by itself, once the guard has told everything.
-        (kid.child, kid.exit) = (None, Some(exit.clone()));
+        (kid.child, kid.exit, kid.abort_at) = (None, Some(exit.clone()), None);
         self.event(Event::Exited(id, end));
         self.exit_evidence(id, &exit);
     }
@@ -159,6 +167,27 @@ impl Engine {
         }
         for (id, why) in lost {
             self.keeper_gone(id, &why);
+        }
+        self.adopt_strays();
+    }
+
+    /// Takes up keepers whose processes the plant does not know: they are stopped, so that nothing runs unsupervised.
+    fn adopt_strays(&mut self) {
+        for name in self.run.keepers() {
+            if self.all.units().iter().any(|unit| unit.spec.name == name) {
+                continue;
+            }
+            // Nobody serves there, or nobody who keeps to the protocol.
+            let Ok(Some((keeper, status))) = Keeper::adopt(&self.run.keeper(&name)) else { continue };
+            let Some(child) = status.child.or(status.held) else {
+                super::keepers::dismiss(keeper);
+                continue;
+            };
+            self.tell.event(mono_now(), &name, &format!("runs (process {}), but the plant has it no more", child.pid));
+            let id = self.all.stray(&name);
+            self.kids.resize_with(id + 1, Kid::default);
+            self.kids[id].keeper = Some(keeper);
+            self.followed(id, status);
         }
     }
 }

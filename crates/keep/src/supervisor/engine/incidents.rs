@@ -1,14 +1,19 @@
-//! Keeping evidence: one folder for each incident, below the plant's folder.
+//! Keeping evidence: one folder for each incident, below the plant's folder. What is to be kept is gathered here and
+//! given to the recorder once the state machine's actions are done, the safe-output command first.
 
 use super::Engine;
-use crate::evidence::{Incident, Kind, describe, kind_of_end, out_of_memory_kills, out_of_memory_line};
+use crate::evidence::{Kind, describe, kind_of_end, out_of_memory_kills, out_of_memory_line};
 use crate::guard::{GuardEvent, What};
 use crate::keeper::protocol::{self, ChildId, ExitRecord};
 use crate::page::Page;
-use base::MonoNs;
+use crate::supervisor::recorder::{Begin, Job, Recorder};
+use base::{DurNs, MonoNs};
 use host::plant::Signal;
 use host::supervise::{Cause, End, Id};
 use sys::clock::mono_now;
+
+/// SIGABRT waits so long for a look at the threads that it ends.
+const LOOK_WITHIN: DurNs = DurNs::from_secs(1);
 
 impl Engine {
     /// Takes what the guard tells into the incident, which it may begin.
@@ -20,22 +25,23 @@ impl Engine {
             What::Starved { .. } => Some(Kind::Starved),
             _ => None,
         };
-        if let (Some(kind), Some(child), None) = (kind, self.kids[id].child, &self.kids[id].incident) {
-            let incident = self.begin(id, kind, child, event.at, describe(&event.what));
-            self.kids[id].incident = Some(incident);
+        if let (Some(kind), Some(child), false) = (kind, self.kids[id].child, self.kids[id].incident) {
+            self.begin(id, kind, child, event.at, describe(&event.what));
         }
-        let Some(mut incident) = self.kids[id].incident.take() else { return };
-        incident.add(event);
-        self.write(id, &incident);
+        if !self.kids[id].incident {
+            return;
+        }
+        self.to_record.push(Job::Guard(id, *event));
         // Who starves or was tamed goes on: the next trouble is another incident.
-        let over = kind == Some(Kind::Starved) || matches!(event.what, What::Tamed);
-        self.kids[id].incident = Some(incident).filter(|_| !over);
+        if kind == Some(Kind::Starved) || matches!(event.what, What::Tamed) {
+            self.close(id);
+        }
     }
 
     /// Remembers how often memory had run out before, where a process has just been started.
     pub(super) fn begin_life(&mut self, id: Id) {
         self.kids[id].kills = out_of_memory_kills(self.kids[id].keeper_pid.unwrap_or(0));
-        self.kids[id].incident = None;
+        self.close(id);
     }
 
     /// How a process ended, as the state machine knows it.
@@ -57,36 +63,89 @@ impl Engine {
     /// Keeps evidence of an end that nobody asked for.
     pub(super) fn exit_evidence(&mut self, id: Id, exit: &ExitRecord) {
         let cause = self.all.units()[id].history.ended.as_ref().map(|(_, cause)| cause.clone());
-        let open = self.kids[id].incident.take();
-        let Some(cause) = cause.filter(|cause| !matches!(cause, Cause::Asked(_))) else { return };
-        let incident = open.or_else(|| {
-            let kind = self.kind_of_end(id, exit)?;
+        let Some(cause) = cause.filter(|cause| !matches!(cause, Cause::Asked(_))) else { return self.close(id) };
+        if !self.kids[id].incident {
+            let Some(kind) = self.kind_of_end(id, exit) else { return };
             let line = if kind == Kind::OutOfMemory { out_of_memory_line(exit.child.pid) } else { Ok(None) };
             let summary = line.ok().flatten().map_or(cause.to_string(), |line| format!("{cause}: {line}"));
-            Some(self.begin(id, kind, exit.child, exit.ended, summary))
-        });
-        if let Some(mut incident) = incident {
-            incident.exit = Some(exit.clone());
-            self.write(id, &incident);
-            // The guard acts first and tells then: what ended it may still be on the way.
-            self.kids[id].incident = Some(incident);
+            self.begin(id, kind, exit.child, exit.ended, summary);
         }
+        // It stays open: the guard acts first and tells then, and what ended it may still be on the way.
+        self.to_record.push(Job::Exit(id, Box::new(exit.clone())));
     }
 
-    fn begin(&mut self, id: Id, kind: Kind, child: ChildId, at: MonoNs, summary: String) -> Incident {
+    fn begin(&mut self, id: Id, kind: Kind, child: ChildId, at: MonoNs, summary: String) {
         let cycles = self.kids[id].page.as_ref().map_or(Vec::new(), Page::evidence);
-        Incident::new(kind, &self.name(id), child, at, summary, cycles)
+        let begin = Begin { kind, name: self.name(id), child, at, summary, cycles };
+        self.to_record.push(Job::Begin(id, Box::new(begin)));
+        self.kids[id].incident = true;
     }
 
-    fn write(&mut self, id: Id, incident: &Incident) {
-        match incident.write(&self.run.path().join("evidence")) {
-            Ok(dir) => {
-                if self.kids[id].evidence.as_ref() != Some(&dir) {
-                    self.tell.event(mono_now(), &self.name(id), &format!("evidence in {}", dir.display()));
-                }
-                self.kids[id].evidence = Some(dir);
-            }
-            Err(why) => self.shortfall(&self.name(id), why),
+    fn close(&mut self, id: Id) {
+        if std::mem::take(&mut self.kids[id].incident) {
+            self.to_record.push(Job::Close(id));
         }
+    }
+
+    /// Gives what has gathered to the recorder.
+    pub(super) fn record(&mut self) {
+        let jobs = std::mem::take(&mut self.to_record);
+        if jobs.is_empty() {
+            return;
+        }
+        let now = mono_now();
+        if self.recorder.is_none() {
+            match Recorder::start(self.run.path().join("evidence")) {
+                Ok(recorder) => self.recorder = Some(recorder),
+                Err(why) => return self.shortfall("evidence", format!("no evidence is kept: {why}")),
+            }
+        }
+        let Some(recorder) = &mut self.recorder else { return };
+        let lost = jobs.into_iter().filter_map(|job| (!recorder.take(job, now)).then_some(())).count();
+        if lost > 0 {
+            let why = "evidence is lost: what was to be kept came faster than its disk takes it";
+            self.shortfall("evidence", why.to_owned());
+        }
+    }
+
+    /// Whether a process is to be looked at before it gets SIGABRT: then the signal follows.
+    pub(super) fn look_first(&mut self, id: Id, now: MonoNs) -> bool {
+        let begins = |job: &Job| matches!(job, Job::Begin(of, _) if *of == id);
+        if !self.to_record.iter().any(begins) {
+            return false;
+        }
+        self.record();
+        let looks = self.recorder.as_ref().is_some_and(|recorder| recorder.waited_for().is_some());
+        self.kids[id].abort_at = looks.then(|| now + LOOK_WITHIN);
+        looks
+    }
+
+    /// Hears what the recorder has done, and sends signals that waited for it.
+    pub(super) fn recorded(&mut self, now: MonoNs) {
+        while let Some(done) = self.recorder.as_mut().and_then(|recorder| recorder.next_done(now)) {
+            if done.began && self.kids[done.id].abort_at.is_some() {
+                self.kids[done.id].abort_at = Some(now);
+            }
+            match done.written {
+                Some(Ok(dir)) => {
+                    if self.kids[done.id].evidence.as_ref() != Some(&dir) {
+                        self.tell.event(now, &self.name(done.id), &format!("evidence in {}", dir.display()));
+                    }
+                    self.kids[done.id].evidence = Some(dir);
+                }
+                Some(Err(why)) => self.shortfall(&self.name(done.id), why),
+                None => {}
+            }
+        }
+        for id in 0..self.kids.len() {
+            if self.kids[id].abort_at.take_if(|at| now >= *at).is_some() {
+                self.send(id, Signal::ABRT);
+            }
+        }
+    }
+
+    /// Until when evidence is waited for that is being kept.
+    pub(super) fn evidence_until(&self, now: MonoNs) -> Option<MonoNs> {
+        self.recorder.as_ref().and_then(Recorder::waited_for).filter(|until| now < *until)
     }
 }

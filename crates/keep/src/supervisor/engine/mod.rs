@@ -13,13 +13,14 @@ mod serves;
 pub(crate) mod service;
 mod watchdog;
 
+use super::aside::Aside;
 use super::compare::Compare;
 use super::control::{Reply, Server};
+use super::recorder::{Job, Recorder};
 use super::rundir::{Lock, RunDir, RunDirError, Saved};
 use super::shielding;
 use super::spec::Common;
 use super::tell::Teller;
-use crate::evidence::Incident;
 use crate::guard::{Guard, WatchId};
 use crate::keeper::Keeper;
 use crate::keeper::protocol::{ChildId, ExitRecord, KeeperSpec};
@@ -29,6 +30,7 @@ use base::{DurNs, MonoNs};
 use host::plant::{Plant, ReadyWhen, Signal};
 use host::supervise::{Action, Event, Id, Phase, State, Supervision};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::AsFd as _;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,8 +68,10 @@ pub(crate) struct Kid {
     watch: Option<WatchId>,
     /// Class and CPUs of its threads by name.
     rules: ThreadRules,
-    /// Trouble that it is in.
-    incident: Option<Incident>,
+    /// Whether it is in trouble, of which evidence is kept.
+    incident: bool,
+    /// When SIGABRT follows at the latest, which waits for a look at its threads.
+    abort_at: Option<MonoNs>,
     /// Where evidence of its last trouble lies.
     pub(crate) evidence: Option<PathBuf>,
     /// How often memory had run out when it was started.
@@ -83,6 +87,15 @@ enum Told {
     Start,
     /// An operator's, who waits.
     Operator(u64),
+}
+
+/// What waits until the shield stands again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// A start.
+    Start(Id),
+    /// A process that exists, until it is let go.
+    Go(Id),
 }
 
 /// A safe-output command that runs.
@@ -120,6 +133,12 @@ pub(crate) struct Engine {
     watchdog_refused: bool,
     pub(crate) compare: Option<Compare>,
     faults: Vec<FaultRun>,
+    /// What is to be recorded once the actions at hand are done.
+    to_record: Vec<Job>,
+    recorder: Option<Recorder>,
+    /// A change of the shield that is under way, and what waits for its end.
+    reshield: Option<reshields::Reshield>,
+    waits: Vec<Waits>,
     /// Clients that wait for the end.
     waiting: Vec<u64>,
     /// The state that was saved last, as text would be: only changes are written.
@@ -186,6 +205,10 @@ impl Engine {
             watchdog_refused: false,
             compare: None,
             faults: Vec::new(),
+            to_record: Vec::new(),
+            recorder: None,
+            reshield: None,
+            waits: Vec::new(),
             waiting: Vec::new(),
             saved: None,
             save_failed: false,
@@ -219,14 +242,18 @@ impl Engine {
     pub(crate) fn run(&mut self) -> Left {
         loop {
             self.act();
+            self.reshielded();
+            self.recorded(mono_now());
             self.tell_service(mono_now());
             if self.all.phase() != Phase::Starting {
                 self.tell.say_where_more_is(mono_now());
             }
-            if let Some(program) = self.upgrade.take() {
+            // What is done beside the loop would be lost.
+            let busy = self.reshield.is_some() || self.evidence_until(mono_now()).is_some();
+            if !busy && let Some(program) = self.upgrade.take() {
                 return Left::Upgrade(program);
             }
-            if self.all.phase() == Phase::Down && self.faults.is_empty() {
+            if !busy && self.all.phase() == Phase::Down && self.faults.is_empty() {
                 return Left::Down;
             }
             // News that came with an answer does not wait in a socket, where poll would see it.
@@ -275,11 +302,16 @@ impl Engine {
             self.expect_signs();
             if actions.is_empty() {
                 self.retire();
+                self.record();
                 return;
             }
             for action in actions {
+                // Each is bounded, but there may be many.
+                self.watchdog(mono_now());
                 match action {
+                    Action::Start(id) if self.reshield.is_some() => self.waits.push(Waits::Start(id)),
                     Action::Start(id) => self.start(id),
+                    Action::Signal(id, Signal::ABRT) if self.look_first(id, mono_now()) => {}
                     Action::Signal(id, signal) => self.send(id, signal),
                     Action::RunFaultCommand(id) => self.run_fault_command(id),
                     Action::Note(id, note) => self.note(id, &note),
@@ -351,7 +383,9 @@ impl Engine {
         let dog = self.watchdog.as_ref().map(|dog| dog.next);
         let sign = self.service.as_ref().and_then(service::Service::due);
         let ours = [dog, sign, self.until, self.next_look(now), self.next_compare(), self.next_silent()];
-        let mut wake = ours.into_iter().flatten().chain(self.all.next_wake()).min().unwrap_or(MonoNs(u64::MAX));
+        let aborts = self.kids.iter().filter_map(|kid| kid.abort_at).chain(self.evidence_until(now));
+        let ours = ours.into_iter().flatten().chain(aborts);
+        let mut wake = ours.chain(self.all.next_wake()).min().unwrap_or(MonoNs(u64::MAX));
         if self.live_every().is_some() {
             wake = wake.min(self.next_live);
         }
@@ -373,6 +407,8 @@ impl Engine {
         if let Some(guard) = &self.guard {
             fds.push(PollFd::new(guard, PollFlags::IN));
         }
+        fds.extend(self.recorder.as_ref().map(|recorder| PollFd::new(recorder, PollFlags::IN)));
+        fds.extend(self.reshield.as_ref().map(|change| PollFd::new(&change.work, PollFlags::IN)));
         // An interrupted or failed wait is a wait that ended early: everything is looked at without blocking.
         let _ = poll(&mut fds, Some(&timeout));
     }
@@ -428,7 +464,13 @@ impl Engine {
         };
         self.raising = ours || !shielding::stands_already();
         self.save();
-        let raised = shielding::Shielding::raise(&wanted, ours);
+        let want = wanted.clone();
+        let raised = self.beside("tahti-shield", move || shielding::Shielding::raise(&want, ours));
+        let raised = raised.unwrap_or_else(|why| shielding::Raised {
+            shield: shielding::Shielding::Lacking,
+            said: Vec::new(),
+            lacks: vec![format!("no shield on CPUs {}: {why}", wanted.cpus)],
+        });
         (self.shield, self.raising) = (raised.shield, false);
         (self.common.isolated, self.common.shield_groups) = (self.shield.cpus(), self.shield.groups());
         for line in raised.said {
@@ -450,7 +492,7 @@ impl Engine {
         self.dismiss();
         self.disarm_watchdog();
         self.stop_guard();
-        let lowered = self.shield.lower();
+        let lowered = self.lower_shield();
         for line in &lowered.said {
             self.tell.event(mono_now(), "shield", line);
         }
@@ -460,6 +502,46 @@ impl Engine {
         let forgotten = if self.shield.is_ours() { Ok(()) } else { self.run.forget() };
         self.farewell(good, &text);
         forgotten.map(|()| good)
+    }
+
+    fn lower_shield(&mut self) -> shielding::Lowered {
+        let mut standing = self.shield.clone();
+        let outcome = self.beside("tahti-shield", move || (standing.lower(), standing));
+        match outcome {
+            Ok((lowered, shield)) => {
+                self.shield = shield;
+                lowered
+            }
+            Err(why) => shielding::Lowered {
+                whole: false,
+                said: vec![format!("THE SHIELD MAY STILL STAND: {why}; try `tahti shield release`")],
+            },
+        }
+    }
+
+    /// Has something done that may take its time, and waits for it here: before there is a plant to look after, or
+    /// after. Watchdogs are petted meanwhile.
+    fn beside<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let aside = Aside::begin(name, work)?;
+        loop {
+            if let Some(outcome) = aside.take() {
+                return outcome;
+            }
+            let now = mono_now();
+            self.watchdog(now);
+            if let Some(service) = &mut self.service {
+                service.pulse(now);
+            }
+            let dog = self.watchdog.as_ref().map(|dog| dog.next);
+            let sign = self.service.as_ref().and_then(service::Service::due);
+            let wake = dog.into_iter().chain(sign).min();
+            let limit = wake.map_or(DurNs::from_secs(1), |wake| (wake - mono_now()).max(DurNs::ZERO));
+            sys::poll::is_readable(aside.as_fd(), limit);
+        }
     }
 
     /// Ends the keepers, whose children are gone.

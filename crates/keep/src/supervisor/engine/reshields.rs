@@ -1,18 +1,49 @@
-//! The shield changed under running processes: by a comparison that changes sides, by a reload.
+//! The shield changed under running processes: by a comparison that changes sides, by a reload. It may take as long as
+//! irqbalance takes to obey, so that it is done beside the loop; what would start meanwhile waits.
 
-use super::Engine;
+use super::{Engine, Waits};
+use crate::keeper::protocol::Request;
+use crate::supervisor::aside::Aside;
+use crate::supervisor::control::Reply;
 use crate::supervisor::probe;
-use crate::supervisor::shielding::Shielding;
+use crate::supervisor::shielding::{Lowered, Raised, Shielding};
 use base::{CpuSet, Policy};
 use host::plant::{Cpus, Plant, Shield};
+use host::supervise::State;
 use sys::clock::mono_now;
 
+/// A change that is under way.
+#[derive(Debug)]
+pub(super) struct Reshield {
+    pub(super) work: Aside<(Lowered, Option<Raised>)>,
+    /// The masks that threads on the shield chose for themselves.
+    masks: Vec<(i32, CpuSet)>,
+    /// Threads that may run wherever there is no shield.
+    others: Vec<i32>,
+    then: Then,
+}
+
+/// What a change is for.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// The comparison goes on, with this side.
+    Compare {
+        /// Whether the shield stands.
+        shielded: bool,
+    },
+    /// The rest of a plant is taken over, which this client waits for.
+    Reload(Option<u64>, Box<Plant>),
+    /// The client hears why its shield could not be had; the old one is raised again.
+    Back(Option<u64>, String),
+}
+
 impl Engine {
-    /// Takes over another shield. If it cannot be had, the old one is raised again.
+    /// Begins to take another shield over; the rest of the plant and the answer follow. If it cannot be had, the old
+    /// one is raised again.
     ///
     /// # Errors
-    /// Why not; the old shield stands, unless the text says otherwise.
-    pub(super) fn change_shield(&mut self, new: &Plant) -> Result<(), String> {
+    /// Why not; nothing was changed.
+    pub(super) fn change_shield(&mut self, new: &Plant, client: Option<u64>) -> Result<(), String> {
         if self.compare.is_some() {
             return Err("the shield is being compared (--compare); wait for its end".to_owned());
         }
@@ -33,28 +64,17 @@ impl Engine {
             ));
         }
         let home = new.shield.as_ref().map_or(CpuSet::EMPTY, |shield| shield.cpus);
-        let Err(why) = self.reshield(new.shield.as_ref(), home) else {
-            let words = self.shield.words(new);
-            self.tell.event(mono_now(), "shield", &words);
-            return Ok(());
-        };
-        let old = self.plant.shield.clone();
-        let home = old.as_ref().map_or(CpuSet::EMPTY, |shield| shield.cpus);
-        match self.reshield(old.as_ref(), home) {
-            Ok(()) => Err(format!("{why}; the shield is as it was")),
-            Err(again) => Err(format!("{why}; and the old shield cannot be raised again: {again}")),
-        }
+        self.reshield(new.shield.clone(), home, Then::Reload(client, Box::new(new.clone())))
     }
 
-    /// Gives back the shield that stands, and raises the one that is wanted. Processes keep their class; threads on
-    /// the shield keep those of their CPUs that `home` has, or get all of it; those elsewhere keep theirs.
+    /// Begins to give back the shield that stands and to raise the one that is wanted. Processes keep their class;
+    /// threads on the shield keep those of their CPUs that `home` has, or get all of it; those elsewhere keep theirs.
     ///
     /// The machine is as it was for a moment: what the new shield is planned from, and what its release gives back.
     ///
     /// # Errors
-    /// Why what is wanted could not be had; then there is no shield.
-    pub(super) fn reshield(&mut self, wanted: Option<&Shield>, home: CpuSet) -> Result<(), String> {
-        // The masks that threads on the shield chose for themselves.
+    /// It could not be begun; the shield stands as before.
+    pub(super) fn reshield(&mut self, wanted: Option<Shield>, home: CpuSet, then: Then) -> Result<(), String> {
         let mut masks: Vec<(i32, CpuSet)> = Vec::new();
         let mut others = Vec::new();
         for (unit, kid) in self.all.units().iter().zip(&self.kids) {
@@ -74,26 +94,56 @@ impl Engine {
             }
         }
         self.stop_guard();
-        let lowered = self.shield.lower();
-        let mut outcome = Ok(());
-        match wanted {
-            None => {
-                self.shield = if self.plant.shield.is_some() { Shielding::Lacking } else { Shielding::Unwanted };
-                if !lowered.whole {
-                    outcome = Err(lowered.said.join("; "));
-                }
-            }
+        let mut standing = self.shield.clone();
+        let work = Aside::begin("tahti-shield", move || {
             // What somebody else changed meanwhile stays in the journal, which the new shield goes on with.
-            Some(wanted) => {
-                let raised = Shielding::raise(wanted, true);
-                self.shield = raised.shield;
-                if !self.shield.is_ours() {
-                    outcome = Err(raised.lacks.join("; "));
-                }
+            (standing.lower(), wanted.map(|wanted| Shielding::raise(&wanted, true)))
+        });
+        match work {
+            Ok(work) => {
+                self.reshield = Some(Reshield { work, masks, others, then });
+                Ok(())
+            }
+            Err(why) => {
+                self.start_guard();
+                Err(why)
             }
         }
+    }
+
+    /// Goes on once a change is done.
+    pub(super) fn reshielded(&mut self) {
+        let Some(outcome) = self.reshield.as_ref().and_then(|change| change.work.take()) else { return };
+        let Some(Reshield { masks, others, then, .. }) = self.reshield.take() else { return };
+        let outcome = outcome.and_then(|(lowered, raised)| match raised {
+            None => {
+                self.shield = if self.plant.shield.is_some() { Shielding::Lacking } else { Shielding::Unwanted };
+                if lowered.whole { Ok(()) } else { Err(lowered.said.join("; ")) }
+            }
+            Some(raised) => {
+                self.shield = raised.shield;
+                if self.shield.is_ours() { Ok(()) } else { Err(raised.lacks.join("; ")) }
+            }
+        });
+        let moved = self.move_over(masks, others);
+        self.start_guard();
+        self.saved = None;
+        for waits in std::mem::take(&mut self.waits) {
+            match waits {
+                Waits::Start(id) if self.all.units()[id].state == State::Launching => self.start(id),
+                Waits::Start(_) => {}
+                // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
+                Waits::Go(id) => drop(self.tell_keeper(id, &Request::Go, super::Told::Own)),
+            }
+        }
+        self.go_on(then, outcome.and(moved));
+    }
+
+    /// Puts threads where they belong under the shield that stands now.
+    fn move_over(&mut self, masks: Vec<(i32, CpuSet)>, others: Vec<i32>) -> Result<(), String> {
         (self.common.isolated, self.common.shield_groups) = (self.shield.cpus(), self.shield.groups());
         let shield = self.shield.cpus();
+        let mut outcome = Ok(());
         for (tid, mask) in masks {
             if mask.is_subset(&shield)
                 && let Err(why) = self.shield.enter(tid)
@@ -107,8 +157,46 @@ impl Engine {
         for tid in others {
             let _ = sys::sched::set_affinity(tid, &free);
         }
-        self.start_guard();
-        self.saved = None;
         outcome
+    }
+
+    fn go_on(&mut self, then: Then, outcome: Result<(), String>) {
+        match (then, outcome) {
+            (Then::Compare { shielded }, outcome) => self.changed_sides(shielded, outcome),
+            (Then::Reload(client, new), Ok(())) => {
+                let words = self.shield.words(&new);
+                let now = mono_now();
+                self.tell.event(now, "shield", &words);
+                let lines = self.adopt_plant(now, *new);
+                self.reply(client, Reply::Changes(lines));
+            }
+            (Then::Reload(client, _), Err(why)) => {
+                let old = self.plant.shield.clone();
+                let home = old.as_ref().map_or(CpuSet::EMPTY, |shield| shield.cpus);
+                if let Err(again) = self.reshield(old, home, Then::Back(client, why.clone())) {
+                    self.go_on(Then::Back(client, why), Err(again));
+                }
+            }
+            (Then::Back(client, why), outcome) => {
+                let stands = match outcome {
+                    Ok(()) => "the shield is as it was".to_owned(),
+                    Err(again) => format!("and the old shield cannot be raised again: {again}"),
+                };
+                let why = format!("the shield cannot be changed: {why}; {stands}; nothing else was taken over");
+                self.reply(client, Reply::Refused(why));
+            }
+        }
+    }
+
+    /// Answers who asked; where nobody did a refusal is told.
+    pub(crate) fn reply(&mut self, client: Option<u64>, reply: Reply) {
+        match (client, reply) {
+            (Some(client), reply) => self.server.answer(client, &reply),
+            (None, Reply::Refused(why)) => {
+                let text = format!("goes on with the plant as it was: {why}");
+                self.tell.event(mono_now(), "tahti", &text);
+            }
+            (None, _) => {}
+        }
     }
 }

@@ -44,7 +44,7 @@ impl Engine {
                 Some(_) => Reply::Refused(format!("process {name:?} is not running")),
                 None => self.unknown(&name),
             },
-            Request::Reload { dry_run } => self.reload(now, dry_run),
+            Request::Reload { dry_run } => return self.reload(now, dry_run, client),
             Request::Upgrade { program } => {
                 if !program.is_absolute() || find_program(&program.to_string_lossy(), &self.common.folder).is_err() {
                     return Some(Reply::Refused(format!("{} is no program with an absolute path", program.display())));
@@ -92,39 +92,51 @@ impl Engine {
     }
 
     /// Takes over what differs in the plant file.
-    pub(crate) fn reload(&mut self, now: MonoNs, dry_run: bool) -> Reply {
-        let new = match read_plant(&self.file) {
-            Ok((plant, _)) => plant,
-            Err(text) => return Reply::Refused(text),
-        };
-        self.take_over(now, new, dry_run)
+    fn reload(&mut self, now: MonoNs, dry_run: bool, client: u64) -> Option<Reply> {
+        match read_plant(&self.file) {
+            Ok((plant, _)) => self.take_over(now, plant, dry_run, Some(client)),
+            Err(text) => Some(Reply::Refused(text)),
+        }
     }
 
-    /// Takes over what differs in another reading of the plant.
-    pub(crate) fn take_over(&mut self, now: MonoNs, new: Plant, dry_run: bool) -> Reply {
+    /// Takes over what differs in another reading of the plant, for a client or for nobody. The answer; `None` if it
+    /// comes later: another shield takes its time.
+    pub(crate) fn take_over(&mut self, now: MonoNs, new: Plant, dry_run: bool, client: Option<u64>) -> Option<Reply> {
         let changes = host::supervise::diff(&self.plant, &new);
         if new.name != self.plant.name {
             let (old, new) = (&self.plant.name, &new.name);
-            return Reply::Refused(format!(
+            return Some(Reply::Refused(format!(
                 "the plant's name cannot be changed while it is up ({old} to {new}): its folder and its keepers go by it; \
                  use `tahti down` and `tahti up`"
-            ));
+            )));
         }
+        if dry_run || changes.is_empty() {
+            return Some(Reply::Changes(changes.iter().map(ToString::to_string).collect()));
+        }
+        if self.reshield.is_some() {
+            let why = "the shield is being changed at this moment: try again when that is done";
+            return Some(Reply::Refused(why.to_owned()));
+        }
+        if new.shield != self.plant.shield {
+            let begun = self.change_shield(&new, client);
+            let refused = |why| format!("the shield cannot be changed: {why}; nothing else was taken over");
+            return begun.err().map(|why| Reply::Refused(refused(why)));
+        }
+        Some(Reply::Changes(self.adopt_plant(now, new)))
+    }
+
+    /// Takes over another reading of the plant, whose shield stands; what was changed.
+    pub(super) fn adopt_plant(&mut self, now: MonoNs, new: Plant) -> Vec<String> {
+        let changes = host::supervise::diff(&self.plant, &new);
         let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();
-        if !dry_run && !lines.is_empty() {
-            if new.shield != self.plant.shield
-                && let Err(why) = self.change_shield(&new)
-            {
-                return Reply::Refused(format!("the shield cannot be changed: {why}; nothing else was taken over"));
-            }
-            for line in &lines {
-                self.tell.event(now, "reload", line);
-            }
-            let old = std::mem::replace(&mut self.plant, new);
-            self.all.reload(now, &old, &self.plant);
-            self.kids.resize_with(self.all.units().len(), Kid::default);
-            self.saved = None;
+        for line in &lines {
+            self.tell.event(now, "reload", line);
         }
-        Reply::Changes(lines)
+        let old = std::mem::replace(&mut self.plant, new);
+        self.all.reload(now, &old, &self.plant);
+        self.kids.resize_with(self.all.units().len(), Kid::default);
+        self.saved = None;
+        self.rearm_watchdog(now, old.watchdog.as_ref());
+        lines
     }
 }

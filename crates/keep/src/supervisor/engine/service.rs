@@ -73,6 +73,11 @@ impl Service {
         if news != self.said && self.send(&news) {
             self.said = news;
         }
+        self.pulse(now);
+    }
+
+    /// Says that the supervisor is alive, where that is due.
+    pub(super) fn pulse(&mut self, now: MonoNs) {
         if let Some(every) = self.every
             && now >= self.next
         {

@@ -11,6 +11,7 @@ use host::guard::Silence;
 use host::supervise::{Id, Phase, State};
 use std::collections::BTreeMap;
 use std::path::Path;
+use sys::clock::mono_now;
 
 /// An open watchdog, and what is known of those on whom it depends.
 #[derive(Debug)]
@@ -50,6 +51,33 @@ impl Engine {
             }
             Err(lack) => {
                 self.watchdog_refused = true;
+                self.shortfall("watchdog", lack.to_string());
+            }
+        }
+    }
+
+    /// Takes other words of the plant file over. The same device goes on, with its new timeout; one that the plant has
+    /// no more is halted, and so is the old one of two.
+    pub(super) fn rearm_watchdog(&mut self, now: MonoNs, old: Option<&host::plant::Watchdog>) {
+        let wanted = self.plant.watchdog.clone();
+        if let Some(armed) = &mut self.watchdog {
+            // Their patience may be another one.
+            armed.silences.clear();
+        }
+        if old == wanted.as_ref() {
+            return;
+        }
+        self.watchdog_refused = false;
+        let same = old.zip(wanted.as_ref()).is_some_and(|(old, new)| old.device == new.device);
+        if !same {
+            self.disarm_watchdog();
+        }
+        if let (Some(armed), Some(wanted)) = (&mut self.watchdog, &wanted) {
+            let lack = armed.device.set_timeout(wanted.timeout);
+            (armed.every, armed.next) = (DurNs(armed.device.timeout().0 / 4), now);
+            let text = format!("{} goes on, timeout {}", wanted.device, armed.device.timeout());
+            self.tell.event(now, "watchdog", &text);
+            if let Some(lack) = lack {
                 self.shortfall("watchdog", lack.to_string());
             }
         }
@@ -97,10 +125,10 @@ impl Engine {
 
     /// Disarms the watchdog; the plant is down in order.
     pub(super) fn disarm_watchdog(&mut self) {
-        if let Some(armed) = self.watchdog.take()
-            && let Err(error) = armed.device.disarm()
-        {
-            self.shortfall("watchdog", error.to_string());
+        let Some(armed) = self.watchdog.take() else { return };
+        match armed.device.disarm() {
+            Ok(()) => self.tell.event(mono_now(), "watchdog", "disarmed"),
+            Err(error) => self.shortfall("watchdog", error.to_string()),
         }
     }
 }

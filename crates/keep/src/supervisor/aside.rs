@@ -1,0 +1,107 @@
+//! Work that may wait for others, done beside the supervisor's loop: the loop pets watchdogs and looks after
+//! processes meanwhile, and takes the outcome when it is there.
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+
+/// What wakes the loop's poll.
+#[derive(Clone, Debug)]
+pub(crate) struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    pub(crate) fn new() -> sys::Result<Self> {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map(|fd| Self(Arc::new(fd)))
+            .map_err(|errno| sys::Error { doing: "make an event descriptor".to_owned(), errno })
+    }
+
+    pub(crate) fn ring(&self) {
+        // A full counter wakes as well.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Makes it silent again.
+    pub(crate) fn heard(&self) {
+        // Nothing to read is silence.
+        let _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// One piece of work on a thread of its own. Dropping it leaves the work to itself.
+#[derive(Debug)]
+pub(crate) struct Aside<T> {
+    outcome: Receiver<T>,
+    bell: Bell,
+}
+
+/// Rings however its thread ends.
+struct Rings(Bell);
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}
+
+impl<T: Send + 'static> Aside<T> {
+    /// Begins the work.
+    ///
+    /// # Errors
+    /// No thread or descriptor could be made.
+    pub(crate) fn begin(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<Self, String> {
+        let bell = Bell::new().map_err(|error| error.to_string())?;
+        let (tells, outcome) = sync_channel(1);
+        let rings = Rings(bell.clone());
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _rings = rings;
+            // Nobody waits only if the loop has ended.
+            let _ = tells.send(work());
+        });
+        thread.map(|_| Self { outcome, bell }).map_err(|error| format!("failed to start a thread: {error}"))
+    }
+
+    /// The outcome, once it is there; an error where the work ended without one.
+    pub(crate) fn take(&self) -> Option<Result<T, String>> {
+        match self.outcome.try_recv() {
+            Ok(outcome) => Some(Ok(outcome)),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err("the thread that should do it ended early".to_owned())),
+        }
+    }
+}
+
+impl<T> AsFd for Aside<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::DurNs;
+
+    #[test]
+    fn an_outcome_wakes_the_loop_and_so_does_work_that_ends_without_one() {
+        let (go, waits) = sync_channel::<()>(1);
+        let aside = Aside::begin("test", move || waits.recv().map(|()| 7)).unwrap();
+        assert!(aside.take().is_none() && !sys::poll::is_readable(aside.as_fd(), DurNs::ZERO));
+        go.send(()).unwrap();
+        assert!(sys::poll::is_readable(aside.as_fd(), DurNs::from_secs(60)));
+        // It may ring before it has told.
+        let outcome = std::iter::repeat_with(|| aside.take()).flatten().next().unwrap();
+        assert_eq!(outcome.unwrap().unwrap(), 7);
+        let lost = Aside::<()>::begin("test", || std::panic::resume_unwind(Box::new(()))).unwrap();
+        assert!(sys::poll::is_readable(lost.as_fd(), DurNs::from_secs(60)));
+        let outcome = std::iter::repeat_with(|| lost.take()).flatten().next().unwrap();
+        assert!(outcome.unwrap_err().contains("ended early"));
+    }
+}
