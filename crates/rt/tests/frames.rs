@@ -4,7 +4,7 @@ mod served;
 
 use base::{DurNs, MonoNs, Priority};
 use frame::{Activity, Config, Spec, TimeBase};
-use ring::{ActivityCounter, FrameCounter, Presence};
+use ring::{ActivityCounter, AtomicU64, FrameBorder, FrameCounter, FramePage, FrameShape, Presence};
 use rt::frames::{Cause, Member, Report, Runner, Watcher, hand_trigger, trigger, what_word};
 use rt::{Exports, Imports, Number, VariableSpec};
 use served::{PATIENCE, Served, begins_a_minor_with_each_tick, drive, serve};
@@ -525,4 +525,42 @@ fn the_dispatcher_takes_no_memory() {
         }
     }
     assert_eq!(watcher.page().counter(FrameCounter::Allocations), 0);
+}
+
+#[test]
+fn the_running_minor_is_never_seen_as_parts_of_two() {
+    let shape = FrameShape { activities: 1, minors: 1, queue: 1, modes: 1 };
+    let words: Vec<AtomicU64> = (0..shape.words()).map(|_| AtomicU64::new(0)).collect();
+    let page = FramePage::format(&words, "fast", shape).unwrap();
+    assert_eq!(page.border(), FrameBorder::default(), "none has begun");
+    const LAST: u64 = 20_000;
+    let border = |at: u64| FrameBorder {
+        pulse: at,
+        minor: at as u16,
+        mode: at as u16,
+        begun: MonoNs(at),
+        due: MonoNs(at),
+        end: MonoNs(at),
+    };
+    scope(|scope| {
+        let seen = FramePage::attach(&words).unwrap();
+        scope.spawn(move || {
+            let mut last = 0;
+            while last < LAST {
+                let found = seen.border();
+                // A writer that a busy machine keeps off its CPU in the middle of a write shows none.
+                if found != FrameBorder::default() {
+                    assert_eq!(found, border(found.pulse));
+                    assert!(found.pulse >= last);
+                    last = found.pulse;
+                }
+            }
+        });
+        for at in 1..=LAST {
+            match at % 2 {
+                0 => page.extend(&border(at)),
+                _ => drop(page.begin(&border(at), [0].into_iter())),
+            }
+        }
+    });
 }

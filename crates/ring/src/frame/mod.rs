@@ -13,9 +13,10 @@
 //! | words | what | writer |
 //! |---|---|---|
 //! | 0..8 | header, generation, state | the dispatcher |
-//! | 8.. | pulse, minor, turn, times, mode, queue lengths | the dispatcher; `TURN` everybody |
+//! | 8.. | pulse, turn, queue lengths | the dispatcher; `TURN` everybody |
 //! | 24.. | trigger, wanted mode, wanted end | who asks |
 //! | 32.. | [`FrameCounter`]s | the dispatcher |
+//! | 56.. | the running minor: pulse, minor, mode, times | the dispatcher |
 //! | 64.. | name, shape, two histograms | the dispatcher |
 //! | then | activities: call, thread, counters, name, histogram of execution time | each its own |
 //! | then | minors: length, histogram of slack | the dispatcher |
@@ -49,12 +50,7 @@ pub const FRAME_EVENTS: usize = if cfg!(loom) { 2 } else { 256 };
 
 const STATE: usize = 5;
 const PULSE: usize = 8;
-const MINOR: usize = 9;
 const TURN: usize = 10;
-const BEGUN: usize = 11;
-const DUE: usize = 12;
-const END: usize = 13;
-const MODE: usize = 14;
 const LENGTHS: usize = 16;
 const LAST_YIELD: usize = 18;
 const CARE: usize = 19;
@@ -62,6 +58,8 @@ const TRIGGER: usize = 24;
 const WANTED: usize = 25;
 const CHANGES: usize = 26;
 const COUNTERS: usize = 32;
+/// The running minor as a whole, a cell of its own.
+const BORDER: usize = 56;
 const NAME: usize = 64;
 const SHAPE: usize = 72;
 const LATE: usize = 80;

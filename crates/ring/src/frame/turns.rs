@@ -1,9 +1,10 @@
 //! The running minor: who has the turn, and how it goes from one to the next. Everything on `TURN` and `CALL` stands here.
 
 use super::{
-    AROUND, ActivityCounter, BASELINE, BEGUN, BEGUN_AT, Baseline, CALL, CALLS_THEN, DUE, END, FrameBorder, FramePage,
-    HELD, LAST_YIELD, LENGTHS, MINOR, MODE, PULSE, TURN, Turn, WAITS,
+    AROUND, ActivityCounter, BASELINE, BEGUN_AT, BORDER, Baseline, CALL, CALLS_THEN, FrameBorder, FramePage, HELD,
+    LAST_YIELD, LENGTHS, PULSE, TURN, Turn, WAITS,
 };
+use crate::latest::Latest;
 use crate::sync::{AtomicU64, Ordering, add_own};
 use base::{DurNs, MonoNs};
 
@@ -31,18 +32,19 @@ impl<'a> FramePage<'a> {
         &self.words[PULSE]
     }
 
-    /// The running minor.
+    /// The running minor as a whole: never parts of two. Before the first one, and where the dispatcher died while it wrote
+    /// it, all zero.
     #[must_use]
     pub fn border(&self) -> FrameBorder {
-        let word = |index: usize| self.words[index].load(Ordering::Relaxed);
-        FrameBorder {
-            pulse: self.words[PULSE].load(Ordering::Acquire),
-            minor: word(MINOR) as u16,
-            mode: word(MODE) as u16,
-            begun: MonoNs(word(BEGUN)),
-            due: MonoNs(word(DUE)),
-            end: MonoNs(word(END)),
-        }
+        let Some((_, [pulse, minor, mode, begun, due, end])) = self.border_cell().get() else {
+            return FrameBorder::default();
+        };
+        let (begun, due, end) = (MonoNs(begun), MonoNs(due), MonoNs(end));
+        FrameBorder { pulse, minor: minor as u16, mode: mode as u16, begun, due, end }
+    }
+
+    fn border_cell(&self) -> Latest<'a, 6> {
+        Latest::bare(&self.words[BORDER..])
     }
 
     /// Begins a minor with this queue; returns its turn. Nobody is released yet. For the dispatcher, which has
@@ -71,11 +73,8 @@ impl<'a> FramePage<'a> {
     }
 
     fn show(&self, border: &FrameBorder) {
-        self.words[MINOR].store(border.minor.into(), Ordering::Relaxed);
-        self.words[MODE].store(border.mode.into(), Ordering::Relaxed);
-        self.words[BEGUN].store(border.begun.0, Ordering::Relaxed);
-        self.words[DUE].store(border.due.0, Ordering::Relaxed);
-        self.words[END].store(border.end.0, Ordering::Relaxed);
+        let FrameBorder { pulse, minor, mode, begun, due, end } = *border;
+        self.border_cell().set_replace([pulse, minor.into(), mode.into(), begun.0, due.0, end.0]);
     }
 
     /// How far the minor has come.

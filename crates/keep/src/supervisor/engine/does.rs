@@ -25,7 +25,7 @@ impl Engine {
     fn keeper_spec(&mut self, id: Id) -> Result<KeeperSpec, String> {
         let process = self.process(id).ok_or("the plant file no longer has it")?;
         let mut spec = self.common.keeper(&self.run, process)?;
-        let users = crate::launch::users::numbers(self.plant.processes.iter().filter_map(|one| one.user.as_deref()));
+        let users = launch::users::numbers(self.plant.processes.iter().filter_map(|one| one.user.as_deref()));
         if !users.is_empty() {
             spec.launch.env.entry(sys::peer::PEERS.to_owned()).or_insert(users);
         }
