@@ -78,6 +78,7 @@ pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy, flush_denormals: bool)
     let mut report = Vec::new();
     report.push(Obtained::of(format!("thread name {}", spec.name), sys::thread::set_name(&spec.name), ""));
     touch_stack();
+    report.push(Obtained::of("signals kept away".to_owned(), sys::signal::block_all(), ""));
     if let Some(cpu) = spec.cpu {
         let bind = || set_affinity(0, &CpuSet::single(cpu));
         let bound = bind().or_else(|error| match &spec.entry {

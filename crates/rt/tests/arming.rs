@@ -123,3 +123,22 @@ fn what_is_not_obtained_is_said_and_never_claimed() {
     let online = std::thread::available_parallelism().unwrap().get();
     assert_eq!(page.read().identity().unwrap().cpu.is_none(), online > 1, "the page says what is, not what was asked");
 }
+
+#[test]
+fn signals_are_kept_from_a_loops_thread() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (page, _) = looped(LoopSpec::new("deaf", DurNs::from_ms(1)), 1, move |_| {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+        tell.send(u64::from_str_radix(blocked, 16).unwrap()).unwrap();
+    });
+    assert_eq!(page.read().counter(Counter::Cycles), 1);
+    let blocked = told.recv().unwrap();
+    // Signal N is bit N - 1: HUP, INT, USR1, TERM, CHLD, ALRM, PROF, XCPU.
+    for signal in [1, 2, 10, 15, 17, 14, 27, 24] {
+        assert!(blocked & 1 << (signal - 1) != 0, "signal {signal}: {blocked:x}");
+    }
+    for own in [4, 5, 6, 7, 8, 11, 31] {
+        assert!(blocked & 1 << (own - 1) == 0, "signal {own} is the thread's own: {blocked:x}");
+    }
+}

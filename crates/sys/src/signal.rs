@@ -77,6 +77,28 @@ impl AsFd for SignalFd {
     }
 }
 
+/// Keeps all signals from the calling thread that others or timers send: another thread of the process takes them, or whoever
+/// waits for them. Those that the thread causes itself (faults, `abort`) reach it all the same.
+///
+/// # Errors
+/// The kernel's.
+pub fn block_all() -> Result<()> {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises the whole set behind the pointer.
+    let _ = unsafe { libc::sigfillset(set.as_mut_ptr()) };
+    // SAFETY: initialised just above.
+    let mut set = unsafe { set.assume_init() };
+    for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS] {
+        // SAFETY: `set` is an initialised signal set, and the numbers are signals.
+        let _ = unsafe { libc::sigdelset(&raw mut set, own) };
+    }
+    // SAFETY: the kernel reads `set`; the old mask is not asked for.
+    match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        errno => Err(Error { doing: "block signals".into(), errno: Errno::from_raw_os_error(errno) }),
+    }
+}
+
 /// Lets the process end, as other programs do, when it writes to a pipe that nobody reads any more. (Rust
 /// programs start with `SIGPIPE` ignored.)
 pub fn end_at_closed_pipe() {

@@ -237,6 +237,13 @@ impl Guard {
             .stack_size(128 << 10)
             .spawn(move || {
                 let (class, mut shortfalls) = obtain_class(&keep_off);
+                if let Err(error) = sys::signal::block_all() {
+                    shortfalls.push(Shortfall {
+                        wanted: "no signals for the guard".to_owned(),
+                        found: error.to_string(),
+                        remedy: String::new(),
+                    });
+                }
                 if let Err(error) = sys::mem::lock_touched() {
                     shortfalls.push(Shortfall {
                         wanted: "locked memory for the guard".to_owned(),
