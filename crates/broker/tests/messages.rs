@@ -155,6 +155,7 @@ fn locks_keep_others_out_until_their_holder_goes() {
 fn rules_are_obeyed_and_writes_and_errors_are_logged() {
     let log = std::env::temp_dir().join(fresh());
     let deny = Rule {
+        bands: u8::MAX,
         access: Access::Deny,
         users: None,
         hosts: msg::Hosts::All,

@@ -333,11 +333,23 @@ impl Lane {
         no: &mut impl FnMut(Code, fmt::Arguments<'_>) -> Code,
     ) -> Result<Conn, Code> {
         let (verb, object) = (request.verb, request.object.text());
-        if self.tables.access(header.subject, verb, object) == Access::Deny {
-            return Err(no(
-                Code::Denied,
-                format_args!("a rule keeps {} from {verb} {object}", self.tables.who(header.subject)),
-            ));
+        let who = self.tables.who(header.subject);
+        match self.tables.rule(header.subject, header.band, verb, object) {
+            Some(Access::Allow) => {}
+            Some(Access::Deny) => {
+                return Err(no(Code::Denied, format_args!("a rule keeps {who} from {verb} {object}")));
+            }
+            None => {
+                let is_ours = self.is_ours(header.subject.uid);
+                if Tables::without_rule(header.subject, verb, is_ours) == Access::Deny {
+                    return Err(no(
+                        Code::Denied,
+                        format_args!(
+                            "no rule lets {who} {verb} {object}; without one only the server's own user and root may"
+                        ),
+                    ));
+                }
+            }
         }
         if verb.writes()
             && let Some(lock) = self.tables.lock_against(from, object)

@@ -63,6 +63,8 @@ pub struct Rule {
     pub hosts: Hosts,
     /// Verbs that it is about; `None`: all.
     pub verbs: Option<Vec<Verb>>,
+    /// Bands that it is about: a sum of 1 << band.
+    pub bands: u8,
     /// Objects that it is about.
     pub objects: Pattern,
 }
@@ -110,7 +112,7 @@ impl core::error::Error for RuleError {}
 impl FromStr for Rule {
     type Err = RuleError;
 
-    /// `deny objects=sr_rf_* verbs=put,call users=1000 hosts=other`: all but the first word may be left out. Hosts
+    /// `deny objects=sr_rf_* verbs=put,call bands=6,7 users=1000 hosts=other`: all but the first word may be left out. Hosts
     /// are `local`, `other`, or names such as `hosts=control-1,zmq`.
     fn from_str(text: &str) -> Result<Self, RuleError> {
         let error = |found: &str, expected| RuleError { found: found.into(), expected };
@@ -121,7 +123,7 @@ impl FromStr for Rule {
             other => return Err(error(other, "allow or deny first")),
         };
         let all = Pattern::new("*").map_err(|_| error("*", "a pattern"))?;
-        let mut rule = Self { access, users: None, hosts: Hosts::All, verbs: None, objects: all };
+        let mut rule = Self { access, users: None, hosts: Hosts::All, verbs: None, bands: u8::MAX, objects: all };
         for word in words {
             match word.split_once('=') {
                 Some(("objects", objects)) => {
@@ -131,6 +133,13 @@ impl FromStr for Rule {
                     let verbs: Result<_, _> =
                         verbs.split(',').map(|verb| verb.parse().map_err(|_| error(verb, "a verb"))).collect();
                     rule.verbs = Some(verbs?);
+                }
+                Some(("bands", bands)) => {
+                    rule.bands = 0;
+                    for number in bands.split(',') {
+                        let band = number.parse().ok().and_then(Band::new);
+                        rule.bands |= 1 << band.ok_or_else(|| error(number, "a band, 0 to 7"))?.number();
+                    }
                 }
                 Some(("users", users)) => {
                     let users: Result<_, _> =
@@ -147,7 +156,7 @@ impl FromStr for Rule {
                     }
                     rule.hosts = Hosts::Named(names.split(',').map(String::from).collect());
                 }
-                _ => return Err(error(word, "objects=, verbs=, users= or hosts=")),
+                _ => return Err(error(word, "objects=, verbs=, bands=, users= or hosts=")),
             }
         }
         Ok(rule)
@@ -156,13 +165,13 @@ impl FromStr for Rule {
 
 impl Rule {
     /// `host` is the name of the subject's host; `None`: this one.
-    fn fits(&self, subject: Subject, host: Option<&str>, verb: Verb, object: &str) -> bool {
+    fn fits(&self, subject: Subject, host: Option<&str>, band: Band, verb: Verb, object: &str) -> bool {
         let fits = match (&self.hosts, host) {
             (Hosts::All, _) | (Hosts::Local, None) | (Hosts::Other, Some(_)) => true,
             (Hosts::Named(names), Some(host)) => names.iter().any(|name| name == host),
             _ => false,
         };
-        fits && self.fits_else(subject, verb, object)
+        fits && self.bands & 1 << band.number() != 0 && self.fits_else(subject, verb, object)
     }
 
     fn fits_else(&self, subject: Subject, verb: Verb, object: &str) -> bool {
@@ -270,16 +279,19 @@ impl Tables {
         })
     }
 
-    /// Whether somebody may do something: the first rule that fits; without one, everybody on this host may, and
-    /// other hosts may do what changes nothing.
+    /// What the first rule that fits says about somebody who wants something; `None`: no rule does.
     #[must_use]
-    pub fn access(&self, subject: Subject, verb: Verb, object: &str) -> Access {
+    pub fn rule(&self, subject: Subject, band: Band, verb: Verb, object: &str) -> Option<Access> {
         let host = self.host(subject);
-        let rule = self.rules.iter().find(|rule| rule.fits(subject, host, verb, object));
-        match rule {
-            Some(rule) => rule.access,
-            None if subject.host == 0 || !(verb.writes() || matches!(verb, Verb::Lock | Verb::Unlock)) => Access::Allow,
-            None => Access::Deny,
+        self.rules.iter().find(|rule| rule.fits(subject, host, band, verb, object)).map(|rule| rule.access)
+    }
+
+    /// What holds without a rule: the server's own user and root on this host may do all, all others what changes nothing.
+    #[must_use]
+    pub fn without_rule(subject: Subject, verb: Verb, is_ours: bool) -> Access {
+        match subject.host == 0 && is_ours || !(verb.writes() || matches!(verb, Verb::Lock | Verb::Unlock)) {
+            true => Access::Allow,
+            false => Access::Deny,
         }
     }
 
@@ -339,27 +351,51 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides_and_other_hosts_may_only_read() {
+    fn the_first_rule_that_fits_decides_and_others_may_only_read_without_one() {
         let near = Subject { uid: 1000, pid: 7, host: 0 };
         let far = Subject { host: 1, ..near };
         let mut tables = Tables::default();
-        assert_eq!(tables.access(near, Verb::Put, "sr_a"), Access::Allow);
-        assert_eq!(tables.access(far, Verb::Get, "sr_a"), Access::Allow);
-        for verb in [Verb::Put, Verb::Set, Verb::Call, Verb::Batch, Verb::Lock] {
-            assert_eq!(tables.access(far, verb, "sr_a"), Access::Deny, "{verb}");
+        let band = Band::DEFAULT;
+        let access = |tables: &Tables, who: Subject, verb, object| {
+            let without = || Tables::without_rule(who, verb, who.uid == 1000);
+            tables.rule(who, band, verb, object).unwrap_or_else(without)
+        };
+        assert_eq!(access(&tables, near, Verb::Put, "sr_a"), Access::Allow);
+        let neighbour = Subject { uid: 1001, ..near };
+        for other in [far, neighbour] {
+            for verb in [Verb::Get, Verb::Describe, Verb::Watch, Verb::List, Verb::Ping] {
+                assert_eq!(access(&tables, other, verb, "sr_a"), Access::Allow, "{verb}");
+            }
+            for verb in [Verb::Put, Verb::Set, Verb::Call, Verb::Batch, Verb::Lock] {
+                assert_eq!(access(&tables, other, verb, "sr_a"), Access::Deny, "{verb}");
+            }
         }
-        tables.rules = ["deny objects=sr_* users=1000 verbs=call", "allow hosts=other objects=sr_*"]
-            .map(|rule| rule.parse().unwrap())
-            .into();
-        assert_eq!(tables.access(near, Verb::Call, "sr_a"), Access::Deny);
-        assert_eq!(tables.access(far, Verb::Put, "sr_a"), Access::Allow);
-        assert_eq!(tables.access(far, Verb::Put, "li_a"), Access::Deny);
+        tables.rules =
+            ["deny objects=sr_* users=1000 verbs=call", "allow hosts=other objects=sr_*", "allow users=1001"]
+                .map(|rule| rule.parse().unwrap())
+                .into();
+        assert_eq!(access(&tables, near, Verb::Call, "sr_a"), Access::Deny);
+        assert_eq!(access(&tables, far, Verb::Put, "sr_a"), Access::Allow);
+        assert_eq!(access(&tables, far, Verb::Put, "li_a"), Access::Deny);
+        assert_eq!(access(&tables, neighbour, Verb::Put, "li_a"), Access::Allow);
         tables.rules = ["allow hosts=b,zmq verbs=put", "deny hosts=local"].map(|rule| rule.parse().unwrap()).into();
         let [a, b, zmq] = ["a", "b", "zmq"].map(|name| Subject { host: tables.number(name).unwrap(), ..near });
         assert_eq!((a.host, b.host, tables.number("a"), tables.host(b)), (1, 2, Some(1), Some("b")));
-        let access = [a, b, zmq, near].map(|who| tables.access(who, Verb::Put, "sr_a"));
-        assert_eq!(access, [Access::Deny, Access::Allow, Access::Allow, Access::Deny]);
-        assert_eq!(tables.access(Subject { host: 9, ..near }, Verb::Put, "sr_a"), Access::Deny, "never known");
+        let found = [a, b, zmq, near].map(|who| access(&tables, who, Verb::Put, "sr_a"));
+        assert_eq!(found, [Access::Deny, Access::Allow, Access::Allow, Access::Deny]);
+        assert_eq!(access(&tables, Subject { host: 9, ..near }, Verb::Put, "sr_a"), Access::Deny, "never known");
+    }
+
+    #[test]
+    fn a_rule_may_be_about_some_bands() {
+        let tables = Tables { rules: [("deny bands=6,7 users=1001").parse().unwrap()].into(), ..Tables::default() };
+        let rule =
+            |band, uid| tables.rule(Subject { uid, ..Subject::default() }, Band::new(band).unwrap(), Verb::Get, "a");
+        assert_eq!([5, 6, 7].map(|band| rule(band, 1001)), [None, Some(Access::Deny), Some(Access::Deny)]);
+        assert_eq!(rule(7, 1000), None);
+        for text in ["allow bands=8", "allow bands=", "allow bands=1,x"] {
+            assert_eq!(text.parse::<Rule>().unwrap_err().expected, "a band, 0 to 7");
+        }
     }
 
     #[test]
