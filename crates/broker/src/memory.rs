@@ -9,6 +9,8 @@ use sys::shm::SharedWords;
 /// Room of each queue in words, 256 KiB: fourteen messages of the greatest length, thousands of short ones.
 pub(crate) const ROOM_WORDS: usize = 1 << 15;
 const HALF_WORDS: usize = Stream::words_for(ROOM_WORDS);
+/// Of both.
+pub(crate) const BYTES: usize = 2 * HALF_WORDS * 8;
 
 /// One of the two queues' memory.
 pub(crate) struct Half {

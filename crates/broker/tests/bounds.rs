@@ -202,3 +202,20 @@ fn who_connects_and_says_nothing_keeps_nobody_from_coming() {
     }
     assert_eq!(ask(&mut server.client("late"), "ping/server").0, Code::Ok);
 }
+
+#[test]
+fn one_user_has_half_of_the_memory_of_queues() {
+    let server = server();
+    let all: Vec<Band> = Band::all().collect();
+    let name = |at: usize| format!("m{at}");
+    let come = |at: usize| Manager::connect(&server.name, &name(at), &[&name(at)], &all);
+    let mut managers = Vec::new();
+    let why = loop {
+        match come(managers.len()) {
+            Ok(lanes) => managers.push(lanes),
+            Err(why) => break why.to_string(),
+        }
+    };
+    assert!(why.contains(" bytes of memory for queues and ") && why.contains("ask for fewer bands"), "{why}");
+    assert!((8..=128).contains(&managers.len()), "{} managers of 4 MiB each", managers.len());
+}

@@ -1,4 +1,4 @@
-//! The page on messages: the tests that it names.
+//! The pages on messages and on security: the tests that they name.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,15 @@ fn each_test_that_the_page_names_for_a_rule_exists() {
     let page = fs::read_to_string(root.join("docs/messages.md")).unwrap();
     let (_, table) = page.split_once("## Which test holds which rule").unwrap();
     let mut all = String::new();
-    for folder in ["crates/msg", "crates/broker", "crates/fabric", "crates/capi/src", "crates/cli/tests", "bindings"] {
+    for folder in [
+        "crates/msg",
+        "crates/broker",
+        "crates/fabric",
+        "crates/sys/src",
+        "crates/capi/src",
+        "crates/cli/tests",
+        "bindings",
+    ] {
         sources(&root.join(folder), &mut all);
     }
     let rows = table.lines().filter(|line| line.starts_with("| "));
@@ -31,4 +39,21 @@ fn each_test_that_the_page_names_for_a_rule_exists() {
         .filter(|name| !["fn ", "def "].iter().any(|word| all.contains(&format!("{word}{name}("))))
         .collect();
     assert!(named.len() > 40 && absent.is_empty(), "{absent:?} of {}", named.len());
+}
+
+#[test]
+fn each_test_that_the_page_on_security_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let mut all = String::new();
+    ["crates", "bindings"].iter().for_each(|folder| sources(&root.join(folder), &mut all));
+    // A test's name is a sentence: no other word of the page is as long.
+    let is_test = |word: &&str| {
+        word.matches('_').count() >= 4
+            && word.bytes().all(|b| b == b'_' || b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    let named: Vec<&str> = page.split('`').skip(1).step_by(2).filter(is_test).collect();
+    let exists = |name: &&&str| ["fn ", "def "].iter().any(|word| all.contains(&format!("{word}{name}(")));
+    let absent: Vec<_> = named.iter().filter(|name| !exists(name)).collect();
+    assert!(named.len() > 10 && absent.is_empty(), "{absent:?} of {}", named.len());
 }

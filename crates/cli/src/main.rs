@@ -16,6 +16,7 @@ mod demo;
 mod doctor;
 mod em;
 mod frames;
+mod guarded;
 mod init;
 mod ioc;
 #[cfg(feature = "fabric")]

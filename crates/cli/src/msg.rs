@@ -3,7 +3,7 @@
 use crate::fail;
 use crate::looprun::END_SIGNALS;
 use crate::shield;
-use base::{CpuId, DurNs, Policy, Size};
+use base::{CpuId, DurNs, Policy, RtLevel, Size};
 use broker::server::{BandConfig, Config, Event, LogLimit};
 use broker::{Client, ClientError, Received, Sending};
 use clap::Subcommand;
@@ -52,12 +52,15 @@ struct ServeArgs {
     /// Run a band's thread in this class, perhaps on a CPU: 7=fifo:80@3; may be repeated
     #[arg(long, value_name = "BAND=CLASS[@CPU]", value_parser = band_config)]
     band: Vec<BandConfig>,
-    /// Who may do what: "deny objects=sr_rf_* verbs=put,call users=1000 hosts=other", or hosts=NAME,zmq; the first that fits decides
+    /// Who may do what: "deny objects=sr_rf_* verbs=put,call bands=6,7 users=1000 hosts=other", or hosts=NAME,zmq; the first that fits decides
     #[arg(long, value_name = "RULE")]
     rule: Vec<msg::Rule>,
     /// End if a class, CPU or memory lock is not obtained
     #[arg(long)]
     require_rt: bool,
+    /// Let bands in real-time classes burn all of their CPUs, instead of 75 %
+    #[arg(long)]
+    no_allowance: bool,
 }
 
 /// Which server, how urgent.
@@ -230,7 +233,17 @@ fn serve(args: ServeArgs) -> Result<(), String> {
         Err(error) => eprintln!("tahti msg: the shield that stands is not known, bands do not enter it: {error}"),
     }
     let log_limit = LogLimit { bytes: args.log_size.0, keep: args.log_keep };
-    let config = Config { name: args.name, bands, rules: args.rule, log: args.log, log_limit, ..Config::default() };
+    // In a plant the supervisor's guard watches it.
+    let fixed = bands.iter().any(|band| band.class.is_some_and(|class| matches!(class.level(), RtLevel::Fixed(_))));
+    if fixed
+        && !args.no_allowance
+        && std::env::var_os("TAHTI_PROCESS").is_none()
+        && let Err(why) = crate::guarded::guard(bands.iter().filter_map(|band| band.cpu).collect())
+    {
+        eprintln!("tahti msg: no guard: {why}");
+    }
+    let (name, rules, unbounded) = (args.name, args.rule, args.no_allowance);
+    let config = Config { name, bands, rules, log: args.log, log_limit, unbounded, ..Config::default() };
     let name = config.name.clone();
     let mut lacking = false;
     let (require_rt, ending) = (args.require_rt, stop.clone());

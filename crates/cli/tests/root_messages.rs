@@ -10,10 +10,13 @@ use broker::{Client, Sending};
 use msg::{Band, Code};
 use shield::{Shield, Spinner, interruptions, threads};
 use site::{Folder, Running, fresh, tahti};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use sys::shm::SharedWords;
 
 /// There is one CPU 1: a shield round it is not for the tests beside.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -75,6 +78,10 @@ fn bands_have_the_class_and_the_cpu_that_the_plant_gives_them_and_allocate_nothi
     assert_eq!((class(7), bands[7].3.as_str()), (("1", "40"), cpu.as_str()), "{bands:?}");
     assert_eq!(class(6), ("2", "30"), "{bands:?}");
     assert!((0..6).all(|band| class(band) == ("0", "0") && bands[band].3 != cpu), "{bands:?}");
+
+    let guarded = |pid: u32| threads(pid).iter().any(|(name, _)| name == "tahti-guard");
+    assert!(guarded(bench.supervisor() as u32), "the server's own class is time sharing, its bands' are not");
+    assert!(!guarded(bench.pid(&name) as u32), "one guard is enough");
 
     // Requests, replies, refusals, batches, a lock, people who come and go: all on lanes that are counted.
     for band in ["7", "6", "0"] {
@@ -154,7 +161,7 @@ fn clients_that_come_and_go_do_not_interrupt_the_cpu_of_a_band() {
 }
 
 #[test]
-fn who_is_of_another_user_may_ask_and_not_serve() {
+fn who_is_of_another_user_may_read_and_neither_change_nor_serve() {
     const NOBODY: u32 = 65534;
     let (server, name) = serve(&[]);
     // Where it may be executed by everybody.
@@ -176,6 +183,87 @@ fn who_is_of_another_user_may_ask_and_not_serve() {
     let listed = tahti(&["msg", "send", "list/server"]).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.starts_with(&format!("tahti-msg-send uid={NOBODY} pid=")), "{listed}");
+    for verb in ["put", "set", "call", "lock"] {
+        let denied = tahti(&["msg", "send", &format!("{verb}/sr_m/1")]).output().unwrap();
+        let said = String::from_utf8(denied.stderr).unwrap();
+        assert!(said.starts_with(&format!("tahti: DENIED: no rule lets user {NOBODY} process ")), "{verb}: {said}");
+    }
+    drop(server);
+}
+
+/// With it this test binary is a stranger, who uses the server of that name as it likes.
+const STRANGER: &str = "TAHTI_TEST_STRANGER";
+const ANYBODY: u32 = 65534;
+/// Where the word stands on which a lane sleeps.
+const BELL: usize = 8;
+
+/// The stranger: tries to write to what it was handed, then wakes the band for nothing, and floods it, until it is ended.
+#[test]
+fn be_the_stranger() {
+    let Ok(name) = std::env::var(STRANGER) else { return };
+    let connection = sys::handover::connect(&broker::socket_name(&name)).unwrap();
+    let hello = br#"{"version":3,"name":"stranger","bands":[7]}"#;
+    assert!(sys::handover::send(connection.as_fd(), hello, &[]).unwrap());
+    let (length, fds) = sys::handover::receive(connection.as_fd(), &mut [0; 4096]).unwrap().unwrap();
+    let door = fds.into_iter().nth(1).unwrap_or_else(|| panic!("{length} bytes without a door"));
+    let mapped = SharedWords::attach(door.try_clone().unwrap()).is_ok();
+    let path = format!("/proc/self/fd/{}", door.as_raw_fd());
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path);
+    let written = file.is_ok_and(|file| file.write_at(&[1; 8], 8 * BELL as u64).is_ok());
+    println!("mapped={mapped} written={written}");
+    let words = SharedWords::attach_read_only(door).unwrap();
+    let mut client = Client::connect(&name, "flood", Band::new(7).unwrap()).unwrap();
+    println!("floods");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                sys::futex::wake(&words.words()[BELL]);
+            }
+        });
+        loop {
+            while client.send("get/nobody/x", &Sending::default()).is_ok() {}
+            client.flush();
+            while client.next(DurNs::from_ms(1)).is_ok_and(|received| received.is_some()) {}
+        }
+    });
+}
+
+#[test]
+fn a_stranger_writes_nothing_that_a_band_relies_on_and_leaves_a_quarter_of_its_cpu_to_others() {
+    let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (server, name) = serve(&[]);
+    let folder = Folder::new();
+    let program = folder.0.join("test");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut stranger = Command::new(&program);
+    stranger.args(["--exact", "be_the_stranger", "--nocapture"]).env(STRANGER, &name);
+    let stranger = Running::start(stranger.uid(ANYBODY).gid(ANYBODY), "mapped=false written=false");
+    stranger.hears("floods");
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap().flatten();
+    let is_band = |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).unwrap() == "band-7\n";
+    let band = tasks.map(|task| task.path()).find(is_band).unwrap();
+    let burnt = || -> f64 {
+        let account = std::fs::read_to_string(band.join("schedstat")).unwrap();
+        account.split(' ').next().unwrap().parse().unwrap()
+    };
+    let (began, before) = (sys::clock::mono_now(), burnt());
+    sys::clock::sleep_until(began + DurNs::from_secs(3));
+    let share = (burnt() - before) / (sys::clock::mono_now() - began).0 as f64;
+    println!("band 7 burns {:.1} % of its CPU", share * 100.0);
+    // What one look at its account is late, and what it burns until then.
+    assert!(share < 0.8, "{share}");
+    let ask = |line: &str| {
+        let output = tahti().args(["msg", "send", "--server", &name, "--band", "7", line]).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(ask("ping/server").trim_end(), name, "others are heard meanwhile");
+    let tid = band.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let policy = sys::sched::scheduling(tid).unwrap().policy;
+    assert_eq!(policy, Policy::Fifo(Priority(40)), "no guard had to demote it");
+    assert!(threads(server.child.id()).iter().any(|(name, _)| name == "tahti-guard"), "no supervisor has one");
+    drop(stranger);
+    println!("{}", ask("describe/server"));
     drop(server);
 }
 

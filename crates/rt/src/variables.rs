@@ -29,7 +29,7 @@ impl Exports {
         let words = SharedWords::create("tahti-variables", Variables::words_for(count)).map_err(refused)?;
         Variables::format(words.words()).map_err(|error| error.to_string())?;
         let exports = Self { words: Arc::new(words) };
-        let fd = exports.fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+        let fd = exports.words.read_only().map_err(refused)?;
         crate::share::offer_at(&address(name), fd)
             .map_err(|why| format!("variables {name:?} cannot be exported: {why}"))?;
         Ok(exports)

@@ -48,3 +48,9 @@ pub fn trim() {
     // SAFETY: malloc_trim may be called at any time; it locks the allocator itself.
     let _ = unsafe { libc::malloc_trim(0) };
 }
+/// How much memory the machine has.
+#[must_use]
+pub fn total() -> base::Size {
+    let info = rustix::system::sysinfo();
+    base::Size((info.totalram as u64).saturating_mul(u64::from(info.mem_unit)))
+}

@@ -4,7 +4,7 @@ use crate::error::{Doing, Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -36,15 +36,33 @@ impl SharedWords {
         Self::open(Self::unmapped(name, words)?, true)
     }
 
+    /// As [`create`](Self::create), for others to read only: whatever they do with the descriptor, this mapping stays the
+    /// only one through which anything is written.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` where it is older than 5.1.
+    pub fn create_for_readers(name: &str, words: usize) -> Result<Self> {
+        let fd = Self::made(name, words, SealFlags::SHRINK | SealFlags::GROW)?;
+        // Mapped first: from then on nobody can map it for writing, and nobody write to its descriptor.
+        let mapped = Self::open(fd, true)?;
+        let doing = || format!("keep others from writing shared memory {name:?} (Linux 5.1 or later can)");
+        rustix::fs::fcntl_add_seals(&mapped.fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL).doing(doing)?;
+        Ok(mapped)
+    }
+
     /// As [`create`](Self::create), for others to map: who only hands memory on has nothing to unmap later.
     ///
     /// # Errors
     /// The kernel's.
     pub fn unmapped(name: &str, words: usize) -> Result<OwnedFd> {
+        Self::made(name, words, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+    }
+
+    fn made(name: &str, words: usize, seals: SealFlags) -> Result<OwnedFd> {
         let doing = || format!("make shared memory {name:?} of {} bytes", words * 8);
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).doing(doing)?;
         rustix::fs::ftruncate(&fd, (words * 8) as u64).doing(doing)?;
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).doing(doing)?;
+        rustix::fs::fcntl_add_seals(&fd, seals).doing(doing)?;
         Ok(fd)
     }
 
@@ -92,6 +110,17 @@ impl SharedWords {
     /// The kernel's.
     pub fn user(&self) -> Result<u32> {
         Ok(rustix::fs::fstat(&self.fd).doing(|| "learn whose shared memory this is".to_owned())?.st_uid)
+    }
+
+    /// A descriptor through which the memory can be mapped for reading only, for memory that some others must write. Who runs
+    /// as its user can open it anew.
+    ///
+    /// # Errors
+    /// The kernel's: `/proc` is not mounted.
+    pub fn read_only(&self) -> Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).doing(|| format!("open {path} for reading"))
     }
 
     /// The descriptor, to be handed to another process.
@@ -148,6 +177,29 @@ mod tests {
         let theirs = SharedWords::attach_read_only(mine.fd().try_clone_to_owned().unwrap()).unwrap();
         mine.words()[999].store(42, Ordering::Release);
         assert_eq!((theirs.words().len(), theirs.words()[999].load(Ordering::Acquire)), (1000, 42));
+    }
+
+    #[test]
+    fn memory_for_readers_is_written_by_nobody_but_its_maker() {
+        let mine = SharedWords::create_for_readers("tahti-shown", 8).unwrap();
+        let again = || mine.fd().try_clone_to_owned().unwrap();
+        assert!(SharedWords::attach(again()).unwrap_err().errno == Errno::PERM, "nobody maps it for writing");
+        let path = format!("/proc/self/fd/{}", mine.fd().as_raw_fd());
+        let opened = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        assert!(std::os::unix::fs::FileExt::write_at(&opened, &[1; 8], 0).is_err());
+        assert!(opened.set_len(0).is_err() && SharedWords::attach(opened.into()).is_err());
+        let theirs = SharedWords::attach_read_only(again()).unwrap();
+        mine.words()[7].store(5, Ordering::Release);
+        assert_eq!((theirs.words()[7].load(Ordering::Acquire), theirs.words()[0].load(Ordering::Acquire)), (5, 0));
+    }
+
+    #[test]
+    fn a_descriptor_for_reading_maps_for_reading_only() {
+        let mine = SharedWords::create("tahti-test", 8).unwrap();
+        let fd = mine.read_only().unwrap();
+        assert_eq!(SharedWords::attach(fd.try_clone().unwrap()).unwrap_err().errno, Errno::ACCESS);
+        mine.words()[7].store(5, Ordering::Release);
+        assert_eq!(SharedWords::attach_read_only(fd).unwrap().words()[7].load(Ordering::Acquire), 5);
     }
 
     #[test]

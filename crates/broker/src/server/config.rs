@@ -25,6 +25,8 @@ pub struct Config {
     pub name: String,
     /// Bands whose threads run otherwise than the process; all eight are served.
     pub bands: Vec<BandConfig>,
+    /// Whether bands in real-time classes may burn all of their CPUs: they have an allowance of 75 % otherwise.
+    pub unbounded: bool,
     /// Access rules, the first that fits decides.
     pub rules: Vec<Rule>,
     /// Where every write and every error is written.

@@ -179,10 +179,11 @@ impl Desk<'_> {
         let (unlogged, unmapped) = (unlogged.join(","), self.spares.unmapped());
         let unseen_events = self.unseen_events;
         let over_share = self.over_share + self.lanes.iter().map(|lane| lane.seen.over_share()).sum::<u64>();
+        let naps = self.lanes.iter().map(|lane| lane.seen.naps.count()).sum::<u64>();
         let (logs, unwritten) = self.log.as_ref().map_or((0, 0), |log| (log.moved(), log.unwritten()));
         let _ = write!(
             text,
-            " unseen_events={unseen_events} unlogged_by_band={unlogged} unwritten={unwritten} unmapped={unmapped} over_share={over_share} logs_moved={logs}"
+            " unseen_events={unseen_events} unlogged_by_band={unlogged} unwritten={unwritten} unmapped={unmapped} over_share={over_share} naps={naps} logs_moved={logs}"
         );
         Answer::ok(text)
     }

@@ -1,6 +1,7 @@
 //! The thread of one band: takes messages from queues, asks the state machine, puts them into others.
 
-use crate::door::Door;
+use super::allowance::{Allowance, Naps};
+use crate::door::{Door, Sleeper};
 use crate::memory::{Half, Inside, ROOM_WORDS};
 use crate::parcel::{Fault, Packing, Parcel, prefix};
 use crate::server::pools::Lent;
@@ -55,6 +56,8 @@ pub(crate) struct Seat {
     pub(crate) put: bool,
     /// Its memory cannot be trusted any more.
     pub(crate) broken: Option<Fault>,
+    /// Messages taken from it, and how many that were when the thread's account was looked at last.
+    pub(crate) heard: (u64, u64),
 }
 
 impl Seat {
@@ -96,6 +99,7 @@ pub(crate) struct Seen {
     pub(crate) adopted: AtomicU64,
     counters: [AtomicU64; COUNTERS],
     over_share: AtomicU64,
+    pub(super) naps: Naps,
 }
 
 const COUNTERS: usize = 8;
@@ -146,6 +150,8 @@ pub(crate) struct LaneThread {
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) line: Line,
     pub(crate) packing: Packing,
+    /// Whether it may burn only its [`Allowance`] where its class is real time.
+    pub(crate) is_bounded: bool,
 }
 
 impl LaneThread {
@@ -154,10 +160,11 @@ impl LaneThread {
     /// Real-time: does not allocate; work between two sleeps is bounded by what the queues hold.
     pub(crate) fn run(mut self) {
         let mut parcel = Parcel::new();
-        let (mut spin, mut naps) = (Spin::new(), 0);
+        let (mut spin, mut sleeper) = (Spin::new(), Sleeper::default());
+        let mut allowance = self.is_bounded.then(Allowance::of_this_thread).flatten();
         let before = Counting::calls();
         while !self.stop.load(Ordering::Relaxed) {
-            let now = mono_now();
+            let now = self.keep_to(&mut allowance, mono_now());
             self.change(now, &mut parcel);
             self.desk(&mut parcel);
             self.clients(&mut parcel);
@@ -168,9 +175,13 @@ impl LaneThread {
                 ring_desk(&self.desk_bell);
             }
             self.seen.publish(self.lane.counters(), self.log.stream().refused(), Counting::calls() - before);
-            let Some(now) = spin.until(mono_now(), || self.has_work()) else { continue };
+            let now = match &allowance {
+                Some(allowance) if !allowance.spins() => (!self.has_work()).then(mono_now),
+                _ => spin.until(mono_now(), || self.has_work()),
+            };
+            let Some(now) = now else { continue };
             let limit = self.lane.next_look().map_or(SLEEP, |look| (look - now).max(DurNs(1)).min(SLEEP));
-            self.door.sleep(&mut naps, limit, || self.has_work());
+            self.door.sleep(&mut sleeper, now, limit, || self.has_work());
         }
     }
 
@@ -274,6 +285,7 @@ impl LaneThread {
             }
             for _ in 0..turn.unwrap_or(0) {
                 let Some(seat) = &mut self.seats[slot] else { break };
+                seat.heard.0 += 1;
                 let taken = parcel.take(&mut seat.up).map_err(Fault::from);
                 let who = (seat.conn, seat.subject, seat.pool);
                 match taken.and_then(|taken| if taken { self.message(who, parcel).map(|()| true) } else { Ok(false) }) {

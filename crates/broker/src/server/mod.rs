@@ -1,5 +1,6 @@
 //! The message server.
 
+mod allowance;
 mod checked;
 mod config;
 mod desk;
@@ -7,6 +8,7 @@ mod greetings;
 mod lane;
 mod log;
 mod log_file;
+mod places;
 mod pools;
 mod queued;
 mod threads;
@@ -23,7 +25,7 @@ use checked::Checked;
 use greetings::{GREETINGS_MAX, Greetings};
 use lane::{Change, Return, Seat, Seen};
 use log_file::LogFile;
-use msg::{Band, Conn, Route, Share, Subject, Tables};
+use msg::{Band, Conn, Route, Subject, Tables};
 use pools::{Lent, News, Pools};
 use queued::Queued;
 use ring::{StreamReader, StreamWriter};
@@ -44,14 +46,6 @@ const CHANGES: usize = 64;
 const SETTLE: DurNs = DurNs::from_secs(1);
 /// And how often it looks at least: a machine that stopped for that long has stopped the lanes too.
 const SETTLE_LOOKS: u32 = 1_000;
-/// What users may have of its places.
-const PLACES: &str = "places for connections";
-const PLACES_REMEDY: &str =
-    "close clients that are not needed, let one of them send for several, or run another server";
-/// Files that are open for each place at most: its connection, and of each band memory and what tells a manager of pools.
-const FILES_EACH: usize = 1 + 2 * msg::BANDS;
-/// And for all else: memory and pools that are kept, greetings, the server's own.
-const FILES: usize = 1024;
 /// Room of a lane's log in words, 2 MiB, and of its queues to and from the desk, 512 KiB each.
 const LOG_WORDS: usize = 1 << 18;
 const DESK_WORDS: usize = 1 << 16;
@@ -135,6 +129,8 @@ struct Desk<'a> {
     over_share: u64,
     /// The kernel lets nobody in, which was told.
     deaf: bool,
+    /// What bands burnt beyond their allowance, as far as it was told, and when.
+    naps_told: (u64, MonoNs),
     packing: Packing,
     say: &'a mut dyn FnMut(Event),
 }
@@ -167,14 +163,8 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     }
     let running = Running::start(&config, threads, stop)?;
     say(Event::Ready(running.missing()));
-    let files = (config.limits.conns * FILES_EACH + FILES) as u64;
-    match sys::files::raise_limit(files) {
-        Ok(may) if may < files => say(Event::Trouble(format!(
-            "{may} files may be open, expected {files} for {} places with all bands; raise the limit (`files` in the plant)",
-            config.limits.conns
-        ))),
-        Ok(_) => {}
-        Err(error) => say(Event::Trouble(error.to_string())),
+    if let Err(why) = places::raise_files(config.limits.conns) {
+        say(Event::Trouble(why));
     }
     let mut desk = Desk {
         name: config.name,
@@ -195,6 +185,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         unseen_events: 0,
         over_share: 0,
         deaf: false,
+        naps_told: (0, MonoNs(0)),
         packing: Packing::new(),
         say,
     };
@@ -227,6 +218,7 @@ impl Desk<'_> {
         let mut more = self.requests(parcel);
         self.returns();
         self.tell_pools();
+        self.tell_naps();
         more |= self.write_log();
         if more {
             lane::ring_desk(&self.bell);
@@ -291,10 +283,7 @@ impl Desk<'_> {
                 caller.uid
             ));
         }
-        let places = Share { what: PLACES, all: self.peers.len() as u64, remedy: PLACES_REMEDY };
-        let taken = self.peers.iter().flatten().map(|peer| (peer.caller.uid, 1));
-        let admitted = places.admit(taken, caller.uid, 1, sys::handover::is_ours);
-        admitted.inspect_err(|_| self.over_share += 1).map_err(|excess| excess.to_string())?;
+        self.admit(caller.uid, hello.bands.len())?;
         let slot = self.peers.iter().position(Option::is_none).ok_or("no place is free")?;
         self.turns[slot] = self.turns[slot].wrapping_add(1);
         let conn = Conn { slot: slot as u32, turn: self.turns[slot] };
@@ -360,7 +349,20 @@ impl Desk<'_> {
             let (up, down) = (up.reader(), down.writer());
             let (name, serves, fd) = (name.clone(), !hello.serves.is_empty(), memory.clone());
             let queued = if serves { Queued::of_manager() } else { Queued::of_nobody() };
-            let seat = Seat { conn, subject, name, serves, pool, memory, up, down, queued, put: false, broken: None };
+            let seat = Seat {
+                conn,
+                subject,
+                name,
+                serves,
+                pool,
+                memory,
+                up,
+                down,
+                queued,
+                put: false,
+                broken: None,
+                heard: (0, 0),
+            };
             lane.change(Change::Join(Box::new(seat)));
             let lane = &self.lanes[usize::from(band.number())];
             let welcome = serde_json::to_vec(&Welcome::Band(band.number())).unwrap_or_default();

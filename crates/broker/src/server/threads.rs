@@ -51,6 +51,7 @@ pub(super) fn lane(
         stop: stop.clone(),
         line: Line::new(),
         packing: Packing::new(),
+        is_bounded: !config.unbounded,
     };
     let seen_by_desk = Lanes {
         band,

@@ -66,7 +66,8 @@ pub(super) struct Publisher {
 impl Publisher {
     /// Makes the channel's memory, with an empty trail in it.
     pub(super) fn memory() -> Result<SharedWords, String> {
-        let words = SharedWords::create("tahti-readings", Readings::words_for(READINGS)).map_err(|e| e.to_string())?;
+        let words = SharedWords::create_for_readers("tahti-readings", Readings::words_for(READINGS))
+            .map_err(|e| e.to_string())?;
         Readings::format(words.words()).map_err(|error| error.to_string())?;
         Ok(words)
     }

@@ -308,6 +308,7 @@ pub(crate) fn process(config: &Config, isolated: Option<&CpuSet>) -> Process {
         budget: BUDGET,
         ladder: LADDER.to_vec(),
         threads: Vec::new(),
+        has_own_priorities: false,
         name,
     }
 }

@@ -4,7 +4,7 @@ use super::ioc::each;
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
 use super::process::{self, Read};
-use base::{DurNs, Policy, Size};
+use base::{DurNs, Policy, RtLevel, Size};
 use std::ops::{Range, RangeInclusive};
 use table::{Diagnostics, Section, clipped};
 
@@ -33,7 +33,7 @@ const OWN: [Key; 6] = [
         "rules",
         r#"[{ access = "deny", verbs = ["call"], objects = "sr_rf_*" }]"#,
         "list of tables, see *rules*",
-        "everybody on this host may do all, other hosts may read",
+        "the server's user and root may do all, others may read",
         "Who may do what; the first rule that fits decides.",
     ),
     key(
@@ -97,6 +97,7 @@ pub(crate) const RULES: Table = Table {
         key("access", r#""deny""#, "`allow` or `deny`", "", "What it says."),
         key("objects", r#""sr_rf_*""#, "name with `*` and `?`", "", "Objects that it is about."),
         key("verbs", r#"["put", "call"]"#, "list of verbs", "all", "Verbs that it is about."),
+        key("bands", r#"["6", "7"]"#, "list of \"0\" to \"7\"", "all", "Bands that it is about."),
         key("users", r#"["1000"]"#, "list of user numbers", "all", "Users that it is about."),
         key(
             "hosts",
@@ -133,20 +134,22 @@ pub(crate) fn read(
     if let Some((keep, _)) = section.number("message_log_keep", 0, 100, found) {
         command.extend(["--log-keep".into(), keep.to_string()]);
     }
-    bands(&section, &mut command, found);
+    let has_own_priorities = bands(&section, &mut command, found);
     rules(&section, &mut command, found);
     if section.flag("require_rt", found).unwrap_or(false) {
         command.push("--require-rt".into());
     }
     let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
+    read.process.has_own_priorities = has_own_priorities;
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: BEGIN_WITHIN };
     }
     read
 }
 
-fn bands(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+/// Whether any band has a fixed priority.
+fn bands(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) -> bool {
+    let (mut seen, mut fixed): (Vec<&str>, bool) = (Vec::new(), false);
     for band in each(section, "bands", &BANDS, found) {
         for needed in ["number", "class"].into_iter().filter(|needed| band.value(needed).is_none()) {
             band.missing(needed, found);
@@ -165,8 +168,10 @@ fn bands(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnosti
         if let Some((class, _)) = class {
             let place = cpu.map_or_else(String::new, |(cpu, _)| format!("@{cpu}"));
             command.extend(["--band".into(), format!("{number}={class}{place}")]);
+            fixed |= matches!(class.level(), RtLevel::Fixed(_));
         }
     }
+    fixed
 }
 
 fn rules(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) {
@@ -204,7 +209,11 @@ fn rules(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnosti
                 "see `id -u NAME`",
             );
         }
-        for (name, words) in [("verbs", &verbs), ("users", &users)] {
+        let bands = rule.texts("bands", found).unwrap_or_default();
+        for (band, span) in bands.iter().filter(|(band, _)| !matches!(band.as_bytes(), [b'0'..=b'7'])) {
+            found.error(span.clone(), format!("{:?} is no band", clipped(band)), "\"0\" to \"7\"", "");
+        }
+        for (name, words) in [("verbs", &verbs), ("bands", &bands), ("users", &users)] {
             if !words.is_empty() {
                 let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
                 text += &format!(" {name}={}", words.join(","));

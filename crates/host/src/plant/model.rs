@@ -87,6 +87,9 @@ pub struct Process {
     pub ladder: Vec<Rung>,
     /// Classes and CPUs of threads by name.
     pub threads: Vec<ThreadRule>,
+    /// Whether it gives threads of its own a fixed priority, as its command line says: the guard watches it then.
+    #[serde(default)]
+    pub has_own_priorities: bool,
 }
 
 /// What a process inherits of who started it, and what it may do.

@@ -52,6 +52,8 @@ pub(crate) fn read(
         }
         placed(section.command("command", found), Vec::new(), &header)
     });
+    // Threads of its own with classes of theirs.
+    let has_bands = command.0.iter().any(|word| word == "--band");
     let class = placed(section.parsed::<Policy>("class", found), Policy::OTHER, &header);
     let real_time = class.0.is_real_time();
     let default_cpus = if real_time && has_shield { Cpus::Shield } else { Cpus::Housekeeping };
@@ -60,7 +62,7 @@ pub(crate) fn read(
     let user = section.words("user", found);
     let heartbeat = heartbeat(section, found);
     let budget = section.parsed::<Budget>("budget", found);
-    if let (Some((_, span)), false) = (&budget, matches!(class.0.level(), RtLevel::Fixed(_))) {
+    if let (Some((_, span)), false) = (&budget, matches!(class.0.level(), RtLevel::Fixed(_)) || has_bands) {
         let remedy = "remove it: only fifo and rr can starve a CPU; the kernel itself bounds the others";
         found.warning(span.clone(), format!("`budget` has no effect on class {}", class.0), remedy);
     }
@@ -101,6 +103,7 @@ pub(crate) fn read(
             budget: budget.0,
             ladder: ladder(section, found),
             threads: threads.iter().map(|(rule, _)| rule.clone()).collect(),
+            has_own_priorities: false,
         },
         name: name.1,
         command: command.1,

@@ -127,6 +127,8 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         budget,
         ladder,
         threads,
+        // The command says it.
+        has_own_priorities: _,
     } = old;
     let rows = [
         ("command", *command != new.command, Effect::Restart),

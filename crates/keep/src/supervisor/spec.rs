@@ -111,6 +111,7 @@ impl Common {
 pub(crate) fn is_watched(process: &Process) -> bool {
     let fixed = |class: base::Policy| matches!(class.level(), base::RtLevel::Fixed(_));
     fixed(process.class)
+        || process.has_own_priorities
         || process.heartbeat.is_some()
         || process.threads.iter().any(|rule| rule.class.is_some_and(fixed))
 }

@@ -106,7 +106,7 @@ impl Stage {
         let log = std::env::temp_dir().join(format!("{name}.log"));
         let path = log.to_string_lossy().into_owned();
         let (band, class) = (top.map(|top| format!("{TOP}={top}")), top.map(|top| top.to_string()));
-        let mut words = vec!["msg", "serve", "--name", &name, "--log", &path];
+        let mut words = vec!["msg", "serve", "--no-allowance", "--name", &name, "--log", &path];
         words.extend(band.iter().flat_map(|band| ["--band", band]));
         let server = part(&words)?;
         retry(|| Client::connect(&name, "first", Band::DEFAULT))?;
