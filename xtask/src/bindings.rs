@@ -1,7 +1,8 @@
 //! `cargo xtask test bindings`: libtahti as its users get it: installed, found by CMake, pkg-config and pip, run.
 
 use crate::peers;
-use crate::run::{Outcome, cargo, output, root, run};
+use crate::run::{Outcome, output, root, run};
+use crate::suite;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -25,7 +26,7 @@ pub(crate) fn main() -> Outcome {
         run(Command::new("cmake").arg("--build").arg(&build))?;
     }
     by_pkg_config(&place, &prefix)?;
-    run(&mut cargo(["build", "--quiet", "--package", "cli"]))?;
+    run(suite::for_tests("build")?.args(["--quiet", "--bin", "tahti"]))?;
     team(&place)?;
     run(&mut Command::new(place.join("loop/loop")))?;
     frame(&place)?;

@@ -23,9 +23,6 @@ const RUNNERS: &[&str] = &[
     "psutil==7.2.2",
 ];
 
-/// Of the packages with tests beside C.
-const FEATURES: &[&str] = &["cli/peer-tests", "db/peer-tests"];
-
 /// Sets C EPICS up and runs every test that compares with it.
 pub(crate) fn main() -> Outcome {
     let programs = programs()?;
@@ -35,8 +32,7 @@ pub(crate) fn main() -> Outcome {
     let caj = peers::java("org.epics", "jca", "2.4.7")?;
     let suite = |part: &Part| {
         let suite = Suite {
-            features: FEATURES.iter().map(|&feature| feature.to_owned()).collect(),
-            programs: part.tests.to_vec(),
+            programs: part.tests.iter().map(|&test| test.to_owned()).collect(),
             words: if part.waits { vec!["--test-threads=8", "--nocapture"] } else { vec![] },
             ..Suite::default()
         };
@@ -54,8 +50,7 @@ pub(crate) fn main() -> Outcome {
 
 /// The tests that need networks of their own.
 pub(crate) fn networks() -> Outcome {
-    let features = ["cli/peer-tests", "cli/root-tests"].map(str::to_owned).to_vec();
-    Suite { features, programs: vec!["ca_hosts"], ..Suite::default() }.env("TAHTI_EPICS", programs()?).run(Show::Live)
+    Suite { programs: vec!["ca_hosts".into()], ..Suite::default() }.env("TAHTI_EPICS", programs()?).run(Show::Live)
 }
 
 /// Tests that run one after another.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bindings;
+mod dist;
 mod epics;
 mod fuzz;
 mod peers;
@@ -23,6 +24,8 @@ const HELP: &str = "usage: cargo xtask <command>
   bench [NAME...] [--write]          measures what docs/benchmarks.md names; --write puts the figures there
   bench -- COMMAND                   runs any `tahti bench COMMAND`
   soak [--for SECONDS]               messages while each party in turn is killed by SIGKILL (600 s)
+  dist [deb|static|wheel ...] [--profile dev]
+                                     what people install, in target/dist: a Debian package, a static binary, a Python wheel
   fuzz [TARGET...] [--for SECONDS]   coverage-guided fuzzing (60 s each); needs a nightly toolchain
 ";
 
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::main(),
         Some("bench") => bench::main(args.collect()),
         Some("soak") => soak::main(&args.collect::<Vec<_>>()),
+        Some("dist") => dist::main(args.collect()),
         Some("fuzz") => fuzz::main(args.collect()),
         Some("help" | "--help" | "-h") | None => {
             print!("{HELP}");

@@ -5,7 +5,7 @@
 //! look at, not to get used to. More failures than a few, or a program that ends without saying which of its tests
 //! failed, are no such accident.
 
-use crate::run::{Outcome, cargo, root, shown};
+use crate::run::{Outcome, cargo, metadata, root, shown};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus};
@@ -36,13 +36,21 @@ pub(crate) enum Show {
     AtEnd,
 }
 
-/// Test programs of the workspace, with these features (`package/feature`): those named, or all.
+/// Features that say which tests there are, and let some of them break things: what users get has none of them.
+const FOR_TESTS: [&str; 3] = ["root-tests", "guest-tests", "peer-tests"];
+
+/// Test programs of the workspace, by their names.
 ///
-/// Of the whole workspace each time, whichever package has them: what its packages share is built once for all stages.
+/// Of the whole workspace and with all of [`FOR_TESTS`] each time, whichever stage runs them: another set of packages or
+/// features would have cargo build all that depends on it again.
 #[derive(Default)]
 pub(crate) struct Suite {
+    /// Features besides (`package/feature`).
     pub(crate) features: Vec<String>,
-    pub(crate) programs: Vec<&'static str>,
+    /// Cargo's words for kinds of programs: `--lib`.
+    pub(crate) kinds: &'static [&'static str],
+    /// Integration tests.
+    pub(crate) programs: Vec<String>,
     /// What the programs themselves are told.
     pub(crate) words: Vec<&'static str>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
@@ -54,22 +62,23 @@ impl Suite {
         self
     }
 
-    fn command(&self) -> Command {
-        let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--quiet"]);
+    fn command(&self) -> Result<Command, String> {
+        let mut command = for_tests("test")?;
+        command.args(["--no-fail-fast", "--quiet"]).args(self.kinds);
         command.args(self.features.iter().flat_map(|feature| ["--features", feature]));
         command.args(self.programs.iter().flat_map(|program| ["--test", program]));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command
+        Ok(command)
     }
 
     /// Builds the programs and runs none.
     pub(crate) fn build(&self) -> Outcome {
-        crate::run::run(self.command().arg("--no-run"))
+        crate::run::run(self.command()?.arg("--no-run"))
     }
 
     /// Runs all tests, and those that failed once more.
     pub(crate) fn run(&self, show: Show) -> Outcome {
-        let mut command = self.command();
+        let mut command = self.command()?;
         command.arg("--").args(&self.words);
         let (status, text) = watched(&mut command, show)?;
         if status.success() {
@@ -77,7 +86,7 @@ impl Suite {
         }
         let error = format!("`{}` ended with {status}", shown(&command));
         let failed = failed(&text).filter(|names| (1..=ACCIDENTS_MAX).contains(&names.len())).ok_or(&*error)?;
-        let mut command = self.command();
+        let mut command = self.command()?;
         command.args(["--", "--exact", "--test-threads=1"]).args(&failed);
         println!("once more: {}", failed.join(", "));
         let (status, text) = watched(&mut command, show)?;
@@ -87,6 +96,32 @@ impl Suite {
         passed_again(failed);
         Ok(())
     }
+}
+
+/// `cargo test` or `cargo build` of the workspace as all suites have it.
+pub(crate) fn for_tests(verb: &str) -> Result<Command, String> {
+    let mut command = cargo([verb, "--workspace"]);
+    for package in metadata()? {
+        let Some(name) = package["name"].as_str() else { continue };
+        let has = |feature: &&&str| !package["features"][**feature].is_null();
+        for feature in FOR_TESTS.iter().filter(has) {
+            command.arg("--features").arg(format!("{name}/{feature}"));
+        }
+    }
+    Ok(command)
+}
+
+/// The integration tests that need none of these features.
+pub(crate) fn plain() -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for package in metadata()? {
+        let targets = package["targets"].as_array().into_iter().flatten();
+        let plain = targets.filter(|target| target["kind"][0] == "test" && target["required-features"].is_null());
+        names.extend(plain.filter_map(|target| target["name"].as_str().map(str::to_owned)));
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
 }
 
 /// Runs a command to its end; how it ended and all that it and its children said until then.

@@ -3,8 +3,8 @@
 use crate::bindings;
 use crate::epics;
 use crate::fuzz;
-use crate::run::{Outcome, all, cargo, metadata, run};
-use crate::suite::{Show, Suite, take_passed_again};
+use crate::run::{Outcome, all, cargo, run};
+use crate::suite::{Show, Suite, plain, take_passed_again};
 use crate::{peers, tidy, vm};
 use std::process::Command;
 use std::time::Instant;
@@ -66,12 +66,18 @@ const STAGES: &[Stage] = &[
     Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
 ];
 
+/// With all features, as every stage but this builds; and what users get, without any.
 fn clippy() -> Outcome {
-    run(&mut cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"]))
+    run(&mut cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"]))?;
+    run(&mut cargo(["clippy", "--package", "cli", "--package", "capi", "--quiet", "--", "-D", "warnings"]))
 }
 
+/// Programs first; documentation's examples are a run of their own for cargo.
 fn unit() -> Outcome {
-    Suite::default().run(Show::Live)
+    let kinds = &["--lib", "--bins", "--examples"];
+    let programs = Suite { kinds, programs: plain()?, ..Suite::default() }.run(Show::Live);
+    let examples = Suite { kinds: &["--doc"], ..Suite::default() }.run(Show::Live);
+    all([programs, examples])
 }
 
 /// In a target folder of its own: the flag would rebuild everything else each time.
@@ -111,8 +117,7 @@ fn root_tests() -> Outcome {
     if !is_root() {
         return Err("this needs root; run as root, or give --unprivileged to leave it out (and be told so)".into());
     }
-    let (features, programs) = (features("root-tests")?, vec!["root_*"]);
-    Suite { features, programs, words: vec!["--test-threads=1"], ..Suite::default() }.run(Show::Live)
+    Suite { programs: vec!["root_*".into()], words: vec!["--test-threads=1"], ..Suite::default() }.run(Show::Live)
 }
 
 /// Whether this process may change the machine.
@@ -122,18 +127,9 @@ fn is_root() -> bool {
     })
 }
 
-/// A feature of every package of the workspace that declares it.
-fn features(feature: &str) -> Result<Vec<String>, String> {
-    let of = |package: &serde_json::Value| {
-        package["features"].get(feature)?;
-        Some(format!("{}/{feature}", package["name"].as_str()?))
-    };
-    Ok(metadata()?.iter().filter_map(of).collect())
-}
-
 fn fabric() -> Outcome {
-    let features = ["cli/root-tests", "cli/fabric"].map(str::to_owned).to_vec();
-    Suite { features, programs: vec!["fabric", "soak"], ..Suite::default() }.run(Show::Live)
+    let (features, programs) = (vec!["cli/fabric".into()], vec!["fabric".into(), "soak".into()]);
+    Suite { features, programs, ..Suite::default() }.run(Show::Live)
 }
 
 fn doc() -> Outcome {

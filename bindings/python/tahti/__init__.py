@@ -14,7 +14,7 @@
 
 Python allocates and collects garbage when it likes: join as a background activity.
 
-The library is `libtahti.so`: found by the loader, or named by the environment variable TAHTI_LIBRARY.
+The library is `libtahti.so`: named by the environment variable TAHTI_LIBRARY, brought by the wheel, or found by the loader.
 """
 
 import ctypes

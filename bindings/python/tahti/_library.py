@@ -1,4 +1,4 @@
-"""`libtahti.so`: found by the loader, or named by the environment variable TAHTI_LIBRARY."""
+"""`libtahti.so`: named by the environment variable TAHTI_LIBRARY, in this package (a wheel brings it), or found by the loader."""
 
 import ctypes
 import operator
@@ -104,15 +104,21 @@ _FUNCTIONS = {
 _library = None
 
 
+def library():
+    """Where the library is."""
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libtahti.so")
+    return os.environ.get("TAHTI_LIBRARY") or (own if os.path.exists(own) else "libtahti.so")
+
+
 def lib():
     """The library, loaded when it is used first."""
     global _library
     if _library is None:
-        library = ctypes.CDLL(os.environ.get("TAHTI_LIBRARY", "libtahti.so"))
+        loaded = ctypes.CDLL(library())
         for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(library, name)
+            function = getattr(loaded, name)
             function.restype, function.argtypes = result, arguments
-        _library = library
+        _library = loaded
     return _library
 
 

@@ -63,7 +63,6 @@ enum Command {
     Check(check::Args),
     Completion(words::CompletionArgs),
     Demo(demo::Args),
-    Frames(frames::Args),
     #[command(after_help = "\
 Examples:
   tahti doctor                 what is wrong, the worst first
@@ -76,6 +75,7 @@ Examples:
   tahti em check magnets.toml
   tahti em serve magnets.toml")]
     Em(em::Args),
+    Frames(frames::Args),
     Init(init::Args),
     #[command(after_help = "\
 Examples:

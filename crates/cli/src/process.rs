@@ -100,14 +100,19 @@ fn run(
                 let all = status(&plant)?;
                 let process = all.processes.iter().find(|process| process.name == *name);
                 let process = process.ok_or_else(|| format!("{name} is not in the plant any more"))?;
-                let ended = process.ended.as_ref().map_or(String::new(), |(_, cause)| format!(" ({cause})"));
+                let ended = process.ended.as_ref().map(|(_, cause)| cause.to_string());
                 match there(process) {
                     Ok(true) => {
-                        println!("{name}: {}{}", process.state, if process.pid.is_some() { "" } else { &ended });
+                        // How it ended says that it did.
+                        let asked = ended.filter(|cause| process.pid.is_none() && cause.starts_with(&process.state));
+                        println!("{name}: {}", asked.unwrap_or_else(|| process.state.clone()));
                         break;
                     }
                     Ok(false) => std::thread::sleep(LOOK_EVERY),
-                    Err(why) => return Err(format!("{name}: {why}{ended}; `tahti logs {name}` says more")),
+                    Err(why) => {
+                        let ended = ended.map_or(String::new(), |cause| format!(" ({cause})"));
+                        return Err(format!("{name}: {why}{ended}; `tahti logs {name}` says more"));
+                    }
                 }
             }
         }
@@ -138,7 +143,9 @@ fn describe(name: &str, plant: Option<&str>) -> Result<bool, String> {
     println!("{}", Painted(Colour::Faint, heads()));
     println!("{}", row(&all, process, None));
     more(process).iter().for_each(|line| println!("{line}"));
-    println!("  {:<16} started {} times; its keeper is process {}", "", process.starts, process.keeper.unwrap_or(0));
+    let starts = base::text::Counted(usize::try_from(process.starts).unwrap_or(usize::MAX), "start");
+    let keeper = process.keeper.map_or_else(|| "no keeper".to_owned(), |pid| format!("its keeper is process {pid}"));
+    println!("  {:<16} {starts}; {keeper}", "");
     process
         .shortfalls
         .iter()

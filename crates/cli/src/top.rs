@@ -80,12 +80,12 @@ impl View {
     fn key_line(&self) -> String {
         let threads = if self.threads { "no threads" } else { "threads" };
         let by = match self.sort {
-            Sort::Order => "as in the plant",
-            Sort::Cpu => "by processor time",
-            Sort::Memory => "by memory",
-            Sort::Name => "by name",
+            Sort::Order => "plant",
+            Sort::Cpu => "cpu",
+            Sort::Memory => "memory",
+            Sort::Name => "name",
         };
-        format!("q quit  t {threads}  order: c cpu, m memory, n name, o plant (now {by})")
+        format!("by {by}  q quit  t {threads}  order by: c cpu, m memory, n name, o plant")
     }
 }
 
@@ -254,10 +254,7 @@ mod tests {
         for lines in [0, 3, 22, 23, 24, 500] {
             let shown = fitted(vec!["x".to_owned(); lines], &view);
             assert_eq!(shown.lines().count(), 24, "{lines}");
-            assert!(
-                shown.ends_with("(now as in the plant)") && shown.contains("lines more") == (lines > 23),
-                "{shown}"
-            );
+            assert!(shown.contains("by plant  q quit") && shown.contains("lines more") == (lines > 23), "{shown}");
         }
     }
 }

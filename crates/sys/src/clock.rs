@@ -151,7 +151,7 @@ pub fn local_text(unix: u64, format: &str, out: &mut [u8]) -> Option<usize> {
     }
     ended[..format.len()].copy_from_slice(format.as_bytes());
     ended[format.len()] = b'.';
-    let unix = libc::time_t::try_from(unix).ok()?;
+    let unix = i64::try_from(unix).ok()?;
     let mut fields = std::mem::MaybeUninit::<libc::tm>::zeroed();
     // SAFETY: both pointers are valid for the call, which fills the structure or returns null.
     if unsafe { libc::localtime_r(&raw const unix, fields.as_mut_ptr()) }.is_null() {

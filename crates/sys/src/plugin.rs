@@ -104,6 +104,9 @@ pub struct Call<'a> {
 /// The file cannot be loaded, is no plug-in, is of another version, or says that it failed.
 pub fn load(path: &Path, done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static) -> Result<Vec<CFunction>, String> {
     let shown = path.display();
+    if cfg!(target_feature = "crt-static") {
+        return Err(format!("{shown}: this is a static binary, which loads no plug-ins; use tahti's dynamic one"));
+    }
     let file = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| format!("{shown}: a zero in its name"))?;
     // SAFETY: the name ends with a zero. Constructors of the library run: whoever names a plug-in lets it in.
     let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

@@ -8,8 +8,8 @@ mod kernel;
 mod qemu;
 
 use crate::peers;
-use crate::run::{Outcome, all, cargo, output, root};
-use crate::suite::{ACCIDENTS_MAX, passed_again};
+use crate::run::{Outcome, all, output, root};
+use crate::suite::{self, ACCIDENTS_MAX, passed_again};
 use guests::{GUESTS, Guest, Tests, Thread};
 use kernel::Bootable;
 use qemu::{Job, Test, Verdict};
@@ -207,37 +207,17 @@ type Binaries = BTreeMap<(String, String), PathBuf>;
 
 /// Builds the test binaries of every crate that the table names, with their guest tests, and the program.
 fn build() -> Result<Binaries, String> {
-    let mut packages: Vec<&str> = GUESTS.iter().flat_map(|guest| guest.tests).map(|tests| tests.package).collect();
-    packages.sort_unstable();
-    packages.dedup();
-    let mut features: Vec<String> = GUESTS
-        .iter()
-        .flat_map(|guest| guest.tests)
-        .filter_map(|tests| {
-            let feature = if tests.target.starts_with(GUEST_ONLY) {
-                "guest-tests"
-            } else if tests.target.starts_with("root_") {
-                "root-tests"
-            } else {
-                return None;
-            };
-            Some(format!("{}/{feature}", tests.package))
-        })
-        .collect();
-    features.sort_unstable();
-    features.dedup();
-    let mut words = vec!["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"];
-    for package in &packages {
-        words.extend(["--package", package]);
-    }
-    let features = features.join(",");
-    words.extend(["--features", &features]);
-    println!("building the tests of {}", packages.join(", "));
+    let rows = GUESTS.iter().flat_map(|guest| guest.tests);
+    let mut targets: Vec<&str> = rows.map(|tests| tests.target).filter(|target| *target != "lib").collect();
+    targets.sort_unstable();
+    targets.dedup();
+    println!("building the tests: {}", targets.join(", "));
+    let messages = ["--quiet", "--message-format", "json-render-diagnostics"];
+    let mut tests = suite::for_tests("test")?;
+    tests.args(["--no-run", "--lib"]).args(targets.iter().flat_map(|target| ["--test", target])).args(messages);
     let mut binaries = Binaries::new();
-    collect(&output(&mut cargo(words))?, &mut binaries);
-    let program =
-        ["build", "--quiet", "--package", "cli", "--package", "capi", "--message-format", "json-render-diagnostics"];
-    collect(&output(&mut cargo(program))?, &mut binaries);
+    collect(&output(&mut tests)?, &mut binaries);
+    collect(&output(suite::for_tests("build")?.args(messages))?, &mut binaries);
     Ok(binaries)
 }
 

@@ -1,0 +1,255 @@
+//! `cargo xtask dist`: what people install: a Debian package, a static binary, a Python wheel. Each is tried before it counts.
+
+use crate::peers;
+use crate::run::{Outcome, cargo, metadata, output, root, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The C library that a static binary carries with it.
+const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// Builds Python wheels.
+const WHEEL_MAKERS: &[&str] = &["setuptools>=61", "wheel"];
+
+/// Something that is made.
+struct Product {
+    name: &'static str,
+    make: fn(&Dist) -> Result<PathBuf, String>,
+}
+
+const PRODUCTS: &[Product] = &[
+    Product { name: "deb", make: deb },
+    Product { name: "static", make: static_binary },
+    Product { name: "wheel", make: wheel },
+];
+
+/// Where things are made, and of what.
+struct Dist {
+    version: String,
+    /// `release`, or `dev` to try the way of it.
+    profile: String,
+    folder: PathBuf,
+}
+
+/// `cargo xtask dist [deb|static|wheel ...] [--profile dev]`.
+pub(crate) fn main(args: Vec<String>) -> Outcome {
+    let mut profile = "release".to_owned();
+    let mut names = Vec::new();
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--profile" => profile = args.next().ok_or("--profile needs release or dev")?,
+            name if PRODUCTS.iter().any(|product| product.name == name) => names.push(arg),
+            other => return Err(format!("unknown product {other:?}: expected deb, static, wheel or --profile")),
+        }
+    }
+    let packages = metadata()?;
+    let cli = packages.iter().find(|package| package["name"] == "cli");
+    let version = cli.and_then(|cli| cli["version"].as_str()).ok_or("cargo metadata: no version of cli")?.to_owned();
+    let dist = Dist { version, profile, folder: root().join("target/dist") };
+    fs::create_dir_all(&dist.folder).map_err(|error| format!("{}: {error}", dist.folder.display()))?;
+    let mut made = Vec::new();
+    for product in PRODUCTS.iter().filter(|product| names.is_empty() || names.iter().any(|name| name == product.name)) {
+        println!("\n== {}", product.name);
+        made.push((product.make)(&dist)?);
+    }
+    println!();
+    for file in made {
+        let size = fs::metadata(&file).map_or(0, |file| file.len());
+        println!("{} ({:.1} MiB)", file.display(), size as f64 / f64::from(1 << 20));
+    }
+    Ok(())
+}
+
+impl Dist {
+    /// Builds a package; the folder with what came of it.
+    fn build(&self, package: &str, target: Option<&str>) -> Result<PathBuf, String> {
+        let mut command = cargo(["build", "--quiet", "--package", package, "--profile", &self.profile]);
+        command.args(target.iter().flat_map(|target| ["--target", target]));
+        run(&mut command)?;
+        let below = if self.profile == "dev" { "debug" } else { &self.profile };
+        let place = root().join("target");
+        Ok(target.map_or(place.clone(), |target| place.join(target)).join(below))
+    }
+
+    /// An empty folder to lay things out in.
+    fn stage(&self, name: &str) -> Result<PathBuf, String> {
+        let stage = self.folder.join("stage").join(name);
+        match fs::remove_dir_all(&stage) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(format!("{}: {error}", stage.display()));
+            }
+            _ => {}
+        }
+        fs::create_dir_all(&stage).map_err(|error| format!("{}: {error}", stage.display()))?;
+        Ok(stage)
+    }
+}
+
+/// Puts a file into a tree with this mode, without what only debuggers read.
+fn install(from: &Path, to: &Path, mode: &str) -> Outcome {
+    let strip: &[&str] = if mode == "755" { &["--strip", "--strip-program=strip"] } else { &[] };
+    run(Command::new("install").arg("-D").args(strip).args(["-m", mode]).arg(from).arg(to))
+}
+
+fn write(path: &Path, text: impl AsRef<[u8]>) -> Outcome {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The binary with its units, words for shells, manual pages, documents and examples; libtahti with what finds it.
+fn deb(dist: &Dist) -> Result<PathBuf, String> {
+    let built = dist.build("cli", None)?;
+    let stage = dist.stage("deb")?;
+    let usr = stage.join("usr");
+    run(Command::new("bindings/c/install.sh").arg(&usr).env("PROFILE", &dist.profile))?;
+    library_for_all(&usr)?;
+    install(&built.join("tahti"), &usr.join("bin/tahti"), "755")?;
+    for unit in ["tahti@.service", "tahti-shield@.service"] {
+        install(&root().join("contrib").join(unit), &usr.join("lib/systemd/system").join(unit), "644")?;
+    }
+    words(&usr)?;
+    let documents = usr.join("share/doc/tahti");
+    fs::create_dir_all(&documents).map_err(|error| format!("{}: {error}", documents.display()))?;
+    run(Command::new("cp").args(["-r", "README.md", "CHANGELOG.md", "docs", "examples"]).arg(&documents))?;
+    run(Command::new("cp").arg("LICENSE-MIT").arg(documents.join("copyright")))?;
+    run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(&stage))?;
+    control(dist, &stage)?;
+    let file = dist.folder.join(format!("tahti_{}_amd64.deb", dist.version));
+    run(Command::new("dpkg-deb").args(["--build", "--root-owner-group", "-Zxz"]).arg(&stage).arg(&file))?;
+    // Tried where it disturbs nobody: unpacked.
+    let tried = dist.stage("deb-tried")?;
+    run(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&tried))?;
+    tried_out(&tried.join("usr/bin/tahti"), &dist.version)?;
+    Ok(file)
+}
+
+/// The paths that `install.sh` wrote are those of the stage.
+fn library_for_all(usr: &Path) -> Outcome {
+    let file = usr.join("lib/pkgconfig/tahti.pc");
+    let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    write(
+        &file,
+        text.replace(&format!("prefix={}", usr.display()), "prefix=/usr").replace("-Wl,-rpath,${prefix}/lib ", ""),
+    )?;
+    run(Command::new("strip").arg("--strip-unneeded").arg(usr.join("lib/libtahti.so")))
+}
+
+/// Completion and manual pages, said by the binary itself.
+fn words(usr: &Path) -> Outcome {
+    let tahti = usr.join("bin/tahti");
+    let places = [
+        ("bash", "share/bash-completion/completions/tahti"),
+        ("zsh", "share/zsh/vendor-completions/_tahti"),
+        ("fish", "share/fish/vendor_completions.d/tahti.fish"),
+    ];
+    for (shell, place) in places {
+        let file = usr.join(place);
+        let folder = file.parent().unwrap_or(usr);
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        write(&file, output(Command::new(&tahti).args(["completion", shell]))?)?;
+    }
+    let pages = usr.join("share/man/man1");
+    fs::create_dir_all(&pages).map_err(|error| format!("{}: {error}", pages.display()))?;
+    run(Command::new(&tahti).args(["man", "--all"]).arg(&pages))?;
+    run(Command::new("gzip").args(["--best", "--no-name", "--recursive"]).arg(&pages))
+}
+
+/// What dpkg asks of a package.
+fn control(dist: &Dist, stage: &Path) -> Outcome {
+    let place = stage.join("DEBIAN");
+    fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let glibc = glibc_of(&stage.join("usr/bin/tahti"))?.max(glibc_of(&stage.join("usr/lib/libtahti.so"))?);
+    let size = output(Command::new("du").args(["--summarize", "--block-size=1024"]).arg(stage.join("usr")))?;
+    let size = size.split_whitespace().next().unwrap_or("0");
+    let text = format!(
+        "Package: tahti\nVersion: {}\nArchitecture: amd64\nMaintainer: The tahti developers <tahti@localhost>\n\
+         Installed-Size: {size}\nDepends: libc6 (>= {}.{}), libgcc-s1\nSuggests: rt-tests\nSection: science\nPriority: optional\n\
+         Description: real-time controller on a stock Linux machine\n \
+         Shields CPUs, brings up and supervises a real-time plant, serves an EPICS database,\n \
+         carries messages to equipment, and measures that the deadlines hold.\n",
+        dist.version, glibc.0, glibc.1
+    );
+    write(&place.join("control"), text)?;
+    let reload = "#!/bin/sh\nset -e\n[ ! -d /run/systemd/system ] || systemctl daemon-reload || true\n";
+    for script in ["postinst", "postrm"] {
+        write(&place.join(script), reload)?;
+        run(Command::new("chmod").arg("755").arg(place.join(script)))?;
+    }
+    Ok(())
+}
+
+/// The newest version of glibc that a program asks for.
+fn glibc_of(program: &Path) -> Result<(u32, u32), String> {
+    let bytes = fs::read(program).map_err(|error| format!("{}: {error}", program.display()))?;
+    const WORD: &[u8] = b"GLIBC_2.";
+    let asked = bytes.windows(WORD.len() + 3).filter(|window| window.starts_with(WORD)).filter_map(|window| {
+        let digits: Vec<u8> = window[WORD.len()..].iter().copied().take_while(u8::is_ascii_digit).collect();
+        String::from_utf8(digits).ok()?.parse().ok()
+    });
+    asked.max().map(|minor| (2, minor)).ok_or_else(|| format!("{} asks for no version of glibc", program.display()))
+}
+
+/// One file that runs on any Linux of this processor, without a C library of its own choice: no plug-ins.
+fn static_binary(dist: &Dist) -> Result<PathBuf, String> {
+    run(Command::new("rustup").args(["target", "add", STATIC_TARGET]).env_remove("RUSTUP_TOOLCHAIN"))?;
+    let built = dist.build("cli", Some(STATIC_TARGET))?;
+    let file = dist.folder.join(format!("tahti-{}-x86_64-static", dist.version));
+    install(&built.join("tahti"), &file, "755")?;
+    let kind = output(Command::new("ldd").arg(&file)).unwrap_or_else(|why| why);
+    if !kind.contains("statically linked") && !kind.contains("not a dynamic executable") {
+        return Err(format!("{} is not static: ldd says {kind}", file.display()));
+    }
+    tried_out(&file, &dist.version)?;
+    Ok(file)
+}
+
+/// A binary that says its version, checks and runs a plant, and names users.
+fn tried_out(tahti: &Path, version: &str) -> Outcome {
+    let said = output(Command::new(tahti).arg("--version"))?;
+    if said.trim() != format!("tahti {version}") {
+        return Err(format!("{} says {said:?}", tahti.display()));
+    }
+    let state = std::env::temp_dir().join(format!("tahti-dist-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&state);
+    let plant = state.join("plant");
+    let tried = [vec!["init"], vec!["check"], vec!["up", "--for", "1s"]]
+        .into_iter()
+        .try_for_each(|words| run(Command::new(tahti).args(words).arg(&plant).env("TAHTI_RUN", state.join("run"))));
+    let user = tried.and_then(|()| output(Command::new(tahti).args(["run", "--", "true"])));
+    let _ = fs::remove_dir_all(&state);
+    user.map(drop)
+}
+
+/// The Python package with the library in it.
+fn wheel(dist: &Dist) -> Result<PathBuf, String> {
+    let built = dist.build("capi", None)?;
+    let stage = dist.stage("wheel")?;
+    run(Command::new("cp").args(["-r", "bindings/python/pyproject.toml", "bindings/python/tahti"]).arg(&stage))?;
+    let library = stage.join("tahti/libtahti.so");
+    install(&built.join("libtahti.so"), &library, "755")?;
+    let glibc = glibc_of(&library)?;
+    let bin = peers::python("dist", WHEEL_MAKERS)?;
+    let out = dist.stage("wheel-made")?;
+    let mut pip = Command::new(bin.join("pip"));
+    pip.args(["wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--wheel-dir"]);
+    run(pip.arg(&out).arg(&stage))?;
+    let made = out.join(format!("tahti-{}-py3-none-any.whl", dist.version));
+    let platform = format!("manylinux_{}_{}_x86_64", glibc.0, glibc.1);
+    let mut tags = Command::new(bin.join("python"));
+    run(tags.args(["-m", "wheel", "tags", "--remove", "--platform-tag", &platform]).arg(&made))?;
+    let name = format!("tahti-{}-py3-none-{platform}.whl", dist.version);
+    let file = dist.folder.join(&name);
+    fs::rename(out.join(&name), &file).map_err(|error| format!("{}: {error}", file.display()))?;
+    // Tried in an environment of its own, away from this folder's modules.
+    let venv = dist.stage("wheel-tried")?;
+    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let mut pip = Command::new(venv.join("bin/pip"));
+    run(pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-index"]).arg(&file))?;
+    let script = "import tahti; from tahti import _library; _library.lib(); print(_library.library())";
+    let said = output(Command::new(venv.join("bin/python")).args(["-I", "-c", script]).env_remove("TAHTI_LIBRARY"))?;
+    if !said.contains("site-packages/tahti/libtahti.so") {
+        return Err(format!("the installed package has loaded another library: {said}"));
+    }
+    Ok(file)
+}
