@@ -54,24 +54,10 @@ impl File {
 #[command(after_help = "\
 Examples:
   tahti down                   the only plant that is up
-  tahti down rf                this one; exit status 1 if anything was not well")]
+  tahti down rf                this one; exit status 3 if anything was not well")]
 pub(crate) struct DownArgs {
     #[command(flatten)]
     which: Whole,
-}
-
-/// Stop and start a process, or let one with a latched fault start again
-#[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  tahti restart loop
-  tahti restart loop logger --plant rf")]
-pub(crate) struct RestartArgs {
-    /// The process
-    #[arg(required = true)]
-    names: Vec<String>,
-    #[command(flatten)]
-    which: Which,
 }
 
 /// Send a process a signal
@@ -102,6 +88,9 @@ pub(crate) struct ReloadArgs {
     /// Only show what would change
     #[arg(long)]
     dry_run: bool,
+    /// Do not wait until what was changed runs
+    #[arg(long)]
+    no_wait: bool,
 }
 
 /// The name of the plant that is meant.
@@ -177,14 +166,7 @@ fn verdict(good: bool, text: &str) -> ExitCode {
         println!("{rest}");
     }
     println!("{}", Painted(if good { Colour::Good } else { Colour::Bad }, last));
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-pub(crate) fn restart(args: RestartArgs) -> ExitCode {
-    done(args.names.into_iter().try_for_each(|process| {
-        let name = plant_name(args.which.plant.as_deref())?;
-        ask(&name, &Request::Restart { name: process }).map(drop)
-    }))
+    if good { ExitCode::SUCCESS } else { ExitCode::from(crate::up::NOT_GOOD) }
 }
 
 pub(crate) fn signal(args: SignalArgs) -> ExitCode {
@@ -195,13 +177,12 @@ pub(crate) fn signal(args: SignalArgs) -> ExitCode {
 pub(crate) fn reload(args: ReloadArgs) -> ExitCode {
     let dry_run = args.dry_run;
     done(plant_name(args.which.given()).and_then(|name| {
-        if let Reply::Changes(lines) = ask(&name, &Request::Reload { dry_run })? {
-            match lines.is_empty() {
-                true => println!("nothing differs"),
-                false => lines.iter().for_each(|line| println!("{line}")),
-            }
+        let Reply::Changes(lines) = ask(&name, &Request::Reload { dry_run })? else { return Ok(()) };
+        match lines.is_empty() {
+            true => println!("nothing differs"),
+            false => lines.iter().for_each(|line| println!("{line}")),
         }
-        Ok(())
+        if dry_run || args.no_wait || lines.is_empty() { Ok(()) } else { crate::process::settled(&name) }
     }))
 }
 

@@ -92,7 +92,7 @@ Examples:
     Msg(msg::Args),
     Ps(ps::PsArgs),
     Reload(control::ReloadArgs),
-    Restart(control::RestartArgs),
+    Restart(process::RestartArgs),
     Run(run::Args),
     #[command(after_help = "\
 Examples:
@@ -171,7 +171,7 @@ fn main() -> ExitCode {
         Command::Msg(args) => msg::run(args),
         Command::Ps(args) => ps::ps(args),
         Command::Reload(args) => control::reload(args),
-        Command::Restart(args) => control::restart(args),
+        Command::Restart(args) => process::restart(args),
         Command::Signal(args) => control::signal(args),
         Command::Start(args) => process::start(args),
         Command::Status(args) => process::show(args),

@@ -1,10 +1,12 @@
-//! `tahti stop`, `start`, `status`: one process, or some, of a plant that is up.
+//! `tahti stop`, `start`, `restart`, `status`: one process, or some, of a plant that is up.
 
 use crate::control::{Which, ask, plant_name};
 use crate::out::{Colour, Painted};
 use crate::ps::{heading, heads, more, row, status};
-use keep::supervisor::control::{ProcessStatus, Request};
+use host::supervise::Phase;
+use keep::supervisor::control::{ProcessStatus, Request, Status};
 use keep::supervisor::rundir::RunDir;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,6 +34,17 @@ Examples:
   tahti start logger
   tahti start loop --no-wait")]
 pub(crate) struct StartArgs {
+    #[command(flatten)]
+    what: These,
+}
+
+/// Stop and start a process, or let one with a latched fault start again
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti restart loop
+  tahti restart loop logger --plant rf")]
+pub(crate) struct RestartArgs {
     #[command(flatten)]
     what: These,
 }
@@ -67,41 +80,103 @@ pub(crate) struct StatusArgs {
 const NOT_RUNNING: u8 = 3;
 
 pub(crate) fn stop(args: StopArgs) -> ExitCode {
-    let there = |process: &ProcessStatus| match process.state.as_str() {
+    let there = |process: &ProcessStatus, _| match process.state.as_str() {
         "stopped" => Ok(true),
         // Somebody else has started it again meanwhile.
         "starting" | "running" => Err("somebody has started it again"),
         _ => Ok(false),
     };
-    run(args.what, |names| Request::Stop { names }, there)
+    run(args.what, |names| vec![Request::Stop { names }], there)
 }
 
 pub(crate) fn start(args: StartArgs) -> ExitCode {
-    let there = |process: &ProcessStatus| match process.state.as_str() {
+    run(args.what, |names| vec![Request::Start { names }], |process, _| runs(process))
+}
+
+pub(crate) fn restart(args: RestartArgs) -> ExitCode {
+    // Its old life may go on for a while.
+    let there = |process: &ProcessStatus, starts: u64| match process.starts > starts {
+        true => runs(process),
+        false if process.state == "stopped" => Err("somebody has stopped it"),
+        false => Ok(false),
+    };
+    run(args.what, |names| names.into_iter().map(|name| Request::Restart { name }).collect(), there)
+}
+
+/// Whether a process that is to run has got there, or never will.
+fn runs(process: &ProcessStatus) -> Result<bool, &'static str> {
+    match process.state.as_str() {
         "running" | "finished" => Ok(true),
         "FAULT" => Err("FAULT"),
         "stopped" => Err("somebody has stopped it"),
         _ => Ok(false),
-    };
-    run(args.what, |names| Request::Start { names }, there)
+    }
+}
+
+/// Waits until every process of a plant has got where it belongs, and says how they do; an error if a fault is latched.
+pub(crate) fn settled(plant: &str) -> Result<(), String> {
+    let mut said = Progress::default();
+    loop {
+        let all = status(plant)?;
+        said.say(&all, |_| true);
+        let mut still = false;
+        for process in &all.processes {
+            match runs(process) {
+                Err("FAULT") => return Err(format!("{}: FAULT; `tahti logs {0}` says more", process.name)),
+                Ok(there) => still |= !there,
+                // Stopped by somebody: there it stays.
+                Err(_) => {}
+            }
+        }
+        if !still || !matches!(all.phase, Phase::Starting | Phase::Up) {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Says each state on the way once, on the error stream: what a command prints stays its own.
+#[derive(Default)]
+struct Progress(BTreeMap<String, String>);
+
+impl Progress {
+    fn say(&mut self, all: &Status, concerns: impl Fn(&str) -> bool) {
+        let first = self.0.is_empty();
+        for process in all.processes.iter().filter(|process| concerns(&process.name)) {
+            let before = self.0.insert(process.name.clone(), process.state.clone());
+            let settled = matches!(process.state.as_str(), "running" | "finished" | "stopped" | "FAULT");
+            if before.as_ref() != Some(&process.state) && !(first && settled) {
+                eprintln!("{}: {}", process.name, process.state);
+            }
+        }
+    }
 }
 
 /// Asks for it, and waits until each has got there.
 fn run(
     what: These,
-    request: impl Fn(Vec<String>) -> Request,
-    there: impl Fn(&ProcessStatus) -> Result<bool, &'static str>,
+    requests: impl Fn(Vec<String>) -> Vec<Request>,
+    there: impl Fn(&ProcessStatus, u64) -> Result<bool, &'static str>,
 ) -> ExitCode {
     let went = || -> Result<(), String> {
         let plant = plant_name(what.which.plant.as_deref())?;
-        ask(&plant, &request(what.names.clone()))?;
+        let starts: BTreeMap<String, u64> =
+            status(&plant)?.processes.into_iter().map(|process| (process.name, process.starts)).collect();
+        for request in requests(what.names.clone()) {
+            ask(&plant, &request)?;
+        }
+        let mut said = Progress::default();
         for name in what.names.iter().filter(|_| !what.no_wait) {
             loop {
                 let all = status(&plant)?;
+                said.say(&all, |process| what.names.iter().any(|name| name == process));
                 let process = all.processes.iter().find(|process| process.name == *name);
                 let process = process.ok_or_else(|| format!("{name} is not in the plant any more"))?;
                 let ended = process.ended.as_ref().map(|(_, cause)| cause.to_string());
-                match there(process) {
+                match there(process, starts.get(name).copied().unwrap_or(0)) {
+                    Ok(false) if !matches!(all.phase, Phase::Starting | Phase::Up) => {
+                        return Err(format!("{name}: {}, and the plant goes down", process.state));
+                    }
                     Ok(true) => {
                         // How it ended says that it did.
                         let asked = ended.filter(|cause| process.pid.is_none() && cause.starts_with(&process.state));

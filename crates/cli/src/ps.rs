@@ -76,7 +76,8 @@ pub(crate) fn percent(process: &ProcessStatus, now: MonoNs, before: Option<&Befo
         Some((then, earlier)) => (now - then, process.cpu.0 - earlier.0),
         None => (now - started, process.cpu.0),
     };
-    100.0 * used as f64 / span.0.max(1) as f64
+    // Two clocks that count in different steps.
+    100.0 * used.max(0) as f64 / span.0.max(1) as f64
 }
 
 /// What stands above the processes.

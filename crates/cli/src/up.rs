@@ -15,7 +15,7 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   tahti up                     plant.toml of this folder, until Ctrl-C
-  tahti up rf.toml --for 30s   for half a minute; exit status 1 if anything was not well
+  tahti up rf.toml --for 30s   for half a minute; exit status 3 if anything was not well
   tahti up rf.toml --detach    goes on behind; `tahti ps`, `tahti logs -f`, `tahti down`")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -46,6 +46,10 @@ pub(crate) struct Args {
     resume: bool,
 }
 
+/// The exit status of a plant that was up and went down as it should, and where not all was well meanwhile: 1 is what
+/// could not be done.
+pub(crate) const NOT_GOOD: u8 = 3;
+
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.upgrade {
         return upgrade(&args);
@@ -68,8 +72,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         resume: args.resume,
     };
     match up(&options) {
-        Ok(Outcome::Down { good: true }) => ExitCode::SUCCESS,
-        Ok(Outcome::Down { good: false }) => ExitCode::FAILURE,
+        Ok(Outcome::Down { good: true, .. }) => ExitCode::SUCCESS,
+        // It did not come up: whoever started it may try again.
+        Ok(Outcome::Down { failed: true, .. }) => ExitCode::FAILURE,
+        Ok(Outcome::Down { .. }) => ExitCode::from(NOT_GOOD),
         Ok(Outcome::Upgrade { program }) => {
             let mut command = Command::new(&program);
             command.arg("up").arg(args.file.path()).arg("--resume");

@@ -142,7 +142,7 @@ fn a_process_that_keeps_failing_takes_the_plant_down_at_start_and_is_latched_lat
     bench.until("latched", || bench.process("bad")["state"] == "FAULT");
     assert_eq!(bench.process("good")["state"], "running");
     fs::remove_file(bench.dir.join("fail")).unwrap();
-    bench.ok(&["restart", "bad"]);
+    assert!(bench.ok(&["restart", "bad"]).contains("bad: running"));
     bench.until("reset", || bench.process("bad")["state"] == "running");
     bench.ok(&["down"]);
 }
@@ -222,7 +222,9 @@ fn a_reload_changes_only_what_differs_and_prints_it() {
     let expected = "- old: stop\n~ edit: restart (command)\n+ new: start\n";
     assert_eq!(bench.ok(&["reload", "--dry-run"]), expected);
     assert_eq!(bench.pid("old"), old);
-    assert_eq!(bench.ok(&["reload"]), expected);
+    let said = bench.ok(&["reload"]);
+    assert!(said.starts_with(expected) && said.contains("edit: stopping\n"), "{said}");
+    assert!(!alive(old) && !alive(edit), "it waits: {said}");
     bench.until("changed", || !alive(old) && !alive(edit) && bench.process("new")["state"] == "running");
     bench.until("restarted", || bench.process("edit")["pid"].is_i64());
     assert_eq!(bench.pid("keep"), kept);
@@ -261,7 +263,11 @@ fn a_process_without_a_sign_of_life_hangs_and_is_told_from_one_that_crashed() {
     bench.ok(&["signal", "USR1", "b"]);
     bench.until("restarted", || bench.process("b")["ended"][1]["own"]["signal"] == 10);
     let verdict = bench.run(&["down"]);
-    assert_eq!(verdict.status.code(), Some(1), "{}", text(&verdict));
+    assert_eq!(verdict.status.code(), Some(3), "{}", text(&verdict));
+    assert!(text(&verdict).contains("NOT GOOD: a was in trouble once"), "{}", text(&verdict));
+    // What systemd makes of that.
+    let service = include_str!("../../../contrib/tahti@.service");
+    assert!(service.contains("\nRestart=on-failure\n") && service.contains("\nRestartPreventExitStatus=3\n"));
 }
 
 #[test]
@@ -358,24 +364,40 @@ fn a_plant_whose_time_is_over_before_all_of_it_was_up_does_not_end_well() {
 fn readiness_by_file_port_and_notification_is_awaited_and_seen() {
     // A port that is free now, and listened at only later.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().port();
     let bench = Bench::new(
         "ready",
         &(sh("file", "sleep 1000", "ready = { file = \"here\", within = \"60s\" }")
             + &sh("port", "sleep 1000", &format!("ready = {{ port = {port}, within = \"60s\" }}"))
+            + &sh("stale", "sleep 1000", "ready = { file = \"old\", within = \"60s\" }")
+            + &sh("taken", "sleep 1000", &format!("ready = {{ port = {taken}, within = \"60s\" }}"))
             + &sh("note", "echo $NOTIFY_SOCKET > note; sleep 1000", "ready = { notify = true, within = \"60s\" }")),
     );
+    fs::write(bench.dir.join("old"), "").unwrap();
     let child = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     bench.until("up", || bench.run(&["ps", "p"]).status.success());
-    bench.until("started", || ["file", "port", "note"].iter().all(|name| bench.process(name)["pid"].is_i64()));
+    bench.until("started", || {
+        ["file", "port", "note", "stale", "taken"].iter().all(|name| bench.process(name)["pid"].is_i64())
+    });
     bench.until("noted", || fs::read_to_string(bench.dir.join("note")).is_ok_and(|text| text.ends_with('\n')));
     for name in ["file", "port", "note"] {
         assert_eq!(bench.process(name)["state"], "starting", "{name}");
     }
+    // What was there before is no sign.
+    let log = bench.log();
+    let expected = [format!("somebody else listens on port {taken} already"), "old is there already".to_owned()];
+    assert!(expected.iter().all(|text| log.contains(text.as_str())), "{log}");
+    for name in ["stale", "taken"] {
+        assert_eq!(bench.process(name)["state"], "starting", "{name}");
+    }
+    fs::write(bench.dir.join("old"), "again").unwrap();
+    drop(other);
+    let _listeners = [port, taken].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
     fs::write(bench.dir.join("here"), "").unwrap();
-    let _listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let socket = fs::read_to_string(bench.dir.join("note")).unwrap();
     UnixDatagram::unbound().unwrap().send_to(b"READY=1", socket.trim()).unwrap();
-    for name in ["file", "port", "note"] {
+    for name in ["file", "port", "note", "stale", "taken"] {
         bench.until("ready", || bench.process(name)["state"] == "running");
     }
     assert_eq!(bench.status()["phase"], "up");

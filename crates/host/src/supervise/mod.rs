@@ -214,7 +214,7 @@ pub enum Action {
 /// Something worth telling.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// It is ready, this long after its start.
+    /// It is ready, this long after its start was asked for.
     Ready(DurNs),
     /// It ended.
     Ended(Cause),
@@ -281,6 +281,9 @@ pub struct Unit {
     held: bool,
     /// Why it is being stopped, told when it ends.
     blame: Option<Blame>,
+    /// When its last start was asked for: what it takes until it exists counts, too.
+    #[serde(default)]
+    asked: Option<MonoNs>,
 }
 
 /// Why a living process will end.
@@ -364,6 +367,7 @@ impl Supervision {
             stopped: false,
             held: false,
             blame: None,
+            asked: None,
         });
         self.units.len() - 1
     }
@@ -516,6 +520,7 @@ impl Supervision {
             retired: false,
             held: false,
             blame: None,
+            asked: None,
         });
         self.units.len() - 1
     }

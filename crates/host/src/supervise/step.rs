@@ -117,7 +117,7 @@ fn ready(all: &mut Supervision, now: MonoNs, id: Id) {
     let unit = &mut all.units[id];
     unit.state = State::Running;
     unit.history.ready = Some(now);
-    let took = now - unit.history.started.unwrap_or(now);
+    let took = now - unit.asked.or(unit.history.started).unwrap_or(now);
     all.actions.push_back(Action::Note(id, Note::Ready(took)));
 }
 
@@ -224,8 +224,8 @@ fn advance(all: &mut Supervision, now: MonoNs) {
             let unit = &all.units[id];
             let before = unit.state;
             match unit.state {
-                State::Idle if unit.wanted && all.may_start(unit) => start(all, id),
-                State::Resting { until } if now >= until && all.may_start(unit) => start(all, id),
+                State::Idle if unit.wanted && all.may_start(unit) => start(all, now, id),
+                State::Resting { until } if now >= until && all.may_start(unit) => start(all, now, id),
                 State::Resting { .. } if !unit.wanted => all.units[id].state = State::Idle,
                 State::Warming { .. } | State::Running if !unit.wanted && all.may_stop(id) => {
                     stop(all, now, id, Blame::Asked);
@@ -243,9 +243,10 @@ fn advance(all: &mut Supervision, now: MonoNs) {
     settle(all);
 }
 
-fn start(all: &mut Supervision, id: Id) {
+fn start(all: &mut Supervision, now: MonoNs, id: Id) {
     all.units[id].state = State::Launching;
     all.units[id].history.starts += 1;
+    all.units[id].asked = Some(now);
     all.actions.push_back(Action::Start(id));
 }
 

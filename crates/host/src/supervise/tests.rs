@@ -87,6 +87,17 @@ fn frames_end_before_the_processes_that_go_down_with_them() {
 }
 
 #[test]
+fn readiness_is_told_since_the_start_was_asked_for() {
+    let mut bench = Bench::new(&[("a", "ready = { line = \"up\" }")]);
+    bench.on(Event::Up);
+    bench.now = bench.now + DurNs::from_ms(30);
+    // Both are seen at once: that is not how long it took.
+    bench.on(Event::Started(0));
+    bench.all.handle(bench.now, Event::Ready(0));
+    assert_eq!(bench.all.next_action(), Some(Action::Note(0, Note::Ready(DurNs::from_ms(30)))));
+}
+
+#[test]
 fn restarts_back_off_exponentially_until_the_fault_is_latched_and_an_operator_resets_it() {
     let keys = "restart = { backoff = \"100ms\", backoff_max = \"300ms\", window = \"60s\", limit = 3 }";
     let mut bench = Bench::new(&[("a", keys), ("b", "")]);

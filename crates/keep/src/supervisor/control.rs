@@ -119,9 +119,9 @@ pub struct ProcessStatus {
     pub pid: Option<i32>,
     /// Its keeper's process id.
     pub keeper: Option<i32>,
-    /// The class that its first thread really has; the wanted one while it is down.
+    /// The class that its most urgent thread really has; the wanted one while it is down.
     pub class: Policy,
-    /// The CPUs on which its first thread may really run; the wanted ones while it is down.
+    /// The CPUs on which that thread may really run; the wanted ones while it is down.
     pub cpus: CpuSet,
     /// Processor time used.
     pub cpu: DurNs,

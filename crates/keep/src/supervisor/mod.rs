@@ -74,8 +74,10 @@ pub enum UpError {
 pub enum Outcome {
     /// The plant was up and is down again; whether all was well.
     Down {
-        /// Whether the exit status is 0.
+        /// Whether all was well to the end.
         good: bool,
+        /// Whether it went down by itself, because a process failed to start.
+        failed: bool,
     },
     /// This program is to replace this one, with these arguments; everything goes on.
     Upgrade {
@@ -195,7 +197,10 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
     }
     match engine.run() {
         Left::Upgrade(program) => Ok(Outcome::Upgrade { program }),
-        Left::Down => Ok(Outcome::Down { good: engine.finish()? }),
+        Left::Down => {
+            let failed = engine.all.failed().is_some();
+            Ok(Outcome::Down { good: engine.finish()?, failed })
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::launch::start_ticks;
 use base::{CpuId, CpuSet, DurNs, Policy, Size};
 use host::plant::Surroundings;
 use rustix::process::{Pid, PidfdFlags};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use sys::root::RootDir;
 
@@ -133,22 +133,52 @@ fn descendants(pid: i32) -> Vec<ChildId> {
 }
 
 /// Class and CPUs of a thread as the kernel has them.
-pub(crate) fn placement(tid: i32) -> Option<(Policy, CpuSet)> {
+fn placement(tid: i32) -> Option<(Policy, CpuSet)> {
     Some((sys::sched::scheduling(tid).ok()?.policy, sys::sched::affinity(tid).ok()?))
 }
 
-/// Whether somebody listens on a TCP port. Read from `/proc`: a connection would disturb the server.
-pub(crate) fn is_listening(port: u16) -> bool {
+/// Class and CPUs of a process's most urgent thread (its first one among equals), of as many threads as are looked at.
+pub(crate) fn foremost(pid: i32) -> Option<(Policy, CpuSet)> {
+    const THREADS_MAX: usize = 256;
+    let first = sys::sched::scheduling(pid).ok()?.policy;
+    let mut most = (first, pid);
+    for tid in RootDir::machine().list(&format!("/proc/{pid}/task")).unwrap_or_default().iter().take(THREADS_MAX) {
+        let Ok(tid) = tid.parse::<i32>() else { continue };
+        // One that has ended meanwhile is none.
+        let Ok(found) = sys::sched::scheduling(tid) else { continue };
+        if found.policy.level() > most.0.level() {
+            most = (found.policy, tid);
+        }
+    }
+    placement(most.1).or_else(|| placement(pid))
+}
+
+/// The sockets that listen on a TCP port. Read from `/proc`: a connection would disturb the server.
+pub(crate) fn listeners(port: u16) -> BTreeSet<u64> {
     const LISTEN: &str = "0A";
     let suffix = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|file| {
-        RootDir::machine().read(file).is_ok_and(|text| {
-            text.lines().skip(1).any(|line| {
-                let mut fields = line.split_whitespace().skip(1);
-                fields.next().is_some_and(|local| local.ends_with(&suffix)) && fields.nth(1) == Some(LISTEN)
-            })
-        })
-    })
+    let mut found = BTreeSet::new();
+    for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let text = RootDir::machine().read(file).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, local, _, state, ..] = fields[..] else { continue };
+            if local.ends_with(&suffix) && state == LISTEN {
+                found.extend(fields.get(9).and_then(|inode| inode.parse::<u64>().ok()));
+            }
+        }
+    }
+    found
+}
+
+/// A file's identity and when it was changed last.
+pub(crate) type FileId = (u64, u64, i64, i64);
+
+/// The file that is there now, if there is one.
+pub(crate) fn file_id(path: &std::path::Path) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt as _;
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
 /// The CPUs online; CPU 0 where the kernel does not tell.
@@ -207,9 +237,9 @@ mod tests {
     fn a_port_counts_as_ready_only_while_somebody_listens() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(is_listening(port));
+        assert_eq!(listeners(port).len(), 1);
         drop(listener);
-        assert!(!is_listening(port));
+        assert!(listeners(port).is_empty());
     }
 
     #[test]
@@ -217,6 +247,7 @@ mod tests {
         let usage = usage(std::process::id() as i32);
         assert!(usage.memory.0 > 100_000 && usage.threads >= 1);
         assert_eq!(super::usage(-1).threads, 0);
-        assert!(placement(0).is_some());
+        let own = std::process::id() as i32;
+        assert_eq!(foremost(own), placement(own));
     }
 }

@@ -34,7 +34,7 @@ impl Engine {
         let kid = &self.kids[id];
         let pid = kid.child.map(|child| child.pid);
         let wanted = (process.class, self.common.cpus(process));
-        let (class, cpus) = pid.and_then(probe::placement).unwrap_or(wanted);
+        let (class, cpus) = pid.and_then(probe::foremost).unwrap_or(wanted);
         let usage = pid.map(probe::usage).unwrap_or_default();
         Some(ProcessStatus {
             name: unit.spec.name.clone(),
@@ -108,24 +108,49 @@ impl Engine {
         if words.is_empty() { "nobody".to_owned() } else { words.join(", ") }
     }
 
-    /// The table at the end, and whether all was well: every process that should have run did so to the end.
+    /// Why not all was well; nothing if every process that should have run did so to the end.
+    fn blemishes(&self, lowered: &Lowered) -> Vec<String> {
+        let mut found = Vec::new();
+        if let Some(id) = self.all.failed() {
+            found.push(format!("{} failed to start, so the plant went down", self.name(id)));
+        }
+        let units = || self.all.units().iter().filter(|unit| !unit.retired || unit.state.is_alive());
+        for unit in units() {
+            let name = &unit.spec.name;
+            if unit.state == State::Faulted {
+                let cause = unit.history.ended.as_ref().map_or(String::new(), |(_, cause)| format!(" ({cause})"));
+                found.push(format!("the fault of {name} is latched{cause}"));
+            }
+            match unit.history.troubles {
+                0 => {}
+                1 => found.push(format!("{name} was in trouble once (`tahti logs`)")),
+                times => found.push(format!("{name} was in trouble {times} times (`tahti logs`)")),
+            }
+        }
+        // A plant that went down on its way up has shown nothing.
+        let unready = |started: bool| {
+            let never = units().filter(|unit| unit.history.ready.is_none() && (unit.history.starts > 0) == started);
+            never.count()
+        };
+        let (unstarted, unready) = (unready(false), unready(true));
+        if unstarted + unready > 0 {
+            found.push(format!("never up as a whole: never started {unstarted}, never ready {unready}"));
+        }
+        if !lowered.whole {
+            found.push("the machine is not as it was".to_owned());
+        }
+        found
+    }
+
+    /// The table at the end, and whether all was well.
     pub(crate) fn verdict(&self, lowered: &Lowered) -> (bool, String) {
-        let failed = self.all.failed();
-        let mut good = failed.is_none() && lowered.whole;
         let mut text = format!("{:<16} {:<10} {:>6} {:>8}  last end\n", "process", "state", "starts", "restarts");
-        let (mut unstarted, mut unready) = (0, 0);
         for unit in self.all.units().iter().filter(|unit| !unit.retired || unit.state.is_alive()) {
             let ended = match &unit.history.ended {
                 Some((_, cause)) => cause.to_string(),
                 None if unit.history.starts == 0 => "never started".to_owned(),
                 None => "-".to_owned(),
             };
-            good &= unit.state != State::Faulted && unit.history.troubles == 0;
-            match unit.history.ready {
-                None if unit.history.starts == 0 => unstarted += 1,
-                None => unready += 1,
-                Some(_) => {}
-            }
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
@@ -169,15 +194,10 @@ impl Engine {
         if self.tell.lost > 0 {
             let _ = writeln!(text, "{} lines could not be written to the log", self.tell.lost);
         }
-        if let Some(id) = failed {
-            let _ = writeln!(text, "{} failed to start, so the plant went down", self.all.units()[id].spec.name);
-        }
-        // A plant that went down on its way up has shown nothing.
-        if unstarted + unready > 0 {
-            good = false;
-            let _ = writeln!(text, "never up as a whole: never started {unstarted}, never ready {unready}");
-        }
-        let _ = write!(text, "up for {}: {}", short(mono_now() - self.since), if good { "good" } else { "NOT GOOD" });
-        (good, text)
+        let blemishes = self.blemishes(lowered);
+        let words =
+            if blemishes.is_empty() { "good".to_owned() } else { format!("NOT GOOD: {}", blemishes.join("; ")) };
+        let _ = write!(text, "up for {}: {words}", short(mono_now() - self.since));
+        (blemishes.is_empty(), text)
     }
 }

@@ -15,6 +15,7 @@ use sys::clock::mono_now;
 
 impl Engine {
     pub(super) fn start(&mut self, id: Id) {
+        self.look_before(id);
         let started = self.keeper_spec(id).and_then(|spec| self.start_as(id, spec));
         if let Err(why) = started {
             self.event(Event::StartFailed(id, why));

@@ -1,6 +1,6 @@
 //! Turning news from keepers, files and clocks into events.
 
-use super::{Engine, Kid, Told, Waits};
+use super::{Before, Engine, Kid, Told, Waits};
 use crate::keeper::protocol::{self, ChildId, ExitRecord, Request};
 use crate::keeper::{Keeper, SPEC_NAME};
 use crate::page::Page;
@@ -124,14 +124,43 @@ impl Engine {
         for id in 0..self.kids.len() {
             let Some(process) = self.process(id) else { continue };
             match (self.all.units()[id].state, &process.ready.when) {
-                (State::Warming { .. }, ReadyWhen::File(file)) if self.common.dir(process).join(file).exists() => {
-                    self.event(Event::Ready(id));
+                (State::Warming { .. }, ReadyWhen::File(file)) => {
+                    let found = probe::file_id(&self.common.dir(process).join(file));
+                    if found.is_some() && found != self.kids[id].before.file {
+                        self.event(Event::Ready(id));
+                    }
                 }
-                (State::Warming { .. }, ReadyWhen::Port(port)) if probe::is_listening(*port) => {
-                    self.event(Event::Ready(id));
+                (State::Warming { .. }, ReadyWhen::Port(port)) => {
+                    if !probe::listeners(*port).is_subset(&self.kids[id].before.listeners) {
+                        self.event(Event::Ready(id));
+                    }
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Remembers what looks like a sign of readiness before the process is started; people are told.
+    pub(super) fn look_before(&mut self, id: Id) {
+        self.kids[id].before = Before::default();
+        let Some(process) = self.process(id) else { return };
+        let told = match &process.ready.when {
+            ReadyWhen::File(file) => {
+                let path = self.common.dir(process).join(file);
+                self.kids[id].before.file = probe::file_id(&path);
+                let is_there = self.kids[id].before.file.is_some();
+                is_there.then(|| format!("{} is there already: it counts once it is written anew", path.display()))
+            }
+            ReadyWhen::Port(port) => {
+                let port = *port;
+                self.kids[id].before.listeners = probe::listeners(port);
+                let is_there = !self.kids[id].before.listeners.is_empty();
+                is_there.then(|| format!("somebody else listens on port {port} already: that is no sign of it"))
+            }
+            ReadyWhen::Started | ReadyWhen::Line(_) | ReadyWhen::Notify => None,
+        };
+        if let Some(text) = told {
+            self.tell.event(mono_now(), &self.name(id), &text);
         }
     }
 

@@ -18,9 +18,9 @@ use super::compare::Compare;
 use super::control::{Reply, Server};
 use super::recorder::{Job, Recorder};
 use super::rundir::{Lock, RunDir, RunDirError, Saved};
-use super::shielding;
 use super::spec::Common;
 use super::tell::Teller;
+use super::{probe, shielding};
 use crate::guard::{Guard, WatchId};
 use crate::keeper::Keeper;
 use crate::keeper::protocol::{ChildId, ExitRecord, KeeperSpec};
@@ -31,7 +31,7 @@ use host::plant::{Plant, ReadyWhen, Signal};
 use host::supervise::{Action, Event, Id, Phase, State, Supervision};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd as _;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use sys::clock::mono_now;
@@ -70,6 +70,8 @@ pub(crate) struct Kid {
     rules: ThreadRules,
     /// Whether it is in trouble, of which evidence is kept.
     incident: bool,
+    /// What looked like a sign of its readiness before it was started.
+    before: Before,
     /// When SIGABRT follows at the latest, which waits for a look at its threads.
     abort_at: Option<MonoNs>,
     /// Where evidence of its last trouble lies.
@@ -87,6 +89,15 @@ enum Told {
     Start,
     /// An operator's, who waits.
     Operator(u64),
+}
+
+/// Signs of readiness that are none: they were there before.
+#[derive(Debug, Default)]
+struct Before {
+    /// The file, as it was.
+    file: Option<probe::FileId>,
+    /// Who listened on the port: sockets.
+    listeners: BTreeSet<u64>,
 }
 
 /// What waits until the shield stands again.
