@@ -29,7 +29,7 @@ impl Place {
     fn spec(&self, script: &str) -> KeeperSpec {
         let mut launch = LaunchSpec::new("loop", ["/bin/sh", "-c", script]);
         launch.terminal = Terminal::Pty;
-        let log = LogSpec { path: self.0.join("log"), size: Size(1 << 20), keep: 2 };
+        let log = LogSpec { path: self.0.join("log"), size: Size(1 << 20), keep: 2, also: None };
         KeeperSpec { dir: self.0.join("keeper"), launch, log: Some(log), ready_line: None, notify: false, held: false }
     }
 
@@ -320,7 +320,7 @@ fn a_log_is_rotated_while_the_child_runs() {
     let place = Place::new("rotate");
     let mut spec = place.spec("i=0; while [ $i -lt 400 ]; do echo line number $i; i=$((i+1)); done");
     spec.launch.terminal = Terminal::Pipes;
-    spec.log = Some(LogSpec { path: place.0.join("log"), size: Size(4096), keep: 2 });
+    spec.log = Some(LogSpec { path: place.0.join("log"), size: Size(4096), keep: 2, also: None });
     let mut keeper = start(&spec);
     assert_eq!(ended(&mut keeper).end, End::Exit(0));
     let size = |name: &str| std::fs::metadata(place.0.join(name)).unwrap().len();

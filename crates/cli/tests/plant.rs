@@ -264,7 +264,11 @@ fn a_process_without_a_sign_of_life_hangs_and_is_told_from_one_that_crashed() {
     bench.until("restarted", || bench.process("b")["ended"][1]["own"]["signal"] == 10);
     let verdict = bench.run(&["down"]);
     assert_eq!(verdict.status.code(), Some(3), "{}", text(&verdict));
-    assert!(text(&verdict).contains("NOT GOOD: a was in trouble once"), "{}", text(&verdict));
+    assert!(
+        text(&verdict).contains("NOT GOOD: the fault of a is latched (hang); a was in trouble once"),
+        "{}",
+        text(&verdict)
+    );
     // What systemd makes of that.
     let service = include_str!("../../../contrib/tahti@.service");
     assert!(service.contains("\nRestart=on-failure\n") && service.contains("\nRestartPreventExitStatus=3\n"));
@@ -486,6 +490,46 @@ fn a_state_that_cannot_be_read_orphans_nobody_and_starts_nobody_twice() {
     bench.until("stopped", || !alive(orphan));
     assert!(bench.log().contains("but the plant has it no more"), "{}", bench.log());
     assert!(bench.ok(&["down"]).contains("good"));
+}
+
+#[test]
+fn logs_and_evidence_are_kept_in_the_folder_for_records_over_the_end_of_the_run_folder() {
+    let process = sh("a", "echo begun $$; sleep 1000", "restart = { backoff = \"0s\" }");
+    let records = |folder: &str| format!("[records]\nfolder = \"{folder}\"\n{process}");
+    let bench = Bench::new("records", &records("kept"));
+    bench.ok(&["up", ".", "--detach"]);
+    let first = bench.pid("a");
+    kill(first, "SEGV");
+    bench.until("evidence", || bench.process("a")["evidence"].is_string());
+    bench.until("restarted", || bench.process("a")["pid"].as_i64().is_some_and(|pid| pid as i32 != first));
+    assert!(bench.ok(&["logs", "a"]).contains(&format!("begun {first}")));
+    assert!(bench.ok(&["down"]).contains("good"));
+    let kept = bench.dir.join("kept");
+    assert_eq!(fs::read_dir(kept.join("evidence")).unwrap().count(), 1);
+    let said = fs::read_to_string(kept.join("log/_supervisor.log")).unwrap();
+    assert!(said.contains("evidence in") && said.contains("ended: SIGSEGV"), "{said}");
+    // As after a reset of the machine.
+    fs::remove_dir_all(bench.dir.join("run")).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("both lives", || {
+        let log = bench.ok(&["logs", "a"]);
+        log.contains(&format!("begun {first}")) && log.matches("begun").count() >= 3
+    });
+    // Another place is taken over at the next start.
+    bench.write(&records("elsewhere"));
+    assert_eq!(bench.ok(&["reload"]), "~ records: from the next `tahti up` on\n");
+    bench.ok(&["down"]);
+    bench.ok(&["up", ".", "--detach"]);
+    bench.ok(&["down"]);
+    assert!(bench.dir.join("elsewhere/log/a.log").exists() && kept.join("log/a.log").exists());
+    // A folder that cannot be made is an error before anything starts.
+    bench.write(&records("/proc/records"));
+    let said = text(&bench.run(&["up", "."]));
+    assert!(said.contains("/proc/records"), "{said}");
+    bench.write(&process);
+    bench.ok(&["up", ".", "--detach"]);
+    assert!(bench.dir.join("run/p/log").read_link().is_err());
+    bench.ok(&["down"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 pub mod evidence;
 pub mod foreground;
+mod forward;
 mod group;
 pub mod guard;
 pub mod keeper;

@@ -298,9 +298,15 @@ pub const READY: Table = Table {
             r#""/run/llrf.sock""#,
             "path",
             "",
-            "This file exists. One left by an earlier run counts: let the process remove it first.",
+            "This file exists. One that was there before the start counts once it is another one, or written anew.",
         ),
-        key("port", "5064", "1 to 65535", "", "This TCP port accepts connections on 127.0.0.1."),
+        key(
+            "port",
+            "5064",
+            "1 to 65535",
+            "",
+            "This TCP port accepts connections on 127.0.0.1. Who listened there before the start does not count.",
+        ),
         key("notify", "true", "true", "", "It sends `READY=1` to the socket in `NOTIFY_SOCKET` (`sd_notify(3)`)."),
         key("within", r#""5s""#, "time, 10ms to 1h", "`10s`", "How long it may take; longer is a failed start."),
     ],
@@ -399,6 +405,30 @@ pub const WATCHDOG: Table = Table {
             "time, 1s to 1h",
             "`10s`",
             "The machine resets after this long without a sign of life. It is petted four times in this time; a device that keeps a timeout of its own is told.",
+        ),
+    ],
+};
+
+/// `[records]`
+pub const RECORDS: Table = Table {
+    header: "[records]",
+    doc: "Where logs and evidence go. Without this table they lie in the run folder, in memory, and are gone after a reset of the machine.",
+    keys: &[
+        key(
+            "folder",
+            r#""/var/log/tahti/llrf""#,
+            "path, from the plant file's folder",
+            "the run folder",
+            "Logs (`log/`) and evidence (`evidence/`) are kept there. Evidence is on the disk before anything else is done with it; \
+             the supervisor never waits for the disk.",
+        ),
+        key(
+            "also",
+            r#""journal""#,
+            "`journal` or `syslog`",
+            "none",
+            "Each line of supervisor and processes goes to systemd's journal (with `TAHTI_PLANT` and `TAHTI_PROCESS`), or to `/dev/log`, too. \
+             Lines that it does not take are lost there, and counted.",
         ),
     ],
 };
@@ -554,6 +584,7 @@ pub const TABLES: &[Table] = &[
     ACTIVITY,
     MODE,
     WATCHDOG,
+    RECORDS,
 ];
 
 /// Tables that later versions will have, and what they will be for.

@@ -101,8 +101,10 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
 }
 
 fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 8] = ["plant", "shield", "process", "ioc", "equipment", "frame", "messages", "watchdog"];
-    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [watchdog]";
+    const KNOWN: [&str; 9] =
+        ["plant", "shield", "process", "ioc", "equipment", "frame", "messages", "watchdog", "records"];
+    const TABLES: &str =
+        "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [watchdog], [records]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -189,6 +191,13 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
             span.clone(),
         )
     });
+    let records = tables(root, "records", false, found).first().map_or(Records::default(), |(table, span)| {
+        let section = Section::open(table, span.clone(), &keys::RECORDS, "[records]", found);
+        Records {
+            folder: section.words("folder", found).map(|(path, _)| path.to_owned()),
+            also: section.parsed("also", found).map(|(also, _)| also),
+        }
+    });
     let isolated = shield.as_ref().and_then(|(shield, section)| {
         let cpus = shield.as_ref()?.cpus;
         Some((cpus, section.value("cpus").map_or(section.range(), Spanned::span)))
@@ -207,6 +216,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
         processes: all,
         frames,
         watchdog: watchdog.map(|(watchdog, _)| watchdog),
+        records,
     })
 }
 

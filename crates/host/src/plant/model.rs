@@ -21,6 +21,40 @@ pub struct Plant {
     pub frames: Vec<frame::Config>,
     /// Hardware watchdog, if the plant asks for it.
     pub watchdog: Option<Watchdog>,
+    /// Where logs and evidence go besides.
+    #[serde(default)]
+    pub records: Records,
+}
+
+/// `[records]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Records {
+    /// The folder for logs and evidence, from the plant file's; the run folder when missing, which ends with the boot.
+    pub folder: Option<String>,
+    /// Which journal of the machine gets each line, too.
+    pub also: Option<Also>,
+}
+
+/// A journal of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Also {
+    /// systemd's journal.
+    Journal,
+    /// Whatever reads `/dev/log`.
+    Syslog,
+}
+
+impl FromStr for Also {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "journal" => Ok(Self::Journal),
+            "syslog" => Ok(Self::Syslog),
+            _ => Err("expected `journal` or `syslog`"),
+        }
+    }
 }
 
 /// `[shield]`

@@ -49,6 +49,8 @@ pub enum Change {
     },
     /// Another watchdog.
     Watchdog,
+    /// Another place for logs and evidence.
+    Records,
 }
 
 impl fmt::Display for Change {
@@ -66,6 +68,7 @@ impl fmt::Display for Change {
             }
             Self::Shield { text } => write!(f, "~ shield: {text}"),
             Self::Watchdog => f.write_str("~ watchdog"),
+            Self::Records => f.write_str("~ records: from the next `tahti up` on"),
         }
     }
 }
@@ -84,6 +87,9 @@ pub fn diff(old: &Plant, new: &Plant) -> Vec<Change> {
     }
     if old.watchdog != new.watchdog {
         changes.push(Change::Watchdog);
+    }
+    if old.records != new.records {
+        changes.push(Change::Records);
     }
     for process in &old.processes {
         match new.process(&process.name) {

@@ -497,7 +497,7 @@ impl Supervision {
                         }
                     }
                 }
-                Change::Shield { .. } | Change::Watchdog | Change::Name { .. } => {}
+                Change::Shield { .. } | Change::Watchdog | Change::Records | Change::Name { .. } => {}
             }
         }
         self.link(new);

@@ -3,6 +3,7 @@
 //! A full disk loses log lines, counted; it never stops the child. Lines that never end are cut, so that size counts.
 
 use super::protocol::LogSpec;
+use crate::forward::{self, Forward};
 use base::Utc;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -21,6 +22,8 @@ pub(super) struct Log {
     /// Whose line is open: no other stream may write into it.
     open_line: Option<Stream>,
     line: Vec<u8>,
+    /// The machine's journal, and the line for it so far.
+    journal: Option<(Forward, Vec<u8>)>,
 }
 
 /// Where a line came from.
@@ -45,8 +48,11 @@ impl Stream {
 }
 
 impl Log {
-    pub(super) fn open(spec: Option<LogSpec>) -> Self {
-        let mut log = Self { spec, file: None, size: 0, lost: 0, open_line: None, line: Vec::new() };
+    /// The log of process `name`.
+    pub(super) fn open(spec: Option<LogSpec>, name: &str) -> Self {
+        let also = spec.as_ref().and_then(|spec| spec.also.as_ref());
+        let journal = also.map(|(also, plant)| (Forward::new(*also, plant, name), Vec::new()));
+        let mut log = Self { spec, file: None, size: 0, lost: 0, open_line: None, line: Vec::new(), journal };
         log.reopen();
         log
     }
@@ -72,6 +78,20 @@ impl Log {
             return;
         }
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if let Some((journal, line)) = &mut self.journal {
+                if self.open_line.is_some_and(|open| open != stream) {
+                    journal.line(&std::mem::take(line));
+                }
+                line.extend_from_slice(piece.strip_suffix(b"\n").unwrap_or(piece));
+                while line.len() > forward::LINE_BYTES_MAX {
+                    let rest = line.split_off(forward::LINE_BYTES_MAX);
+                    journal.line(&std::mem::replace(line, rest));
+                }
+                if piece.ends_with(b"\n") {
+                    let line = std::mem::take(line);
+                    journal.line(line.strip_suffix(b"\r").unwrap_or(&line));
+                }
+            }
             if self.open_line != Some(stream) {
                 if self.open_line.is_some() {
                     self.line.push(b'\n');
@@ -170,7 +190,7 @@ mod tests {
     fn lines_are_stamped_once_and_streams_do_not_mix() {
         let dir = folder("lines");
         let path = dir.join("log");
-        let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(1 << 20), keep: 1 }));
+        let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(1 << 20), keep: 1, also: None }), "a");
         log.append(Stream::Output, b"one\r\ntw", 0);
         log.append(Stream::Output, b"o", 0);
         log.append(Stream::Error, b"oops\n", 0);
@@ -184,7 +204,7 @@ mod tests {
     fn a_full_file_is_rotated_and_the_oldest_forgotten() {
         let dir = folder("rotate");
         let path = dir.join("log");
-        let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(50), keep: 2 }));
+        let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(50), keep: 2, also: None }), "a");
         for word in ["first\n", "second\n", "third\n", "fourth\n"] {
             log.append(Stream::Output, word.as_bytes(), 0);
             log.append(Stream::Output, b"filler\n", 0);
@@ -199,7 +219,7 @@ mod tests {
     fn a_line_that_never_ends_is_cut_where_the_file_is_full() {
         let dir = folder("endless");
         let path = dir.join("log");
-        let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(1000), keep: 1 }));
+        let mut log = Log::open(Some(LogSpec { path: path.clone(), size: Size(1000), keep: 1, also: None }), "a");
         for _ in 0..1000 {
             log.append(Stream::Output, &b"50 %\r".repeat(100), 0);
         }
@@ -215,7 +235,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_counted() {
-        let mut log = Log::open(Some(LogSpec { path: "/proc/no/log".into(), size: Size(30), keep: 2 }));
+        let mut log =
+            Log::open(Some(LogSpec { path: "/proc/no/log".into(), size: Size(30), keep: 2, also: None }), "a");
         log.append(Stream::Output, b"lost\n", 0);
         assert_eq!(log.lost(), 30);
     }

@@ -52,6 +52,9 @@ pub struct LogSpec {
     pub size: Size,
     /// Rotated files kept.
     pub keep: u32,
+    /// The journal of the machine that gets each line, too, and the plant's name there.
+    #[serde(default)]
+    pub also: Option<(host::plant::Also, String)>,
 }
 
 /// What a control connection may ask.

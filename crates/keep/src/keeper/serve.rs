@@ -106,7 +106,7 @@ impl Keeper {
         let own = ChildId { pid, start_ticks: start_ticks(pid).ok_or("/proc is not mounted")? };
         let clients = first.into_iter().map(|stream| Client::new(stream, true)).collect::<Result<_, _>>();
         Ok(Self {
-            log: Log::open(spec.log.clone()),
+            log: Log::open(spec.log.clone(), &spec.launch.name),
             clients: clients.map_err(|error| error.to_string())?,
             spec,
             own,

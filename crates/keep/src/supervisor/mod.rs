@@ -14,6 +14,7 @@ mod probe;
 mod recorder;
 pub mod rundir;
 mod shielding;
+mod sink;
 mod spec;
 mod status;
 mod tell;
@@ -124,7 +125,8 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
     }
     let machine = |error: std::io::Error| UpError::Machine(error.to_string());
     let run = RunDir::of(&plant.name);
-    run.create()?;
+    let records = plant.records.folder.as_ref().map(|records| file.parent().unwrap_or(Path::new("/")).join(records));
+    run.create(records.as_deref())?;
     let lock = run.lock()?;
     let server = control::Server::listen(&run.socket()).map_err(machine)?;
     let numbers =
@@ -138,12 +140,20 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
         Err(why) => (None, Some(why)),
     };
     let since = saved.as_ref().map_or(now, |saved| saved.since);
-    let mut tell = tell::Teller::new(run.log(None), since, options.quiet, options.colours);
+    let mut tell = tell::Teller::new(
+        run.log(None),
+        since,
+        &tell::Wishes { quiet: options.quiet, colours: options.colours, aside: records.is_some() },
+    );
     let shield = if plant.shield.is_some() { Shielding::Lacking } else { Shielding::Unwanted };
     let isolated = base::CpuSet::EMPTY;
     let require_rt = options.require_rt;
     let online = probe::online();
-    let common = Common { program, folder, online, isolated, shield_groups: Vec::new(), require_rt };
+    let common =
+        Common { program, folder, online, isolated, shield_groups: Vec::new(), require_rt, also: plant.records.also };
+    if let Some(also) = plant.records.also {
+        tell.forward(crate::forward::Forward::new(also, &plant.name, "tahti"));
+    }
     if let Some(why) = unreadable {
         tell.event(now, "tahti", &format!("what an earlier supervisor wrote cannot be used: {why}"));
     }

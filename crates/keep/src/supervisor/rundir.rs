@@ -217,7 +217,7 @@ impl RunDir {
     ///
     /// # Errors
     /// If it cannot be made or has no room.
-    pub fn create(&self) -> Result<()> {
+    pub fn create(&self, records: Option<&Path>) -> Result<()> {
         if self.socket().as_os_str().len() > 100 || self.keeper(&"n".repeat(32)).as_os_str().len() > 100 {
             return Err(RunDirError::TooLong(self.path.clone()));
         }
@@ -229,8 +229,11 @@ impl RunDir {
             Err(_) => u64::MAX,
         };
         // Processes of other users pass through to their notify sockets, and see nothing.
-        for (folder, mode) in [("", 0o711), ("log", 0o700), ("evidence", 0o700), ("keep", 0o711)] {
-            let folder = self.path.join(folder);
+        for (name, mode) in [("", 0o711), ("log", 0o700), ("evidence", 0o700), ("keep", 0o711)] {
+            let mut folder = self.path.join(name);
+            if matches!(name, "log" | "evidence") {
+                folder = self.redirect(&folder, records.map(|records| records.join(name)))?;
+            }
             match DirBuilder::new().recursive(true).mode(mode).create(&folder) {
                 Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
                     return Err(RunDirError::NoRoom { path: self.path.clone(), free: free(parent) });
@@ -248,6 +251,35 @@ impl RunDir {
             return Err(RunDirError::NoRoom { path: self.path.clone(), free });
         }
         Ok(())
+    }
+
+    /// Has `from` lead to a folder elsewhere, or nowhere else; the folder that is meant. What lay there stays beside it.
+    fn redirect(&self, from: &Path, to: Option<PathBuf>) -> Result<PathBuf> {
+        let found = fs::symlink_metadata(from).map(|data| data.is_symlink());
+        if let Some(to) = &to {
+            // Others may look into /var/log, not into what is made here.
+            let parent = to.parent().unwrap_or(Path::new("/"));
+            io(DirBuilder::new().recursive(true).mode(0o755).create(parent), "make", parent)?;
+        }
+        let right = match (&to, &found) {
+            (Some(to), Ok(true)) => fs::read_link(from).is_ok_and(|found| found == *to),
+            (None, Ok(false)) | (None, Err(_)) => true,
+            _ => false,
+        };
+        if !right {
+            match found {
+                Ok(true) => io(fs::remove_file(from), "remove", from)?,
+                // An empty folder is of no use to anybody.
+                Ok(false) if fs::remove_dir(from).is_err() => {
+                    io(fs::rename(from, from.with_extension("before")), "put aside", from)?;
+                }
+                Ok(false) | Err(_) => {}
+            }
+            if let Some(to) = &to {
+                io(std::os::unix::fs::symlink(to, from), "make", from)?;
+            }
+        }
+        Ok(to.unwrap_or_else(|| from.to_owned()))
     }
 
     /// Becomes the plant's supervisor.

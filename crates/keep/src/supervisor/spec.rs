@@ -22,6 +22,8 @@ pub(crate) struct Common {
     pub(crate) shield_groups: Vec<PathBuf>,
     /// Whether what cannot be had is an error.
     pub(crate) require_rt: bool,
+    /// The journal of the machine that gets each line, too.
+    pub(crate) also: Option<host::plant::Also>,
 }
 
 impl Common {
@@ -96,7 +98,12 @@ impl Common {
         Ok(KeeperSpec {
             dir: run.keeper(&process.name),
             launch,
-            log: Some(LogSpec { path: run.log(Some(&process.name)), size: process.log.size, keep: process.log.keep }),
+            log: Some(LogSpec {
+                path: run.log(Some(&process.name)),
+                size: process.log.size,
+                keep: process.log.keep,
+                also: self.also.map(|also| (also, run.name().to_owned())),
+            }),
             ready_line: match &process.ready.when {
                 ReadyWhen::Line(line) => Some(line.clone()),
                 _ => None,

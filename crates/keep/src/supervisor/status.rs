@@ -191,8 +191,8 @@ impl Engine {
         for line in &lowered.said {
             let _ = writeln!(text, "{line}");
         }
-        if self.tell.lost > 0 {
-            let _ = writeln!(text, "{} lines could not be written to the log", self.tell.lost);
+        if self.tell.lost() > 0 {
+            let _ = writeln!(text, "{} lines could not be written to the log", self.tell.lost());
         }
         let blemishes = self.blemishes(lowered);
         let words =

@@ -1,8 +1,10 @@
 //! What the supervisor tells: lines to the terminal, the same lines with their time to its log.
 
+use super::sink::Sink;
+use crate::forward::Forward;
 use base::{DurNs, MonoNs, Visible};
 use std::fs::{File, OpenOptions};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 
 /// The log is put aside at this size.
@@ -14,8 +16,10 @@ pub const COLUMNS: usize = 100;
 /// Tells people and the log.
 #[derive(Debug)]
 pub(crate) struct Teller {
-    path: PathBuf,
-    log: Option<File>,
+    out: Sink,
+    log: Log,
+    /// The machine's journal, if it gets each line, too.
+    journal: Option<Forward>,
     since: MonoNs,
     /// Whether the live line stands on the terminal now.
     live: bool,
@@ -24,21 +28,89 @@ pub(crate) struct Teller {
     quiet: bool,
     /// Whether a line was cut short on the terminal, so that its reader wants to know where the rest is.
     cut: bool,
-    /// Lines that could not be written to the log.
-    pub(crate) lost: u64,
+}
+
+/// What is wanted of a teller.
+#[derive(Debug)]
+pub(crate) struct Wishes {
+    /// Nothing on the terminal.
+    pub(crate) quiet: bool,
+    /// Colours where there is a terminal.
+    pub(crate) colours: bool,
+    /// The log lies where writing may take its time.
+    pub(crate) aside: bool,
+}
+
+/// Its log: in memory, or on a disk, for which nobody waits.
+#[derive(Debug)]
+enum Log {
+    Here(LogFile, u64),
+    Aside(Sink),
+}
+
+/// A file that is put aside when it is full.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl LogFile {
+    fn new(path: PathBuf) -> Self {
+        Self { file: open(&path), path }
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.file.as_ref().and_then(|log| log.metadata().ok()).is_some_and(|log| log.len() > LOG_BYTES_MAX) {
+            let mut old = self.path.clone().into_os_string();
+            old.push(".1");
+            // Without the rename the same file is truncated: bounded all the same.
+            let _ = std::fs::rename(&self.path, old);
+            self.file = None;
+        }
+        if self.file.is_none() {
+            self.file = open(&self.path);
+        }
+        match &mut self.file {
+            Some(file) => file.write_all(bytes).map(|()| bytes.len()),
+            None => Err(std::io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Teller {
-    /// `colours` tells whether colours are wanted where there is a terminal.
-    pub(crate) fn new(path: PathBuf, since: MonoNs, quiet: bool, colours: bool) -> Self {
+    pub(crate) fn new(path: PathBuf, since: MonoNs, wishes: &Wishes) -> Self {
         let tty = std::io::stdout().is_terminal();
-        Self { log: open(&path), path, since, live: false, tty, colours, quiet, cut: false, lost: 0 }
+        let log = LogFile::new(path);
+        let log = if wishes.aside { Log::Aside(Sink::new("tahti-log", log)) } else { Log::Here(log, 0) };
+        let (out, journal) = (Sink::new("tahti-tell", std::io::stdout()), None);
+        let (quiet, colours) = (wishes.quiet, wishes.colours);
+        Self { out, log, journal, since, live: false, tty, colours, quiet, cut: false }
+    }
+
+    /// Passes each line on to the machine's journal, too.
+    pub(crate) fn forward(&mut self, journal: Forward) {
+        self.journal = Some(journal);
+    }
+
+    /// Lines that could not be written to the log.
+    pub(crate) fn lost(&self) -> u64 {
+        match &self.log {
+            Log::Here(_, lost) => *lost,
+            Log::Aside(sink) => sink.lost(),
+        }
     }
 
     /// Tells something that happened.
     pub(crate) fn event(&mut self, now: MonoNs, who: &str, what: &str) {
         self.line(&self.dated(now, who, what));
-        self.record(&format!("{} {who}: {what}\n", utc_now()));
+        self.record(who, what);
     }
 
     /// Tells what could not be had: one short line here, all of it in the log.
@@ -47,7 +119,7 @@ impl Teller {
         let short = brief(&line, COLUMNS);
         self.cut |= short.len() < line.len();
         self.line(&short);
-        self.record(&format!("{} {who}: {what}\n", utc_now()));
+        self.record(who, what);
     }
 
     /// Says once where the rest of the lines is that were cut short.
@@ -67,11 +139,11 @@ impl Teller {
             return;
         }
         self.clear();
-        // A terminal that is gone must not end the plant.
-        let _ = match self.tty {
-            true => writeln!(std::io::stdout(), "{}", Visible { text, colours: self.colours }),
-            false => writeln!(std::io::stdout(), "{text}"),
-        };
+        // A terminal that is gone or stopped must neither end nor hold up the plant.
+        self.out.say(match self.tty {
+            true => format!("{}\n", Visible { text, colours: self.colours }),
+            false => format!("{text}\n"),
+        });
     }
 
     /// Shows the live line: on a terminal it replaces the last one.
@@ -79,16 +151,15 @@ impl Teller {
         if self.quiet {
             return;
         }
-        let mut out = std::io::stdout();
         if self.tty {
             // A line that wraps could not be replaced.
-            let columns = rustix::termios::tcgetwinsize(&out).map_or(0, |size| usize::from(size.ws_col));
+            let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
             let text = brief(text, if columns == 0 { COLUMNS } else { columns - 1 });
             let text = Visible { text: &text, colours: self.colours };
-            let _ = write!(out, "\r\x1b[K{text}").and_then(|()| out.flush());
+            self.out.say(format!("\r\x1b[K{text}"));
             self.live = true;
         } else {
-            let _ = writeln!(out, "{text}");
+            self.out.say(format!("{text}\n"));
         }
     }
 
@@ -99,20 +170,19 @@ impl Teller {
 
     fn clear(&mut self) {
         if std::mem::take(&mut self.live) {
-            let _ = write!(std::io::stdout(), "\r\x1b[K");
+            self.out.say("\r\x1b[K".to_owned());
         }
     }
 
-    fn record(&mut self, text: &str) {
-        if self.log.as_ref().and_then(|log| log.metadata().ok()).is_some_and(|log| log.len() > LOG_BYTES_MAX) {
-            let mut old = self.path.clone().into_os_string();
-            old.push(".1");
-            // Without the rename the same file is truncated: bounded all the same.
-            let _ = std::fs::rename(&self.path, old);
-            self.log = open(&self.path);
+    fn record(&mut self, who: &str, what: &str) {
+        let text = format!("{} {who}: {what}\n", utc_now());
+        match &mut self.log {
+            Log::Here(log, lost) => *lost += u64::from(log.write_all(text.as_bytes()).is_err()),
+            Log::Aside(sink) => sink.say(text),
         }
-        let written = self.log.as_mut().is_some_and(|log| log.write_all(text.as_bytes()).is_ok());
-        self.lost += u64::from(!written);
+        if let Some(journal) = &mut self.journal {
+            journal.line(format!("{who}: {what}").as_bytes());
+        }
     }
 }
 

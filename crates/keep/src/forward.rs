@@ -1,0 +1,103 @@
+//! Lines for the machine's own journal: journald's socket, or that of syslog.
+
+use host::plant::Also;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+/// Where journald takes messages (`NAME=value` lines).
+const JOURNAL: &str = "/run/systemd/journal/socket";
+/// Where syslog takes them.
+const SYSLOG: &str = "/dev/log";
+
+/// `daemon.info`, as syslog counts it; journald has the parts.
+const PRIORITY: u8 = 30;
+const LEVEL: u8 = 6;
+
+/// A longer line is passed on in pieces.
+pub(crate) const LINE_BYTES_MAX: usize = 2048;
+
+/// A line to it, for one process of a plant. A journal that does not take a line loses it, which is counted: nobody waits.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    also: Also,
+    to: PathBuf,
+    socket: Option<UnixDatagram>,
+    plant: String,
+    process: String,
+    pub(crate) lost: u64,
+}
+
+impl Forward {
+    /// For what `process` of `plant` writes.
+    pub(crate) fn new(also: Also, plant: &str, process: &str) -> Self {
+        let to = match also {
+            Also::Journal => JOURNAL,
+            Also::Syslog => SYSLOG,
+        };
+        Self::at(Path::new(to), also, plant, process)
+    }
+
+    fn at(to: &Path, also: Also, plant: &str, process: &str) -> Self {
+        let open = || -> std::io::Result<UnixDatagram> {
+            let socket = UnixDatagram::unbound()?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let (plant, process) = (plant.to_owned(), process.to_owned());
+        // Without a socket every line counts as lost.
+        Self { also, to: to.to_owned(), socket: open().ok(), plant, process, lost: 0 }
+    }
+
+    /// Passes a line on, without its end.
+    pub(crate) fn line(&mut self, text: &[u8]) {
+        let mut message = Vec::with_capacity(text.len() + 128);
+        match self.also {
+            Also::Journal => {
+                let Self { plant, process, .. } = self;
+                let head = format!(
+                    "PRIORITY={LEVEL}\nSYSLOG_IDENTIFIER=tahti-{plant}\nTAHTI_PLANT={plant}\nTAHTI_PROCESS={process}\nMESSAGE="
+                );
+                message.extend_from_slice(head.as_bytes());
+            }
+            // The receiver puts the time in front where there is none.
+            Also::Syslog => {
+                message.extend_from_slice(format!("<{PRIORITY}>tahti-{}: {}: ", self.plant, self.process).as_bytes());
+            }
+        }
+        // An end of line would begin another field, a zero byte end the message.
+        message.extend(text.iter().map(|byte| if matches!(byte, b'\n' | 0) { b' ' } else { *byte }));
+        if self.also == Also::Journal {
+            message.push(b'\n');
+        }
+        let sent = self.socket.as_ref().is_some_and(|socket| socket.send_to(&message, &self.to).is_ok());
+        self.lost += u64::from(!sent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journald_and_syslog_get_lines_in_their_form_and_what_they_do_not_take_is_counted() {
+        let path = std::env::temp_dir().join(format!("tahti-forward-{}", std::process::id()));
+        let journal = UnixDatagram::bind(&path).unwrap();
+        let heard = || {
+            let mut bytes = [0; 1000];
+            let got = journal.recv(&mut bytes).unwrap();
+            String::from_utf8(bytes[..got].to_vec()).unwrap()
+        };
+        let mut forward = Forward::at(&path, Also::Journal, "rf", "loop");
+        forward.line(b"one\nPRIORITY=0");
+        assert_eq!(
+            heard(),
+            "PRIORITY=6\nSYSLOG_IDENTIFIER=tahti-rf\nTAHTI_PLANT=rf\nTAHTI_PROCESS=loop\nMESSAGE=one PRIORITY=0\n"
+        );
+        let mut forward = Forward::at(&path, Also::Syslog, "rf", "loop");
+        forward.line(b"two");
+        assert_eq!((heard().as_str(), forward.lost), ("<30>tahti-rf: loop: two", 0));
+        std::fs::remove_file(&path).unwrap();
+        forward.line(b"three");
+        assert_eq!(forward.lost, 1);
+    }
+}
