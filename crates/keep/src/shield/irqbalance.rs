@@ -2,20 +2,22 @@
 //!
 //! `setup` is answered with the CPUs that it keeps away from; `settings cpus LIST` sets them, but only its next
 //! scan obeys (every ten seconds by default), so setting waits until `setup` says so. It listens to root alone,
-//! by the credentials that the kernel attaches.
+//! by the credentials that the kernel attaches; and only a peer that root has started is believed, by the same. No
+//! call waits for a peer longer than its deadline, whatever the peer does.
 
 use base::CpuSet;
 use host::snapshot::Irqbalance;
-use std::io::{self, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use sys::kernel::Kernel;
 
 /// More than its longest answer: one line per banned interrupt.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Longer than an answer takes even while it scans; then it counts as not there.
+/// Longer than answers take even while it scans; then it counts as not there.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Its scans are no further apart than this, or setting does not wait for them.
@@ -24,38 +26,56 @@ const SCAN_S_MAX: u64 = 60;
 /// How often is asked whether it has obeyed.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Where it puts its socket, if not under an abstract name.
+const FOLDERS: [&str; 2] = ["/run/irqbalance/", "/var/run/irqbalance/"];
+
+/// Names that are tried: anybody may take names like its own, and many.
+const NAMES_MAX: usize = 16;
+
+/// Who is believed.
+#[derive(Clone, Copy)]
+struct Peer {
+    uid: u32,
+}
+
+/// The one of irqbalance: it runs as root.
+const ROOT: Peer = Peer { uid: 0 };
+
 /// The running irqbalance, if one answers.
 #[must_use]
 pub(super) fn ask(root: &impl Kernel) -> Option<Irqbalance> {
-    let (pid, address) = find(root)?;
-    let Setup { banned, .. } = setup(&address).ok()?;
-    Some(Irqbalance { pid, banned })
+    let until = Instant::now() + PATIENCE;
+    found(root, until).map(|(pid, _, Setup { banned, .. })| Irqbalance { pid, banned })
 }
 
 /// Sets the CPUs that it keeps away from; none where there is no irqbalance any more.
 pub(super) fn ban(root: &impl Kernel, cpus: &CpuSet) -> Result<(), sys::Error> {
-    let Some((_, address)) = find(root) else { return Ok(()) };
-    ban_at(&address, cpus).map_err(|error| {
-        let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-        sys::Error { doing: format!("tell irqbalance to keep away from CPUs {cpus}"), errno }
-    })
+    let Some((_, address, _)) = found(root, Instant::now() + PATIENCE) else { return Ok(()) };
+    ban_at(&address, ROOT, cpus)
+        .map_err(|errno| sys::Error { doing: format!("tell irqbalance to keep away from CPUs {cpus}"), errno })
 }
 
-/// Its process and its socket: a file below `/run/irqbalance`, or an abstract name.
-fn find(root: &impl Kernel) -> Option<(i32, SocketAddr)> {
-    let sockets = root.read("/proc/net/unix").ok()?;
-    sockets.lines().find_map(|line| {
+/// Its process and its socket, and what it says; whoever answers to such a name and is not root's is passed over.
+fn found(root: &impl Kernel, until: Instant) -> Option<(i32, SocketAddrUnix, Setup)> {
+    let mut candidates = candidates(root).into_iter();
+    candidates.find_map(|(pid, address)| Some((pid, address.clone(), setup(&address, ROOT, until).ok()?)))
+}
+
+/// Processes with its name and sockets with theirs: files below `/run/irqbalance`, and abstract names.
+fn candidates(root: &impl Kernel) -> Vec<(i32, SocketAddrUnix)> {
+    let sockets = root.read("/proc/net/unix").unwrap_or_default();
+    let named = sockets.lines().filter_map(|line| {
         let path = line.split_whitespace().nth(7)?;
-        let pid = path.rsplit('/').next()?.trim_start_matches('@').strip_prefix("irqbalance")?.strip_suffix(".sock")?;
-        let pid = pid.parse().ok()?;
-        // Anybody may take a name; the process must be what it says.
+        let name = path.strip_prefix('@').or_else(|| FOLDERS.iter().find_map(|folder| path.strip_prefix(folder)))?;
+        let pid: i32 = name.strip_prefix("irqbalance")?.strip_suffix(".sock")?.parse().ok()?;
         let comm = root.read(&format!("/proc/{pid}/comm")).ok()?;
         let address = match path.strip_prefix('@') {
-            Some(name) => SocketAddr::from_abstract_name(name).ok()?,
-            None => SocketAddr::from_pathname(path).ok()?,
+            Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?,
+            None => SocketAddrUnix::new(path).ok()?,
         };
         (comm.trim() == "irqbalance").then_some((pid, address))
-    })
+    });
+    named.take(NAMES_MAX).collect()
 }
 
 /// The answer to `setup`.
@@ -65,52 +85,103 @@ struct Setup {
     banned: CpuSet,
 }
 
-fn setup(address: &SocketAddr) -> io::Result<Setup> {
-    let answer = send(address, "setup")?;
+fn setup(address: &SocketAddrUnix, peer: Peer, until: Instant) -> Result<Setup, Errno> {
+    let answer = send(address, peer, "setup", until)?;
     let word = |name: &str| answer.split_whitespace().skip_while(|word| *word != name).nth(1);
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "irqbalance's answer holds no banned CPUs");
-    let banned = word("BANNED").and_then(|mask| CpuSet::from_mask(mask).ok()).ok_or_else(wrong)?;
+    let banned = word("BANNED").and_then(|mask| CpuSet::from_mask(mask).ok()).ok_or(Errno::PROTO)?;
     Ok(Setup { scan_s: word("SLEEP").and_then(|seconds| seconds.parse().ok()).unwrap_or(10), banned })
 }
 
-fn ban_at(address: &SocketAddr, cpus: &CpuSet) -> io::Result<()> {
+fn ban_at(address: &SocketAddrUnix, peer: Peer, cpus: &CpuSet) -> Result<(), Errno> {
     let list = if cpus.is_empty() { "NULL".to_owned() } else { cpus.to_string() };
-    send(address, &format!("settings cpus {list}"))?;
-    let Setup { scan_s, banned } = setup(address)?;
+    let begin = Instant::now();
+    send(address, peer, &format!("settings cpus {list}"), begin + PATIENCE)?;
+    let Setup { scan_s, banned } = setup(address, peer, begin + PATIENCE)?;
     if banned == *cpus {
         return Ok(());
     }
-    let end = Instant::now() + Duration::from_secs(scan_s.min(SCAN_S_MAX) + 2);
-    while setup(address)?.banned != *cpus {
+    let end = begin + Duration::from_secs(scan_s.min(SCAN_S_MAX)) + PATIENCE;
+    while setup(address, peer, end)?.banned != *cpus {
         if Instant::now() >= end {
-            return Err(io::ErrorKind::TimedOut.into());
+            return Err(Errno::TIMEDOUT);
         }
         std::thread::sleep(LOOK);
     }
     Ok(())
 }
 
-/// Sends one line and returns the whole answer.
-fn send(address: &SocketAddr, line: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect_addr(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(line.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+/// Sends one line and returns the whole answer, all of it before `until`.
+fn send(address: &SocketAddrUnix, peer: Peer, line: &str, until: Instant) -> Result<String, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Who has a full backlog answers EAGAIN, and counts as not there.
+    rustix::net::connect(&socket, address)?;
+    // That of the moment at which the peer began to listen: nobody else can have the name since.
+    if rustix::net::sockopt::socket_peercred(&socket)?.uid.as_raw() != peer.uid {
+        return Err(Errno::PERM);
+    }
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        match rustix::net::send(&socket, rest, SendFlags::NOSIGNAL) {
+            Ok(sent) => rest = &rest[sent..],
+            Err(Errno::AGAIN | Errno::INTR) => wait(&socket, PollFlags::OUT, until)?,
+            Err(errno) => return Err(errno),
+        }
+    }
+    let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
+    while answer.len() < ANSWER_BYTES_MAX {
+        match rustix::net::recv(&socket, &mut piece[..], RecvFlags::empty()) {
+            Ok((0, _)) => break,
+            Ok((got, _)) => answer.extend_from_slice(&piece[..got]),
+            Err(Errno::AGAIN | Errno::INTR) => wait(&socket, PollFlags::IN, until)?,
+            Err(errno) => return Err(errno),
+        }
+        if Instant::now() >= until {
+            return Err(Errno::TIMEDOUT);
+        }
+    }
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Waits until the socket can be used, no longer than `until`.
+fn wait(socket: &OwnedFd, flags: PollFlags, until: Instant) -> Result<(), Errno> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(Errno::TIMEDOUT);
+    }
+    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(socket, flags)], Some(&left)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixListener;
+    use std::io::{Read, Write};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
     use sys::root::RootDir;
 
+    /// This process, as the peer that is believed.
+    fn this() -> Peer {
+        Peer { uid: rustix::process::geteuid().as_raw() }
+    }
+
+    fn listen(name: &str) -> (SocketAddrUnix, UnixListener) {
+        let name = format!("{name}-{}", std::process::id());
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        (SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap(), listener)
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
     /// An irqbalance that obeys only after it was asked `scans` times more.
-    fn peer(name: &str, answers: usize, scans: usize) -> (SocketAddr, std::thread::JoinHandle<Vec<String>>) {
-        let address = SocketAddr::from_abstract_name(format!("{name}-{}", std::process::id())).unwrap();
-        let listener = UnixListener::bind_addr(&address).unwrap();
+    fn peer(name: &str, answers: usize, scans: usize) -> (SocketAddrUnix, std::thread::JoinHandle<Vec<String>>) {
+        let (address, listener) = listen(name);
         let thread = std::thread::spawn(move || {
             let (mut heard, mut banned, mut waiting) = (Vec::new(), CpuSet::EMPTY, None);
             for _ in 0..answers {
@@ -143,9 +214,9 @@ mod tests {
     #[test]
     fn it_is_asked_told_and_told_back() {
         let (address, peer) = peer("tahti-irqbalance", 7, 1);
-        assert!(setup(&address).unwrap().banned.is_empty());
-        ban_at(&address, &"2-3,6".parse().unwrap()).unwrap();
-        ban_at(&address, &CpuSet::EMPTY).unwrap();
+        assert!(setup(&address, this(), soon()).unwrap().banned.is_empty());
+        ban_at(&address, this(), &"2-3,6".parse().unwrap()).unwrap();
+        ban_at(&address, this(), &CpuSet::EMPTY).unwrap();
         let heard = peer.join().unwrap();
         assert_eq!(heard[..2], ["setup", "settings cpus 2-3,6"]);
         assert_eq!(heard[4..6], ["settings cpus NULL", "setup"]);
@@ -153,28 +224,73 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_none_is_an_error() {
-        let address = SocketAddr::from_abstract_name(format!("tahti-no-irqbalance-{}", std::process::id())).unwrap();
-        let listener = UnixListener::bind_addr(&address).unwrap();
+        let (address, listener) = listen("tahti-no-irqbalance");
         let thread = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"SLEEP BANNED").unwrap());
-        assert!(setup(&address).is_err());
+        assert!(setup(&address, this(), soon()).is_err());
         thread.join().unwrap();
     }
 
     #[test]
-    fn only_a_process_of_that_name_is_believed() {
+    fn a_peer_of_another_user_is_told_nothing_and_not_waited_for() {
+        let (address, listener) = listen("tahti-foreign-irqbalance");
+        let other = Peer { uid: this().uid + 1 };
+        assert_eq!(send(&address, other, "settings cpus 1", soon()), Err(Errno::PERM));
+        let mut heard = String::new();
+        listener.accept().unwrap().0.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "");
+    }
+
+    #[test]
+    fn one_deadline_holds_for_a_peer_that_is_silent_that_dribbles_or_whose_door_is_full() {
+        let (address, listener) = listen("tahti-silent-irqbalance");
+        let until = || Instant::now() + Duration::from_millis(50);
+        assert_eq!(send(&address, this(), "setup", until()), Err(Errno::TIMEDOUT));
+        let (mut stream, _) = listener.accept().unwrap();
+        // A byte now and then, for ever: each comes well within the time for one.
+        let dribbling = std::thread::spawn(move || {
+            let (mut dribbled, _) = listener.accept().unwrap();
+            while dribbled.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            listener
+        });
+        assert_eq!(send(&address, this(), "setup", until()), Err(Errno::TIMEDOUT));
+        let listener = dribbling.join().unwrap();
+        let _ = stream.write_all(b"");
+        // Nobody accepts any more: connecting would wait for ever.
+        let mut waiting = Vec::new();
+        let full = loop {
+            match rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None)
+                .and_then(|socket| rustix::net::connect(&socket, &address).map(|()| socket))
+            {
+                Ok(socket) => waiting.push(socket),
+                Err(errno) => break errno,
+            }
+        };
+        assert_eq!((full, send(&address, this(), "setup", soon()).err()), (Errno::AGAIN, Some(Errno::AGAIN)));
+        drop(listener);
+    }
+
+    #[test]
+    fn only_a_process_of_that_name_and_a_socket_where_only_root_makes_one_are_asked() {
         let dir = std::env::temp_dir().join(format!("tahti-irqbalance-{}", std::process::id()));
         let root = RootDir::at(&dir);
         for folder in ["proc/net", "proc/77", "proc/78"] {
             std::fs::create_dir_all(dir.join(folder)).unwrap();
         }
         let line = |path: &str| format!("0000000000000000: 00000002 00000000 00010000 0001 01 12345 {path}\n");
-        let sockets =
-            line("/run/other.sock") + &line("@irqbalance77.sock") + &line("/run/irqbalance/irqbalance78.sock");
+        let many: String = (0..1000).map(|_| line("/run/irqbalance/irqbalance78.sock")).collect();
+        let sockets = line("/run/other.sock")
+            + &line("@irqbalance77.sock")
+            + &line("/tmp/irqbalance78.sock")
+            + &line("@x/irqbalance78.sock")
+            + &many;
         std::fs::write(dir.join("proc/net/unix"), sockets).unwrap();
         std::fs::write(dir.join("proc/77/comm"), "impostor\n").unwrap();
         std::fs::write(dir.join("proc/78/comm"), "irqbalance\n").unwrap();
-        let found = find(&root).map(|(pid, address)| (pid, address.as_pathname().map(std::path::Path::to_owned)));
+        let found = candidates(&root);
         std::fs::remove_dir_all(&dir).unwrap();
-        assert_eq!(found, Some((78, Some("/run/irqbalance/irqbalance78.sock".into()))));
+        let expected = SocketAddrUnix::new("/run/irqbalance/irqbalance78.sock").unwrap();
+        assert!(found.len() == NAMES_MAX && found.iter().all(|one| *one == (78, expected.clone())), "{found:?}");
     }
 }
