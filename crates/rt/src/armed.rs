@@ -114,7 +114,9 @@ impl Rt<Building> {
     pub fn arm(self) -> Result<Rt<Armed>, ArmError> {
         let Building { threads: wanted, heap } = self.state;
         let mut obtained = arm_process(heap);
-        let idle = sys::thread::hold_idle_latency(0);
+        // A loop without a CPU of its own may be on any.
+        let cpus: Option<CpuSet> = wanted.iter().map(|(spec, _)| spec.cpu).collect();
+        let idle = sys::thread::keep_awake(cpus.as_ref());
         let remedy = "run as root, or let the shield's profile keep idle states shallow";
         obtained.push(match &idle {
             Ok(_) => Obtained::yes("idle CPUs stay awake"),
@@ -146,7 +148,7 @@ impl Rt<Building> {
                 "let chrony or ptp4l set it where several machines share pulses",
             ),
         }));
-        Ok(Rt { state: Armed { obtained, threads, stop, aligned_to_tai, _idle: idle.ok() } })
+        Ok(Rt { state: Armed { obtained, threads, stop, aligned_to_tai, _idle: idle.ok().flatten() } })
     }
 }
 

@@ -1,6 +1,8 @@
 //! The calling thread: its name, its accounts, what makes its timing steady.
 
 use crate::error::{Doing, Error, Result};
+use crate::root::RootDir;
+use base::CpuSet;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -75,12 +77,28 @@ pub fn no_timer_slack() -> Result<()> {
     if answer == 0 { Ok(()) } else { Err(Error::last("set the timer slack to 1 ns")) }
 }
 
-/// Asks the kernel for idle states that are left within `us` microseconds, on every CPU, for as long as the
-/// descriptor is open (`/dev/cpu_dma_latency`). 0 means that idle CPUs poll.
+/// Keeps `cpus` (none: every CPU) out of deep sleep for as long as the descriptor is kept.
+///
+/// Where somebody has limited the latency of each of them already, as a shield does, nothing is held: there is no other
+/// way for single CPUs that ends with the process, and the one for all makes every idle CPU of the machine poll.
 ///
 /// # Errors
 /// The kernel's: no such device, or no privilege.
-pub fn hold_idle_latency(us: i32) -> Result<OwnedFd> {
+pub fn keep_awake(cpus: Option<&CpuSet>) -> Result<Option<OwnedFd>> {
+    let limited = cpus.is_some_and(|cpus| is_latency_limited(&RootDir::machine(), cpus));
+    if limited { Ok(None) } else { hold_idle_latency(0).map(Some) }
+}
+
+/// Whether each of `cpus` has a limit on the latency of its idle states.
+fn is_latency_limited(root: &RootDir, cpus: &CpuSet) -> bool {
+    let limit = |cpu| root.read(&format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"));
+    // 0 is no limit; `n/a` is the strictest.
+    !cpus.is_empty() && cpus.iter().all(|cpu| limit(cpu).is_ok_and(|text| !matches!(text.trim(), "" | "0")))
+}
+
+/// Asks the kernel for idle states that are left within `us` microseconds, on every CPU, for as long as the
+/// descriptor is open (`/dev/cpu_dma_latency`). 0 means that idle CPUs poll.
+fn hold_idle_latency(us: i32) -> Result<OwnedFd> {
     const DEVICE: &str = "/dev/cpu_dma_latency";
     let doing = || format!("hold {DEVICE} at {us} us");
     let device = rustix::fs::open(DEVICE, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).doing(doing)?;
@@ -122,6 +140,21 @@ pub fn flush_denormals() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_whole_machine_is_kept_awake_only_for_cpus_that_nobody_has_limited() {
+        let folder = std::env::temp_dir().join(format!("tahti-awake-{}", std::process::id()));
+        let root = RootDir::at(&folder);
+        for (cpu, limit) in [(0, "0\n"), (1, "10\n"), (2, "n/a\n")] {
+            let power = folder.join(format!("sys/devices/system/cpu/cpu{cpu}/power"));
+            std::fs::create_dir_all(&power).unwrap();
+            std::fs::write(power.join("pm_qos_resume_latency_us"), limit).unwrap();
+        }
+        let limited = |cpus: &str| is_latency_limited(&root, &cpus.parse().unwrap());
+        let found = ["1", "1-2", "0", "0-2", "3", ""].map(limited);
+        std::fs::remove_dir_all(folder).unwrap();
+        assert_eq!(found, [true, true, false, false, false, false]);
+    }
 
     #[test]
     fn denormals_become_zero_on_this_thread_only() {

@@ -231,8 +231,8 @@ impl Runner {
         if locked.missing.is_some() {
             tell(Report::Missing(locked));
         }
-        match sys::thread::hold_idle_latency(0) {
-            Ok(device) => self.idle = Some(device),
+        match sys::thread::keep_awake(self.config.cpu.map(CpuSet::single).as_ref()) {
+            Ok(device) => self.idle = device,
             Err(error) => {
                 let remedy = "run as root, or let the shield's profile keep idle states shallow";
                 tell(Report::Missing(Obtained::no("idle CPUs stay awake", error, remedy)));
