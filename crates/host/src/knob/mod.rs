@@ -10,6 +10,7 @@
 pub mod boot;
 
 mod aspm;
+mod block_completion;
 mod busy_poll;
 mod cache;
 mod clocksource;
@@ -113,7 +114,9 @@ pub const ALL: &[&dyn Knob] = &[
     &workqueue::Workqueue,
     &watchdog_cpumask::WatchdogCpumask,
     &nmi_watchdog::NmiWatchdog,
+    &block_completion::BlockCompletion,
     &packet_steering::Receive,
+    &packet_steering::ReceiveLater,
     &packet_steering::Transmit,
     &busy_poll::BusyPoll,
     &stat_interval::StatInterval,

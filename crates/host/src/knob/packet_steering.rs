@@ -8,6 +8,10 @@ use crate::snapshot::{Form, Value};
 #[derive(Debug)]
 pub(super) struct Receive;
 
+/// The mask that the queues of later devices begin with.
+#[derive(Debug)]
+pub(super) struct ReceiveLater;
+
 /// CPUs that send through a queue.
 #[derive(Debug)]
 pub(super) struct Transmit;
@@ -43,6 +47,34 @@ impl Knob for Receive {
 
     fn may_refuse(&self) -> Option<&'static str> {
         Some(REFUSES)
+    }
+}
+
+impl Knob for ReceiveLater {
+    fn name(&self) -> &'static str {
+        "receive packet steering of later devices"
+    }
+
+    fn doc(&self) -> Doc {
+        Doc {
+            what: "CPUs to which received packets are handed of devices that come later",
+            why: "devices that come later stay away too",
+            good: "without the shielded CPUs",
+            since: "6.3",
+            source: "Documentation/admin-guide/sysctl/net.rst",
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        &["/proc/sys/net/core/rps_default_mask"]
+    }
+
+    fn form(&self) -> Form {
+        Form::Mask
+    }
+
+    fn good(&self, context: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
+        steered(context, now)
     }
 }
 
