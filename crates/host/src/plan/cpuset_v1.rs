@@ -6,6 +6,7 @@ use super::{Backend, Context, Draft, PlanError};
 use crate::proc::version::Version;
 use crate::snapshot::{Cgroup, Form, Place, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
+use std::collections::{HashMap, HashSet};
 
 /// The cpuset that everybody moves into.
 const HOUSEKEEPING: &str = "tahti.housekeeping";
@@ -37,13 +38,28 @@ fn others<'a>(context: &'a Context<'_>) -> Vec<(&'a str, CpuSet)> {
     found
 }
 
-/// Whether the cpuset in `dir`, or one below it, holds a task that must not be touched.
-fn holds_spared(context: &Context<'_>, dir: &str) -> bool {
-    let Some(path) = context.snapshot.cpuset_of_dir(dir) else { return false };
-    context.snapshot.tasks.values().any(|task| {
-        let inside = |cpuset: &str| cpuset == path || cpuset.starts_with(&format!("{path}/"));
-        task.cpuset.as_deref().is_some_and(inside) && context.spare.contains(task)
-    })
+/// Cpusets that hold a task which must not be touched, right in them or in one below; found in one pass over the tasks.
+struct HoldSpared<'a>(HashSet<&'a str>);
+
+impl<'a> HoldSpared<'a> {
+    fn new(context: &'a Context<'_>) -> Self {
+        let mut held = HashSet::new();
+        if context.spare.is_empty() {
+            return Self(held);
+        }
+        for task in context.snapshot.tasks.values().filter(|task| context.spare.contains(task)) {
+            let mut path = task.cpuset.as_deref().unwrap_or_default();
+            // The ones above one that is held are held already.
+            while !path.is_empty() && held.insert(path) {
+                path = &path[..path.rfind('/').unwrap_or(0)];
+            }
+        }
+        Self(held)
+    }
+
+    fn contains(&self, context: &Context<'_>, dir: &str) -> bool {
+        context.snapshot.cpuset_of_dir(dir).is_some_and(|path| self.0.contains(path))
+    }
 }
 
 impl Backend for CpusetV1 {
@@ -52,9 +68,10 @@ impl Backend for CpusetV1 {
     }
 
     fn check(&self, context: &Context<'_>, errors: &mut Vec<PlanError>) {
+        let hold_spared = HoldSpared::new(context);
         for (dir, cpus) in others(context) {
             let exclusive = context.snapshot.file_text(&format!("{dir}/cpuset.cpu_exclusive")) == Some("1");
-            if holds_spared(context, dir) {
+            if hold_spared.contains(context, dir) {
                 continue;
             }
             if exclusive {
@@ -113,8 +130,9 @@ fn cpuset(context: &Context<'_>, draft: &mut Draft, dir: &str, cpus: CpuSet, mem
 /// Takes the shielded CPUs out of everybody else's cpusets; says whether one had to be left.
 fn shrink_others(context: &Context<'_>, draft: &mut Draft) -> bool {
     let mut left = false;
+    let (hold_spared, members) = (HoldSpared::new(context), forgetful_by_cpuset(context));
     for (dir, cpus) in others(context) {
-        if holds_spared(context, dir) {
+        if hold_spared.contains(context, dir) {
             draft.note(dir, "keeps the shielded CPUs: it holds tasks that are to be spared".to_owned());
             left = true;
             continue;
@@ -122,7 +140,7 @@ fn shrink_others(context: &Context<'_>, draft: &mut Draft) -> bool {
         let path = format!("{dir}/cpuset.cpus");
         let target = Target::File { path: path.clone(), form: Form::List };
         let rest = cpus.minus(&context.want.cpus);
-        let forgetful = forgetful(context, dir, &rest);
+        let forgetful = forgetful(context, &members, dir, &rest);
         for (key, task, place) in &forgetful {
             let given = Place { cpus: rest, ..place.clone() };
             let label = format!("task {} ({})", key.tid, task.comm);
@@ -140,12 +158,28 @@ fn shrink_others(context: &Context<'_>, draft: &mut Draft) -> bool {
     left
 }
 
+/// The tasks of each cpuset whose own mask the kernel forgets when the cpuset changes.
+type Forgetful<'a> = HashMap<&'a str, Vec<(&'a TaskKey, &'a Task)>>;
+
+fn forgetful_by_cpuset<'a>(context: &'a Context<'_>) -> Forgetful<'a> {
+    let mut members = Forgetful::new();
+    let forgets = |task: &Task| !task.bound && task.own.is_some() && forgets(context, task);
+    for (key, task) in context.snapshot.tasks.iter().filter(|(_, task)| forgets(task)) {
+        members.entry(task.cpuset.as_deref().unwrap_or_default()).or_default().push((key, task));
+    }
+    members
+}
+
 /// Tasks right in the cpuset of `dir` whose own mask the kernel forgets when the cpuset shrinks to `rest`, with
 /// the place that they shall have then.
-fn forgetful<'a>(context: &'a Context<'_>, dir: &str, rest: &CpuSet) -> Vec<(&'a TaskKey, &'a Task, Place)> {
-    let path = context.snapshot.cpuset_of_dir(dir);
-    let inside = context.snapshot.tasks.iter().filter(|(_, task)| task.cpuset.as_deref() == path && !task.bound);
-    let forgetful = inside.filter(|(_, task)| forgets(context, task));
+fn forgetful<'a>(
+    context: &Context<'_>,
+    members: &Forgetful<'a>,
+    dir: &str,
+    rest: &CpuSet,
+) -> Vec<(&'a TaskKey, &'a Task, Place)> {
+    let forgetful =
+        context.snapshot.cpuset_of_dir(dir).and_then(|path| members.get(path)).into_iter().flatten().copied();
     let place = |(key, task): (&'a TaskKey, &'a Task)| {
         let own = task.own?.and(rest);
         (!own.is_empty() && own != *rest).then(|| {
