@@ -133,6 +133,7 @@ impl Unusual {
             ("/proc/sys/kernel/watchdog_cpumask".to_owned(), cpu),
             (format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"), "5000"),
             ("/sys/devices/virtual/workqueue/writeback/cpumask".to_owned(), "2"),
+            ("/sys/block/vda/queue/rq_affinity".to_owned(), "0"),
         ] {
             let Ok(before) = fs::read_to_string(&path) else { continue };
             fs::write(&path, value).unwrap();
@@ -158,10 +159,10 @@ fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
             state.insert(path.display().to_string(), text);
         }
     };
-    for folder in ["/proc/irq", "/sys/devices/virtual/workqueue", "/sys/class/net"] {
+    for folder in ["/proc/irq", "/sys/devices/virtual/workqueue", "/sys/class/net", "/sys/block"] {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
-            ["smp_affinity_list", "cpumask", "queues/rx-0/rps_cpus", "queues/tx-0/xps_cpus"]
+            ["smp_affinity_list", "cpumask", "queues/rx-0/rps_cpus", "queues/tx-0/xps_cpus", "queue/rq_affinity"]
                 .iter()
                 .for_each(|name| file(&path.join(name)));
         }
@@ -170,6 +171,7 @@ fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
         for name in [
             "busy_poll",
             "busy_read",
+            "rps_default_mask",
             "stat_interval",
             "swappiness",
             "compaction_proactiveness",
@@ -254,6 +256,11 @@ fn a_shield_stands_is_verified_and_goes_without_a_trace() {
     assert!(!plain.cpus().split([',', '-']).any(|cpu| cpu == bench.cpu), "{}", plain.cpus());
     assert_ne!(pinned.cpus(), bench.cpu);
     assert!(bench.done(&["verify"]).contains("are as they were written"));
+    for device in fs::read_dir("/sys/block").unwrap().flatten() {
+        // Not every device has a queue of requests.
+        let completes = fs::read_to_string(device.path().join("queue/rq_affinity")).unwrap_or("2".to_owned());
+        assert_eq!(completes.trim(), "2", "{:?}", device.path());
+    }
     assert!(bench.done(&["apply"]).contains("are shielded already"));
     let reached = String::from_utf8(bench.tahti(&["status", "--window", "200ms"]).stdout).unwrap();
     assert!(reached.contains(&format!("What reached CPU {}:", bench.cpu)), "{reached}");
@@ -405,4 +412,50 @@ fn an_unconfirmed_shield_goes_by_itself_and_a_confirmed_one_stays() {
     thread::sleep(Duration::from_millis(600));
     assert!(bench.done(&["verify"]).contains("are as they were written"));
     bench.done(&["release"]);
+}
+
+/// Another user's process that calls itself irqbalance and answers for ever, a byte at a time.
+const IMPOSTOR: &str = r#"
+import os, socket, time, threading
+open("/proc/self/comm", "w").write("irqbalance")
+s = socket.socket(socket.AF_UNIX)
+s.bind("\0irqbalance%d.sock" % os.getpid())
+s.listen()
+print("listening", flush=True)
+def dribble(c):
+    while True:
+        c.send(b"x")
+        time.sleep(0.2)
+while True:
+    threading.Thread(target=dribble, args=(s.accept()[0],), daemon=True).start()
+"#;
+
+#[test]
+fn nobody_but_root_s_irqbalance_is_believed_or_waited_for() {
+    use std::io::{BufRead, BufReader};
+    let bench = Bench::new("impostor");
+    let before = state(&[]);
+    let mut words = vec!["--reuid=65534", "--regid=65534", "--clear-groups", "python3", "-c", IMPOSTOR];
+    words.insert(3, "--");
+    let mut impostor = Command::new("setpriv").args(words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(impostor.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "listening\n");
+    let mut said = Vec::new();
+    for words in [["apply", "--cpus", &bench.cpu].as_slice(), &["release"]] {
+        let mut command = bench.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let begin = std::time::Instant::now();
+        while command.try_wait().unwrap().is_none() && begin.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let hangs = command.try_wait().unwrap().is_none();
+        command.kill().unwrap();
+        let output = command.wait_with_output().unwrap();
+        said.push((hangs, output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()));
+    }
+    impostor.kill().and_then(|()| impostor.wait()).unwrap();
+    for (hangs, code, out) in said {
+        assert!(!hangs && code == Some(0) && !out.contains("irqbalance"), "{hangs} {code:?} {out}");
+    }
+    assert_same(&before, &state(&[]), "after the release");
 }

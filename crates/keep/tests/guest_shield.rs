@@ -435,7 +435,7 @@ mod v2 {
         let before = snapshot();
         let crowd = Crowd::start(2, "exec sleep 1000");
         pin(crowd.id(0), "2");
-        let want = Want { spare: vec![crowd.id(0)], ..want("2-3") };
+        let want = Want { spare: vec![host::plan::Spared::alone(crowd.id(0))], ..want("2-3") };
         let applied = shield::apply(&root(), &want, &dir()).expect("the shield can be applied");
         assert_eq!(applied.backend, "plain affinity");
         assert_eq!(mask(crowd.id(0)), cpus("2"));

@@ -17,6 +17,7 @@ mod vxworks;
 mod wakeup;
 
 use clap::Subcommand;
+use host::plan::Spared;
 use std::process::ExitCode;
 
 /// Measure this machine, beside the published figures of others
@@ -53,9 +54,9 @@ enum What {
 /// Whom a shield may touch that is only made to be measured.
 #[derive(clap::Args)]
 struct Touched {
-    /// Processes that the shield must not touch, nor their descendants
+    /// Processes that the shield must not touch: PID alone with its threads, PID+ with its descendants
     #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
-    spare: Vec<i32>,
+    spare: Vec<Spared>,
     /// Shield from every task of this machine
     #[arg(long)]
     whole_machine: bool,
@@ -63,11 +64,11 @@ struct Touched {
 
 impl Touched {
     /// Who is spared. A measurement is no reason to push everybody aside: that has to be said.
-    fn spare(&self) -> Result<Vec<i32>, String> {
+    fn spare(&self) -> Result<Vec<Spared>, String> {
         if self.spare.is_empty() && !self.whole_machine {
             return Err("this measurement shields CPUs from every task of this machine, again and again: say so with \
-                        --whole-machine, or name processes to be spared with their descendants (--spare 1 spares \
-                        everybody but this measurement; TAHTI_SPARE)"
+                        --whole-machine, or name processes to be spared (PID alone, PID+ with its descendants; --spare 1+ \
+                        spares everybody but this measurement; TAHTI_SPARE)"
                 .into());
         }
         Ok(self.spare.clone())

@@ -11,6 +11,7 @@ use sys::root::RootDir;
 pub(super) struct Shielded {
     /// Where the shield wants its tasks.
     pub(super) place: Place,
+    want: Want,
     released: bool,
 }
 
@@ -26,7 +27,12 @@ impl Shielded {
             ..Want::default()
         };
         let applied = shield::apply(&root, &want, &RunDir::from_env()).map_err(|error| error.to_string())?;
-        Ok(Self { place: applied.place, released: false })
+        Ok(Self { place: applied.place, want, released: false })
+    }
+
+    /// Threads of others that may run on the shielded CPUs, each with its name.
+    pub(super) fn strangers(&self) -> Result<Vec<String>, String> {
+        shield::strangers(&RootDir::machine(), &self.want).map_err(|error| error.to_string())
     }
 
     /// Gives the machine back.

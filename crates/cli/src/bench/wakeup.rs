@@ -8,9 +8,11 @@ use super::shielded::Shielded;
 use super::vxworks;
 use crate::demo::noise::{Load, Noise};
 use crate::looprun::{self, WaitArg, wait_word};
+use base::text::Counted;
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
 use clap::ValueEnum;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use sys::signal::SignalFd;
 
 /// Wake-up latency of a periodic loop that does nothing else
@@ -66,6 +68,8 @@ enum View {
 
 /// Each figure is measured in this many pieces, in turn with the others.
 const ROUNDS: i64 = 5;
+/// Strangers that are named; the rest is counted.
+const STRANGERS_NAMED: usize = 4;
 /// Share set apart above which nothing is concluded, in percent.
 const APART_MAX: f64 = 1.0;
 
@@ -75,6 +79,8 @@ struct Row {
     shielded: bool,
     ours: Measured,
     theirs: Option<(Histogram, u64)>,
+    /// Threads of others that might run there although it was shielded.
+    strangers: BTreeSet<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), String> {
@@ -144,7 +150,7 @@ fn check(args: &Args) -> Result<(), String> {
 impl Row {
     fn new(cpu: CpuId, shielded: bool, with_theirs: bool) -> Self {
         let theirs = with_theirs.then(|| (Histogram::new(), 0));
-        Self { cpu, shielded, ours: Measured::default(), theirs }
+        Self { cpu, shielded, ours: Measured::default(), theirs, strangers: BTreeSet::new() }
     }
 
     /// One piece: the loop, then cyclictest, then the loop's turn again in the next round.
@@ -159,6 +165,9 @@ impl Row {
             hist.merge(&found.hist);
             *max_us = (*max_us).max(found.max_us);
         }
+        if let Some(shielded) = &shielded {
+            self.strangers.extend(shielded.strangers()?);
+        }
         if let Some(shielded) = shielded
             && let Err(why) = shielded.release()
             && !notes.contains(&why)
@@ -166,6 +175,22 @@ impl Row {
             notes.push(why);
         }
         Ok(())
+    }
+
+    /// Who else might run on the shielded CPU: what a shield is worth cannot be told then.
+    fn shared_with(&self) -> Option<String> {
+        if self.strangers.is_empty() {
+            return None;
+        }
+        let some: Vec<&str> = self.strangers.iter().take(STRANGERS_NAMED).map(String::as_str).collect();
+        Some(format!(
+            "CPU {}: {} of others might run there although it was shielded ({}{}): no verdict on the shield; spare fewer (--spare), or \
+             --whole-machine",
+            self.cpu,
+            Counted(self.strangers.len(), "thread"),
+            some.join(", "),
+            if self.strangers.len() > STRANGERS_NAMED { ", ..." } else { "" }
+        ))
     }
 
     fn name(&self) -> String {
@@ -210,6 +235,7 @@ fn conclusions(rows: &[Row]) -> Vec<String> {
             && shielded.shielded
             && !disturbed(open)
             && !disturbed(shielded)
+            && shielded.strangers.is_empty()
             && let Some(ratio) = ratio(p99(&shielded.ours.wake), p99(&open.ours.wake))
         {
             lines.push(format!("CPU {}: p99 shielded is {ratio:.2} of p99 open", open.cpu));
@@ -230,6 +256,10 @@ fn print(args: &Args, fingerprint: &Fingerprint, rows: &[Row], notes: &[String])
         args.load.word(),
         args.for_
     );
+    let shared: Vec<String> = rows.iter().filter_map(Row::shared_with).collect();
+    if !shared.is_empty() {
+        println!("{}\n", shared.join("\n"));
+    }
     println!("{:<28} {}", "wake-up latency [us]", looprun::figure_heads());
     for row in rows {
         println!("{:<28} {}", row.name(), looprun::figures(&row.ours.wake));
@@ -283,6 +313,7 @@ fn report(args: &Args, fingerprint: &Fingerprint, rows: &[Row], notes: &[String]
             "involuntary_switches": row.ours.involuntary,
             "preempted_by": row.ours.preempted,
             "not_obtained": row.ours.missing,
+            "others_on_the_shield": row.strangers,
             "cyclictest": row.theirs.as_ref().map(|(hist, max_us)| json!({ "wake": histogram(hist), "max_us": max_us })),
         })).collect::<Vec<_>>(),
         "conclusions": conclusions(rows),
@@ -330,6 +361,18 @@ mod tests {
         let disturbed = [row(false, 0..1000, 11), row(true, 0..100, 0)];
         let text = conclusions(&disturbed);
         assert_eq!(text, ["CPU 1 open: not measurable here: the hypervisor was near 1.1 % of the cycles"]);
+    }
+
+    #[test]
+    fn no_verdict_on_a_shield_that_others_could_run_on() {
+        let mut rows = [row(false, 0..1000, 0), row(true, 0..100, 0)];
+        rows[1].strangers = ["17 cc1", "18 ld"].map(str::to_owned).into();
+        assert!(conclusions(&rows).is_empty());
+        let said = rows[1].shared_with().unwrap();
+        assert!(
+            said.starts_with("CPU 1: 2 threads of others might run there although it was shielded (17 cc1, 18 ld)")
+        );
+        assert_eq!(rows[0].shared_with(), None);
     }
 
     #[test]

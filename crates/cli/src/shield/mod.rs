@@ -5,7 +5,7 @@ mod print;
 
 use base::{CpuSet, DurNs};
 use clap::Subcommand;
-use host::plan::{self, Placed, Profile, Want};
+use host::plan::{self, Placed, Profile, Spared, Want};
 use host::snapshot::Snapshot;
 use keep::RunDir;
 use keep::shield::machine::{Machine, RealMachine};
@@ -115,9 +115,9 @@ struct Wish {
     /// What they are kept free for: control-loop (sleeps between cycles) or polling (never sleeps)
     #[arg(long)]
     profile: Option<Profile>,
-    /// Processes that must not be touched, nor their descendants
+    /// Processes that must not be touched: PID alone with its threads, PID+ with its descendants
     #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
-    spare: Vec<i32>,
+    spare: Vec<Spared>,
     /// Interrupts that belong onto the shield, as WORDS=CPU: words of a line of /proc/interrupts, such as 0000:00:03.0=2
     #[arg(long = "irq", value_name = "WORDS=CPU", value_delimiter = ',')]
     irqs: Vec<Placed>,

@@ -37,7 +37,7 @@ impl Bench {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
         command.args(words).current_dir(&self.dir).env("TAHTI_RUN", self.dir.join("run")).stdin(Stdio::null());
         // Should the plant have a shield: everything but what this test starts, for it all descends from init.
-        command.env("TAHTI_SPARE", "1");
+        command.env("TAHTI_SPARE", "1+");
         command
     }
 

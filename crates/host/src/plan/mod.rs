@@ -26,10 +26,10 @@ pub use release::{Kept, Release, release};
 pub use spare::Spare;
 pub use step::{Note, Plan, Step};
 pub use verify::{Drift, verify};
-pub use want::{Placed, Profile, Want};
+pub use want::{Placed, Profile, Spared, Want};
 
 use crate::knob;
-use crate::snapshot::{Cgroup, Snapshot, Task};
+use crate::snapshot::{Cgroup, Snapshot, Target, Task};
 use base::CpuSet;
 use std::fmt::Debug;
 
@@ -123,6 +123,27 @@ pub fn model(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
         machine.set(&step.target, &step.to);
     }
     machine
+}
+
+/// The plan without tasks that spared processes have started: these go on starting others, so that no look is ever the
+/// last. They are sent away by the next apply.
+#[must_use]
+pub fn without_children_of_spared(mut plan: Plan, snapshot: &Snapshot, want: &Want) -> Plan {
+    let spare = Spare::new(snapshot, want);
+    plan.steps.retain(|step| match &step.target {
+        Target::Task { key } => !snapshot.tasks.get(key).is_some_and(|task| spare.contains_parent(task)),
+        _ => true,
+    });
+    plan
+}
+
+/// Threads of others that may run on the shielded CPUs as the machine stands: spared, or come since.
+#[must_use]
+pub fn strangers(snapshot: &Snapshot, want: &Want) -> Vec<(i32, String)> {
+    let context = Context::new(snapshot, want, backend(snapshot, want));
+    let own = |task: &Task| want.own.contains(&task.tgid);
+    let users = context.intruders().filter(|(_, task)| !task.kernel && !own(task));
+    users.map(|(key, task)| (key.tid, task.comm.clone())).collect()
 }
 
 /// The CPUs left for everybody else.

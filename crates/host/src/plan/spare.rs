@@ -1,6 +1,6 @@
 //! Who must not be touched.
 
-use super::Want;
+use super::{Spared, Want};
 use crate::snapshot::{Snapshot, Task};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ const GENERATIONS_MAX: usize = 4096;
 
 /// The processes that a shield leaves alone.
 ///
-/// A spared process keeps its threads and its descendants, those born later included. The nearest named
-/// ancestor decides: what descends from the asking process, or from the one that started it, is not spared
-/// only because an ancestor further up is.
+/// A spared process keeps its threads, and with `PID+` its descendants. There the nearest named ancestor decides: what
+/// descends from the asking process, or from the one that started it, is not spared only because an ancestor further up
+/// is.
 #[derive(Clone, Debug, Default)]
 pub struct Spare {
     processes: BTreeSet<i32>,
@@ -24,17 +24,20 @@ impl Spare {
         if want.spare.is_empty() {
             return Self::default();
         }
-        let named: BTreeSet<i32> = want.spare.iter().copied().collect();
+        let named = |wanted: fn(&Spared) -> bool| {
+            let pids: BTreeSet<i32> = want.spare.iter().filter(|one| wanted(one)).map(|one| one.pid).collect();
+            // A thread may be named by its own id.
+            let leaders = snapshot.tasks.iter().filter(|(key, _)| pids.contains(&key.tid)).map(|(_, task)| task.tgid);
+            leaders.chain(pids.iter().copied()).collect::<BTreeSet<i32>>()
+        };
+        let (named, roots) = (named(|_| true), named(|one| one.descendants));
         let own: BTreeSet<i32> = want.own.iter().copied().filter(|pid| !named.contains(pid)).collect();
         let users = snapshot.tasks.values().filter(|task| !task.kernel);
         let parents: BTreeMap<i32, i32> = users.map(|task| (task.tgid, task.ppid)).collect();
-        // A thread may be named by its own id.
-        let leaders = snapshot.tasks.iter().filter(|(key, _)| named.contains(&key.tid)).map(|(_, task)| task.tgid);
-        let named: BTreeSet<i32> = named.iter().copied().chain(leaders).collect();
         let spared = |&process: &i32| {
             let mut at = process;
             for _ in 0..GENERATIONS_MAX {
-                if named.contains(&at) {
+                if roots.contains(&at) {
                     return true;
                 }
                 if own.contains(&at) {
@@ -47,9 +50,10 @@ impl Spare {
             }
             false
         };
+        let descend = |process: &i32| named.contains(process) || (!roots.is_empty() && spared(process));
         let kernel = snapshot.tasks.values().filter(|task| task.kernel && named.contains(&task.tgid));
         let kernel = kernel.map(|task| task.tgid);
-        Self { processes: parents.keys().copied().filter(spared).chain(kernel).collect() }
+        Self { processes: parents.keys().copied().filter(descend).chain(kernel).collect() }
     }
 
     /// Whether nobody is spared.
@@ -62,5 +66,11 @@ impl Spare {
     #[must_use]
     pub fn contains(&self, task: &Task) -> bool {
         self.processes.contains(&task.tgid)
+    }
+
+    /// Whether the process that started this task's is left where it is: what it starts is born beside it.
+    #[must_use]
+    pub fn contains_parent(&self, task: &Task) -> bool {
+        self.processes.contains(&task.ppid)
     }
 }

@@ -56,6 +56,9 @@ fn machine(count: usize, cgroup: Cgroup) -> Snapshot {
     file("/sys/kernel/mm/ksm/run", Form::Text, "1");
     file("/sys/kernel/mm/transparent_hugepage/enabled", Form::Choice, "[always] madvise never");
     file("/sys/class/net/eth0/queues/rx-0/rps_cpus", Form::List, &all);
+    file("/proc/sys/net/core/rps_default_mask", Form::List, &all);
+    file("/sys/block/vda/queue/rq_affinity", Form::Text, "1");
+    file("/sys/block/sdb/queue/rq_affinity", Form::Text, "0");
     file("/sys/kernel/debug/sched/preempt", Form::Choice, "none (voluntary) full");
     file("/proc/sys/net/core/busy_poll", Form::Text, "0");
     file("/sys/kernel/realtime", Form::Text, "1");
@@ -220,11 +223,12 @@ prop_compose! {
     fn machine_and_want()(snapshot in any_machine())(
         bits in any::<u16>(),
         polling in any::<bool>(),
-        spare in proptest::collection::vec(10i32..34, 0..3),
+        spare in proptest::collection::vec((10i32..34, any::<bool>()), 0..3),
         snapshot in Just(snapshot),
     ) -> (Snapshot, Want) {
         let cpus = snapshot.cpus.online.iter().filter(|cpu| bits >> cpu & 1 == 1).collect();
         let profile = if polling { Profile::Polling } else { Profile::ControlLoop };
+        let spare = spare.into_iter().map(|(pid, descendants)| Spared { pid, descendants }).collect();
         (snapshot, Want { cpus, profile, spare, ..Want::default() })
     }
 }
@@ -373,10 +377,44 @@ fn the_nearest_named_ancestor_decides_who_is_spared() {
     for (tid, ppid) in [(1, 0), (20, 1), (21, 20), (22, 21), (23, 22), (30, 1)] {
         start(&mut snapshot, tid, ppid, "/", None);
     }
-    let want = Want { spare: vec![20], own: vec![22], ..want(set("1")) };
-    let spare = Spare::new(&snapshot, &want);
-    let spared: Vec<i32> = snapshot.tasks.values().filter(|task| spare.contains(task)).map(|task| task.tgid).collect();
-    assert_eq!(spared, [20, 21]);
+    let spared = |spare: &str| {
+        let spare = Spared::list(spare).unwrap();
+        let spare = Spare::new(&snapshot, &Want { spare, own: vec![22], ..want(set("1")) });
+        snapshot.tasks.values().filter(|task| spare.contains(task)).map(|task| task.tgid).collect::<Vec<i32>>()
+    };
+    assert_eq!(spared("20+"), [20, 21]);
+    // A process alone spares nobody who descends from it: PID 1 is not everybody.
+    assert_eq!(spared("20"), [20]);
+    assert_eq!(spared("1"), [1]);
+    assert_eq!(spared("1+, 23"), [1, 20, 21, 23, 30]);
+    for wrong in ["0", "-1", "1++", "+", "x"] {
+        assert!(Spared::list(wrong).unwrap_err().contains("expected a process id"), "{wrong}");
+    }
+}
+
+#[test]
+fn spared_tasks_in_a_thousand_containers_are_all_found_and_each_container_is_shrunk_or_left() {
+    let mut snapshot = machine(4, v1());
+    let mut spare = Vec::new();
+    for group in 0..1000 {
+        let path = format!("/pods/p{}/c{group}", group % 50);
+        for dir in ["/pods", &path[..path.rfind('/').unwrap()], &path] {
+            if !snapshot.dirs.contains(&format!("{MOUNT}{dir}")) {
+                cpuset(&mut snapshot, &format!("{MOUNT}{dir}"), set("0-3"));
+            }
+        }
+        for nth in 0..50 {
+            start(&mut snapshot, 100_000 + group * 50 + nth, 1, &path, None);
+        }
+        if group % 10 == 3 {
+            spare.push(Spared::alone(100_000 + group * 50 + 49));
+        }
+    }
+    let plan = plan(&snapshot, &Want { spare, ..want(set("1")) }).unwrap();
+    let shrunk = plan.steps.iter().filter(|step| step.label.starts_with(&format!("{MOUNT}/pods/"))).count();
+    let left = plan.notes.iter().filter(|note| note.text.contains("it holds tasks that are to be spared")).count();
+    // 100 containers, the 5 pods that they are in, and what holds all; 900 and 45 others.
+    assert_eq!((left, shrunk), (106, 945));
 }
 
 #[test]

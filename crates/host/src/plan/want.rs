@@ -14,9 +14,9 @@ pub struct Want {
     /// What they are kept free for.
     #[serde(default)]
     pub profile: Profile,
-    /// Processes that must not be touched, with their descendants (see [`Spare`](super::Spare)).
+    /// Processes that must not be touched (see [`Spare`](super::Spare)).
     #[serde(default)]
-    pub spare: Vec<i32>,
+    pub spare: Vec<Spared>,
     /// The asking process and the one that started it: their other descendants are not spared even where
     /// an ancestor is.
     #[serde(default)]
@@ -27,6 +27,70 @@ pub struct Want {
     /// Interrupts that belong onto the shield, each to the CPU of its handler.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub irqs: Vec<Placed>,
+}
+
+/// A process that must not be touched: `PID` is it alone with its threads, `PID+` also all that descend from it, those
+/// born later included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Spared {
+    /// The process; a thread's id means its process.
+    pub pid: i32,
+    /// Whether its descendants are meant too.
+    pub descendants: bool,
+}
+
+impl Spared {
+    /// The process alone.
+    #[must_use]
+    pub fn alone(pid: i32) -> Self {
+        Self { pid, descendants: false }
+    }
+
+    /// It and all that descend from it.
+    #[must_use]
+    pub fn with_descendants(pid: i32) -> Self {
+        Self { pid, descendants: true }
+    }
+
+    /// A list such as `1+,345,346`; blanks and empty places do no harm.
+    ///
+    /// # Errors
+    /// What is wrong with which word.
+    pub fn list(text: &str) -> Result<Vec<Self>, String> {
+        text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::parse).collect()
+    }
+}
+
+impl fmt::Display for Spared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.pid, if self.descendants { "+" } else { "" })
+    }
+}
+
+impl FromStr for Spared {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, descendants) = text.strip_suffix('+').map_or((text, false), |number| (number, true));
+        let pid = number.parse().ok().filter(|pid| *pid > 0);
+        let expected = "expected a process id such as 1234, or 1234+ for it and its descendants";
+        pid.map(|pid| Self { pid, descendants }).ok_or_else(|| format!("{text:?}: {expected}"))
+    }
+}
+
+impl From<Spared> for String {
+    fn from(spared: Spared) -> Self {
+        spared.to_string()
+    }
+}
+
+impl TryFrom<String> for Spared {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 /// An interrupt that is placed: `WORDS=CPU`, where the words stand in its line of `/proc/interrupts` (`0000:00:03.0=2`).

@@ -33,10 +33,11 @@ pub const SHIELD: Table = Table {
         ),
         key(
             "spare",
-            "[1234]",
+            r#"[1234, "345+"]"#,
             "list of process ids",
             "none",
-            "Processes that are left where they are, even on isolated CPUs. `TAHTI_SPARE` adds to it.",
+            "Processes that are left where they are, even on isolated CPUs: each alone with its threads, `\"PID+\"` with all that descend \
+             from it. `TAHTI_SPARE` (`1234,345+`) adds to it.",
         ),
         key(
             "irqs",

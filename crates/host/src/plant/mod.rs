@@ -21,7 +21,7 @@ pub use process::CAPABILITIES;
 pub use table::{Diagnostic, Severity, render_all};
 
 use base::CpuSet;
-use table::{Diagnostics, Section, clipped, integer, tables};
+use table::{Diagnostics, Section, clipped, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -232,10 +232,14 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
         match value.get_ref() {
             DeValue::Array(items) => {
                 for item in items.iter() {
-                    let pid = item.get_ref().as_integer().and_then(integer).and_then(|pid| u32::try_from(pid).ok());
-                    match pid.filter(|pid| *pid > 0) {
-                        Some(pid) => spare.push(pid),
-                        None => section.wrong("spare", item, "process ids", found),
+                    let text = match item.get_ref() {
+                        DeValue::Integer(number) => Some(number.as_str()),
+                        DeValue::String(text) => Some(text.as_ref()),
+                        _ => None,
+                    };
+                    match text.and_then(|text| text.parse().ok()) {
+                        Some(one) => spare.push(one),
+                        None => section.wrong("spare", item, "process ids such as 1234, or \"1234+\"", found),
                     }
                 }
             }

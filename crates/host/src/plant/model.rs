@@ -64,8 +64,8 @@ pub struct Shield {
     pub cpus: CpuSet,
     /// What the isolated CPUs are tuned for.
     pub profile: Profile,
-    /// Processes (pids) that must not be touched.
-    pub spare: Vec<u32>,
+    /// Processes that must not be touched.
+    pub spare: Vec<crate::plan::Spared>,
     /// Whether `up` fails if the shield cannot be had.
     pub required: bool,
     /// Interrupts that belong onto the shield.

@@ -10,7 +10,13 @@ use serde::{Deserialize, Serialize};
 pub const FILE: &str = "shield.json";
 
 /// The format that this build writes and reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// What every format has.
+#[derive(Deserialize)]
+struct Head {
+    format: u32,
+}
 
 /// A shield that stands, or is being made or given up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -141,15 +147,16 @@ impl Journal {
         else {
             return Ok(Found::None);
         };
-        let journal: Self = serde_json::from_str(&text).map_err(|error| Error::Journal {
+        let broken = |error: serde_json::Error| Error::Journal {
             path: path.clone(),
             error: format!("line {}, column {}: {error}", error.line(), error.column()),
-        })?;
-        if journal.format != FORMAT {
-            let error =
-                format!("format {}, expected {FORMAT}: release the shield with the tahti that made it", journal.format);
+        };
+        let Head { format } = serde_json::from_str(&text).map_err(broken)?;
+        if format != FORMAT {
+            let error = format!("format {format}, expected {FORMAT}: release the shield with the tahti that made it");
             return Err(Error::Journal { path, error });
         }
+        let journal: Self = serde_json::from_str(&text).map_err(broken)?;
         if journal.boot_id != boot_id {
             dir.remove(FILE).map_err(|error| Error::Journal { path, error: error.to_string() })?;
             return Ok(Found::OtherBoot);

@@ -26,6 +26,9 @@ use sys::root::RootDir;
 /// Tasks fork while they are moved; a machine that still has newcomers after so many rounds never settles.
 const ROUNDS_MAX: usize = 16;
 
+/// What spared processes start is sent away so often; they never stop.
+const ROUNDS_FOR_SPARED: usize = 2;
+
 /// Where the shield's own tasks belong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -343,6 +346,10 @@ fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &m
                 return Err(errors.into());
             }
         };
+        let plan = match rounds {
+            0..ROUNDS_FOR_SPARED => plan,
+            _ => plan::without_children_of_spared(plan, &snapshot, want),
+        };
         if !whole && !plan.steps.is_empty() {
             // Newcomers: what was taken over from the look before may be out of date.
             (snapshot, whole) = (machine.snapshot(&want.cpus)?, true);
@@ -394,6 +401,15 @@ fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &m
         found,
         stood,
     })
+}
+
+/// Threads of others that may run on the CPUs of `want` now, each with its name: spared, or come since the last apply.
+///
+/// # Errors
+/// If the machine cannot be read.
+pub fn strangers(root: &RootDir, want: &Want) -> Result<Vec<String>, Error> {
+    let snapshot = RealMachine::at(root).snapshot(&want.cpus)?;
+    Ok(plan::strangers(&snapshot, want).into_iter().map(|(tid, comm)| format!("{tid} {comm}")).collect())
 }
 
 /// What is not as the journal says; refused steps are known not to be.

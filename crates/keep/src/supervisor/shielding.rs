@@ -4,7 +4,7 @@ use crate::RunDir;
 use crate::shield::{self, Place};
 use base::CpuSet;
 use base::text::Counted;
-use host::plan::Want;
+use host::plan::{Spared, Want};
 use host::plant::{Plant, Shield};
 use std::path::PathBuf;
 use sys::root::RootDir;
@@ -101,7 +101,7 @@ impl Shielding {
         if !rustix::process::geteuid().is_root() {
             return lacking("it takes root to move other tasks and interrupts; run as root".to_owned());
         }
-        let mut spare: Vec<i32> = wanted.spare.iter().filter_map(|pid| i32::try_from(*pid).ok()).collect();
+        let mut spare = wanted.spare.clone();
         match spared_by_environment() {
             Ok(more) => spare.extend(more),
             Err(why) => return lacking(why),
@@ -184,11 +184,7 @@ pub(crate) fn stands_already() -> bool {
 }
 
 /// Processes that the environment says must not be touched.
-fn spared_by_environment() -> Result<Vec<i32>, String> {
+fn spared_by_environment() -> Result<Vec<Spared>, String> {
     let text = std::env::var("TAHTI_SPARE").unwrap_or_default();
-    text.split(',')
-        .map(str::trim)
-        .filter(|word| !word.is_empty())
-        .map(|word| word.parse().map_err(|_| format!("TAHTI_SPARE holds {word:?}, expected process ids such as 1,234")))
-        .collect()
+    Spared::list(&text).map_err(|why| format!("TAHTI_SPARE: {why}"))
 }
