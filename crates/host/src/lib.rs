@@ -11,4 +11,5 @@ pub mod plant;
 pub mod proc;
 pub mod reach;
 pub mod snapshot;
+pub mod suggest;
 pub mod supervise;

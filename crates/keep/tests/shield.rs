@@ -470,6 +470,25 @@ fn a_repair_that_was_killed_leaves_the_shield_standing() {
 }
 
 #[test]
+fn a_part_of_a_shield_grows_into_the_whole_and_all_of_it_goes_back() {
+    for (version, rest) in [("6.12.1", V1), ("6.12.1", V2)] {
+        let (machine, dir) = (boot(version, rest), Dir::new());
+        let before = machine.0.borrow().state();
+        let part = Want { parts: "interrupts,timers".parse().unwrap(), ..want("2") };
+        let applied = apply(&machine, &part, &dir.0).unwrap();
+        assert_eq!((applied.place, applied.drift), (shield::Place::Affinity, vec![]));
+        assert!(machine.0.borrow().task(100).unwrap().mask.contains(2), "tasks stay where they are");
+        let whole = apply(&machine, &want("2"), &dir.0).unwrap();
+        assert!(whole.stood && whole.place != shield::Place::Affinity && whole.drift.is_empty(), "{whole:?}");
+        assert!(!machine.0.borrow().task(100).unwrap().mask.contains(2));
+        let error = apply(&machine, &part, &dir.0).unwrap_err();
+        assert!(matches!(error, Error::Other(..)), "{error}");
+        assert!(release(&machine, &dir.0, false).unwrap().is_whole());
+        assert_restored(&machine, rest, &before, "after the whole");
+    }
+}
+
+#[test]
 fn a_machine_has_one_shield_and_whoever_has_it_is_named() {
     let (machine, one, other) = (boot("6.12.1", NO_CGROUP), Dir::new(), Dir::new());
     one.0.make().unwrap();

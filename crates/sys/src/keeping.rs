@@ -80,6 +80,10 @@ impl Kernel for Keeping {
         self.root.exists(path)
     }
 
+    fn is_writable(&self, path: &str) -> Option<bool> {
+        self.root.is_writable(path)
+    }
+
     fn write(&self, path: &str, value: &str) -> Result<()> {
         let failed = |errno| Err(Error { doing: format!("write {value:?} to {path}"), errno });
         // Files of /proc that are sequences take no offset to write at, and look at none.

@@ -36,6 +36,11 @@ pub trait Kernel {
     /// [`RootDir::exists`].
     fn exists(&self, path: &str) -> bool;
 
+    /// Whether the kernel lets anybody write the file, by its permissions; `None` where these say nothing.
+    fn is_writable(&self, _path: &str) -> Option<bool> {
+        None
+    }
+
     /// [`RootDir::write`].
     ///
     /// # Errors
@@ -91,6 +96,10 @@ impl Kernel for RootDir {
 
     fn exists(&self, path: &str) -> bool {
         self.exists(path)
+    }
+
+    fn is_writable(&self, path: &str) -> Option<bool> {
+        self.is_writable(path)
     }
 
     fn write(&self, path: &str, value: &str) -> Result<()> {

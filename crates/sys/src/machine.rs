@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use base::CpuSet;
 use host::knob;
 use host::proc::cgroup::memberships;
-use host::proc::interrupts::Interrupts;
+use host::proc::interrupts::{Interrupts, Row};
 use host::proc::mountinfo::{Mount, mounts};
 use host::proc::status;
 use host::proc::task_stat::Stat;
@@ -38,6 +38,7 @@ pub fn snapshot(root: &impl Kernel, cpus: &CpuSet) -> Result<Snapshot> {
         boot_id: trimmed(root, "/proc/sys/kernel/random/boot_id").unwrap_or_default(),
         kernel: trimmed(root, "/proc/sys/kernel/osrelease").unwrap_or_default(),
         boot_line: trimmed(root, "/proc/cmdline").unwrap_or_default(),
+        uptime_s: trimmed(root, "/proc/uptime").and_then(|text| text.split('.').next()?.parse().ok()).unwrap_or(0),
         cpus: read_cpus(root)?,
         ..Snapshot::default()
     };
@@ -196,15 +197,24 @@ pub fn irq_keys(table: &Interrupts<'_>) -> BTreeMap<IrqKey, u32> {
     keys
 }
 
-/// The interrupts; where one really goes is read where a thread follows it there.
+/// The interrupts; where one really goes is read where a thread follows it there, and where nobody can move it.
 fn read_irqs(root: &impl Kernel, snapshot: &Snapshot) -> BTreeMap<IrqKey, Irq> {
     let text = root.read("/proc/interrupts").unwrap_or_default();
     let Ok(table) = Interrupts::parse(&text) else { return BTreeMap::new() };
     let followed: BTreeSet<u32> = snapshot.tasks.values().filter_map(Task::handles_irq).collect();
+    let rows: BTreeMap<u32, &Row<'_>> = table.rows.iter().filter_map(|row| Some((row.number()?, row))).collect();
+    let file = |number: u32| format!("/proc/irq/{number}/smp_affinity_list");
+    // Newer kernels say by the file's permissions which cannot be moved; before, only the names of drivers do.
+    let told = rows.keys().any(|number| root.is_writable(&file(*number)) == Some(false));
     let read = |(key, number)| {
-        let requested = root.read_setting(&format!("/proc/irq/{number}/smp_affinity_list")).ok()?.parse().ok()?;
+        let requested: CpuSet = root.read_setting(&file(number)).ok()?.parse().ok()?;
         let effective = || list(root, &format!("/proc/irq/{number}/effective_affinity_list"));
-        Some((key, Irq { number, requested, effective: followed.contains(&number).then(effective).flatten() }))
+        let row = rows.get(&number)?;
+        let stuck = if told { root.is_writable(&file(number)) == Some(false) } else { row.is_known_to_be_managed() };
+        let stuck = stuck.then(|| effective().filter(|cpus| !cpus.is_empty()).unwrap_or(requested));
+        let stuck = stuck.unwrap_or_default().iter().map(|cpu| (cpu, table.count(row, cpu))).collect();
+        let effective = followed.contains(&number).then(effective).flatten();
+        Some((key, Irq { number, requested, effective, stuck }))
     };
     irq_keys(&table).into_iter().filter_map(read).collect()
 }

@@ -142,6 +142,13 @@ impl RootDir {
         rustix::fs::rmdir(self.path(path)).doing(|| format!("remove directory {path}"))
     }
 
+    /// Whether the file's permissions let anybody write it; `None` for one that is not the machine's own.
+    #[must_use]
+    pub fn is_writable(&self, path: &str) -> Option<bool> {
+        let stat = self.is_machine().then(|| rustix::fs::stat(self.path(path)))?.ok()?;
+        Some(Mode::from_raw_mode(stat.st_mode).intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH))
+    }
+
     /// Whether something is at `path`.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {

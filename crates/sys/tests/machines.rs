@@ -4,7 +4,7 @@ mod invented;
 
 use base::{CpuId, CpuSet};
 use host::doctor::{Facts, Files, Probes, Read, Use, examine};
-use host::plan::{self, Plan, Profile, Release, Step, Want};
+use host::plan::{self, Plan, Profile, Release, Spared, Step, Want};
 use host::snapshot::{Cgroup, Snapshot, Target, Value};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,10 +172,11 @@ proptest! {
         files in any_machine(),
         bits in any::<u64>(),
         polling in any::<bool>(),
-        spare in proptest::collection::vec(1000i32..1300, 0..2),
+        spare in proptest::collection::vec((1000i32..1300, any::<bool>()), 0..2),
     ) {
         let cpus = chosen(&files, bits);
         let profile = if polling { Profile::Polling } else { Profile::ControlLoop };
+        let spare = spare.into_iter().map(|(pid, descendants)| Spared { pid, descendants }).collect();
         let want = Want { cpus, profile, spare, ..Want::default() };
         if let Ok(snapshot) = snapshot(&files, &cpus)
             && let Ok(plan) = plan::plan(&snapshot, &want)

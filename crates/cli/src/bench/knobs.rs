@@ -133,6 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         own: shield::own_processes(),
         irqs: Vec::new(),
         only: Some(name.to_owned()),
+        parts: plan::Parts::default(),
     };
     let root = RootDir::machine();
     let snapshot = RealMachine::at(&root).snapshot(&CpuSet::single(cpu)).map_err(text)?;

@@ -77,6 +77,10 @@ impl Surroundings for Planned {
         self.0.online()
     }
 
+    fn choose(&self, count: usize) -> Result<CpuSet, String> {
+        self.0.choose(count)
+    }
+
     fn has_node(&self, node: u16) -> bool {
         self.0.has_node(node)
     }

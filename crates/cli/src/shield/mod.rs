@@ -5,8 +5,9 @@ mod print;
 
 use base::{CpuSet, DurNs};
 use clap::Subcommand;
-use host::plan::{self, Placed, Profile, Spared, Want};
+use host::plan::{self, Parts, Placed, Profile, Spared, Want};
 use host::snapshot::Snapshot;
+use host::suggest::{self, Choice};
 use keep::RunDir;
 use keep::shield::machine::{Machine, RealMachine};
 use keep::shield::{self, journal::Journal};
@@ -64,6 +65,18 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Rank the CPUs by what no shield can move away from them
+    Suggest {
+        /// How many to shield
+        #[arg(default_value_t = 1)]
+        count: usize,
+        /// Rank another machine's: a text made by `tahti doctor --capture`, or a directory laid out as below /
+        #[arg(long, value_name = "PATH")]
+        root: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Look again whether everything is as it was written; exit 1 if not
     Verify {
         /// Print JSON
@@ -109,9 +122,14 @@ enum Verb {
 
 #[derive(Debug, clap::Args)]
 struct Wish {
-    /// The CPUs to keep free, such as 2-3,6; the shield that stands, if there is one
+    /// The CPUs to keep free, such as 2-3,6, or auto:2 for the two best (tahti shield suggest); the shield that stands, if
+    /// there is one
     #[arg(long, value_name = "LIST")]
-    cpus: Option<CpuSet>,
+    cpus: Option<Choice>,
+    /// What to keep away: some of tasks, interrupts, timers (the kernel's periodic work), settings (power, memory,
+    /// preemption); all of it, or what the shield that stands keeps away
+    #[arg(long, value_name = "PARTS")]
+    parts: Option<Parts>,
     /// What they are kept free for: control-loop (sleeps between cycles) or polling (never sleeps)
     #[arg(long)]
     profile: Option<Profile>,
@@ -126,9 +144,12 @@ struct Wish {
 impl Args {
     /// Whether the verb writes nothing to the machine.
     pub(crate) fn only_looks(&self) -> bool {
-        matches!(self.verb, Verb::Plan { .. } | Verb::Verify { .. })
+        matches!(self.verb, Verb::Plan { .. } | Verb::Suggest { .. } | Verb::Verify { .. })
     }
 }
+
+/// Neither asked for nor standing.
+const NO_CPUS: &str = "no CPU to shield: name them, such as --cpus 2-3, or auto:2 for the two best";
 
 /// Nothing was done.
 const NOTHING_DONE: u8 = 2;
@@ -140,6 +161,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.verb {
         Verb::Plan { wish, root: None, json } => show_plan(&root, &dir, wish, json),
         Verb::Plan { wish, root: Some(path), json } => plan_elsewhere(&path, wish, json),
+        Verb::Suggest { count, root: path, json } => suggest_cpus(&root, path.as_deref(), count, json),
         Verb::Apply { wish, confirm_within, json } => apply(&root, &dir, wish, confirm_within, json),
         Verb::Status { window, json } => status(&root, &dir, window, json),
         Verb::Watch { repair, every, looks } => watch(&root, &dir, repair, every, looks),
@@ -164,13 +186,34 @@ fn text(error: impl std::fmt::Display) -> String {
 fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
     let stands = shield::current(root, dir).map_err(text)?;
     let stands = stands.as_ref().map(|journal| &journal.want);
-    let cpus = wish.cpus.or(stands.map(|want| want.cpus)).ok_or("no CPU to shield: name them, such as --cpus 2-3")?;
+    let cpus = match wish.cpus {
+        None => stands.map(|want| want.cpus).ok_or(NO_CPUS)?,
+        Some(choice) => shield::choose(root, dir, choice)?,
+    };
     let same = stands.filter(|want| want.cpus == cpus);
     let profile = wish.profile.or(same.map(|want| want.profile)).unwrap_or_default();
     let spare =
         if wish.spare.is_empty() { same.map(|want| want.spare.clone()).unwrap_or_default() } else { wish.spare };
     let irqs = if wish.irqs.is_empty() { same.map(|want| want.irqs.clone()).unwrap_or_default() } else { wish.irqs };
-    Ok(Want { cpus, profile, spare, irqs, own: shield::own_processes(), ..Want::default() })
+    let parts = wish.parts.or(same.map(|want| want.parts)).unwrap_or_default();
+    Ok(Want { cpus, profile, spare, irqs, parts, own: shield::own_processes(), ..Want::default() })
+}
+
+fn suggest_cpus(root: &RootDir, path: Option<&Path>, count: usize, json: bool) -> Outcome {
+    let snapshot = match path {
+        None => sys::machine::snapshot(root, &CpuSet::EMPTY),
+        Some(path) => {
+            sys::machine::snapshot(&sys::capture::load(path).map_err(|why| format!("--root {why}"))?, &CpuSet::EMPTY)
+        }
+    }
+    .map_err(text)?;
+    let (cpus, ranked) = (suggest::suggest(&snapshot, count)?, suggest::rank(&snapshot));
+    if json {
+        print::json(&serde_json::json!({ "suggested": cpus, "ranked": ranked }))?
+    } else {
+        print::suggested(&cpus, &ranked)
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
@@ -181,10 +224,15 @@ fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
 
 /// What a shield on a captured machine would write.
 fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
-    let cpus = wish.cpus.ok_or("no CPU to shield: name them, such as --cpus 2-3")?;
-    let want =
-        Want { cpus, profile: wish.profile.unwrap_or_default(), spare: wish.spare, irqs: wish.irqs, ..Want::default() };
     let machine = sys::capture::load(path).map_err(|why| format!("--root {why}"))?;
+    let cpus = match wish.cpus.ok_or(NO_CPUS)? {
+        Choice::Cpus(cpus) => cpus,
+        Choice::Auto(count) => {
+            suggest::suggest(&sys::machine::snapshot(&machine, &CpuSet::EMPTY).map_err(text)?, count)?
+        }
+    };
+    let (profile, parts) = (wish.profile.unwrap_or_default(), wish.parts.unwrap_or_default());
+    let want = Want { cpus, profile, parts, spare: wish.spare, irqs: wish.irqs, ..Want::default() };
     print_plan(&sys::machine::snapshot(&machine, &want.cpus).map_err(text)?, &want, json)
 }
 

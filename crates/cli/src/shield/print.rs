@@ -1,8 +1,10 @@
 //! What `tahti shield` says.
 
+use base::CpuSet;
 use base::text::Counted;
-use host::plan::{Drift, Kept, Note, Plan, Step, Want};
+use host::plan::{Drift, Kept, Note, Parts, Plan, Step, Want};
 use host::snapshot::Target;
+use host::suggest::Rated;
 use keep::shield::journal::{Journal, Refused};
 use keep::shield::watch::{Look, Status};
 use keep::shield::{Applied, Released};
@@ -17,9 +19,23 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), String> {
     Ok(())
 }
 
+/// Prints which CPUs to shield, and what stays on each.
+pub(super) fn suggested(cpus: &CpuSet, ranked: &[Rated]) {
+    println!("shield CPUs {cpus} (--cpus {cpus}, or auto:{})\n", cpus.count());
+    println!("{:>4} {:>12}   what no shield moves away", "CPU", "events/s");
+    for one in ranked {
+        let mark = if cpus.contains(one.cpu) { "*" } else { " " };
+        let isolated = one.isolated.then(|| "isolated at boot".to_owned());
+        let reasons: Vec<String> = isolated.into_iter().chain(one.reasons.iter().map(ToString::to_string)).collect();
+        let reasons = if reasons.is_empty() { "nothing".to_owned() } else { reasons.join("; ") };
+        println!("{mark}{:>3} {:>12.3}   {reasons}", one.cpu, one.per_1000_s as f64 / 1e3);
+    }
+    println!("* suggested; the best first; events are those since boot, on average");
+}
+
 /// Prints a plan: tasks of one kind in one line, everything else step by step.
 pub(super) fn plan(want: &Want, plan: &Plan) {
-    println!("Shield of CPUs {} (profile {}) by {}:", want.cpus, want.profile, plan.backend);
+    println!("Shield of CPUs {} (profile {}{}) by {}:", want.cpus, want.profile, partly(want), plan.backend);
     let (remembered, steps): (Vec<Step>, Vec<Step>) = plan.steps.iter().cloned().partition(Step::remembers);
     if steps.is_empty() {
         println!("  nothing to do: it stands");
@@ -42,6 +58,11 @@ pub(super) fn plan(want: &Want, plan: &Plan) {
     }
     notes(&plan.notes);
     boot(&plan.boot);
+}
+
+/// What a shield keeps away, if that is not everything.
+fn partly(want: &Want) -> String {
+    if want.parts == Parts::default() { String::new() } else { format!(", {} only", want.parts) }
 }
 
 /// Whether two steps do the same to two tasks.
@@ -101,12 +122,13 @@ pub(super) fn applied(applied: &Applied) {
         println!("{found}");
     }
     let Want { cpus, profile, .. } = &applied.want;
+    let parts = partly(&applied.want);
     if applied.rounds == 0 {
-        println!("CPUs {cpus} are shielded already (profile {profile}): nothing to do");
+        println!("CPUs {cpus} are shielded already (profile {profile}{parts}): nothing to do");
     } else {
         let Applied { writes, rounds, backend, .. } = applied;
         let (writes, rounds) = (Counted(*writes, "write"), Counted(*rounds, "round"));
-        println!("CPUs {cpus} are shielded (profile {profile}) by {backend}: {writes} in {rounds}");
+        println!("CPUs {cpus} are shielded (profile {profile}{parts}) by {backend}: {writes} in {rounds}");
     }
     refused(&applied.refused);
     notes(&applied.notes);
@@ -136,7 +158,7 @@ const REACHERS_MAX: usize = 12;
 /// Prints the table of what reaches each CPU, and the names for the shielded ones.
 pub(super) fn status(status: &Status) {
     match &status.want {
-        Some(want) => println!("CPUs {} are shielded (profile {})", want.cpus, want.profile),
+        Some(want) => println!("CPUs {} are shielded (profile {}{})", want.cpus, want.profile, partly(want)),
         None => println!("no shield stands"),
     }
     if let Some((state, cpus)) = &status.leftover {

@@ -1,7 +1,7 @@
 //! Where block devices complete their requests.
 
 use super::{Doc, Knob, text};
-use crate::plan::Context;
+use crate::plan::{Context, Part};
 use crate::snapshot::{Form, Value};
 
 /// The CPU that completes a request of a block device.
@@ -22,6 +22,10 @@ impl Knob for BlockCompletion {
             since: "3.0",
             source: "Documentation/ABI/stable/sysfs-block",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Interrupts
     }
 
     fn files(&self) -> &'static [&'static str] {

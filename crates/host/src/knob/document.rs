@@ -7,13 +7,13 @@ use std::fmt::Write;
 #[must_use]
 pub fn table() -> String {
     let mut out = String::from(
-        "| knob | file | good value | what it does | why it is set | since | source |\n|---|---|---|---|---|---|---|\n",
+        "| knob | part | file | good value | what it does | why it is set | since | source |\n|---|---|---|---|---|---|---|---|\n",
     );
     for knob in ALL {
         let Doc { what, why, good, since, source } = knob.doc();
         let files: Vec<_> = knob.files().iter().map(|path| format!("`{path}`")).collect();
         let files = if files.is_empty() { "-".to_owned() } else { files.join(" ") };
-        writeln!(out, "| {} | {files} | {good} | {what} | {why} | {since} | {source} |", knob.name())
+        writeln!(out, "| {} | {} | {files} | {good} | {what} | {why} | {since} | {source} |", knob.name(), knob.part())
             .expect("a String takes any text");
     }
     out

@@ -1,7 +1,7 @@
 //! Polling for corrected memory errors.
 
 use super::{Doc, Knob, text};
-use crate::plan::Context;
+use crate::plan::{Context, Part};
 use crate::snapshot::{Form, Value};
 
 /// Seconds between two polls of each CPU for corrected errors; one value for all CPUs.
@@ -21,6 +21,10 @@ impl Knob for MachineCheck {
             since: "2.6",
             source: "Documentation/arch/x86/x86_64/machinecheck.rst",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

@@ -44,7 +44,7 @@ mod workqueue;
 pub(crate) use cache::GROUP as CACHE_GROUP;
 pub use document::table;
 
-use crate::plan::{Context, Draft};
+use crate::plan::{Context, Draft, Part};
 use crate::snapshot::{Form, Target, Value};
 use base::CpuSet;
 use std::fmt::Debug;
@@ -56,6 +56,11 @@ pub trait Knob: Debug + Sync {
 
     /// What it is, for people.
     fn doc(&self) -> Doc;
+
+    /// The part of a shield that it belongs to.
+    fn part(&self) -> Part {
+        Part::Settings
+    }
 
     /// Its files: `{cpu}` stands for each shielded CPU, `*` for any one name. None where it is no file that is set.
     fn files(&self) -> &'static [&'static str];
@@ -183,9 +188,9 @@ fn expand(path: &str, form: Form, cpus: &CpuSet, patterns: &mut Vec<Pattern>) {
     }
 }
 
-/// Adds the steps of every knob.
+/// Adds the steps of every knob of the wanted parts.
 pub(crate) fn steps(context: &Context<'_>, draft: &mut Draft) {
-    ALL.iter().for_each(|knob| knob.steps(context, draft));
+    ALL.iter().filter(|knob| context.want.parts.has(knob.part())).for_each(|knob| knob.steps(context, draft));
 }
 
 /// The snapshot's files that a pattern means.

@@ -1,7 +1,7 @@
 //! The hard lockup detector.
 
 use super::{Doc, Knob, text};
-use crate::plan::Context;
+use crate::plan::{Context, Part};
 use crate::snapshot::{Form, Value};
 
 /// The hard lockup detector: an NMI from a performance counter on each CPU.
@@ -21,6 +21,10 @@ impl Knob for NmiWatchdog {
             since: "3.7",
             source: "Documentation/admin-guide/lockup-watchdogs.rst",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

@@ -1,7 +1,7 @@
 //! Receive and transmit packet steering.
 
 use super::{Doc, Knob};
-use crate::plan::Context;
+use crate::plan::{Context, Part};
 use crate::snapshot::{Form, Value};
 
 /// CPUs that take over received packets.
@@ -31,6 +31,10 @@ impl Knob for Receive {
             since: "2.6.35",
             source: "Documentation/networking/scaling.rst",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Interrupts
     }
 
     fn files(&self) -> &'static [&'static str] {
@@ -65,6 +69,10 @@ impl Knob for ReceiveLater {
         }
     }
 
+    fn part(&self) -> Part {
+        Part::Interrupts
+    }
+
     fn files(&self) -> &'static [&'static str] {
         &["/proc/sys/net/core/rps_default_mask"]
     }
@@ -91,6 +99,10 @@ impl Knob for Transmit {
             since: "2.6.38",
             source: "Documentation/networking/scaling.rst",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Interrupts
     }
 
     fn files(&self) -> &'static [&'static str] {

@@ -1,7 +1,7 @@
 //! How often per-CPU memory counters are folded.
 
 use super::{Doc, Knob, at_least};
-use crate::plan::{Context, Profile};
+use crate::plan::{Context, Part, Profile};
 use crate::snapshot::{Form, Value};
 
 /// Seconds between two folds of the per-CPU memory counters.
@@ -21,6 +21,10 @@ impl Knob for StatInterval {
             since: "2.6.24",
             source: "Documentation/admin-guide/sysctl/vm.rst",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

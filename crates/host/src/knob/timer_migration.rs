@@ -1,7 +1,7 @@
 //! Whether idle CPUs give their timers away.
 
 use super::{Doc, Knob, at_most};
-use crate::plan::Context;
+use crate::plan::{Context, Part};
 use crate::proc::version::Version;
 use crate::snapshot::{Form, Value};
 
@@ -22,6 +22,10 @@ impl Knob for TimerMigration {
             since: "2.6.31",
             source: "Documentation/admin-guide/sysctl/kernel.rst",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

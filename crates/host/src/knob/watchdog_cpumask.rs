@@ -1,7 +1,7 @@
 //! Where the lockup detectors run.
 
 use super::{Doc, Knob, without_shield};
-use crate::plan::Context;
+use crate::plan::{Context, Part};
 use crate::snapshot::{Form, Value};
 
 /// CPUs that the lockup detectors watch.
@@ -21,6 +21,10 @@ impl Knob for WatchdogCpumask {
             since: "4.3",
             source: "Documentation/admin-guide/lockup-watchdogs.rst",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

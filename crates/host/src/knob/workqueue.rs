@@ -1,7 +1,7 @@
 //! Where unbound work items run.
 
 use super::{Doc, Knob, without_shield};
-use crate::plan::Context;
+use crate::plan::{Context, Part};
 use crate::snapshot::{Form, Value};
 
 /// CPUs on which unbound work items run, in all and per workqueue.
@@ -21,6 +21,10 @@ impl Knob for Workqueue {
             since: "4.2",
             source: "Documentation/core-api/workqueue.rst",
         }
+    }
+
+    fn part(&self) -> Part {
+        Part::Tasks
     }
 
     fn files(&self) -> &'static [&'static str] {

@@ -26,10 +26,11 @@ pub use release::{Kept, Release, release};
 pub use spare::Spare;
 pub use step::{Note, Plan, Step};
 pub use verify::{Drift, verify};
-pub use want::{Placed, Profile, Spared, Want};
+pub use want::{Part, Parts, Placed, Profile, Spared, Want};
 
 use crate::knob;
 use crate::snapshot::{Cgroup, Snapshot, Target, Task};
+use crate::suggest;
 use base::CpuSet;
 use std::fmt::Debug;
 
@@ -78,7 +79,7 @@ pub fn plan(snapshot: &Snapshot, want: &Want) -> Result<Plan, PlanErrors> {
     let context = Context::new(snapshot, want, backend);
     let mut errors = Vec::new();
     want.check(&context, &mut errors);
-    if errors.is_empty() && want.only.is_none() {
+    if errors.is_empty() && want.only.is_none() && want.parts.tasks {
         backend.check(&context, &mut errors);
     }
     if !errors.is_empty() {
@@ -89,10 +90,17 @@ pub fn plan(snapshot: &Snapshot, want: &Want) -> Result<Plan, PlanErrors> {
         knob::ALL.iter().filter(|knob| knob.name() == name).for_each(|knob| knob.steps(&context, &mut draft));
         return Ok(draft.finish("one knob alone", Vec::new()));
     }
-    irq::irqbalance(&context, &mut draft);
-    backend.steps(&context, &mut draft);
-    irq::interrupts(&context, &mut draft);
+    if want.parts.interrupts {
+        irq::irqbalance(&context, &mut draft);
+    }
+    if want.parts.tasks {
+        backend.steps(&context, &mut draft);
+    }
+    if want.parts.interrupts {
+        irq::interrupts(&context, &mut draft);
+    }
     knob::steps(&context, &mut draft);
+    note_choice(&context, &mut draft);
     let siblings = snapshot.cpus.siblings_of(&want.cpus).and(&snapshot.cpus.online);
     if !siblings.is_empty() {
         draft.note(
@@ -104,7 +112,22 @@ pub fn plan(snapshot: &Snapshot, want: &Want) -> Result<Plan, PlanErrors> {
             ),
         );
     }
-    Ok(draft.finish(backend.name(), knob::boot::parameters(&context)))
+    let name = if want.parts.tasks { backend.name() } else { "nothing: tasks stay where they are" };
+    Ok(draft.finish(name, knob::boot::parameters(&context)))
+}
+
+/// Says where others are the better choice.
+fn note_choice(context: &Context<'_>, draft: &mut Draft) {
+    let Some((better, reasons)) = suggest::better(context.snapshot, &context.want.cpus) else { return };
+    let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    let count = context.want.cpus.count();
+    draft.note(
+        "choice of CPUs",
+        format!(
+            "{}; from CPUs {better} less stays (--cpus {better}, or auto:{count}; tahti shield suggest)",
+            reasons.join(", ")
+        ),
+    );
 }
 
 /// The way back: each step turned round, the last one first.

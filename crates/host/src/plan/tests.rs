@@ -95,7 +95,7 @@ fn machine(count: usize, cgroup: Cgroup) -> Snapshot {
     }
     for number in 0..4 {
         let key = IrqKey(format!("PCI-MSI {number}-edge eth0-{number}"));
-        snapshot.irqs.insert(key, Irq { number: 24 + number, requested: online, effective: None });
+        snapshot.irqs.insert(key, Irq { number: 24 + number, requested: online, ..Irq::default() });
     }
     snapshot.irqbalance = Some(Irqbalance { pid: 7, banned: CpuSet::EMPTY });
     snapshot
@@ -496,6 +496,43 @@ fn what_a_running_irqbalance_spreads_is_neither_drift_nor_anybody_s_mistake() {
     // Without it somebody else did it.
     now.irqbalance = None;
     assert_eq!((verify(&now, &plan.steps).len(), release(&now, &plan.steps, false).kept.len()), (1, 1));
+}
+
+#[test]
+fn parts_of_a_shield_are_made_apart_and_together_they_are_the_whole() {
+    let mut snapshot = machine(4, v1());
+    start(&mut snapshot, 10, 1, "/", None);
+    let steps = |parts: &str| {
+        let plan = plan(&snapshot, &Want { parts: parts.parse().unwrap(), ..want(set("1")) }).unwrap();
+        assert_eq!(model(&model(&snapshot, &plan), &revert(&plan)), snapshot, "{parts}");
+        plan.steps
+    };
+    let whole = plan(&snapshot, &want(set("1"))).unwrap().steps;
+    let parts = ["tasks", "interrupts", "timers", "settings"].map(steps);
+    assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), whole.len());
+    assert!(whole.iter().all(|step| parts.iter().filter(|part| part.contains(step)).count() == 1));
+    let moved = |steps: &[Step]| steps.iter().any(|step| matches!(step.target, Target::Task { .. }));
+    let irq = |steps: &[Step]| steps.iter().any(|step| matches!(step.target, Target::Irq { .. } | Target::Irqbalance));
+    assert_eq!(
+        parts.each_ref().map(|part| (moved(part), irq(part))),
+        [(true, false), (false, true), (false, false), (false, false)]
+    );
+    assert_eq!(steps("interrupts,tasks").len(), parts[0].len() + parts[1].len());
+    assert!("".parse::<Parts>().is_err() && "all".parse::<Parts>().is_err());
+}
+
+#[test]
+fn a_better_choice_of_cpus_is_said_with_the_plan() {
+    let mut snapshot = machine(4, v1());
+    let key = snapshot.irqs.keys().next().unwrap().clone();
+    snapshot.irqs.get_mut(&key).unwrap().stuck = [(2, 5000)].into();
+    let notes = |cpus: &str| plan(&snapshot, &want(set(cpus))).unwrap().notes;
+    let said = notes("2").into_iter().find(|note| note.about == "choice of CPUs").unwrap().text;
+    assert!(
+        said.contains("eth0-0) cannot be moved, 5000 times since boot") && said.contains("--cpus 1, or auto:1"),
+        "{said}"
+    );
+    assert!(!notes("3").iter().any(|note| note.about == "choice of CPUs"));
 }
 
 #[test]

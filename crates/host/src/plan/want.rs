@@ -21,6 +21,9 @@ pub struct Want {
     /// an ancestor is.
     #[serde(default)]
     pub own: Vec<i32>,
+    /// What they are kept free of.
+    #[serde(default)]
+    pub parts: Parts,
     /// Only the knob of this name, and neither tasks nor interrupts: to measure what it is worth alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
@@ -86,6 +89,111 @@ impl From<Spared> for String {
 }
 
 impl TryFrom<String> for Spared {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// One of the things that a shield keeps away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Other tasks, and the kernel's movable work.
+    Tasks,
+    /// Devices' interrupts, and what follows them.
+    Interrupts,
+    /// The kernel's own periodic work.
+    Timers,
+    /// No disturber: power, memory and preemption, as is good for the shield.
+    Settings,
+}
+
+/// What a shield keeps away; all of it by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Parts {
+    /// [`Part::Tasks`].
+    pub tasks: bool,
+    /// [`Part::Interrupts`].
+    pub interrupts: bool,
+    /// [`Part::Timers`].
+    pub timers: bool,
+    /// [`Part::Settings`].
+    pub settings: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { tasks: true, interrupts: true, timers: true, settings: true }
+    }
+}
+
+impl Parts {
+    /// Whether this part is wanted.
+    #[must_use]
+    pub fn has(self, part: Part) -> bool {
+        match part {
+            Part::Tasks => self.tasks,
+            Part::Interrupts => self.interrupts,
+            Part::Timers => self.timers,
+            Part::Settings => self.settings,
+        }
+    }
+
+    /// Whether all of `other` is in it.
+    #[must_use]
+    pub fn covers(self, other: Self) -> bool {
+        let parts = [Part::Tasks, Part::Interrupts, Part::Timers, Part::Settings];
+        parts.into_iter().all(|part| self.has(part) || !other.has(part))
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tasks => "tasks",
+            Self::Interrupts => "interrupts",
+            Self::Timers => "timers",
+            Self::Settings => "settings",
+        })
+    }
+}
+
+impl fmt::Display for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [Part::Tasks, Part::Interrupts, Part::Timers, Part::Settings];
+        let words: Vec<String> =
+            parts.into_iter().filter(|part| self.has(*part)).map(|part| part.to_string()).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
+impl FromStr for Parts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = Self { tasks: false, interrupts: false, timers: false, settings: false };
+        for word in text.split(',').map(str::trim) {
+            *match word {
+                "tasks" => &mut parts.tasks,
+                "interrupts" => &mut parts.interrupts,
+                "timers" => &mut parts.timers,
+                "settings" => &mut parts.settings,
+                _ => return Err(format!("{word:?}: expected some of tasks, interrupts, timers, settings")),
+            } = true;
+        }
+        Ok(parts)
+    }
+}
+
+impl From<Parts> for String {
+    fn from(parts: Parts) -> Self {
+        parts.to_string()
+    }
+}
+
+impl TryFrom<String> for Parts {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {

@@ -23,13 +23,27 @@ pub const SHIELD: Table = Table {
     doc: "CPUs that are kept free of everybody else's tasks, interrupts and movable kernel work while the plant is up. \
           Without this table nothing on the machine is moved.",
     keys: &[
-        key("cpus", r#""2-3""#, "CPU list", "", "The CPUs to isolate. At least one CPU must stay for everybody else."),
+        key(
+            "cpus",
+            r#""2-3""#,
+            "CPU list, or `auto:N`",
+            "",
+            "The CPUs to isolate. At least one CPU must stay for everybody else. `\"auto:2\"` takes the two from which most can be \
+             kept away (`tahti shield suggest 2`), or those of a shield of two that stands already.",
+        ),
         key(
             "profile",
             r#""control-loop""#,
             "`control-loop` or `polling`",
             "`control-loop`",
             "`control-loop` for loops that sleep between cycles, `polling` for loops that never give their CPU up.",
+        ),
+        key(
+            "parts",
+            r#""tasks,interrupts""#,
+            "some of `tasks`, `interrupts`, `timers`, `settings`",
+            "all",
+            "What is kept away: other tasks, devices' interrupts, the kernel's periodic work; `settings` are power, memory and preemption.",
         ),
         key(
             "spare",

@@ -20,6 +20,7 @@ pub use model::*;
 pub use process::CAPABILITIES;
 pub use table::{Diagnostic, Severity, render_all};
 
+use crate::suggest::Choice;
 use base::CpuSet;
 use table::{Diagnostics, Section, clipped, tables};
 use toml::Spanned;
@@ -35,6 +36,13 @@ pub const PROCESSES_MAX: usize = 256;
 pub trait Surroundings {
     /// The CPUs online; `None` if not known.
     fn online(&self) -> Option<CpuSet>;
+    /// The best CPUs for a shield, so many; the first ones of a machine of which nothing is known.
+    ///
+    /// # Errors
+    /// Why it has not so many.
+    fn choose(&self, count: usize) -> Result<CpuSet, String> {
+        Ok(CpuSet::first(count))
+    }
     /// Whether the machine has this NUMA node.
     fn has_node(&self, node: u16) -> bool;
     /// Whether DEADLINE tasks can get a root domain of their own; `Err` tells why not.
@@ -246,7 +254,7 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
             _ => section.wrong("spare", value, "a list of process ids", found),
         }
     }
-    let (cpus, span) = section.cpu_list("cpus", found)?;
+    let (cpus, span) = shield_cpus(section, around, found)?;
     if let Some(online) = around.online() {
         let absent = cpus.minus(&online);
         if !absent.is_empty() {
@@ -274,7 +282,31 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
             Err(why) => found.error(span, why, "WORDS=CPU", ""),
         }
     }
-    Some(Shield { cpus, profile, spare, required, irqs: placed })
+    let parts = section.parsed("parts", found).map_or(crate::plan::Parts::default(), |(parts, _)| parts);
+    Some(Shield { cpus, profile, spare, required, irqs: placed, parts })
+}
+
+/// The CPUs that are listed, or the best ones of this machine.
+fn shield_cpus(
+    section: &Section<'_>,
+    around: &dyn Surroundings,
+    found: &mut Diagnostics<'_>,
+) -> Option<(CpuSet, std::ops::Range<usize>)> {
+    let auto =
+        section.value("cpus").filter(|value| value.get_ref().as_str().is_some_and(|text| text.starts_with("auto")));
+    let Some(value) = auto else { return section.cpu_list("cpus", found) };
+    let text = value.get_ref().as_str().unwrap_or_default();
+    let chosen = text.parse().and_then(|choice| match choice {
+        Choice::Cpus(cpus) => Ok(cpus),
+        Choice::Auto(count) => around.choose(count),
+    });
+    match chosen {
+        Ok(cpus) => Some((cpus, value.span())),
+        Err(why) => {
+            found.error(value.span(), why, "a CPU list such as \"2-3\", or \"auto:2\" for the two best", "");
+            None
+        }
+    }
 }
 
 #[cfg(test)]

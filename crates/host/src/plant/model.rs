@@ -71,6 +71,9 @@ pub struct Shield {
     /// Interrupts that belong onto the shield.
     #[serde(default)]
     pub irqs: Vec<crate::plan::Placed>,
+    /// What is kept away.
+    #[serde(default)]
+    pub parts: crate::plan::Parts,
 }
 
 /// `[[process]]`

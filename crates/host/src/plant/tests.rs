@@ -226,6 +226,22 @@ fn an_empty_file_and_a_file_of_noise_say_what_is_missing() {
 }
 
 #[test]
+fn a_shield_takes_as_many_of_the_best_cpus_as_it_wants_and_keeps_away_what_it_says() {
+    let shield = |lines: &str| check(&with("").replace("cpus = 3", lines), &Anywhere);
+    let plant = shield("cpus = \"auto:2\"\nparts = \"tasks, timers\"").plant.unwrap();
+    let shield_of = plant.shield.unwrap();
+    assert_eq!((shield_of.cpus, shield_of.parts.to_string()), (CpuSet::first(2), "tasks,timers".to_owned()));
+    for (lines, expected) in [
+        ("cpus = \"auto:0\"", "expected auto:N"),
+        ("cpus = \"auto\"", "or auto:N for the N best CPUs"),
+        ("cpus = 3\nparts = \"task\"", "expected some of tasks, interrupts, timers, settings"),
+    ] {
+        let found = shield(lines).found;
+        assert!(found.iter().any(|one| format!("{one:?}").contains(expected)), "{lines}: {found:?}");
+    }
+}
+
+#[test]
 fn the_page_on_the_plant_file_is_in_step_with_the_table_of_keys() {
     let page = include_str!("../../../../docs/plant.md");
     assert!(page == document(), "run `tahti check --document > docs/plant.md`");

@@ -82,6 +82,12 @@ impl<'a> Row<'a> {
         self.description.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
+    /// Whether its driver is known to let the kernel spread its interrupts: nobody can move them then.
+    #[must_use]
+    pub fn is_known_to_be_managed(&self) -> bool {
+        self.actions().any(is_known_to_be_managed)
+    }
+
     /// On all CPUs together.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -99,6 +105,19 @@ fn counts(mut rest: &str, columns: usize) -> (Vec<u64>, &str) {
         rest = tail;
     }
     (counts, rest.trim())
+}
+
+/// Drivers that let the kernel spread their queues' interrupts (`PCI_IRQ_AFFINITY`).
+fn is_known_to_be_managed(action: &str) -> bool {
+    let queue = |rest: &str, mark: &str| {
+        rest.trim_start_matches(|c: char| c.is_ascii_digit())
+            .strip_prefix(mark)
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    // Queue 0 of an NVMe device is its administration queue, which stays movable.
+    action.strip_prefix("nvme").is_some_and(|rest| queue(rest, "q") && !rest.ends_with("q0"))
+        || action.strip_prefix("virtio").is_some_and(|rest| queue(rest, "-req."))
+        || ["megasas", "mpt3sas", "mpt2sas", "hpsa", "smartpqi", "aacraid"].iter().any(|name| action.starts_with(name))
 }
 
 #[cfg(test)]
@@ -125,6 +144,23 @@ mod tests {
         assert_eq!(table.row("LOC").unwrap().total(), 182_317);
         assert_eq!(table.row("ERR").unwrap().counts, [3]);
         assert!(Interrupts::parse("").is_err());
+    }
+
+    #[test]
+    fn queues_are_told_from_administration() {
+        for (action, expected) in [
+            ("nvme0q1", true),
+            ("nvme0q0", false),
+            ("nvme12q31", true),
+            ("virtio1-req.0", true),
+            ("virtio2-input.0", false),
+            ("virtio1-config", false),
+            ("mpt3sas0-msix3", true),
+            ("eth0-TxRx-1", false),
+            ("nvme", false),
+        ] {
+            assert_eq!(is_known_to_be_managed(action), expected, "{action}");
+        }
     }
 
     proptest! {

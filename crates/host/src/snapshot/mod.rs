@@ -28,6 +28,9 @@ pub struct Snapshot {
     pub kernel: String,
     /// The boot line.
     pub boot_line: String,
+    /// Whole seconds since boot.
+    #[serde(default)]
+    pub uptime_s: u64,
     /// CPUs and how they hang together.
     pub cpus: Cpus,
     /// Who places tasks on CPUs.
@@ -93,7 +96,7 @@ pub enum Cgroup {
 }
 
 /// One interrupt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irq {
     /// Its number at the moment (numbers move when a device comes back).
     pub number: u32,
@@ -102,6 +105,9 @@ pub struct Irq {
     /// The CPUs that it really goes to; lags behind until the next interrupt. Only read where a kernel thread
     /// follows it there, and `None` where the kernel does not tell.
     pub effective: Option<CpuSet>,
+    /// Where one comes that nobody can move: how often since boot, by CPU. Empty for all others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stuck: BTreeMap<CpuId, u64>,
 }
 
 /// A running irqbalance, told through its socket.

@@ -18,6 +18,7 @@ use claim::Claim;
 use executor::{Stopped, execute};
 use host::plan::{self, Drift, Kept, Note, PlanErrors, Profile, Step, Want};
 use host::snapshot::{Cgroup, Snapshot, Target};
+use host::suggest::Choice;
 use journal::{Found, Journal, Refused, State};
 use machine::{Machine, RealMachine};
 use serde::{Deserialize, Serialize};
@@ -243,6 +244,24 @@ fn here(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     }
 }
 
+/// The CPUs that are meant: of as many as wanted those of the shield that stands, else the best ones.
+///
+/// # Errors
+/// If the machine or the journal cannot be read, or has not so many.
+pub fn choose(root: &RootDir, dir: &RunDir, choice: Choice) -> Result<base::CpuSet, String> {
+    let count = match choice {
+        Choice::Cpus(cpus) => return Ok(cpus),
+        Choice::Auto(count) => count,
+    };
+    if let Some(journal) = current(root, dir).map_err(|error| error.to_string())?
+        && journal.want.cpus.count() == count
+    {
+        return Ok(journal.want.cpus);
+    }
+    let snapshot = sys::machine::snapshot(root, &base::CpuSet::EMPTY).map_err(|error| error.to_string())?;
+    host::suggest::suggest(&snapshot, count)
+}
+
 /// [`apply`] on any machine.
 ///
 /// # Errors
@@ -290,7 +309,11 @@ fn begin(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &mut Claim
             new(snapshot, Some("a journal from another boot was removed: that boot's end undid what it described"))
         }
         Found::Here(journal) => match journal.state {
-            State::Applied if journal.want.cpus == want.cpus && journal.want.profile == want.profile => {
+            State::Applied
+                if journal.want.cpus == want.cpus
+                    && journal.want.profile == want.profile
+                    && want.parts.covers(journal.want.parts) =>
+            {
                 Ok(Beginning { snapshot, journal: *journal, found: None, stood: true })
             }
             State::Applied => Err(Error::Other(Box::new(journal.want.cpus), journal.want.profile)),
@@ -331,8 +354,13 @@ fn take_over(snapshot: Snapshot, want: &Want, left: &Journal) -> Beginning {
 
 fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &mut Claim) -> Result<Applied, Error> {
     let Beginning { mut snapshot, mut journal, found, stood } = begin(machine, want, dir, claim)?;
+    if want.parts.tasks && !journal.want.parts.tasks {
+        // What stood kept nobody's tasks away; from now on they have a place.
+        let Journal { backend, place, .. } = fresh(&snapshot, want);
+        (journal.backend, journal.place) = (backend, place);
+    }
     journal.want = want.clone();
-    if journal.rounds.is_empty() {
+    if journal.rounds.is_empty() && want.parts.tasks {
         check_unowned(&snapshot, want)?;
     }
     let (mut rounds, mut writes) = (0, 0);
@@ -522,6 +550,9 @@ fn check_unowned(snapshot: &Snapshot, want: &Want) -> Result<(), Error> {
 
 fn fresh(snapshot: &Snapshot, want: &Want) -> Journal {
     let backend = plan::backend(snapshot, want);
+    if !want.parts.tasks {
+        return Journal::new(&snapshot.boot_id, want, "nothing: tasks stay where they are", Place::Affinity);
+    }
     let place = match (&snapshot.cgroup, backend.shield_dir(snapshot)) {
         (Cgroup::V1 { .. }, Some(dir)) => Place::CpusetV1 { dir },
         (Cgroup::V2 { .. }, Some(dir)) => Place::CgroupV2 { dir },

@@ -198,6 +198,11 @@ impl Surroundings for Machine {
         Some(online())
     }
 
+    fn choose(&self, count: usize) -> Result<CpuSet, String> {
+        let choice = host::suggest::Choice::Auto(count);
+        crate::shield::choose(&RootDir::machine(), &crate::RunDir::from_env(), choice)
+    }
+
     fn has_node(&self, node: u16) -> bool {
         RootDir::machine().exists(&format!("/sys/devices/system/node/node{node}"))
     }

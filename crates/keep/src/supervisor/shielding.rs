@@ -114,6 +114,7 @@ impl Shielding {
             spare,
             own,
             irqs: wanted.irqs.clone(),
+            parts: wanted.parts,
             ..Want::default()
         };
         match shield::apply(&root, &want, &dir) {

@@ -6,6 +6,7 @@ use crate::proc::interrupts::Interrupts;
 
 const TABLE: &str = "/proc/interrupts";
 const AFFINITY: &str = "/proc/irq/#/smp_affinity_list";
+const EFFECTIVE: &str = "/proc/irq/#/effective_affinity_list";
 const DEBUG: &str = "/sys/kernel/debug/irq/irqs/#";
 const BOOT_ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 
@@ -62,7 +63,7 @@ impl Check for Managed {
                   with isolcpus=managed_irq on the boot line, or when no queue of the device is served there.",
             source: "kernel/irq/affinity.c; Documentation/admin-guide/kernel-parameters.txt, isolcpus=managed_irq; \
                      irqbalance #336, tuned #296",
-            reads: &[TABLE, AFFINITY, DEBUG],
+            reads: &[TABLE, AFFINITY, EFFECTIVE, DEBUG],
             decides: &[],
         }
     }
@@ -77,13 +78,16 @@ impl Check for Managed {
             let is_managed = match flags(number) {
                 Some(text) => text.contains("IRQD_AFFINITY_MANAGED"),
                 None => {
-                    let known = row.actions().any(is_known_to_be_managed);
+                    let known = row.is_known_to_be_managed();
                     by_name |= known;
                     known
                 }
             };
             if is_managed {
-                let cpus = facts.files.cpus(&AFFINITY.replace('#', &number.to_string())).unwrap_or_default();
+                let cpus = |path: &str| facts.files.cpus(&path.replace('#', &number.to_string())).unwrap_or_default();
+                // Of the CPUs that one may go to, it goes to one.
+                let effective = cpus(EFFECTIVE);
+                let cpus = if effective.is_empty() { cpus(AFFINITY) } else { effective };
                 managed.push((number, row.actions().next().unwrap_or("?"), cpus));
             }
         }
@@ -108,41 +112,6 @@ impl Check for Managed {
         }
         Ok(Finding::note(evidence)
             .reserve(&[Use::Loop10kHz, Use::Polling])
-            .remedy(How::Boot, "add isolcpus=managed_irq,LIST to the boot line for the CPUs to keep free"))
-    }
-}
-
-/// Drivers that let the kernel spread their queues' interrupts (`PCI_IRQ_AFFINITY`).
-fn is_known_to_be_managed(action: &str) -> bool {
-    let queue = |rest: &str, mark: &str| {
-        rest.trim_start_matches(|c: char| c.is_ascii_digit())
-            .strip_prefix(mark)
-            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    // Queue 0 of an NVMe device is its administration queue, which stays movable.
-    action.strip_prefix("nvme").is_some_and(|rest| queue(rest, "q") && !rest.ends_with("q0"))
-        || action.strip_prefix("virtio").is_some_and(|rest| queue(rest, "-req."))
-        || ["megasas", "mpt3sas", "mpt2sas", "hpsa", "smartpqi", "aacraid"].iter().any(|name| action.starts_with(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_known_to_be_managed;
-
-    #[test]
-    fn queues_are_told_from_administration() {
-        for (action, expected) in [
-            ("nvme0q1", true),
-            ("nvme0q0", false),
-            ("nvme12q31", true),
-            ("virtio1-req.0", true),
-            ("virtio2-input.0", false),
-            ("virtio1-config", false),
-            ("mpt3sas0-msix3", true),
-            ("eth0-TxRx-1", false),
-            ("nvme", false),
-        ] {
-            assert_eq!(is_known_to_be_managed(action), expected, "{action}");
-        }
+            .remedy(How::Boot, "shield CPUs that they do not come to (tahti shield suggest), or add isolcpus=managed_irq,LIST to the boot line"))
     }
 }

@@ -1,0 +1,248 @@
+//! Which CPUs to shield: those from which the least cannot be moved.
+//!
+//! A shield moves what can be moved, so only what stays counts: interrupts that the kernel manages itself, by how often they
+//! came, other work on the same core, and that some CPU has to keep the time and serve the firmware.
+
+use crate::snapshot::Snapshot;
+use base::text::Counted;
+use base::{CpuId, CpuSet};
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// What the first CPU counts for, in events a second: timekeeping, firmware and devices of old prefer it.
+const FIRST_CPU: u64 = 1;
+
+/// The CPUs that are wanted: these, or as many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// These.
+    Cpus(CpuSet),
+    /// So many, those that are suggested.
+    Auto(usize),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().strip_prefix("auto:") {
+            Some(count) => match count.parse() {
+                Ok(count) if count > 0 => Ok(Self::Auto(count)),
+                _ => Err(format!("{text:?}: expected auto:N, such as auto:2")),
+            },
+            None => text
+                .parse()
+                .map(Self::Cpus)
+                .map_err(|error| format!("{text:?}: {error}; or auto:N for the N best CPUs")),
+        }
+    }
+}
+
+/// What speaks against a CPU: it stays there whatever is shielded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Reason {
+    /// An interrupt that cannot be moved.
+    Interrupt {
+        /// Its number and device.
+        name: String,
+        /// How often it came here since boot.
+        count: u64,
+    },
+    /// The first CPU.
+    First,
+    /// It shares its core.
+    Sibling {
+        /// With these.
+        cpus: CpuSet,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupt { name, count } => {
+                write!(f, "interrupt {name} cannot be moved, {} since boot", Counted(*count as usize, "time"))
+            }
+            Self::First => f.write_str("the first CPU: timekeeping and firmware prefer it"),
+            Self::Sibling { cpus } => write!(f, "shares its core with {cpus}: shield both, or leave that one idle"),
+        }
+    }
+}
+
+/// A CPU and what speaks against it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rated {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Whether the boot line isolated it: it is meant for this.
+    pub isolated: bool,
+    /// Events in 1000 s that cannot be moved away, on average since boot.
+    pub per_1000_s: u64,
+    /// What they are, and what else there is to know.
+    pub reasons: Vec<Reason>,
+}
+
+impl Rated {
+    /// Less is better.
+    fn cost(&self) -> (bool, u64, CpuId) {
+        (!self.isolated, self.per_1000_s, self.cpu)
+    }
+}
+
+/// Every CPU that runs, the best first.
+#[must_use]
+pub fn rank(snapshot: &Snapshot) -> Vec<Rated> {
+    let cpus = &snapshot.cpus;
+    let rate = |cpu: CpuId| {
+        let (mut reasons, mut count) = (Vec::new(), 0u64);
+        for (key, irq) in &snapshot.irqs {
+            if let Some(&times) = irq.stuck.get(&cpu) {
+                count = count.saturating_add(times);
+                reasons.push(Reason::Interrupt { name: format!("{} ({key})", irq.number), count: times });
+            }
+        }
+        let mut per_1000_s = count.saturating_mul(1000) / snapshot.uptime_s.max(1);
+        if cpus.online.lowest() == Some(cpu) {
+            per_1000_s = per_1000_s.saturating_add(FIRST_CPU * 1000);
+            reasons.push(Reason::First);
+        }
+        let siblings = cpus.siblings_of(&CpuSet::single(cpu)).and(&cpus.online);
+        if !siblings.is_empty() {
+            reasons.push(Reason::Sibling { cpus: siblings });
+        }
+        Rated { cpu, isolated: cpus.isolated.contains(cpu), per_1000_s, reasons }
+    };
+    let mut rated: Vec<Rated> = cpus.online.iter().map(rate).collect();
+    rated.sort_by_key(Rated::cost);
+    rated
+}
+
+/// The best `count` CPUs: whole cores, on one NUMA node where one has so many.
+///
+/// # Errors
+/// If the machine has not so many, with one left for everybody else.
+pub fn suggest(snapshot: &Snapshot, count: usize) -> Result<CpuSet, String> {
+    let online = snapshot.cpus.online;
+    if count == 0 || count >= online.count() {
+        let most = online.count().saturating_sub(1);
+        return Err(format!("{count} of CPUs {online}: expected 1 to {most}, at least one stays for everybody else"));
+    }
+    let rated = rank(snapshot);
+    let nodes = snapshot.cpus.nodes.values().map(|node| node.and(&online)).filter(|node| node.count() >= count);
+    let chosen = nodes.map(|node| best(snapshot, &rated, &node, count)).min_by_key(|(cost, _)| *cost);
+    Ok(chosen.unwrap_or_else(|| best(snapshot, &rated, &online, count)).1)
+}
+
+/// The best `count` of `among`, core by core, and what they cost.
+fn best(snapshot: &Snapshot, rated: &[Rated], among: &CpuSet, count: usize) -> ((usize, u64), CpuSet) {
+    let mut chosen = CpuSet::EMPTY;
+    for one in rated.iter().filter(|one| among.contains(one.cpu)) {
+        // The rest of a core is taken along right away: whoever worked there would slow the shield down.
+        let core = CpuSet::single(one.cpu).or(&snapshot.cpus.siblings_of(&CpuSet::single(one.cpu))).and(among);
+        let fits = chosen.or(&core).count() <= count;
+        let take = if fits { core } else { CpuSet::single(one.cpu) };
+        if chosen.or(&take).count() <= count {
+            chosen = chosen.or(&take);
+        }
+    }
+    (cost(rated, &chosen), chosen)
+}
+
+/// What a choice costs: CPUs that nothing isolated at boot, then events.
+fn cost(rated: &[Rated], cpus: &CpuSet) -> (usize, u64) {
+    let of = rated.iter().filter(|one| cpus.contains(one.cpu));
+    of.fold((0, 0), |(plain, events), one| (plain + usize::from(!one.isolated), events.saturating_add(one.per_1000_s)))
+}
+
+/// What is better than the wanted CPUs, if anything is by far: those CPUs, and what cannot be moved from the wanted ones.
+#[must_use]
+pub fn better(snapshot: &Snapshot, wanted: &CpuSet) -> Option<(CpuSet, Vec<Reason>)> {
+    let suggested = suggest(snapshot, wanted.count()).ok()?;
+    let rated = rank(snapshot);
+    let (now, then) = (cost(&rated, wanted), cost(&rated, &suggested));
+    if suggested == *wanted || now.1 <= then.1.saturating_mul(2) {
+        return None;
+    }
+    let of = rated.into_iter().filter(|one| wanted.contains(one.cpu)).flat_map(|one| one.reasons);
+    let stuck: Vec<Reason> = of.filter(|reason| matches!(reason, Reason::Interrupt { .. })).collect();
+    (!stuck.is_empty()).then_some((suggested, stuck))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{Irq, IrqKey};
+
+    fn machine(online: &str) -> Snapshot {
+        let mut snapshot = Snapshot { uptime_s: 100, ..Snapshot::default() };
+        snapshot.cpus.online = online.parse().unwrap();
+        snapshot
+    }
+
+    fn stuck(snapshot: &mut Snapshot, number: u32, cpu: CpuId, count: u64) {
+        let irq = Irq { number, stuck: [(cpu, count)].into(), ..Irq::default() };
+        snapshot.irqs.insert(IrqKey(format!("virtio{number}-req.0")), irq);
+    }
+
+    fn suggested(snapshot: &Snapshot, count: usize) -> String {
+        suggest(snapshot, count).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_cpu_with_a_busy_interrupt_that_stays_is_the_last_choice() {
+        let mut snapshot = machine("0-3");
+        assert_eq!((suggested(&snapshot, 1), suggested(&snapshot, 3)), ("1".into(), "1-3".into()));
+        stuck(&mut snapshot, 36, 1, 55_563);
+        stuck(&mut snapshot, 37, 2, 7);
+        assert_eq!([1, 2, 3].map(|count| suggested(&snapshot, count)), ["3", "2-3", "0,2-3"]);
+        let ranked = rank(&snapshot);
+        assert_eq!(ranked.iter().map(|one| one.cpu).collect::<Vec<_>>(), [3, 2, 0, 1]);
+        assert_eq!(ranked[3].per_1000_s, 555_630);
+        let (instead, why) = better(&snapshot, &"1".parse().unwrap()).unwrap();
+        assert_eq!(instead.to_string(), "3");
+        assert_eq!(why[0].to_string(), "interrupt 36 (virtio36-req.0) cannot be moved, 55563 times since boot");
+        for fine in ["3", "2-3", "0", "0,2-3"] {
+            assert_eq!(better(&snapshot, &fine.parse().unwrap()), None, "{fine}");
+        }
+    }
+
+    #[test]
+    fn of_two_cpus_the_first_is_taken_if_the_other_has_the_disk() {
+        let mut snapshot = machine("0-1");
+        assert_eq!(suggested(&snapshot, 1), "1");
+        stuck(&mut snapshot, 36, 1, 55_563);
+        assert_eq!(suggested(&snapshot, 1), "0");
+    }
+
+    #[test]
+    fn whole_cores_of_one_node_are_taken_and_those_isolated_at_boot_first() {
+        let mut snapshot = machine("0-7");
+        snapshot.cpus.siblings = ["0,4", "1,5", "2,6", "3,7"].map(|list| list.parse().unwrap()).into();
+        snapshot.cpus.nodes = [(0, "0-1,4-5".parse().unwrap()), (1, "2-3,6-7".parse().unwrap())].into();
+        assert_eq!([1, 2, 4, 5].map(|count| suggested(&snapshot, count)), ["1", "1,5", "2-3,6-7", "1-3,5-6"]);
+        stuck(&mut snapshot, 9, 6, 1_000_000);
+        assert_eq!([2, 4].map(|count| suggested(&snapshot, count)), ["1,5", "0-1,4-5"]);
+        snapshot.cpus.isolated = "2,6".parse().unwrap();
+        assert_eq!(suggested(&snapshot, 2), "2,6");
+    }
+
+    #[test]
+    fn one_cpu_stays_for_everybody_else() {
+        for count in [0, 4, 5] {
+            let error = suggest(&machine("0-3"), count).unwrap_err();
+            assert!(error.contains("expected 1 to 3"), "{error}");
+        }
+        assert!(suggest(&machine("0"), 1).is_err());
+    }
+
+    #[test]
+    fn cpus_are_named_or_counted() {
+        assert_eq!("auto:2".parse(), Ok(Choice::Auto(2)));
+        assert_eq!("2-3".parse(), Ok(Choice::Cpus("2-3".parse().unwrap())));
+        for wrong in ["auto:0", "auto:", "auto", "auto:x", "3-"] {
+            assert!(wrong.parse::<Choice>().unwrap_err().contains("auto:"), "{wrong}");
+        }
+    }
+}
