@@ -23,6 +23,8 @@ struct Bench {
     run: PathBuf,
     spare: String,
     cpu: String,
+    /// Put back after the shield has gone.
+    unusual: Option<Unusual>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -37,8 +39,15 @@ impl Bench {
         alone::wait(&run);
         let own = std::process::id();
         let spare: Vec<String> =
-            user_processes().into_iter().filter(|pid| *pid != own).map(|it| it.to_string()).collect();
-        Self { run, spare: spare.join(","), cpu: shielded_cpu(), _alone: alone }
+            user_processes().into_iter().filter(|pid| *pid != own).map(|it| format!("{it}+")).collect();
+        Self { run, spare: spare.join(","), cpu: shielded_cpu(), unusual: None, _alone: alone }
+    }
+
+    /// Where values stand that nobody has by default.
+    fn unusual(name: &str) -> Self {
+        let mut bench = Self::new(name);
+        bench.unusual = Some(Unusual::set(&bench.cpu));
+        bench
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -248,8 +257,7 @@ fn assert_same(before: &BTreeMap<String, String>, after: &BTreeMap<String, Strin
 
 #[test]
 fn a_shield_stands_is_verified_and_goes_without_a_trace() {
-    let bench = Bench::new("whole");
-    let _unusual = Unusual::set(&bench.cpu);
+    let bench = Bench::unusual("whole");
     let (plain, pinned) = (Sleeper::new(None), Sleeper::new(Some(&bench.cpu)));
     let before = state(&[&plain, &pinned]);
     bench.done(&["apply", "--cpus", &bench.cpu]);
@@ -302,8 +310,7 @@ fn a_task_without_a_mask_follows_its_cpuset_again_after_the_release() {
 
 #[test]
 fn a_kill_at_any_write_loses_nothing() {
-    let bench = Bench::new("kill");
-    let _unusual = Unusual::set(&bench.cpu);
+    let bench = Bench::unusual("kill");
     let (plain, pinned) = (Sleeper::new(None), Sleeper::new(Some(&bench.cpu)));
     let before = state(&[&plain, &pinned]);
     let killed = |words: &[&str], write: u32| {
@@ -399,6 +406,29 @@ fn tasks_born_under_the_shield_get_what_their_parent_had_and_newcomers_are_repai
 }
 
 #[test]
+fn what_a_process_starts_that_is_spared_alone_is_moved_and_with_its_descendants_it_is_not() {
+    let bench = Bench::new("spare");
+    let script = "sleep 600 & echo $!; wait";
+    let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut child).unwrap();
+    let child: u32 = child.trim().parse().unwrap();
+    let cpus = |pid: u32| field(pid, "Cpus_allowed_list");
+    let all = cpus(child);
+    let mut found = Vec::new();
+    for form in ["", "+"] {
+        let spare = format!("{},{}{form}", bench.spare, shell.id());
+        let output = bench.command(&["apply", "--cpus", &bench.cpu]).env("TAHTI_SPARE", spare).output().unwrap();
+        found.push((output.status.code(), cpus(shell.id()) == all, cpus(child) == all));
+        bench.done(&["release"]);
+    }
+    let whole = cpus(child) == all;
+    Command::new("kill").arg(child.to_string()).status().unwrap();
+    shell.kill().and_then(|()| shell.wait()).unwrap();
+    assert_eq!((found, whole), (vec![(Some(0), true, false), (Some(0), true, true)], true));
+}
+
+#[test]
 fn an_unconfirmed_shield_goes_by_itself_and_a_confirmed_one_stays() {
     let bench = Bench::new("confirm");
     let before = state(&[]);
@@ -435,9 +465,10 @@ fn nobody_but_root_s_irqbalance_is_believed_or_waited_for() {
     use std::io::{BufRead, BufReader};
     let bench = Bench::new("impostor");
     let before = state(&[]);
-    let mut words = vec!["--reuid=65534", "--regid=65534", "--clear-groups", "python3", "-c", IMPOSTOR];
+    let mut words = vec!["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c", IMPOSTOR];
     words.insert(3, "--");
-    let mut impostor = Command::new("setpriv").args(words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut impostor =
+        Command::new("setpriv").args(words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(impostor.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "listening\n");

@@ -38,6 +38,7 @@ impl Shield {
         let spare: Vec<String> = names
             .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()) && *name != own)
             .filter(program)
+            .map(|pid| format!("{pid}+"))
             .collect();
         let output = Command::new(env!("CARGO_BIN_EXE_tahti"))
             .arg("shield")

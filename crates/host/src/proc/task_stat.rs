@@ -27,16 +27,19 @@ pub struct Stat {
     pub policy: u8,
 }
 
+/// `PF_EXITING`.
+const EXITING: u64 = 0x4;
 /// `PF_KTHREAD`.
 pub const KTHREAD: u64 = 0x0020_0000;
 /// `PF_NO_SETAFFINITY`: the kernel bound this thread, and refuses every other mask.
 pub const NO_SETAFFINITY: u64 = 0x0400_0000;
 
 impl Stat {
-    /// Whether the task has ended and only waits for its parent: it runs nowhere any more.
+    /// Whether the task has ended, or is ending: it runs nothing any more, and the kernel has put it to the top of all
+    /// hierarchies.
     #[must_use]
     pub fn is_dead(&self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x')
+        matches!(self.state, 'Z' | 'X' | 'x') || self.flags & EXITING != 0
     }
 
     /// Whether the kernel bound this thread, or is about to: workers of workqueues are found under their name before

@@ -44,6 +44,11 @@ pub(super) fn read_again(root: &impl Kernel, snapshot: &mut Snapshot, before: &S
     }
     let newcomers: Vec<i32> = places.members.keys().filter(|tid| !known.contains_key(tid)).copied().collect();
     for (key, task) in known.into_values() {
+        // Who left every cpuset is ending, or is seen from inside a container, where they do not list everybody.
+        let listed = places.members.contains_key(&key.tid);
+        if !listed && stat(root, &format!("/proc/{}", key.tid)).is_none_or(|stat| stat.is_dead()) {
+            continue;
+        }
         places.put(root, snapshot, *key, task.clone());
     }
     for tid in newcomers {
