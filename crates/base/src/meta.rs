@@ -37,6 +37,8 @@ pub struct Meta {
     pub units: Str40,
     /// Digits after the point.
     pub precision: i16,
+    /// Digits after the point in texts of the field's numbers, where they are other than those.
+    pub text_precision: Option<u16>,
     /// What a display should show.
     pub display: Range,
     /// What may be written.
@@ -45,8 +47,8 @@ pub struct Meta {
     pub alarm: AlarmLimits,
     /// Names of the states of an enumeration, by number.
     pub labels: Vec<Str40>,
-    /// What a number beyond all states is called; the number itself where this is empty.
-    pub beyond: Str40,
+    /// What a number beyond all states is called; the number itself where this is none.
+    pub beyond: Option<Str40>,
 }
 
 impl Default for Meta {
@@ -54,11 +56,12 @@ impl Default for Meta {
         Self {
             units: Str40::EMPTY,
             precision: 0,
+            text_precision: None,
             display: Range::default(),
             control: Range::default(),
             alarm: AlarmLimits::NONE,
             labels: Vec::new(),
-            beyond: Str40::EMPTY,
+            beyond: None,
         }
     }
 }

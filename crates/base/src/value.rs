@@ -149,16 +149,16 @@ pub enum Scalar {
     Enum(u16),
 }
 
-/// What a text is that is read as characters (`FIELD$`): it shows when it is asked for as something else.
+/// What a text is: it shows when it is asked for as something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Characters {
-    /// An array like any other, or no characters.
+    /// A value like any other.
     #[default]
     Array,
-    /// A text in a field of so many bytes. As characters it always ends with a zero; as other types it is all the
-    /// field's bytes.
+    /// A text that is read as characters (`FIELD$`), in a field of so many bytes. As characters it always ends with a zero;
+    /// as other types, and as characters with anything but a stamp, it is all the field's bytes.
     Text(u32),
-    /// A link. As other types it is one text.
+    /// A link, also without `$`. It can be a text and characters; as a double it is NaN.
     Link,
 }
 

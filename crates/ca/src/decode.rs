@@ -97,7 +97,8 @@ fn meta(class: Class, basic: Basic, payload: &[u8]) -> Result<Meta, Eca> {
         control: Range { low: control_low, high: control_high },
         alarm: AlarmLimits { lolo, low: warn_low, high: warn_high, hihi },
         labels: Vec::new(),
-        beyond: Str40::EMPTY,
+        text_precision: None,
+        beyond: None,
     })
 }
 

@@ -57,7 +57,7 @@ pub fn needs_meta(dbr: Dbr, native: Basic) -> bool {
 /// `out` is then as it was.
 pub fn encode(dbr: Dbr, count: u32, reading: &Reading, out: &mut Vec<u8>) -> Result<u32, Eca> {
     let start = out.len();
-    let other = if reading.characters == Characters::Array { None } else { other(dbr.basic(), reading) };
+    let other = if reading.characters == Characters::Array { None } else { other(dbr, reading)? };
     let value = other.as_ref().unwrap_or(&reading.value);
     let elements = if count == 0 { value.len() as u32 } else { count };
     head(dbr, reading, out)?;
@@ -77,23 +77,30 @@ pub fn encode(dbr: Dbr, count: u32, reading: &Reading, out: &mut Vec<u8>) -> Res
     Ok(elements)
 }
 
-/// The characters of a text as what they are when they are asked for as something else.
+/// A text or a link as what it is when it is asked for as something else; none where it is that.
 #[cold]
-fn other(basic: Basic, reading: &Reading) -> Option<Value> {
-    let Value::Array(Array::I8(text)) = &reading.value else { return None };
-    match reading.characters {
-        _ if basic == Basic::Char => None,
-        Characters::Array => None,
-        Characters::Text(size) => {
+fn other(dbr: Dbr, reading: &Reading) -> Result<Option<Value>, Eca> {
+    let text = match &reading.value {
+        Value::Array(Array::I8(text)) => Some(text),
+        _ => None,
+    };
+    Ok(match (reading.characters, dbr.basic(), text) {
+        // With an alarm, C reads the bytes as numbers without a sign, which are no text.
+        (Characters::Text(_), Basic::Char, _) if matches!(dbr.parts(), Some((Class::Plain | Class::Time, _))) => None,
+        (Characters::Text(size), _, Some(text)) => {
             let mut all = text.clone();
             all.resize(size as usize, 0);
             Some(Value::from(all))
         }
-        Characters::Link => {
+        (Characters::Link, Basic::String, Some(text)) => {
             let bytes: Vec<u8> = text.iter().map(|byte| *byte as u8).collect();
             Some(Value::Scalar(Scalar::String(Str40::new(&bytes))))
         }
-    }
+        (Characters::Link, Basic::Char, None) => Some(Value::Scalar(Scalar::U8(0))),
+        (Characters::Link, Basic::Double, _) => Some(Value::Scalar(Scalar::F64(f64::NAN))),
+        (Characters::Link, Basic::Short | Basic::Float | Basic::Enum | Basic::Long, _) => return Err(Eca::GETFAIL),
+        _ => None,
+    })
 }
 
 /// Appends what comes before the value.
@@ -223,7 +230,7 @@ fn element(basic: Basic, scalar: Scalar, meta: &Meta, out: &mut Vec<u8>) -> Resu
         Basic::String => {
             let text = match scalar {
                 Scalar::Enum(index) => label(meta, index),
-                _ => base::text::scalar(scalar, meta.precision as u16),
+                _ => base::text::scalar(scalar, meta.text_precision.unwrap_or(meta.precision as u16)),
             };
             out.extend_from_slice(text.padded());
         }
@@ -236,10 +243,12 @@ fn element(basic: Basic, scalar: Scalar, meta: &Meta, out: &mut Vec<u8>) -> Resu
 pub fn label(meta: &Meta, index: u16) -> Str40 {
     match meta.labels.get(usize::from(index)) {
         Some(label) => *label,
-        None if meta.beyond == Str40::EMPTY => base::text::scalar(Scalar::U16(index), 0),
-        // The records with sixteen states call those without a name nothing, the others have but two.
-        None if index < 2 || (index < 16 && meta.beyond == Str40::from("Illegal Value")) => Str40::EMPTY,
-        None => meta.beyond,
+        None => match meta.beyond {
+            None => base::text::scalar(Scalar::U16(index), 0),
+            // The records with sixteen states call those without a name nothing, the others have but two.
+            Some(beyond) if index < 2 || (index < 16 && beyond == Str40::from("Illegal Value")) => Str40::EMPTY,
+            Some(beyond) => beyond,
+        },
     }
 }
 
@@ -261,11 +270,8 @@ fn from_text(basic: Basic, text: &Str40, out: &mut Vec<u8>) -> Result<(), Eca> {
         Basic::Float => out.extend_from_slice(&(real()? as f32).to_be_bytes()),
         Basic::Long => out.extend_from_slice(&(whole(i32::MIN.into(), i32::MAX.into())? as i32).to_be_bytes()),
         Basic::Short => out.extend_from_slice(&(whole(i16::MIN.into(), i16::MAX.into())? as i16).to_be_bytes()),
-        // Unlike the others, no text at all is no number here.
-        Basic::Enum => {
-            let number = base::text::parse_int(bytes, 0, u16::MAX.into()).ok_or(Eca::GETFAIL)?;
-            out.extend_from_slice(&(number as u16).to_be_bytes());
-        }
+        // The number of a state is asked of the record, which does not know it from another field's text.
+        Basic::Enum => return Err(Eca::GETFAIL),
         Basic::Char => out.push(whole(i8::MIN.into(), u8::MAX.into())? as u8),
     }
     Ok(())
@@ -390,7 +396,12 @@ mod tests {
         let check = |value: Value, basic: Basic, expected: &[u8]| {
             let reading = Reading {
                 value,
-                meta: Meta { precision: 1, labels: labels.clone(), beyond: "Illegal_Value".into(), ..Meta::default() },
+                meta: Meta {
+                    precision: 1,
+                    labels: labels.clone(),
+                    beyond: Some("Illegal_Value".into()),
+                    ..Meta::default()
+                },
                 ..Reading::default()
             };
             let mut out = Vec::new();

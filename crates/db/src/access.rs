@@ -55,15 +55,16 @@ impl Db {
         (if channel.filters.stamps_now() { self.now.wall } else { stamp }, utag)
     }
 
-    /// What a channel's value is, if it is the characters of a text.
+    /// What a channel's value is, if it is a link or the characters of a text.
     #[must_use]
     pub fn characters(&self, channel: &Channel) -> Characters {
-        let rec = channel.record.0;
-        if !channel.long_string || !channel.filters.is_empty() || self.is_long_text(rec, channel.field) {
-            return Characters::Array;
+        let def = self.def(channel.record.0, channel.field);
+        match (channel.long_string, def.link_field()) {
+            _ if channel.type_name || !channel.filters.is_empty() => Characters::Array,
+            (_, Some(_)) => Characters::Link,
+            (true, None) if !self.is_long_text(channel.record.0, channel.field) => Characters::Text(def.size.into()),
+            _ => Characters::Array,
         }
-        let def = self.def(rec, channel.field);
-        if def.link_field().is_some() { Characters::Link } else { Characters::Text(def.size.into()) }
     }
 
     /// A field's value before filters.
@@ -89,6 +90,11 @@ impl Db {
             let mut array = self.whole_array(rec, channel.field);
             array.truncate(max);
             return Value::Array(array);
+        }
+        let unwritten = |slot: Slot<'_>| matches!(slot, Slot::Array(array) if array.is_empty());
+        if self.is_long_text(rec, channel.field) && unwritten(self.peek(rec, channel.field)) {
+            // Nothing was ever written here: C has no element then.
+            return Value::Array(Array::String(Vec::new()));
         }
         Value::Scalar(self.read_scalar(rec, channel.field).unwrap_or(Scalar::String(Str40::EMPTY)))
     }
@@ -147,6 +153,9 @@ impl Db {
         }
         if self.is_long_text(rec, field) {
             return crate::rec::lsi::text(&self.whole_bytes(rec, field)).to_vec();
+        }
+        if self.def(rec, field).name == "NAME" {
+            return self.record_name(rec).as_bytes().to_vec();
         }
         match self.peek(rec, field) {
             Slot::Text(text) => text.bytes().to_vec(),

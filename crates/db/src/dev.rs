@@ -61,20 +61,8 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
     let Some(entry) = kind.devices.get(usize::from(db.common[rec as usize].dtyp)) else { return Device::Missing };
     let device = Device::from_name(&entry.name);
     let wants_address = entry.link != "CONSTANT";
-    let field = kind.field("INP").or_else(|| kind.field("OUT"));
-    let address = match field.map(|field| db.peek(rec, field)) {
-        Some(Slot::Link(link)) => link.brief().kind == LinkKind::Hardware,
-        _ => wants_address,
-    };
-    if address != wants_address {
-        let expected = if wants_address {
-            "a device address such as @…"
-        } else {
-            "a constant or the name of a process variable"
-        };
-        let text = format!("{}: the link does not fit DTYP, expected {expected}", db.record_name(rec));
-        db.notice(text);
-        return Device::Missing;
+    if let Some(field) = kind.field("INP").or_else(|| kind.field("OUT")) {
+        fit_link(db, rec, field, wants_address);
     }
     match device {
         Device::Missing => {
@@ -107,6 +95,28 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
         }
         device => device,
     }
+}
+
+/// Makes a link an address, or none, as DTYP has it: as in C one that is something else is told, and the record has an empty
+/// one.
+fn fit_link(db: &mut Db, rec: u32, field: u16, wants_address: bool) {
+    let Slot::Link(link) = db.peek(rec, field) else { return };
+    let (unset, is_address) = (link.is_empty(), link.brief().kind == LinkKind::Hardware);
+    if is_address == wants_address {
+        return;
+    }
+    if !unset {
+        let expected = if wants_address {
+            "a device address such as @…"
+        } else {
+            "a constant or the name of a process variable"
+        };
+        let link = db.link_text(rec, field);
+        let record = db.record_name(rec);
+        let text = format!("{record}: the link \"{link}\" does not fit DTYP, expected {expected}; it is left empty");
+        db.notice(text);
+    }
+    db.set_link(rec, field, if wants_address { "@" } else { "" });
 }
 
 impl Db {

@@ -525,8 +525,12 @@ impl Db {
         let wall = self.clock.map_or(self.now.wall, |clock| clock());
         let tse = self.common[rec as usize].tse;
         if tse != -2 {
-            // Events 1 to 255 and the best source (-1): the shell's clock where no event generator feeds stamps.
-            self.common[rec as usize].time = self.scans.event_stamp(tse).unwrap_or(wall);
+            // Of events and of the best source (-1) nobody but an event generator knows the time: the stamp stays.
+            if let Some(stamp) =
+                self.scans.event_stamp(tse).or_else(|| (tse == 0 || self.scans.last_resort).then_some(wall))
+            {
+                self.common[rec as usize].time = stamp;
+            }
         } else if simm != 0 {
             match siol {
                 Some(link) if link.kind != LinkKind::Constant => self.stamp_from_link(rec, link),

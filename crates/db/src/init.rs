@@ -45,6 +45,7 @@ impl Db {
             self.common[rec as usize].device = dev::choose(self, rec);
             crate::rec::init(self, rec);
         }
+        self.tell_unstamped(first);
         self.restore_now();
         // Every record can be active once.
         self.active.reserve(self.common.len() + 16);

@@ -79,10 +79,12 @@ impl Db {
             FieldType::Device => {
                 let devices = self.type_of(rec).devices.iter();
                 meta.labels = devices.map(|device| Str40::from(device.name.as_str())).collect();
+                // Of types without devices.
+                meta.beyond = meta.labels.is_empty().then_some(Str40::EMPTY);
             }
             FieldType::Enum => {
                 meta.labels = crate::rec::states(self, rec);
-                meta.beyond = crate::rec::state_text(self, rec, u16::MAX);
+                meta.beyond = Some(crate::rec::state_text(self, rec, u16::MAX)).filter(|text| *text != Str40::EMPTY);
             }
             _ => {}
         }
@@ -91,6 +93,8 @@ impl Db {
         let linked = self.linked_meta(&of);
         if matches!(element, FieldType::F32 | FieldType::F64) {
             meta.precision = self.precision_given(&of, 0);
+            let in_texts = self.precision_given(&of, 6);
+            meta.text_precision = (in_texts != meta.precision).then_some(in_texts as u16);
         }
         meta.units = self.units_of(&of, linked.as_ref());
         meta.display = self.range_of(&of, linked.as_ref(), false);
@@ -110,7 +114,11 @@ impl Db {
             (Kind::Calc | Kind::CalcOut | Kind::Sub, [letter @ b'A'..=b'U'] | [b'L', letter @ b'A'..=b'U'])
             | (Kind::ASub, [letter @ b'A'..=b'U']) => [b'I', b'N', b'P', *letter],
             (Kind::ASub, [b'V', b'A', b'L', letter]) => [b'O', b'U', b'T', *letter],
-            (Kind::Seq, [b'D', b'O', number]) if step == Some(Step::Value) => [b'D', b'O', b'L', *number],
+            // As C counts them, that of the step before.
+            (Kind::Seq, _) if step == Some(Step::Value) => {
+                let before = place.map_or(0, |place| usize::from(place >> 2) & 15);
+                [b'D', b'O', b'L', b"0123456789ABCDEF"[before]]
+            }
             _ => [0; 4],
         };
         let link = std::str::from_utf8(&feeding).ok().and_then(|name| schema.types[record as usize].field(name));

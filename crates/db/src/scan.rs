@@ -72,6 +72,8 @@ pub(crate) struct Scans {
     pub(crate) left: Vec<u32>,
     pub(crate) callbacks: Callbacks,
     event_stamps: HashMap<i16, Stamp>,
+    /// Events of which nothing is known are stamped with the wall clock.
+    pub(crate) last_resort: bool,
     /// For the other databases of the IOC; `None` where there is no other.
     signals: Option<VecDeque<Signal>>,
 }
@@ -421,6 +423,27 @@ impl Db {
             signals.push_back(signal);
         } else {
             self.counters.signals_lost += 1;
+        }
+    }
+
+    /// Has records be stamped with the wall clock whose TSE is an event (or −1) that nothing stamps; else their stamps stay as
+    /// they are, undefined at first.
+    pub const fn stamp_events_last_resort(&mut self) {
+        self.scans.last_resort = true;
+    }
+
+    /// Tells of records that were loaded from `first` on whose TSE nothing stamps.
+    pub(crate) fn tell_unstamped(&mut self, first: u32) {
+        for rec in first..self.common.len() as u32 {
+            let common = &self.common[rec as usize];
+            let tse = common.tse;
+            let known = matches!(tse, 0 | -2) || self.scans.last_resort || self.scans.event_stamp(tse).is_some();
+            if !(known || common.removed || common.away) {
+                let name = self.record_name(rec);
+                let what =
+                    format!("{name}.TSE = {tse}: nothing gives the time of this event, the stamp stays undefined");
+                self.notice(format!("{what} (installLastResortEventProvider before iocInit: it is the wall clock's)"));
+            }
         }
     }
 

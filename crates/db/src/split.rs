@@ -251,6 +251,7 @@ impl Db {
         let mut to = Self::new();
         to.schema = self.schema.clone();
         to.clock = self.clock;
+        to.scans.last_resort = self.scans.last_resort;
         to.local = self.local;
         to.environment = self.environment.clone();
         to.states = self.states.clone();

@@ -199,6 +199,25 @@ record(waveform, \"w\") {{ field(FTVL, \"\") field(NELM, \"\") alias(\"{alias}\"
 }
 
 #[test]
+fn a_link_that_does_not_fit_dtyp_is_told_and_left_empty() {
+    let mut db = Db::new();
+    let text = "record(ai, \"t\") { field(DTYP, \"Soft Timestamp\") field(PINI, \"YES\") }
+record(ai, \"n\") { field(DTYP, \"Soft Timestamp\") field(INP, \"5\") field(PINI, \"YES\") }
+record(ai, \"s\") { field(INP, \"@here\") field(PINI, \"YES\") field(TSE, \"1\") }";
+    db.load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(db::Now { wall: base::Stamp { secs: 5, nanos: 0 }, ..db::Now::default() });
+    let told: Vec<String> = db.take_notices().into_iter().map(|notice| notice.0).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told.iter().any(|told| told.starts_with("s.TSE = 1: nothing gives the time of this event")), "{told:?}");
+    let links = told.iter().filter(|told| told.contains("does not fit DTYP"));
+    assert_eq!(links.map(|told| &told[..1]).collect::<Vec<_>>(), ["n", "s"]);
+    let values = [("t.VAL", "5"), ("n.VAL", "5"), ("t.INP", "@"), ("n.PACT", "0"), ("s.PACT", "0"), ("s.INP", "")];
+    values.iter().for_each(|(name, value)| assert_eq!(shown(&mut db, name), *value, "{name}"));
+    let stamp = |db: &Db, name: &str| db.stamp(db.find(name).unwrap().record).0.secs;
+    assert_eq!((stamp(&db, "t"), stamp(&db, "s")), (5, 0));
+}
+
+#[test]
 fn menus_and_breakpoint_tables_may_stand_among_records() {
     let mut db = Db::new();
     let text = "breaktable(mine) { 0 0, 10 100 } menu(menuConvert) { choice(menuConvertNO, \"NO\") choice(mineMine, \"mine\") }

@@ -72,8 +72,10 @@ fn processing_and_posting_allocate_and_free_nothing() {
             db.subscribe(queue, &channel, EventMask(0xF), channels.len() as u64);
             // Memory for arrays is the subscriber's.
             let mut room = db.get(&channel, usize::MAX);
-            let most = db.info(&channel).elements_max as usize;
-            if let Value::Array(array) = &room {
+            let info = db.info(&channel);
+            let most = info.elements_max as usize;
+            // A long text that was never written is no element at first, and a text later.
+            if let (true, Value::Array(array)) = (info.array, &room) {
                 room = Value::Array(base::Array::zeros(array.kind(), most));
             }
             channels.push((channel, room));

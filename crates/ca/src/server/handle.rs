@@ -304,6 +304,9 @@ impl Server {
             circuit.send_error(header, Eca::TOLARGE, &text);
             return Next::Go;
         }
+        // The type's name stands in the first of all elements that there can be.
+        let count = if header.count == 0 && dbr == Dbr::CLASS_NAME { opened.count } else { header.count };
+        let header = &Header { count, ..*header };
         let token = next_token(&mut self.tokens, id);
         let reading = if opened.access.read {
             let meta = encode::needs_meta(dbr, opened.native);

@@ -4,6 +4,7 @@
 //! numbers of channels, its port, and when a record was processed.
 
 mod circuits;
+mod fields;
 #[path = "../peer/mod.rs"]
 mod peer;
 mod reads;

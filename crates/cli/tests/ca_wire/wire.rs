@@ -99,15 +99,25 @@ impl Wire {
 
     /// Waits for one message and writes it down.
     fn next(&mut self) -> Option<Header> {
+        let (header, payload) = self.received()?;
+        let line = self.shown(&header, payload);
+        self.seen.push(line);
+        Some(header)
+    }
+
+    /// Waits for one message.
+    pub(crate) fn message(&mut self) -> (Header, Vec<u8>) {
+        self.received().unwrap_or_else(|| panic!("the server says no more: {:?}", self.seen.last()))
+    }
+
+    fn received(&mut self) -> Option<(Header, Vec<u8>)> {
         loop {
             if let Read::Header(header, head) = Header::read(&self.input)
                 && self.input.len() >= head + header.size as usize
             {
                 let payload = self.input[head..head + header.size as usize].to_vec();
                 self.input.drain(..head + payload.len());
-                let line = self.shown(&header, payload);
-                self.seen.push(line);
-                return Some(header);
+                return Some((header, payload));
             }
             let mut buffer = [0; 65_536];
             let end = match self.stream.read(&mut buffer) {
@@ -154,7 +164,7 @@ impl Wire {
 }
 
 /// Clears what means nothing in a value: stamps, gaps, and what stands behind the ends of texts and of the value.
-fn clean(header: &Header, payload: &mut [u8]) {
+pub(crate) fn clean(header: &Header, payload: &mut [u8]) {
     let gap = match header.kind {
         11 => 4..5,
         13 => 4..8,

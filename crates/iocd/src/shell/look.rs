@@ -21,7 +21,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("dbel", "casr 2 shows subscriptions by client"),
     ("epicsMutexShowAll", "records have owners instead of locks"),
     ("epicsThreadResume", "threads are not suspended"),
-    ("installLastResortEventProvider", "event times without a provider are the wall clock's"),
     ("iocBuild", "iocInit does all of it"),
     ("iocLogPrefix", LOG),
     ("iocLogShow", LOG),
@@ -42,6 +41,15 @@ pub(super) fn absent(name: &str) -> Option<&'static str> {
 }
 
 pub(super) const COMMANDS: &[Command] = &[
+    command!(
+        "installLastResortEventProvider",
+        "",
+        "stamps events that nothing else stamps (TSE) with the wall clock",
+        |shell, _| {
+            shell.with_each(|db, _| db.stamp_events_last_resort())?;
+            Ok(None)
+        }
+    ),
     command!("iocLogInit", "", "accepted: messages go to standard error", |shell, _| {
         match parameter(&shell.env, "EPICS_IOC_LOG_INET").is_none_or(|address| address.is_empty()) {
             true => eprintln!("iocLog: EPICS environment variable \"EPICS_IOC_LOG_INET\" undefined"),
