@@ -74,7 +74,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 fn attach(args: &Args) -> Result<String, String> {
     let plant = plant_name(args.which.plant.as_deref())?;
-    let socket = RunDir::of(&plant).keeper(&args.name).join(SOCKET_NAME);
+    let socket = RunDir::find(&plant).keeper(&args.name).join(SOCKET_NAME);
     let stream = UnixStream::connect(&socket).map_err(|error| {
         format!("process {:?} of plant {plant:?} has no console ({error}); `tahti ps` lists the processes", args.name)
     })?;

@@ -115,9 +115,11 @@ pub(crate) fn plant_name(given: Option<&str>) -> Result<String, String> {
 
 /// A connection to a plant's supervisor.
 pub(crate) fn connect(name: &str) -> Result<Client, String> {
-    let run = RunDir::of(name);
+    let run = RunDir::find(name);
     Client::connect(&run.socket()).map_err(|error| {
-        if living().iter().any(|living| living == name) {
+        if error.kind() == std::io::ErrorKind::PermissionDenied {
+            format!("plant {name:?} is another user's: root, that user and the plant's operators may ask ({error})")
+        } else if living().iter().any(|living| living == name) {
             format!("plant {name:?} has lost its supervisor ({error}); its processes go on: `tahti up` continues it")
         } else if plants().iter().any(|known| known == name) {
             format!("plant {name:?} is not up")

@@ -57,7 +57,7 @@ fn show(args: &Args) -> Result<(), String> {
         }
         (Err(why), _) => return Err(why),
     };
-    let run = RunDir::of(&name);
+    let run = RunDir::find(&name);
     let path = run.log(args.name.as_deref());
     if !path.exists() {
         let known = known(&run);

@@ -225,7 +225,7 @@ fn describe(name: &str, plant: Option<&str>) -> Result<bool, String> {
         .shortfalls
         .iter()
         .for_each(|text| println!("  {:<16} {} {text}", "", Painted(Colour::Doubtful, "not had:")));
-    let log = RunDir::of(&plant).log(Some(name));
+    let log = RunDir::find(&plant).log(Some(name));
     if log.exists() {
         println!("\n{}", Painted(Colour::Faint, format!("{} ends:", log.display())));
         // Who reads no more has seen enough.

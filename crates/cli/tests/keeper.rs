@@ -30,7 +30,8 @@ impl Place {
         let mut launch = LaunchSpec::new("loop", ["/bin/sh", "-c", script]);
         launch.terminal = Terminal::Pty;
         let log = LogSpec { path: self.0.join("log"), size: Size(1 << 20), keep: 2, also: None };
-        KeeperSpec { dir: self.0.join("keeper"), launch, log: Some(log), ready_line: None, notify: false, held: false }
+        let dir = self.0.join("keeper");
+        KeeperSpec { dir, launch, log: Some(log), ready_line: None, notify: false, held: false, operators: None }
     }
 
     fn log(&self) -> String {

@@ -157,6 +157,54 @@ fn a_process_of_another_user_runs_clean_and_so_does_its_safe_output_command() {
 }
 
 #[test]
+fn operators_look_and_type_where_they_may_and_nobody_else_does() {
+    use std::os::unix::process::CommandExt;
+    bench::last_cpu();
+    const GROUP: u32 = 61234;
+    for may_type in [false, true] {
+        let bench = Bench::new(&format!("root-operators-{may_type}"), "");
+        let head = format!("[plant]\nname = \"p\"\noperators = \"{GROUP}\"\noperators_may_type = {may_type}\n");
+        let echo = bench::sh("a", "while read line; do echo heard $line; done", "");
+        fs::write(bench.dir.join("plant.toml"), head + &echo).unwrap();
+        // Where everybody may start it.
+        let program = bench.dir.join("tahti");
+        fs::copy(env!("CARGO_BIN_EXE_tahti"), &program).unwrap();
+        bench.ok(&["up", ".", "--detach"]);
+        let as_member = |group: u32, words: &[&str], typed: &str| {
+            let mut command = Command::new(&program);
+            command.args(words).env("TAHTI_RUN", bench.dir.join("run")).uid(65534).gid(group).current_dir("/");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            use std::io::Write;
+            // Who was refused hears nothing.
+            let _ = child.stdin.take().unwrap().write_all(typed.as_bytes());
+            let output = bench::finish(child);
+            (output.status.success(), text(&output))
+        };
+        let (good, said) = as_member(GROUP, &["ps"], "");
+        assert!(good && said.contains("running"), "{said}");
+        let (good, said) = as_member(GROUP, &["logs", "a"], "");
+        assert!(good && said.contains("started"), "{said}");
+        for words in [&["down"][..], &["restart", "a"], &["signal", "USR1", "a"], &["reload"]] {
+            let (good, said) = as_member(GROUP, words, "");
+            assert!(!good && said.contains("operators may look"), "{words:?}: {said}");
+        }
+        let (good, said) = as_member(GROUP, &["attach", "a"], "beam\n");
+        assert_eq!(good, may_type, "{said}");
+        if may_type {
+            bench.until("heard", || bench.ok(&["logs", "a"]).contains("heard beam"));
+        } else {
+            assert!(said.contains("--read-only"), "{said}");
+        }
+        for words in [&["ps", "p"][..], &["logs", "a", "-P", "p"], &["attach", "a", "-P", "p", "--read-only"]] {
+            let (good, said) = as_member(65534, words, "");
+            assert!(!good, "{words:?} of somebody else: {said}");
+        }
+        bench.ok(&["down"]);
+    }
+}
+
+#[test]
 fn a_shield_that_stood_before_the_plant_stays_when_the_plant_goes() {
     let bench = Shielded::new("borrowed", LOOP);
     let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();

@@ -1,7 +1,7 @@
 //! Reading what a process inherits and what it may do: `umask`, `sandbox` and their kin.
 
 use super::keys;
-use super::model::{Hygiene, ProtectHome, ProtectSystem, Sandbox};
+use super::model::{Hygiene, Operators, ProtectHome, ProtectSystem, Sandbox};
 use table::{Diagnostics, Section, clipped};
 use toml::de::DeValue;
 
@@ -15,6 +15,16 @@ pub(super) fn read(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Hygien
         no_new_privileges: section.flag("no_new_privileges", found).unwrap_or(true),
         sandbox: sandbox(section, found),
     }
+}
+
+/// Who may look at the plant.
+pub(super) fn operators(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Operators> {
+    let group = section.words("operators", found).map(|(group, _)| group.to_owned());
+    let may_type = section.flag("operators_may_type", found);
+    if let (None, Some(true), Some(value)) = (&group, may_type, section.value("operators_may_type")) {
+        found.error(value.span(), "`operators_may_type` without operators", "`operators`, too", "name their group");
+    }
+    Some(Operators { group: group?, may_type: may_type.unwrap_or(false) })
 }
 
 fn umask(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<u32> {

@@ -8,13 +8,29 @@ pub use table::{Key, Table};
 pub const PLANT: Table = Table {
     header: "[plant]",
     doc: "Who the plant is.",
-    keys: &[key(
-        "name",
-        r#""llrf""#,
-        "letters, digits, `-` and `_`, at most 32",
-        "",
-        "Name of the plant; its state lies in `/run/tahti/NAME`.",
-    )],
+    keys: &[
+        key(
+            "name",
+            r#""llrf""#,
+            "letters, digits, `-` and `_`, at most 32",
+            "",
+            "Name of the plant; its state lies in `/run/tahti/NAME`.",
+        ),
+        key(
+            "operators",
+            r#""operators""#,
+            "group name or number",
+            "none",
+            "Members of this group may `ps`, `top`, `logs` and `attach --read-only` without being root or the plant's own user.",
+        ),
+        key(
+            "operators_may_type",
+            "true",
+            "true or false",
+            "`false`",
+            "Whether they may type into consoles, too, with the keys that kill and start the process.",
+        ),
+    ],
 };
 
 /// `[shield]`

@@ -134,9 +134,11 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
         found.error(key.span(), message, TABLES, remedy);
     }
 
+    let mut operators = None;
     let name = match tables(root, "plant", false, found).first() {
         Some((table, span)) => {
             let section = Section::open(table, span.clone(), &keys::PLANT, "[plant]", found);
+            operators = hygiene::operators(&section, found);
             process::name(&section, found).map(|(name, _)| name)
         }
         None => {
@@ -217,6 +219,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     all.extend(reads.into_iter().map(|read| read.process));
     Some(Plant {
         name: name?,
+        operators,
         shield: match shield {
             Some((shield, _)) => Some(shield?),
             None => None,

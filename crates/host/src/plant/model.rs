@@ -12,6 +12,9 @@ use std::str::FromStr;
 pub struct Plant {
     /// Name; also that of its folder under `/run/tahti`.
     pub name: String,
+    /// Who may look, beside root and the plant's own user.
+    #[serde(default)]
+    pub operators: Option<Operators>,
     /// CPUs to keep free of everybody else, if any.
     pub shield: Option<Shield>,
     /// The processes, in the file's order.
@@ -55,6 +58,15 @@ impl FromStr for Also {
             _ => Err("expected `journal` or `syslog`"),
         }
     }
+}
+
+/// Who may look at a plant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operators {
+    /// A group, by name or number.
+    pub group: String,
+    /// Whether its members may type into consoles.
+    pub may_type: bool,
 }
 
 /// `[shield]`

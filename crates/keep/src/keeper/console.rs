@@ -28,16 +28,18 @@ pub(super) enum Kind {
 pub(super) struct Client {
     pub(super) stream: UnixStream,
     pub(super) kind: Kind,
+    pub(super) operator: bool,
     received: Vec<u8>,
     waiting: VecDeque<u8>,
     gone: bool,
 }
 
 impl Client {
-    pub(super) fn new(stream: UnixStream, follows: bool) -> std::io::Result<Self> {
+    /// `operator`: who may do no more than [`Operators`](super::protocol::Operators) may.
+    pub(super) fn new(stream: UnixStream, follows: bool, operator: bool) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         let kind = Kind::Control { follows };
-        Ok(Self { stream, kind, received: Vec::new(), waiting: VecDeque::new(), gone: false })
+        Ok(Self { stream, kind, operator, received: Vec::new(), waiting: VecDeque::new(), gone: false })
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -118,7 +120,7 @@ mod tests {
     #[test]
     fn a_console_that_does_not_read_loses_bytes_and_they_are_counted() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut client = Client::new(ours, false).unwrap();
+        let mut client = Client::new(ours, false, false).unwrap();
         client.kind = Kind::Console { read_only: true };
         let lost: u64 = (0..1000).map(|_| client.send(&[b'x'; 4096])).sum();
         assert!(lost > 0 && lost.is_multiple_of(4096) && !client.is_gone(), "{lost}");
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     fn a_line_without_end_is_refused() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut client = Client::new(ours, false).unwrap();
+        let mut client = Client::new(ours, false, false).unwrap();
         std::thread::spawn(move || std::io::Write::write_all(&mut (&theirs), &[b'x'; LINE_BYTES_MAX + 8192]));
         while !client.is_gone() {
             client.receive();

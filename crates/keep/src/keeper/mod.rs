@@ -15,4 +15,5 @@ mod serve;
 pub use client::{ANSWER_WITHIN, Keeper, KeeperError, News, SPEC_NAME, SUBCOMMAND, run};
 pub use protocol::SOCKET_NAME;
 pub(crate) use running::kill_left_behind;
+pub(crate) use serve::open_to;
 pub use serve::serve;

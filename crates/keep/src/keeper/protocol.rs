@@ -1,5 +1,6 @@
 //! What supervisor, console and keeper say to each other: one JSON object per line over the keeper's
-//! Unix socket (`SOCK_STREAM`, mode 0600; the peer must be the keeper's user or root).
+//! Unix socket (`SOCK_STREAM`, mode 0600; the peer must be the keeper's user or root. Where the plant has operators: mode
+//! 0660 of their group, and who is let in by that alone gets what [`Operators::refuse`] leaves).
 //!
 //! A connection starts as a control connection: each [`Request`] gets exactly one [`Reply`], in order.
 //! After [`Request::Follow`] events are mixed in between; after [`Request::Attach`] the connection is the
@@ -40,6 +41,34 @@ pub struct KeeperSpec {
     /// then, says [`Request::Go`]. Without a supervisor it waits for the next.
     #[serde(default)]
     pub held: bool,
+    /// Who may connect beside root and the keeper's own user.
+    #[serde(default)]
+    pub operators: Option<Operators>,
+}
+
+/// A group whose members may ask how things stand and open a console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Operators {
+    /// Its number.
+    pub group: u32,
+    /// Whether they may type.
+    pub may_type: bool,
+}
+
+impl Operators {
+    /// Why an operator may not ask this; `None`: he may.
+    #[must_use]
+    pub fn refuse(self, request: &Request) -> Option<&'static str> {
+        match request {
+            Request::Status | Request::Attach { read_only: true, .. } => None,
+            Request::Attach { .. } if self.may_type => None,
+            Request::Attach { .. } => {
+                Some("operators of this plant may look, not type (operators_may_type): use --read-only")
+            }
+            _ => Some("operators may look, no more: this takes root or the plant's own user"),
+        }
+    }
 }
 
 /// A log file and its rotation.

@@ -85,6 +85,15 @@ fn socket_at(path: PathBuf) -> PathBuf {
     path
 }
 
+/// Lets connect to a socket only its owner, and the members of a group where there is one.
+pub(crate) fn open_to(socket: &Path, group: Option<u32>) -> std::io::Result<()> {
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(if group.is_some() { 0o660 } else { 0o600 });
+    if group.is_some() {
+        std::os::unix::fs::chown(socket, None, group)?;
+    }
+    std::fs::set_permissions(socket, mode)
+}
+
 pub(super) fn unix_ms() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
@@ -95,6 +104,8 @@ impl Keeper {
         let listener = UnixListener::bind(socket_at(spec.dir.join(SOCKET_NAME)))
             .map_err(|error| format!("cannot make the keeper's socket in {}: {error}", shown(&spec.dir)))?;
         listener.set_nonblocking(true).map_err(|error| error.to_string())?;
+        open_to(&spec.dir.join(SOCKET_NAME), spec.operators.map(|operators| operators.group))
+            .map_err(|error| format!("the keeper's socket in {}: {error}", shown(&spec.dir)))?;
         let notify = if spec.notify {
             Some(Notify::open(spec.dir.join(NOTIFY_NAME), launch::user_of(&spec.launch))?)
         } else {
@@ -104,7 +115,7 @@ impl Keeper {
         sys::child::become_subreaper().map_err(|error| error.to_string())?;
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let own = ChildId { pid, start_ticks: start_ticks(pid).ok_or("/proc is not mounted")? };
-        let clients = first.into_iter().map(|stream| Client::new(stream, true)).collect::<Result<_, _>>();
+        let clients = first.into_iter().map(|stream| Client::new(stream, true, false)).collect::<Result<_, _>>();
         Ok(Self {
             log: Log::open(spec.log.clone(), &spec.launch.name),
             clients: clients.map_err(|error| error.to_string())?,
@@ -278,8 +289,9 @@ impl Keeper {
             let own = rustix::process::geteuid();
             let allowed =
                 rustix::net::sockopt::socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own);
-            let Ok(mut client) = Client::new(stream, false) else { continue };
-            if !allowed {
+            let Ok(mut client) = Client::new(stream, false, !allowed) else { continue };
+            // The socket's mode has let no others in than the operators.
+            if !allowed && self.spec.operators.is_none() {
                 client.reply(&Reply::Refused("only root and the keeper's user may talk to a keeper".to_owned()));
             } else if self.clients.len() >= CLIENTS_MAX {
                 client.reply(&Reply::Refused(format!("{CLIENTS_MAX} connections are open already")));
@@ -310,6 +322,10 @@ impl Keeper {
     }
 
     fn obey(&mut self, index: usize, request: Request) -> Reply {
+        let operators = self.spec.operators.filter(|_| self.clients[index].operator);
+        if let Some(why) = operators.and_then(|operators| operators.refuse(&request)) {
+            return Reply::Refused(why.to_owned());
+        }
         let sent = |outcome: sys::Result<usize>| match outcome {
             Ok(_) => Reply::Done,
             Err(error) => Reply::Refused(error.to_string()),
@@ -345,7 +361,8 @@ impl Keeper {
                 Reply::Done
             }
             Request::Attach { read_only, size } => {
-                if let (Some(child), Some(size)) = (&self.child, size) {
+                // Who only looks changes nothing, the terminal's size neither.
+                if let (Some(child), Some(size), false) = (&self.child, size, read_only) {
                     child.resize(size.rows, size.columns);
                 }
                 self.clients[index].kind = Kind::Console { read_only };

@@ -15,3 +15,4 @@ pub(crate) mod users;
 pub use spec::{Capability, InheritedFd, LaunchSpec, Limit, Resource, Shortfall, Terminal};
 pub use start::{Held, LaunchError, Started, hold, is_alive, start, start_ticks};
 pub(crate) use start::{is_below, user_of};
+pub(crate) use users::group_number;

@@ -31,6 +31,14 @@ pub(super) fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identi
     resolve(user, group, &read("/etc/passwd")?, &read("/etc/group")?)
 }
 
+/// The number of a group, given by name or number.
+///
+/// # Errors
+/// There is none of this name.
+pub(crate) fn group_number(group: &str) -> Result<u32, String> {
+    identity(None, Some(group))?.gid.ok_or_else(|| format!("there is no group {group:?}"))
+}
+
 fn resolve(user: Option<&str>, group: Option<&str>, passwd: &str, groups: &str) -> Result<Identity, String> {
     let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
     let mut identity = Identity::default();

@@ -205,6 +205,8 @@ impl Client {
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: UnixListener,
+    /// Whether who is let in by the socket's mode alone may look.
+    operators: bool,
     clients: Vec<Peer>,
     next: u64,
 }
@@ -213,6 +215,7 @@ pub(crate) struct Server {
 #[derive(Debug)]
 struct Peer {
     id: u64,
+    operator: bool,
     stream: UnixStream,
     read: Vec<u8>,
     write: VecDeque<u8>,
@@ -221,15 +224,16 @@ struct Peer {
 
 impl Server {
     /// Listens; an old socket at the place is removed first (the caller holds the plant's lock).
-    pub(crate) fn listen(path: &Path) -> io::Result<Self> {
+    /// Members of `operators` may ask how things stand.
+    pub(crate) fn listen(path: &Path, operators: Option<u32>) -> io::Result<Self> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        crate::keeper::open_to(path, operators)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, clients: Vec::new(), next: 0 })
+        Ok(Self { listener, operators: operators.is_some(), clients: Vec::new(), next: 0 })
     }
 
     /// The descriptors to poll, each with whether it waits to be written to.
@@ -241,9 +245,13 @@ impl Server {
     /// Takes in what has come, without waiting; the requests with the client that sent each.
     pub(crate) fn serve(&mut self) -> Vec<(u64, Result<Request, String>)> {
         while let Ok((stream, _)) = self.listener.accept() {
-            if self.clients.len() < CLIENTS_MAX && may_talk(&stream) && stream.set_nonblocking(true).is_ok() {
+            let operator = !may_talk(&stream);
+            // They leave room for those who may do more.
+            let most = if operator { CLIENTS_MAX / 2 } else { CLIENTS_MAX };
+            let welcome = !operator || self.operators;
+            if self.clients.len() < most && welcome && stream.set_nonblocking(true).is_ok() {
                 let (read, write) = (Vec::new(), VecDeque::new());
-                self.clients.push(Peer { id: self.next, stream, read, write, done: false });
+                self.clients.push(Peer { id: self.next, operator, stream, read, write, done: false });
                 self.next += 1;
             }
         }
@@ -296,9 +304,14 @@ impl Peer {
                     self.read.extend_from_slice(&bytes[..got]);
                     while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                         let line: Vec<u8> = self.read.drain(..=end).collect();
+                        let request = serde_json::from_slice(&line).map_err(|error| format!("not a request: {error}"));
+                        let refused = "operators may look, no more: this takes root or the plant's own user";
                         requests.push((
                             self.id,
-                            serde_json::from_slice(&line).map_err(|error| format!("not a request: {error}")),
+                            match request {
+                                Ok(request) if self.operator && request != Request::Status => Err(refused.to_owned()),
+                                request => request,
+                            },
                         ));
                     }
                     if self.read.len() <= REQUEST_BYTES_MAX {

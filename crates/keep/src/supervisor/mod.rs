@@ -24,6 +24,7 @@ pub(crate) use engine::service::VARIABLES as SERVICE_VARIABLES;
 pub use probe::{Machine, Thread, threads};
 pub use tell::{COLUMNS, brief, short};
 
+use crate::keeper::protocol::Operators;
 use base::DurNs;
 use engine::{Engine, Left, Start};
 use host::plant::{Diagnostic, Plant, check, render_all};
@@ -112,6 +113,14 @@ pub fn read_plant(file: &Path) -> Result<(Plant, Vec<Diagnostic>), String> {
     }
 }
 
+/// The plant's operators, their group by its number.
+fn operators(plant: &Plant) -> Result<Option<Operators>, String> {
+    let Some(operators) = &plant.operators else { return Ok(None) };
+    let group = crate::launch::group_number(&operators.group)
+        .map_err(|why| format!("operators of plant {:?}: {why}", plant.name))?;
+    Ok(Some(Operators { group, may_type: operators.may_type }))
+}
+
 /// Brings a plant up, supervises it until it is asked to go down, and gives the machine back.
 ///
 /// # Errors
@@ -128,7 +137,9 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
     let records = plant.records.folder.as_ref().map(|records| file.parent().unwrap_or(Path::new("/")).join(records));
     run.create(records.as_deref())?;
     let lock = run.lock()?;
-    let server = control::Server::listen(&run.socket()).map_err(machine)?;
+    let operators = operators(&plant).map_err(UpError::Plant)?;
+    run.open_to(operators.map(|operators| operators.group))?;
+    let server = control::Server::listen(&run.socket(), operators.map(|it| it.group)).map_err(machine)?;
     let numbers =
         [engine::libc_signal::HUP, engine::libc_signal::INT, engine::libc_signal::TERM, engine::libc_signal::CHLD];
     let signals = SignalFd::new(&numbers).map_err(|error| UpError::Machine(error.to_string()))?;
@@ -149,8 +160,16 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
     let isolated = base::CpuSet::EMPTY;
     let require_rt = options.require_rt;
     let online = probe::online();
-    let common =
-        Common { program, folder, online, isolated, shield_groups: Vec::new(), require_rt, also: plant.records.also };
+    let common = Common {
+        program,
+        folder,
+        online,
+        isolated,
+        shield_groups: Vec::new(),
+        require_rt,
+        also: plant.records.also,
+        operators,
+    };
     if let Some(also) = plant.records.also {
         tell.forward(crate::forward::Forward::new(also, &plant.name, "tahti"));
     }

@@ -28,6 +28,9 @@ const SHIELD_MARK: &str = "shield";
 /// A state file longer than this is not read.
 const STATE_BYTES_MAX: u64 = 16 << 20;
 
+/// The mode of the folder of logs where the plant has operators.
+const OPERATORS_LOG: u32 = 0o750;
+
 /// The format of the state file; another one is not read.
 const VERSION: u32 = 1;
 
@@ -95,10 +98,18 @@ pub fn base() -> PathBuf {
     }
     let uid = rustix::process::geteuid();
     match set("XDG_RUNTIME_DIR") {
-        _ if uid.is_root() => PathBuf::from("/run/tahti"),
+        _ if uid.is_root() => PathBuf::from(MACHINES),
         Some(dir) => dir.join("tahti"),
         None => fallback(),
     }
+}
+
+/// Where the plants of root lie.
+const MACHINES: &str = "/run/tahti";
+
+/// Whether plants of root are looked for, too: by users who did not say where to look.
+fn looks_elsewhere() -> bool {
+    std::env::var_os("TAHTI_RUN").is_none_or(|value| value.is_empty()) && !rustix::process::geteuid().is_root()
 }
 
 /// Where they lie for a user without a folder of the session's.
@@ -163,6 +174,20 @@ impl RunDir {
     #[must_use]
     pub fn of(name: &str) -> Self {
         Self { path: base().join(name), name: name.to_owned() }
+    }
+
+    /// The folder of plant `name` that is there: the own one, or the machine's where the caller is its operator.
+    #[must_use]
+    pub fn find(name: &str) -> Self {
+        let own = Self::of(name);
+        let machines = Self { path: Path::new(MACHINES).join(name), ..own.clone() };
+        if !own.path.exists() && looks_elsewhere() && machines.is_open() { machines } else { own }
+    }
+
+    /// Whether the caller may ask its supervisor or read its logs.
+    fn is_open(&self) -> bool {
+        use rustix::fs::{Access, access};
+        access(self.socket(), Access::WRITE_OK).is_ok() || access(self.path.join("log"), Access::READ_OK).is_ok()
     }
 
     /// Where it lies.
@@ -241,8 +266,9 @@ impl RunDir {
                 made => io(made, "make", &folder)?,
             }
             // An earlier version made it otherwise.
-            let right = fs::metadata(&folder).is_ok_and(|data| data.permissions().mode() & 0o777 == mode);
-            if !right {
+            let found = fs::metadata(&folder).map_or(0, |data| data.permissions().mode() & 0o777);
+            // The logs of a plant that is up may be open to its operators.
+            if found != mode && !(name == "log" && found == OPERATORS_LOG) {
                 io(fs::set_permissions(&folder, fs::Permissions::from_mode(mode)), "open or close", &folder)?;
             }
         }
@@ -280,6 +306,20 @@ impl RunDir {
             }
         }
         Ok(to.unwrap_or_else(|| from.to_owned()))
+    }
+
+    /// Lets the members of a group read the logs, where there is one. The sockets, which everybody can reach, have modes of
+    /// their own.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn open_to(&self, group: Option<u32>) -> Result<()> {
+        let log = self.path.join("log");
+        let mode = if group.is_some() { OPERATORS_LOG } else { 0o700 };
+        if group.is_some() {
+            io(std::os::unix::fs::chown(&log, None, group), "give to its operators", &log)?;
+        }
+        io(fs::set_permissions(&log, fs::Permissions::from_mode(mode)), "open or close", &log)
     }
 
     /// Becomes the plant's supervisor.
@@ -437,23 +477,25 @@ pub fn plants() -> Vec<String> {
     if base() == fallback() && crate::run_dir::check_own(&fallback()).is_err() {
         return Vec::new();
     }
-    let mut names: Vec<String> = fs::read_dir(base())
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            entry.path().join("lock").exists().then(|| entry.file_name().to_string_lossy().into_owned())
-        })
-        .collect();
-    names.sort_unstable();
-    names
+    let names = |base: PathBuf| {
+        let entries = fs::read_dir(base).into_iter().flatten().flatten();
+        let names = entries.filter(|entry| entry.path().join("lock").exists());
+        names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let mut all = names(base());
+    if looks_elsewhere() {
+        all.extend(names(PathBuf::from(MACHINES)).into_iter().filter(|name| RunDir::find(name).is_open()));
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// Names of the plants that have a supervisor or something that one left behind.
 #[must_use]
 pub fn living() -> Vec<String> {
     let lives = |name: &String| {
-        let run = RunDir::of(name);
+        let run = RunDir::find(name);
         run.path().join("state.json").exists() || run.lives()
     };
     plants().into_iter().filter(lives).collect()

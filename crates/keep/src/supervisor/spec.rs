@@ -1,7 +1,7 @@
 //! From what the plant file says of a process to what its keeper is told.
 
 use super::rundir::RunDir;
-use crate::keeper::protocol::{KeeperSpec, LogSpec};
+use crate::keeper::protocol::{KeeperSpec, LogSpec, Operators};
 use crate::launch::{LaunchSpec, Limit, Resource, Terminal};
 use base::CpuSet;
 use host::plant::{Cpus, Process, ReadyWhen};
@@ -24,6 +24,8 @@ pub(crate) struct Common {
     pub(crate) require_rt: bool,
     /// The journal of the machine that gets each line, too.
     pub(crate) also: Option<host::plant::Also>,
+    /// Who may look at the processes.
+    pub(crate) operators: Option<Operators>,
 }
 
 impl Common {
@@ -110,6 +112,7 @@ impl Common {
             },
             notify: process.ready.when == ReadyWhen::Notify || process.heartbeat.is_some(),
             held: is_watched(process),
+            operators: self.operators,
         })
     }
 }

@@ -110,6 +110,10 @@ impl Engine {
                  use `tahti down` and `tahti up`"
             )));
         }
+        if new.operators != self.plant.operators {
+            let why = "the plant's operators cannot be changed while it is up; use `tahti down` and `tahti up`";
+            return Some(Reply::Refused(why.to_owned()));
+        }
         if dry_run || changes.is_empty() {
             return Some(Reply::Changes(changes.iter().map(ToString::to_string).collect()));
         }
