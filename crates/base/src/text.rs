@@ -177,33 +177,78 @@ fn rounded(value: f64, negative: bool, precision: u16, tenths: impl Fn(f64, i32)
         whole += 1;
         fraction -= scale;
     }
-    let sign = if negative { "-" } else { "" };
-    let width = usize::from(precision);
-    let mut out = Str40Writer::new();
     // A whole number of 8 and a fraction of 8 digits always fit.
-    let _ = if precision > 0 { write!(out, "{sign}{whole}.{fraction:0width$}") } else { write!(out, "{sign}{whole}") };
-    out.finish()
+    let mut digits = Digits::new();
+    if precision > 0 {
+        digits.number(u64::from(fraction.unsigned_abs()), usize::from(precision));
+        digits.byte(b'.');
+    }
+    digits.number(u64::from(whole.unsigned_abs()), 1);
+    digits.finish(negative)
+}
+
+/// Digits from the last to the first: `core::fmt` takes several times as long.
+struct Digits {
+    bytes: [u8; 32],
+    from: usize,
+}
+
+impl Digits {
+    const fn new() -> Self {
+        Self { bytes: [0; 32], from: 32 }
+    }
+
+    /// Puts a byte in front, where there is room.
+    fn byte(&mut self, byte: u8) {
+        if self.from > 0 {
+            self.from -= 1;
+            self.bytes[self.from] = byte;
+        }
+    }
+
+    /// Puts a number of at least so many digits in front.
+    fn number(&mut self, mut number: u64, width: usize) {
+        let end = self.from;
+        while number > 0 || end - self.from < width {
+            self.byte(b'0' + (number % 10) as u8);
+            number /= 10;
+        }
+    }
+
+    fn finish(mut self, negative: bool) -> Str40 {
+        if negative {
+            self.byte(b'-');
+        }
+        Str40::new(&self.bytes[self.from..])
+    }
+}
+
+/// A whole number as text.
+fn whole_text(negative: bool, magnitude: u64) -> Str40 {
+    let mut digits = Digits::new();
+    digits.number(magnitude, 1);
+    digits.finish(negative)
 }
 
 /// A value as text; `precision` counts for floating point. Names of states are the caller's business.
 #[must_use]
 pub fn scalar(scalar: Scalar, precision: u16) -> Str40 {
-    let mut out = Str40Writer::new();
     // Integers of 64 bits have at most 20 digits: nothing is cut.
-    let _ = match scalar {
-        Scalar::String(text) => return text,
-        Scalar::F64(v) => return double(v, precision),
-        Scalar::F32(v) => return float(v, precision),
-        Scalar::I8(v) => write!(out, "{v}"),
-        Scalar::U8(v) => write!(out, "{v}"),
-        Scalar::I16(v) => write!(out, "{v}"),
-        Scalar::U16(v) | Scalar::Enum(v) => write!(out, "{v}"),
-        Scalar::I32(v) => write!(out, "{v}"),
-        Scalar::U32(v) => write!(out, "{v}"),
-        Scalar::I64(v) => write!(out, "{v}"),
-        Scalar::U64(v) => write!(out, "{v}"),
-    };
-    out.finish()
+    let signed = |value: i64| whole_text(value < 0, value.unsigned_abs());
+    let unsigned = |value: u64| whole_text(false, value);
+    match scalar {
+        Scalar::String(text) => text,
+        Scalar::F64(v) => double(v, precision),
+        Scalar::F32(v) => float(v, precision),
+        Scalar::I8(v) => signed(v.into()),
+        Scalar::U8(v) => unsigned(v.into()),
+        Scalar::I16(v) => signed(v.into()),
+        Scalar::U16(v) | Scalar::Enum(v) => unsigned(v.into()),
+        Scalar::I32(v) => signed(v.into()),
+        Scalar::U32(v) => unsigned(v.into()),
+        Scalar::I64(v) => signed(v),
+        Scalar::U64(v) => unsigned(v),
+    }
 }
 
 /// The floating-point number at the start of a text (blanks before it allowed) and the bytes read, as C's `strtod`:
@@ -353,6 +398,13 @@ mod tests {
             let _ = parse_double(text.as_bytes());
             let _ = parse_int(text.as_bytes(), -5, 5);
             let _ = (double(value, precision), float(narrow, precision), general(value, usize::from(precision)));
+        }
+
+        #[test]
+        fn whole_numbers_are_written_as_rust_writes_them(signed: i64, unsigned: u64, narrow: i8) {
+            let all = [Scalar::I64(signed), Scalar::U64(unsigned), Scalar::I8(narrow)].map(|value| scalar(value, 0));
+            let expected = alloc::format!("{signed} {unsigned} {narrow}");
+            prop_assert_eq!(alloc::format!("{} {} {}", all[0], all[1], all[2]), expected);
         }
 
         #[test]

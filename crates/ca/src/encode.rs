@@ -22,7 +22,7 @@ pub struct Reading {
     /// The record's type, e.g. `ai`.
     pub record_type: Str40,
     /// Units, precision, limits, state names. This, acknowledgement and record type are looked at only where
-    /// [`needs_meta`] says so.
+    /// [`needs`] says so.
     pub meta: Meta,
 }
 
@@ -41,12 +41,25 @@ impl Default for Reading {
     }
 }
 
-/// Whether encoding a field of type `native` as `dbr` looks at more than value, alarm and stamp.
+/// What encoding looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
+    /// Value, alarm and stamp.
+    Value,
+    /// Also what the value's text is made with: digits after the point, names of states.
+    Text,
+    /// Everything.
+    All,
+}
+
+/// What encoding a field of type `native` as `dbr` looks at.
 #[must_use]
-pub fn needs_meta(dbr: Dbr, native: Basic) -> bool {
-    dbr.wants_meta()
-        || matches!(dbr, Dbr::STSACK_STRING | Dbr::CLASS_NAME)
-        || (dbr.basic() == Basic::String && native != Basic::String)
+pub fn needs(dbr: Dbr, native: Basic) -> Needs {
+    match dbr.basic() {
+        _ if dbr.wants_meta() || matches!(dbr, Dbr::STSACK_STRING | Dbr::CLASS_NAME) => Needs::All,
+        Basic::String if native != Basic::String => Needs::Text,
+        _ => Needs::Value,
+    }
 }
 
 /// Appends the payload for `count` elements (what the value lacks is zero), or for as many as the value
@@ -339,9 +352,10 @@ mod tests {
 
     #[test]
     fn acknowledgement_and_record_type_are_read_anew_even_for_texts() {
-        assert!(needs_meta(Dbr::STSACK_STRING, Basic::String) && needs_meta(Dbr::CLASS_NAME, Basic::String));
-        assert!(!needs_meta(Dbr::new(Class::Time, Basic::Double), Basic::Double));
-        assert!(needs_meta(Dbr::plain(Basic::String), Basic::Double));
+        assert_eq!([Dbr::STSACK_STRING, Dbr::CLASS_NAME].map(|dbr| needs(dbr, Basic::String)), [Needs::All; 2]);
+        assert_eq!(needs(Dbr::new(Class::Time, Basic::Double), Basic::Double), Needs::Value);
+        assert_eq!(needs(Dbr::plain(Basic::String), Basic::Double), Needs::Text);
+        assert_eq!(needs(Dbr::new(Class::Ctrl, Basic::Double), Basic::Double), Needs::All);
     }
 
     #[test]

@@ -66,6 +66,22 @@ impl Db {
         self.meta_over(channel.record.0, channel.field, LINKS_LIMIT)
     }
 
+    /// As much of [`meta`](Self::meta) as a value's text is made with: digits after the point, names of states. Does not
+    /// allocate but for the latter.
+    pub fn text_meta(&mut self, channel: &Channel, into: &mut Meta) {
+        let (rec, field) = (channel.record.0, channel.field);
+        match self.element_type(rec, field) {
+            _ if channel.type_name => *into = Meta::default(),
+            FieldType::Menu | FieldType::Device | FieldType::Enum => *into = self.meta(channel),
+            FieldType::F32 | FieldType::F64 => {
+                let schema = Arc::clone(&self.schema);
+                let of = self.source_of(&schema, rec, field, LINKS_LIMIT);
+                into.precision = self.precision_given(&of, 0);
+            }
+            _ => into.precision = 0,
+        }
+    }
+
     /// The same over so many links.
     fn meta_over(&mut self, rec: u32, field: u16, links: u32) -> Meta {
         let element = self.element_type(rec, field);

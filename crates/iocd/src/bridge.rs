@@ -5,7 +5,7 @@ use crate::guard::GUARD;
 use crate::job::Ask;
 use crate::store::Store;
 use base::{Alarm, EventMask, Stamp, Value};
-use ca::encode::Reading;
+use ca::encode::{Needs, Reading};
 use ca::server::{Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use db::{RemoteId, RemoteRequest};
 use std::collections::HashMap;
@@ -71,7 +71,7 @@ impl Bridges {
                     return None;
                 }
                 let mut reading = Reading::default();
-                match store.read(opened.handle, false, &mut reading, None) {
+                match store.read(opened.handle, Needs::Value, &mut reading, None) {
                     Ok(Get::Done) => update(store, holder, id, reading.value, reading.alarm, reading.stamp),
                     // It comes as a post.
                     _ => store.fetch(opened.handle),

@@ -6,7 +6,7 @@ use crate::feed::Feed;
 use crate::piece::Piece;
 use base::{Alarm, EventMask, Meta, Scalar, Stamp, Str40, Value};
 use ca::Eca;
-use ca::encode::Reading;
+use ca::encode::{Needs, Reading};
 use ca::server::{Peer, Put, Write};
 use db::{Channel, Completed, Db, Now, RecId, RemoteId, RemoteRequest, Signal, Token};
 
@@ -38,7 +38,7 @@ pub(crate) type Work = Box<dyn FnMut(&mut Db, Now) + Send>;
 pub(crate) enum Ask {
     Read {
         channel: Channel,
-        meta: bool,
+        needs: Needs,
     },
     Write {
         channel: Channel,

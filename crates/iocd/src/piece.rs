@@ -10,7 +10,7 @@ use crate::job::{Ask, Job, Out, Outcome};
 use crate::owner::{Ends, OwnerShared};
 use base::{EventMask, MonoNs, Severity, Str40};
 use ca::Eca;
-use ca::encode::Reading;
+use ca::encode::{Needs, Reading};
 use ca::server::{Put, Write};
 use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -116,9 +116,9 @@ impl Piece {
         let now = now();
         let db = &mut self.db;
         match &mut job.ask {
-            Ask::Read { channel, meta } => {
+            Ask::Read { channel, needs } => {
                 db.get_into(channel, usize::MAX, &mut job.reading.value);
-                read_rest(db, channel, *meta, &mut job.reading);
+                read_rest(db, channel, *needs, &mut job.reading);
                 job.outcome = Outcome::Read(Ok::<(), Eca>(()));
             }
             Ask::Write { channel, write, notify, log } => {
@@ -164,14 +164,17 @@ impl Piece {
     }
 }
 
-/// What comes with a field's value: all, or only what changes with it.
+/// What comes with a field's value: what changes with it, and as much of the rest as is needed.
 #[inline]
-pub(crate) fn read_rest(db: &mut Db, channel: &Channel, meta: bool, reading: &mut Reading) {
+pub(crate) fn read_rest(db: &mut Db, channel: &Channel, needs: Needs, reading: &mut Reading) {
     let record = channel.record;
     reading.characters = db.characters(channel);
     reading.alarm = db.alarm(record);
     reading.stamp = db.stamp_of(channel).0;
-    if meta {
+    if needs == Needs::Text {
+        db.text_meta(channel, &mut reading.meta);
+    }
+    if needs == Needs::All {
         let (ackt, acks) = db.acknowledge_state(record);
         reading.ackt = ackt != 0;
         reading.acks = Severity::from_index(acks);

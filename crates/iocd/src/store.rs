@@ -6,7 +6,7 @@ use crate::parts::Part;
 use crate::piece::{read_rest, write_to};
 use crate::putlog::PutLog;
 use base::{Array, EventMask, FieldType, NumberHash, Value};
-use ca::encode::Reading;
+use ca::encode::{Needs, Reading};
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use ca::{Basic, Eca};
 use db::{Away, Channel, Db, FieldInfo, Now, QueueId, RecId, SubId};
@@ -68,8 +68,8 @@ impl Apart {
         reading
     }
 
-    fn read(&self, whom: Whom, meta: bool) -> Box<Job> {
-        let mut job = Job::new(whom, Ask::Read { channel: self.channel.clone(), meta });
+    fn read(&self, whom: Whom, needs: Needs) -> Box<Job> {
+        let mut job = Job::new(whom, Ask::Read { channel: self.channel.clone(), needs });
         job.reading = self.room();
         job
     }
@@ -209,7 +209,7 @@ impl Store {
             }
             _ => {
                 apart.asking = true;
-                let job = apart.read(Whom::Watch { key, mask }, changed);
+                let job = apart.read(Whom::Watch { key, mask }, with_properties(changed));
                 if let Some(part) = parts.get_mut(apart.part) {
                     part.send(job);
                 }
@@ -222,7 +222,7 @@ impl Store {
     pub(crate) fn fetched(&mut self, key: u64, mask: EventMask, job: Box<Job>) -> Option<Post> {
         let Self { entries, parts, .. } = self;
         let (handle, apart) = apart_of(entries, key)?;
-        let with_meta = matches!(job.ask, Ask::Read { meta: true, .. });
+        let with_meta = matches!(job.ask, Ask::Read { needs: Needs::All, .. });
         let before = std::mem::replace(&mut apart.newest, job.reading);
         if !with_meta {
             (apart.newest.meta, apart.newest.record_type) = (before.meta, before.record_type);
@@ -233,7 +233,7 @@ impl Store {
         if !apart.again.is_empty() {
             let mask = std::mem::take(&mut apart.again);
             apart.asking = true;
-            let job = apart.read(Whom::Watch { key, mask }, mask.meets(EventMask::PROPERTY));
+            let job = apart.read(Whom::Watch { key, mask }, with_properties(mask.meets(EventMask::PROPERTY)));
             if let Some(part) = parts.get_mut(apart.part) {
                 part.send(job);
             }
@@ -288,6 +288,11 @@ fn apart_of(entries: &mut [Option<Entry>], key: u64) -> Option<(u64, &mut Apart)
     let handle = key & u64::from(u32::MAX);
     let apart = entries.get_mut(handle as usize)?.as_mut()?.apart.as_deref_mut()?;
     (apart.key == key).then_some((handle, apart))
+}
+
+/// What a field that another thread owns is asked for.
+const fn with_properties(all: bool) -> Needs {
+    if all { Needs::All } else { Needs::Value }
 }
 
 /// The channel name as text; EPICS names are ASCII.
@@ -373,12 +378,12 @@ impl Backend for Store {
         }
     }
 
-    fn read(&mut self, handle: u64, meta: bool, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca> {
+    fn read(&mut self, handle: u64, needs: Needs, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca> {
         let entry = self.entries.get(handle as usize).and_then(Option::as_ref).ok_or(Eca::GETFAIL)?;
         match (&entry.apart, token) {
             (None, _) => {}
             (Some(apart), Some(token)) => {
-                self.parts.get_mut(apart.part).ok_or(Eca::GETFAIL)?.send(apart.read(Whom::Client(token), meta));
+                self.parts.get_mut(apart.part).ok_or(Eca::GETFAIL)?.send(apart.read(Whom::Client(token), needs));
                 return Ok(Get::Sent);
             }
             (Some(apart), None) if apart.known => {
@@ -388,7 +393,7 @@ impl Backend for Store {
             (Some(_), None) => return Err(Eca::GETFAIL),
         }
         reading.value = self.db.get(&entry.channel, usize::MAX);
-        read_rest(&mut self.db, &entry.channel, meta, reading);
+        read_rest(&mut self.db, &entry.channel, needs, reading);
         Ok(Get::Done)
     }
 
@@ -434,7 +439,7 @@ impl Backend for Store {
             part.ask(Ask::Watch { channel: apart.channel.clone(), key: apart.key });
             // Its properties, for monitors that send them along.
             apart.asking = true;
-            part.send(apart.read(Whom::Watch { key: apart.key, mask: EventMask::NONE }, true));
+            part.send(apart.read(Whom::Watch { key: apart.key, mask: EventMask::NONE }, Needs::All));
         } else if entry.sub.is_none() {
             let all = EventMask::VALUE | EventMask::LOG | EventMask::ALARM | EventMask::PROPERTY;
             entry.sub = Some(self.db.subscribe(queue, &entry.channel, all, handle));

@@ -47,7 +47,13 @@ impl Backend for Values {
         "record"
     }
     fn close(&mut self, _: u64) {}
-    fn read(&mut self, handle: u64, _: bool, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
+    fn read(
+        &mut self,
+        handle: u64,
+        _: crate::encode::Needs,
+        reading: &mut Reading,
+        _: Option<Token>,
+    ) -> Result<Get, Eca> {
         reading.value = Value::from(handle as f64);
         Ok(Get::Done)
     }

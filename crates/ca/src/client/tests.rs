@@ -35,7 +35,13 @@ impl Backend for Values {
         "record"
     }
     fn close(&mut self, _: u64) {}
-    fn read(&mut self, handle: u64, _: bool, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
+    fn read(
+        &mut self,
+        handle: u64,
+        _: crate::encode::Needs,
+        reading: &mut Reading,
+        _: Option<Token>,
+    ) -> Result<Get, Eca> {
         reading.value = self.0[handle as usize].clone();
         Ok(Get::Done)
     }

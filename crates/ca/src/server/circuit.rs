@@ -4,6 +4,7 @@ use super::buffer::Out;
 use super::{Limits, Opened, Peer};
 use crate::dbr::Dbr;
 use crate::eca::Eca;
+use crate::encode::Needs;
 use crate::slab::Slab;
 use crate::wire::{Header, MINOR, command, padded};
 use base::{EventMask, MonoNs};
@@ -80,7 +81,7 @@ pub(super) struct Sub {
     pub(super) readable: bool,
     /// Whether a post's value is the channel's.
     pub(super) posted: bool,
-    pub(super) meta: bool,
+    pub(super) needs: Needs,
     /// Where in the stream its last update stands.
     pub(super) last: u64,
     pub(super) last_len: usize,

@@ -309,8 +309,8 @@ impl Server {
         let header = &Header { count, ..*header };
         let token = next_token(&mut self.tokens, id);
         let reading = if opened.access.read {
-            let meta = encode::needs_meta(dbr, opened.native);
-            backend.read(opened.handle, meta, &mut self.scratch, Some(token))
+            let needs = encode::needs(dbr, opened.native);
+            backend.read(opened.handle, needs, &mut self.scratch, Some(token))
         } else {
             Err(Eca::NORDACCESS)
         };
@@ -341,8 +341,8 @@ impl Server {
             return Next::Go;
         }
         let token = next_token(&mut self.tokens, id);
-        let meta = encode::needs_meta(dbr, opened.native);
-        match backend.read(opened.handle, meta, &mut self.scratch, Some(token)) {
+        let needs = encode::needs(dbr, opened.native);
+        match backend.read(opened.handle, needs, &mut self.scratch, Some(token)) {
             Ok(Get::Sent) => circuit.owe(opened.lane, token.0, Owed::Get { header: *header, dbr }),
             done => {
                 let about = About { header: *header, dbr, cid, record: backend.record_name(opened.handle) };

@@ -18,7 +18,7 @@ pub use circuit::{CircuitInfo, Counters};
 
 use crate::dbr::Basic;
 use crate::eca::Eca;
-use crate::encode::Reading;
+use crate::encode::{Needs, Reading};
 use crate::slab::Slab;
 use base::{EventMask, MonoNs, NumberHash, Value};
 use circuit::Circuit;
@@ -125,12 +125,12 @@ pub trait Backend {
     fn record_name(&self, handle: u64) -> &str;
     /// A channel is no longer used.
     fn close(&mut self, handle: u64);
-    /// Reads value, alarm, stamp and acknowledgement; `meta` only where asked for. Without a token the answer is given
-    /// at once, from what is at hand.
+    /// Reads value, alarm and stamp, and as much of the rest as is needed. Without a token the answer is given at once,
+    /// from what is at hand.
     ///
     /// # Errors
     /// What the client is told.
-    fn read(&mut self, handle: u64, meta: bool, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca>;
+    fn read(&mut self, handle: u64, needs: Needs, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca>;
     /// Writes; with `notify` the client wants to know when all that follows from it is done.
     fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> Put;
     /// The end of a write is no longer awaited.

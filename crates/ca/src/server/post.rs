@@ -5,6 +5,7 @@ use super::handle::next_token;
 use super::subscribe::update_now;
 use super::{Backend, Post, Server};
 use crate::dbr::Dbr;
+use crate::encode::Needs;
 
 impl Server {
     /// A record posted a field: every subscription whose mask it meets gets an update.
@@ -24,10 +25,10 @@ impl Server {
                 (dbr, count) == (sub.dbr, sub.count) && (sub.posted || handle == sub.handle)
             });
             if !same {
-                let ready = if sub.posted && !sub.meta {
+                let ready = if sub.posted && sub.needs == Needs::Value {
                     Ok(())
                 } else {
-                    backend.read(sub.handle, sub.meta, scratch, None).map(|_| ())
+                    backend.read(sub.handle, sub.needs, scratch, None).map(|_| ())
                 };
                 if sub.posted {
                     scratch.value.clone_from(&post.value);

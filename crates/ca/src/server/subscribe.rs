@@ -49,7 +49,7 @@ impl Server {
             mask: EventMask(mask as u8),
             readable: opened.access.read,
             posted: opened.posted,
-            meta: encode::needs_meta(dbr, opened.native),
+            needs: encode::needs(dbr, opened.native),
             last: 0,
             last_len: 0,
             stale: false,
@@ -98,7 +98,7 @@ pub(super) fn update_now(
 ) {
     let Some(sub) = circuit.subs.get(index) else { return };
     let reading =
-        if sub.readable { backend.read(sub.handle, sub.meta, scratch, Some(token)) } else { Err(Eca::NORDACCESS) };
+        if sub.readable { backend.read(sub.handle, sub.needs, scratch, Some(token)) } else { Err(Eca::NORDACCESS) };
     if reading == Ok(Get::Sent) {
         let lane = circuit.channels.get(sub.sid).map_or(0, |channel| channel.opened.lane);
         circuit.owe(lane, token.0, Owed::Update { sub: index });

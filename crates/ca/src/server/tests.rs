@@ -48,7 +48,7 @@ impl Backend for Values {
     fn close(&mut self, _: u64) {
         self.open -= 1;
     }
-    fn read(&mut self, handle: u64, _: bool, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca> {
+    fn read(&mut self, handle: u64, _: Needs, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca> {
         if let (true, Some(token)) = (self.is_apart(handle), token) {
             self.asked.push((token, handle, None));
             return Ok(Get::Sent);

@@ -74,7 +74,7 @@ fn head(db: &Db, channel: &Channel) -> (String, Basic, u32) {
 
 fn reading(db: &mut Db, channel: &Channel) -> Reading {
     let mut reading = Reading { value: db.get(channel, ELEMENTS_MAX as usize), ..Reading::default() };
-    read_rest(db, channel, true, &mut reading);
+    read_rest(db, channel, ca::encode::Needs::All, &mut reading);
     reading
 }
 
