@@ -2,9 +2,9 @@
 
 use super::database::{inputs, outputs};
 use super::host::Ioc;
-use super::wire::{Circuit, search};
+use super::wire::{Circuit, DOUBLE, SHORT, STRING, search};
 use super::{Scale, spread};
-use ca::wire::command;
+use ca::wire::{Header, command};
 use std::time::Instant;
 
 /// Requests sent before their answers are awaited.
@@ -15,6 +15,10 @@ const BATCHES: usize = 50;
 const SINGLE: usize = 500;
 /// Channels that are written and read in turn.
 const CHANNELS: usize = 100;
+/// Doubles of a large array: 30 MB.
+const ELEMENTS: usize = 3_750_000;
+/// How often it is read.
+const READS: usize = 10;
 
 pub(super) fn transfer_database(_: &Scale) -> String {
     outputs(CHANNELS)
@@ -72,6 +76,64 @@ fn batch(circuit: &mut Circuit, sids: &[u32], what: What) -> Result<(), String> 
     }
     circuit.flush()?;
     circuit.expect(command::READ_NOTIFY, gets, |_, _| ())
+}
+
+/// For text, 16-bit number and double: server CPU and time per get in batches (us); then the median time of one get at a
+/// time (us) of each.
+pub(super) fn kinds(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
+    let mut circuit = Circuit::open(ioc.port)?;
+    let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
+    let sids = circuit.channels(&names)?;
+    // Digits to be written.
+    sids.iter().enumerate().for_each(|(n, sid)| circuit.put(*sid, n as f64 * 1.618));
+    let mut figures = Vec::new();
+    for kind in [STRING, SHORT, DOUBLE] {
+        let mut all = || {
+            for n in 0..BATCH {
+                circuit.ask_as(sids[n % CHANNELS], kind, 1);
+            }
+            circuit.flush()?;
+            circuit.expect(command::READ_NOTIFY, BATCH, |_, _| ())
+        };
+        all()?;
+        let (cpu, wall) = ioc.measure(|| (0..BATCHES).try_for_each(|_| all()))?;
+        let operations = (BATCHES * BATCH) as f64 * 1e3;
+        figures.extend([cpu / operations, wall / operations]);
+    }
+    for kind in [STRING, SHORT, DOUBLE] {
+        let mut times = Vec::new();
+        for n in 0..SINGLE {
+            let begin = Instant::now();
+            circuit.ask_as(sids[n % CHANNELS], kind, 1);
+            circuit.flush()?;
+            circuit.expect(command::READ_NOTIFY, 1, |_, _| ())?;
+            times.push(begin.elapsed().as_nanos() as f64 / 1e3);
+        }
+        figures.push(spread(times)[0]);
+    }
+    Ok(figures)
+}
+
+pub(super) fn array_database(_: &Scale) -> String {
+    format!("record(waveform,\"x0\"){{field(FTVL,\"DOUBLE\")field(NELM,\"{ELEMENTS}\")}}\n")
+}
+
+/// An array of 30 MB, written once and read: server CPU and time of a read (ms). One that comes cut off is a failure.
+pub(super) fn array(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
+    let mut circuit = Circuit::open(ioc.port)?;
+    let sid = circuit.channel("x0")?;
+    let payload: Vec<u8> = (0..ELEMENTS).flat_map(|n| (n as f64).to_be_bytes()).collect();
+    circuit.ask(Header::bare(command::WRITE, DOUBLE, ELEMENTS as u32, sid, 0), &payload);
+    let mut read = || {
+        circuit.ask_as(sid, DOUBLE, ELEMENTS as u32);
+        circuit.flush()?;
+        let mut whole = false;
+        circuit.expect(command::READ_NOTIFY, 1, |_, got| whole = got == payload)?;
+        if whole { Ok(()) } else { Err("the array that was read is not the one that was written".into()) }
+    };
+    read()?;
+    let (cpu, wall) = ioc.measure(|| (0..READS).try_for_each(|_| read()))?;
+    Ok([cpu, wall].map(|time| time / READS as f64 / 1e6).to_vec())
 }
 
 pub(super) fn connect_database(scale: &Scale) -> String {

@@ -259,6 +259,34 @@ const CASES: &[Case] = &[
         ..Case::USUAL
     },
     Case {
+        name: "kinds",
+        what: "gets as text, 16-bit number and double of 100 ao records, in batches of 1000 and one at a time",
+        database: channel::transfer_database,
+        run: channel::kinds,
+        turns: TURNS,
+        figures: &[
+            wanted("text: server CPU", "us", 0.8),
+            figure("text: time", "us"),
+            wanted("16-bit number: server CPU", "us", 0.8),
+            figure("16-bit number: time", "us"),
+            wanted("double: server CPU", "us", 0.8),
+            figure("double: time", "us"),
+            wanted("one get at a time, text: median", "us", 1.0),
+            wanted("one get at a time, 16-bit number: median", "us", 1.0),
+            wanted("one get at a time, double: median", "us", 1.0),
+        ],
+        ..Case::USUAL
+    },
+    Case {
+        name: "array",
+        what: "an array of 30 MB, written once and read ten times",
+        database: channel::array_database,
+        run: channel::array,
+        turns: 5,
+        figures: &[wanted("server CPU of a read", "ms", 0.8), wanted("time of a read", "ms", 1.0)],
+        ..Case::USUAL
+    },
+    Case {
         name: "event",
         what: "table VI: from a posted event to the first and to the second of the records that wait for it, by stamps",
         published: "KEK, 1997, from the interrupt: 12.5 and 19.5 us (604e), 73 and 122 us (68040)",

@@ -162,7 +162,12 @@ impl Circuit {
 
     /// Queues the question for a channel's number.
     pub(super) fn ask_value(&mut self, sid: u32) {
-        self.ask(Header::bare(command::READ_NOTIFY, DOUBLE, 1, sid, 0), &[]);
+        self.ask_as(sid, DOUBLE, 1);
+    }
+
+    /// Queues the question for a channel's elements in a type of the wire.
+    pub(super) fn ask_as(&mut self, sid: u32, kind: u16, count: u32) {
+        self.ask(Header::bare(command::READ_NOTIFY, kind, count, sid, 0), &[]);
     }
 
     /// Reads a channel as a number, after everything that was asked before.
@@ -189,7 +194,10 @@ impl Circuit {
     }
 }
 
-const DOUBLE: u16 = 6;
+/// Types of the wire.
+pub(super) const STRING: u16 = 0;
+pub(super) const SHORT: u16 = 1;
+pub(super) const DOUBLE: u16 = 6;
 const TIME_DOUBLE: u16 = 20;
 
 /// The double that stands `at` bytes into a payload.
