@@ -131,5 +131,5 @@ fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_ev
     assert_eq!(bench.process("starved")["state"], "running", "starvation ends nobody");
     assert!(bench.process("good")["evidence"].is_null(), "a good end leaves nothing");
     let down = bench.run(&["down"]);
-    assert_eq!(down.status.code(), Some(1), "{}", bench::text(&down));
+    assert_eq!(down.status.code(), Some(3), "{}", bench::text(&down));
 }
