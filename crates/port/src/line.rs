@@ -73,7 +73,7 @@ impl Line {
         while !exchange.is_over() {
             let now = mono_now();
             exchange.poll_transmit(now, &mut out);
-            if exchange.is_over() && out.is_empty() {
+            if exchange.is_over() {
                 break;
             }
             match self.step(&mut out, exchange.poll_timeout()) {
@@ -89,12 +89,9 @@ impl Line {
                 }
             }
         }
-        // An exchange may end with bytes that are still to be sent.
-        let until = mono_now() + DurNs::from_secs(1);
-        while !out.is_empty() && self.link.is_some() && mono_now() < until {
-            if let Err(error) = self.step(&mut out, Some(until)) {
-                self.close(&error.to_string());
-            }
+        // An exchange may end with bytes that are still to be sent; nothing is waited for behind them.
+        if let Err(error) = self.send(&mut out, mono_now() + DurNs::from_secs(1)) {
+            self.close(&error.to_string());
         }
         if exchange.spoils_line() {
             self.close("closed after a bad or late answer");
@@ -162,20 +159,33 @@ impl Line {
         self.status.trouble = format!("{}: {why}", self.address);
     }
 
+    /// Sends all that waits, for at most so long.
+    fn send(&mut self, out: &mut Vec<u8>, until: MonoNs) -> io::Result<()> {
+        let Some(link) = &self.link else { return Ok(()) };
+        while !out.is_empty() {
+            self.status.sent += write_some(link, out)? as u64;
+            let left = (until - mono_now()).0;
+            if left <= 0 {
+                break;
+            }
+            let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+            match poll(&mut [PollFd::new(link, PollFlags::OUT)], Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if out.is_empty() {
+            Ok(())
+        } else {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the device takes no more bytes"))
+        }
+    }
+
     /// Sends what waits as far as the kernel takes it, and waits for bytes until `until`; none: time has passed.
     fn step(&mut self, out: &mut Vec<u8>, until: Option<MonoNs>) -> io::Result<Vec<u8>> {
         let Some(link) = &self.link else { return Err(io::ErrorKind::NotConnected.into()) };
         loop {
-            if !out.is_empty() {
-                match rustix::io::write(link, out) {
-                    Ok(len) => {
-                        out.drain(..len);
-                        self.status.sent += len as u64;
-                    }
-                    Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
+            self.status.sent += write_some(link, out)? as u64;
             let left = until.map_or(DurNs::from_secs(3600), |until| until - mono_now()).0.max(0);
             let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
             let flags = if out.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
@@ -202,6 +212,21 @@ impl Line {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// Sends what the kernel takes now; how many bytes.
+fn write_some(link: &OwnedFd, out: &mut Vec<u8>) -> io::Result<usize> {
+    if out.is_empty() {
+        return Ok(0);
+    }
+    match rustix::io::write(link, out) {
+        Ok(len) => {
+            out.drain(..len);
+            Ok(len)
+        }
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -190,3 +190,57 @@ fn what_nobody_asked_for_goes_to_the_listener() {
     drop(port);
     drop(missed);
 }
+
+#[test]
+fn an_exchange_that_wants_no_answer_ends_when_it_is_sent() {
+    struct Say(bool, Sender<()>);
+    impl Exchange for Say {
+        fn poll_transmit(&mut self, _: MonoNs, out: &mut Vec<u8>) {
+            out.extend_from_slice(if std::mem::replace(&mut self.0, true) { b"" } else { b"on\n" });
+        }
+        fn handle_bytes(&mut self, _: MonoNs, _: &[u8]) {}
+        fn poll_timeout(&self) -> Option<MonoNs> {
+            None
+        }
+        fn handle_timeout(&mut self, _: MonoNs) {}
+        fn handle_closed(&mut self, _: MonoNs, why: &str) {
+            panic!("{why}");
+        }
+        fn is_over(&self) -> bool {
+            self.0
+        }
+    }
+    impl Job for Say {
+        fn exchange(&mut self) -> &mut dyn Exchange {
+            self
+        }
+        fn latest(&self) -> Option<MonoNs> {
+            None
+        }
+        fn done(self: Box<Self>) {
+            self.1.send(()).unwrap();
+        }
+        fn missed(self: Box<Self>, why: &str) {
+            panic!("{why}");
+        }
+    }
+    let (silent, stay) = channel::<()>();
+    let (address, device) = serve(move |listener| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut said = [0; 6];
+        stream.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"on\non\n");
+        // It says nothing, and does not hang up.
+        stay.recv().unwrap();
+    });
+    let port = Port::open("mute", address, 4).unwrap();
+    let (to, ends) = channel();
+    for _ in 0..2 {
+        assert!(port.submit_or_refuse(Box::new(Say(false, to.clone()))).is_ok());
+    }
+    for _ in 0..2 {
+        ends.recv_timeout(std::time::Duration::from_secs(60)).expect("it ends without an answer");
+    }
+    silent.send(()).unwrap();
+    device.join().unwrap();
+}
