@@ -9,7 +9,7 @@ use fieldbus::stream::{File, Given, Session};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
-fuzz_target!(|input: (bool, u16, String, Vec<Vec<u8>>)| {
+fuzz_target!(|input: (bool, u16, Vec<u8>, Vec<Vec<u8>>)| {
     let (rtu, count, text, answers) = input;
     let framing = if rtu { Framing::Rtu } else { Framing::Tcp };
     let request = Request::Read { table: Table::Holding, address: 0, count: count % 125 + 1 };

@@ -95,6 +95,8 @@ pub struct Output {
     pub raw: i64,
     /// The name of the state, where the record has states and this one has a name.
     pub name: Option<Str40>,
+    /// Whether the raw value was made of the value by a conversion (LINR of ao).
+    pub converted: bool,
 }
 
 /// What a record asks of its device.
@@ -333,6 +335,10 @@ impl Db {
         };
         self.take_fed(rec, &fed);
         if fed.value.is_none() {
+            // Where all went well there was no value to be taken: the record keeps its own.
+            if fed.alarm.severity == Severity::None {
+                self.common[rec as usize].udf = 0;
+            }
             return Got::Failed;
         }
         self.common[rec as usize].udf = 0;

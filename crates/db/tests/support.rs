@@ -24,6 +24,7 @@ const TYPES: &[&str] = &[
     "waveform",
     "aai",
     "aao",
+    "calcout",
 ];
 
 /// Answers later; an address of `bad` is refused.
@@ -163,14 +164,16 @@ fn every_output_hands_its_device_value_and_raw_value() {
            record(int64out, "int64out") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "5000000000") }
            record(stringout, "stringout") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "go") }
            record(lso, "lso") { field(DTYP, "test later") field(OUT, "@x") }
-           record(aao, "aao") { field(DTYP, "test later") field(OUT, "@x") field(NELM, "2") field(FTVL, "SHORT") }"#,
+           record(aao, "aao") { field(DTYP, "test later") field(OUT, "@x") field(NELM, "2") field(FTVL, "SHORT") }
+           record(calcout, "calcout") { field(DTYP, "test later") field(OUT, "@x") field(CALC, "1.5") }"#,
     );
     let done = || Fed::done(Stamp::EPOCH);
     let mut check = |record: &str, value: Value, raw: i64, name: Option<&str>| {
         let name = name.map(Into::into);
-        assert_eq!(exchange(&mut db, record, done()), Some(Output { value, raw, name }), "{record}");
+        assert_eq!(exchange(&mut db, record, done()), Some(Output { value, raw, name, converted: false }), "{record}");
     };
     check("ao", Value::from(6.0), 6, None);
+    check("calcout", Value::from(1.5), 1, None);
     check("bo", Value::Scalar(Scalar::U16(1)), 1, Some("on"));
     check("mbbo", Value::Scalar(Scalar::U16(1)), 9, Some(""));
     check("named", Value::Scalar(Scalar::U16(2)), 2 << 4, Some("fast"));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 fn protocol(text: &str, name: &str, arguments: &[&str]) -> Protocol {
     let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
-    File::parse(text, "test.proto").unwrap().protocol(name, &arguments).unwrap()
+    File::parse(text.as_bytes(), "test.proto").unwrap().protocol(name, &arguments).unwrap()
 }
 
 fn number(value: f64) -> Given {
@@ -186,7 +186,8 @@ fn raw_floats_packed_digits_and_bits_of_any_letters_go_and_come() {
 
 #[test]
 fn names_know_no_capitals_and_the_last_semicolon_may_be_left_out() {
-    let text = "TERMINATOR = lf; Unit = 'mA'; Get { Out \"I\\$UNIT?\"; IN \"%f\" $unit; @MisMatch { OUT 'reset' } }";
+    let text =
+        "TERMINATOR = lf; Unit = 'mA'; Get { Out \"I\" $UNIT \"?\"; IN \"%f\" $unit; @MisMatch { OUT 'reset' } }";
     assert_eq!(run(protocol(text, "get", &[]), Given::default(), &[b"1.5mA\n"]).0, b"ImA?\n");
     assert_eq!(run(protocol(text, "GET", &[]), Given::default(), &[b"1.5A\n"]).0, b"ImA?\nreset\n");
 }
@@ -283,30 +284,191 @@ fn checksums_are_written_and_checked() {
 
 #[test]
 fn what_is_wrong_in_a_file_is_said_with_its_line() {
-    let error = |text: &str| match File::parse(text, "x.proto") {
+    let error = |text: &str| match File::parse(text.as_bytes(), "x.proto") {
         Err(error) => error.to_string(),
         Ok(file) => file.protocol("p", &[]).unwrap_err().to_string(),
     };
-    assert_eq!(error("p {\n out \"%y\";\n}"), "x.proto:2: conversion %y is not known here");
-    assert_eq!(error("p { out \"x }"), "x.proto:1: a quote \" that is not closed");
-    assert_eq!(error("p { out \"\\$1\"; }"), "x.proto:1: argument $1 is used, but was not given");
-    assert_eq!(error("p { out $x; }"), "x.proto:1: variable $x is used, but not set");
-    assert_eq!(error("\np { q; }"), "x.proto:2: no protocol or command \"q\"; protocols are p");
-    assert_eq!(error("p { p; }"), "x.proto:1: protocols refer to each other more than 16 deep");
-    assert_eq!(error("q {}"), "x.proto:1: no protocol or command \"p\"; protocols are q");
-    assert_eq!(error("p { in FOO; }").split(';').next(), Some("x.proto:1: \"foo\""));
-    assert_eq!(error("ReplyTimeout = soon; p {}"), "x.proto:1: ReplyTimeout = soon; expected a whole number");
-    assert_eq!(error("p { event(5) 100; }"), "x.proto:1: command event is not known here");
-    assert_eq!(error("p { out \"%(A.B\"; }"), "x.proto:1: %( that is not closed");
-    assert_eq!(error("p { out \"%()d\"; }"), "x.proto:1: %() without a name; expected a field or a record");
-    assert_eq!(error("p { @x {} }").split(';').next(), Some("x.proto:1: @x"));
-    assert!(error("p { out \"%<sha>\"; }").contains("expected sum,"));
+    assert_eq!(error("p {\n out \"%y\";\n}"), "x.proto:2:2: conversion %y is not known here");
+    assert_eq!(error("p { out \"x }"), "x.proto:1:9: a quote \" that is not closed");
+    assert_eq!(error("p { out \"\\$1\"; }"), "x.proto:1:9: argument $1 is used, but was not given");
+    assert_eq!(error("p { out $x; }"), "x.proto:1:9: variable $x is used, but not set");
+    assert_eq!(error("\np { q; }"), "x.proto:2:5: no protocol or command \"q\"; protocols are p");
+    assert_eq!(error("p { p; }"), "x.proto:1:5: protocols refer to each other more than 16 deep");
+    assert_eq!(error("q {}"), "x.proto:1:1: no protocol or command \"p\"; protocols are q");
+    assert_eq!(error("p { in FOO; }").split(';').next(), Some("x.proto:1:8: \"foo\""));
+    assert_eq!(error("ReplyTimeout = soon; p {}"), "x.proto:1:16: ReplyTimeout = soon; expected a whole number");
+    assert_eq!(error("p { event(5) 100; }"), "x.proto:1:5: command event is not known here");
+    assert_eq!(error("p { out \"%(A.B\"; }"), "x.proto:1:5: %( that is not closed");
+    assert_eq!(error("p { out \"%()d\"; }"), "x.proto:1:5: %() without a name; expected a field or a record");
+    assert_eq!(error("p { @x {} }").split(';').next(), Some("x.proto:1:5: @x"));
+    assert!(error("p { out \"%<sha>\"; }").contains("expected one of sum "));
+}
+
+/// What a protocol with these arguments sends for the number 1.
+fn sent(text: &str, arguments: &[&str]) -> Vec<u8> {
+    run(protocol(text, "p", arguments), number(1.0), &[]).0
+}
+
+#[test]
+fn arguments_outside_of_quotes_are_bytes_or_their_names() {
+    assert_eq!(sent("p { out 0x02 0x00 $1; }", &["0x41"]), [2, 0, 0x41]);
+    assert_eq!(sent("p { out 0x8$1; }", &["1"]), [0x81]);
+    assert_eq!(sent("p { out $1; }", &["ACK"]), [6]);
+    assert_eq!(sent("p { out $1 $2, \"\\$1\"; }", &["65", "'x' CR"]), b"Ax\r65");
+    assert_eq!(sent("p { out $12 \"\\$12\"; }", &["65"]), b"A\x02652", "an argument's number has one digit");
+    assert_eq!(sent("x = $1 'b'; p { out $x; }", &["0x41"]), b"Ab");
+    assert_eq!(sent("p { out 010 -1 +5 0x0a; }", &[]), [8, 255, 5, 10]);
+    let file = File::parse(b"p { out $1; }", "x").unwrap();
+    assert_eq!(
+        file.protocol("p", &["T1".to_owned()]).unwrap_err().to_string(),
+        "x:1:9: $1 is \"t1\"; expected a quoted text, a number from -128 to 255, or a name such as CR; \
+         write \"\\$1\" for \"T1\" as a text"
+    );
+}
+
+#[test]
+fn variables_hold_for_a_whole_protocol_and_keep_their_quotes_within_quotes() {
+    assert_eq!(sent("p { x = 'A'; out $x; x = 'B'; out $x; }", &[]), b"BB");
+    assert_eq!(sent("x = \"A\" cr; p { out $x \"\\$x\"; }", &[]), b"A\r\"A\" cr");
+    assert_eq!(sent("a = 'x'; b = $a '1'; a = 'y'; p { out $b $a; }", &[]), b"x1y");
+    assert_eq!(sent("q { out $x; x = '1'; }; p { x = '2'; q; };", &[]), b"2", "of what is referred to, commands count");
+    assert_eq!(sent("on = true; p { out '%{off|\\${on}}'; }", &[]), b"true");
+}
+
+#[test]
+fn escapes_hold_within_conversions() {
+    let text = |text: &str| Some(vec![Value::Text(text.into())]);
+    assert_eq!(read("\"%[^\\r\\n]\"", b"abrn"), text("abrn"));
+    assert_eq!(read("\"%[a-c\\x41\\]]\"", b"abA]"), text("abA]"));
+    assert_eq!(read("\"%{a\\x41|b\\||c}\"", b"b|"), Some(vec![Value::Enum(1)]));
+    assert_eq!(read("\"%{a\\?c|b}\"", b"axc"), Some(vec![Value::Enum(0)]));
+    assert_eq!(write("\"%#{A=1|B\\|x|C\\=3|D}\"", 3.0), b"C=3");
+    assert_eq!(write("\"\\x41\\0101\\65%%\\%\"", 0.0), b"AAA%%");
+    let text = "p { out \"\\400\"; }";
+    assert!(File::parse(text.as_bytes(), "x").unwrap().protocol("p", &[]).unwrap_err().to_string().contains("\\400"));
+}
+
+#[test]
+fn bytes_that_are_no_utf_8_are_read_as_they_are() {
+    let file = File::parse(b"# 20 \xb0C\np { out '\xb5A' ; }", "x").unwrap();
+    let protocol = file.protocol("p", &[]).unwrap();
+    assert_eq!(run(protocol, number(1.0), &[]).0, b"\xb5A");
+}
+
+/// What was seen of StreamDevice for each of these, on its own test device.
+#[test]
+fn numbers_are_read_as_streamdevice_reads_them() {
+    let cases: &[(&str, &[u8], Option<Value>)] = &[
+        ("%f", b"- 1.5", None),
+        ("%#f", b"- 1.5", Some(Value::Float(-1.5))),
+        ("%f", b"0x1F", Some(Value::Float(31.0))),
+        ("%f", b".5", Some(Value::Float(0.5))),
+        ("%5f%*f", b"  1.23456", Some(Value::Float(1.234))),
+        ("%u", b"-7", None),
+        ("%x", b"-7", None),
+        ("%-x", b"-7", Some(Value::Int(-7))),
+        ("%i", b"-017", Some(Value::Int(-15))),
+        ("%4d%*d", b"  12345678", Some(Value::Int(1234))),
+        ("% 4d%*d", b"  12345678", Some(Value::Int(12))),
+        ("%m", b"+00011-01", Some(Value::Float(1.1))),
+        ("%m", b"123", None),
+        ("%4b%*b", b"10110101", Some(Value::Int(11))),
+        ("%10r", b"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0b", Some(Value::Int(0x0304_0506_0708_090b))),
+        ("% s", b"  abc", Some(Value::Text(b"  abc".to_vec()))),
+        ("%*s %f", b"V 7", Some(Value::Float(7.0))),
+    ];
+    for (format, line, expected) in cases {
+        let found = read(&format!("\"{format}\""), line);
+        assert_eq!(found, expected.clone().map(|value| vec![value]), "{format} {}", line.escape_ascii());
+    }
+}
+
+#[test]
+fn values_are_written_as_streamdevice_writes_them() {
+    let cases: &[(&str, f64, &[u8])] = &[
+        ("%b", -5.0, b"11111111111111111111111111111011"),
+        ("%#08b", 5.0, b"     101"),
+        ("%-#08b", 5.0, b"10100000"),
+        ("%.4D", -5.0, b"\x72\x91"),
+        ("%m", 123.456, b"123456-03"),
+        ("%+.4m", 123.456, b"+1235-01"),
+        ("%x", -2.0, b"fffffffe"),
+        ("%5c|", 65.0, b"    A|"),
+    ];
+    for (format, value, expected) in cases {
+        let found = write(&format!("\"{format}\""), *value);
+        assert_eq!(found.escape_ascii().to_string(), expected.escape_ascii().to_string(), "{format} {value}");
+    }
+    let text = |format: &str| {
+        let given = Given { value: Some("hello".into()), ..Given::default() };
+        run(protocol(&format!("p {{ out \"{format}\"; }}"), "p", &[]), given, &[]).0
+    };
+    assert_eq!(text("%010s|%-10s|%08.2s"), b"\0\0\0\0\0hello|hello     |\0\0\0\0\0\0he");
+}
+
+#[test]
+fn checksums_have_streamdevices_names_and_forms() {
+    let cases: &[(&str, &[u8])] = &[
+        ("%<~sum>", b"\x22"),
+        ("%0<notsum>", b"22"),
+        ("%0<nsum>", b"23"),
+        ("%0<-sum16>", b"FE23"),
+        ("%0<negsum1>", b"FE23"),
+        ("%#0<crc16>", b"E8FE"),
+        ("%0<ccitt8>", b"A1"),
+        ("%0<ccitt16a>", b"E5CC"),
+        ("%0<jamcrc>", b"340BC6D9"),
+        ("%0<hexsum8>", b"2D"),
+        ("%<cpi>", b"\x7e"),
+        ("%0<leybold>", b"22"),
+        ("%0<brksCryo>", b"4A"),
+        ("%0<LRC>", b"23"),
+        ("%0<hexlrc>", b"A7"),
+        ("%0<bitsum16>", b"0021"),
+        ("%0<hv_mps>", b"63"),
+        ("%0<xor8ff>", b"CE"),
+        ("%-<notsum>", b"22"),
+        ("%-<nsum>", b"23"),
+        ("%+<sum>", b"221"),
+        ("%+<sum16>", b"00477"),
+    ];
+    for (format, expected) in cases {
+        let message = [b"123456789", *expected].concat();
+        let found = write(&format!("\"123456789{format}\""), 0.0);
+        assert_eq!(found.escape_ascii().to_string(), message.escape_ascii().to_string(), "{format}");
+        assert_eq!(read(&format!("\"123456789{format}\""), &message), Some(vec![]), "{format} is recognised");
+    }
+}
+
+#[test]
+fn expressions_find_and_replace() {
+    let text = |text: &str| Some(vec![Value::Text(text.into())]);
+    let found = |format: &str, line: &[u8]| read(&format!("\"{format}\"; ExtraInput = Ignore"), line);
+    assert_eq!(found("%/[a-c]+/", b"xxabcxx"), text("abc"));
+    assert_eq!(found("%.1/<t>(.*)<\\/t>/", b"xx<t>foo</t>yy"), text("foo"));
+    assert_eq!(found("%/(?i)ok\\b/", b"not OK"), None, "\\b is a byte, as everywhere in quotes");
+    assert_eq!(read("\"%*/.*: /%d\"", b"volts: 5"), Some(vec![Value::Int(5)]));
+    assert_eq!(read("\"%#/b/X/%s\"", b"abcabc"), text("aXcaXc"));
+    assert_eq!(read("\"%#+.2/b/X/%s\"", b"bab"), text("XaX"));
+    assert_eq!(read("\"%#.2/b/X/%s\"", b"babb"), text("baXb"));
+    assert_eq!(read("\"%#/(a)(b)/\\2\\1/%s\"", b"abab"), text("baba"));
+    assert_eq!(read("\"%#/.../\\u0/%s\"", b"abcdef"), text("AbcDef"));
+    assert_eq!(read("\"%#/b/XX/%s;%0<sum>\"; ExtraInput = Ignore", b"ab;FE"), None);
+    assert_eq!(read("\"%#/b/XX/%[a-zX];%0<sum>\"", b"ab;FE"), text("aXX"), "a checksum is of what came");
+    let said = |format: &str, value: &str| {
+        let given = Given { value: Some(value.into()), ..Given::default() };
+        run(protocol(&format!("p {{ out \"{format}\"; }}"), "p", &[]), given, &[]).0
+    };
+    assert_eq!(said("%s%#/[aeiou]/<&>/", "hello world"), b"h<e>ll<o> w<o>rld");
+    assert_eq!(said("%s%#-2/.*/\\U0/", "hello"), b"helLO");
+    let wrong = File::parse(b"p { in \"%.3/(a)/\"; }", "x").unwrap().protocol("p", &[]);
+    assert_eq!(wrong.unwrap_err().to_string(), "x:1:5: %.3/(a)/; the expression has 1 pairs of brackets");
 }
 
 proptest! {
     #[test]
     fn no_text_panics_the_parser(text in "([a-z]{1,4}|[ {};=\"%$@\\\\#?0-9.<>\\[\\]|*()-]|in |out |\"%[0-9.#*]{0,3}[a-zA-Z\\[{<]){0,60}") {
-        if let Ok(file) = File::parse(&text, "x") {
+        if let Ok(file) = File::parse(text.as_bytes(), "x") {
             for name in ["p", "in", "a"] {
                 let _ = file.protocol(name, &[]);
             }

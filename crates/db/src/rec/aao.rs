@@ -98,7 +98,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     let failed = link.is_none();
     let r = &db.bodies.aao[body];
     if link == Some(r.out.brief()) && db.device(rec) == Device::External {
-        let output = Output { value: Value::Array(r.val.clone()), raw: 0, name: None };
+        let output = Output { value: Value::Array(r.val.clone()), raw: 0, name: None, converted: false };
         if db.device_write(rec, resumed, output) {
             return Outcome::Pending;
         }

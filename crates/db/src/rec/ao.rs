@@ -244,7 +244,8 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         let r = &db.bodies.ao[body];
         let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
         let value = Scalar::F64((r.oval - r.aoff) / slope);
-        let output = Output { value: Value::Scalar(value), raw: i64::from(db.bodies.ao[body].rval), name: None };
+        let (raw, converted) = (i64::from(r.rval), r.linr != 0);
+        let output = Output { value: Value::Scalar(value), raw, name: None, converted };
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, simm == 0, resumed)

@@ -173,7 +173,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         let r = &db.bodies.bo[body];
         let name = if r.val == 0 { &r.znam } else { &r.onam };
         let name = Some(Str40::new(name.bytes()));
-        let output = Output { value: Value::Scalar(value), raw: i64::from(r.rval), name };
+        let output = Output { value: Value::Scalar(value), raw: i64::from(r.rval), name, converted: false };
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, simm == 0, resumed)

@@ -9,7 +9,8 @@ use crate::engine::{Db, Outcome};
 use crate::link::{Link, LinkKind};
 use crate::rec::{Drive, check_limits, drive, no_device};
 use crate::slot::{Inline, Text, record};
-use base::{EventMask, Scalar, Status};
+use crate::support::Output;
+use base::{EventMask, Scalar, Status, Value};
 
 record! {
     /// The fields of a calcout record.
@@ -184,7 +185,12 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         if db.bodies.calcout[body].dlya != 0 {
             db.bodies.calcout[body].dlya = 0;
             db.post_named(rec, "DLYA", EventMask::VALUE);
-            execute(db, rec, body);
+            if execute(db, rec, body) {
+                return Outcome::Pending;
+            }
+        } else if db.device(rec) == Device::External {
+            // What its device came to.
+            write(db, rec, body, true);
         }
     } else {
         compute(db, rec, body);
@@ -210,7 +216,9 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
                 db.call_back_after(rec, Callback::Resume, delay);
                 return Outcome::Pending;
             }
-            execute(db, rec, body);
+            if execute(db, rec, body) {
+                return Outcome::Pending;
+            }
         }
     }
     monitor(db, rec, body);
@@ -242,8 +250,8 @@ fn compute(db: &mut Db, rec: u32, body: usize) {
     }
 }
 
-/// Writes the output and posts the event.
-fn execute(db: &mut Db, rec: u32, body: usize) {
+/// Writes the output and posts the event; whether a callback ends it.
+fn execute(db: &mut Db, rec: u32, body: usize) -> bool {
     let r = &mut db.bodies.calcout[body];
     let common = &mut db.common[rec as usize];
     if r.dopt == 0 {
@@ -263,20 +271,31 @@ fn execute(db: &mut Db, rec: u32, body: usize) {
     let ivoa = r.ivoa;
     match drive(db, rec, ivoa) {
         Drive::Normally => {}
-        Drive::Not => return,
+        Drive::Not => return false,
         Drive::Ivov => {
             let r = &mut db.bodies.calcout[body];
             r.oval = r.ivov;
         }
     }
-    let r = &db.bodies.calcout[body];
-    let (out, value) = (r.out.brief(), Scalar::F64(r.oval));
-    // A failed write has raised its alarm.
-    let _ = db.put_link(rec, out, value);
+    let pending = write(db, rec, body, false);
     if !db.bodies.calcout[body].oevt.bytes().is_empty() {
         let name = base::Str40::new(db.bodies.calcout[body].oevt.bytes());
         db.post_event_bytes(name.bytes());
     }
+    pending
+}
+
+/// Writes OVAL to the device or by the link; whether a callback ends it. A failed write has raised its alarm.
+fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
+    let r = &db.bodies.calcout[body];
+    let (out, value) = (r.out.brief(), r.oval);
+    if db.device(rec) == Device::External {
+        let output =
+            Output { value: Value::Scalar(Scalar::F64(value)), raw: value as i64, name: None, converted: false };
+        return db.device_write(rec, resumed, output);
+    }
+    let _ = db.put_link(rec, out, Scalar::F64(value));
+    false
 }
 
 fn monitor(db: &mut Db, rec: u32, body: usize) {

@@ -107,7 +107,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         return false;
     }
     if !simulated && db.device(rec) == Device::External {
-        let output = Output { value: Value::Array(r.val.clone()), raw: 0, name: None };
+        let output = Output { value: Value::Array(r.val.clone()), raw: 0, name: None, converted: false };
         return db.device_write(rec, resumed, output);
     }
     let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };

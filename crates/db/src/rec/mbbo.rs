@@ -193,7 +193,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     if simm == 0 && db.device(rec) == Device::External {
         let r = &db.bodies.mbbo[body];
         let name = r.names.get(usize::from(r.val)).map(|name| Str40::new(name.bytes()));
-        let output = Output { value: Value::Scalar(value), raw: i64::from(r.device_value()), name };
+        let output = Output { value: Value::Scalar(value), raw: i64::from(r.device_value()), name, converted: false };
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, simm == 0, resumed)

@@ -175,7 +175,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     if simm == 0 && db.device(rec) == Device::External {
         let r = &db.bodies.mbbo_direct[body];
         let raw = if r.mask == 0 { r.rval } else { r.rval & r.mask };
-        let output = Output { value: Value::Scalar(value), raw: i64::from(raw), name: None };
+        let output = Output { value: Value::Scalar(value), raw: i64::from(raw), name: None, converted: false };
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, simm == 0, resumed)

@@ -94,7 +94,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
     let value = Scalar::String(r.val);
     if !simulated && db.device(rec) == Device::External {
-        let output = Output { value: Value::Scalar(value), raw: 0, name: None };
+        let output = Output { value: Value::Scalar(value), raw: 0, name: None, converted: false };
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, !simulated, resumed)

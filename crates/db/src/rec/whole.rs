@@ -208,8 +208,12 @@ macro_rules! whole_output {
             let value = Scalar::$scalar(r.val);
             let mut pending = false;
             if !simulated && $due(r) && db.device(rec) == Device::External {
-                let output =
-                    Output { value: Value::Scalar(value), raw: i64::from(db.bodies.$block[body].val), name: None };
+                let output = Output {
+                    value: Value::Scalar(value),
+                    raw: i64::from(db.bodies.$block[body].val),
+                    name: None,
+                    converted: false,
+                };
                 pending = db.device_write(rec, resumed, output);
             } else if simulated || $due(r) {
                 pending = db.write_out(rec, link, value, !simulated, resumed);

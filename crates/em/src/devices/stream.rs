@@ -22,7 +22,7 @@ pub(super) fn point(text: &str) -> Result<(String, Vec<String>), String> {
 fn file(spec: &DeviceSpec, folder: &Path) -> Result<File, String> {
     let place = folder.join(spec.settings.text("file").unwrap_or_default());
     let name = place.display().to_string();
-    let text = std::fs::read_to_string(&place).map_err(|error| format!("protocol file {name}: {error}"))?;
+    let text = std::fs::read(&place).map_err(|error| format!("protocol file {name}: {error}"))?;
     File::parse(&text, &name).map_err(|error| error.to_string())
 }
 

@@ -1,6 +1,8 @@
 //! Conversions: what stands behind a `%` of a protocol.
 
-use crate::checksum::Crc;
+use super::format::{Coded, whole};
+use super::regex::{Regex, Substitution};
+use crate::checksum::Checksum;
 use base::Directive;
 
 /// Widest field that is read.
@@ -24,6 +26,8 @@ pub enum Value {
 pub enum Conversion {
     /// `f e g E G`.
     Float(u8),
+    /// `m`: digits and the power of ten that belongs to them, as `+123-4`.
+    Mantissa,
     /// `d i u x X o`.
     Int(u8),
     /// `s`: a word.
@@ -43,16 +47,20 @@ pub enum Conversion {
     /// `D`: packed decimal digits.
     Bcd,
     /// `<name>`: a checksum of the message so far.
-    Sum(Sum),
+    Sum(Checksum),
+    /// `/regex/`: what an expression finds.
+    Regex(Regex),
+    /// `#/regex/text/`: puts a text in the place of what an expression finds.
+    Substitute(Substitution),
 }
 
 /// The texts of `%{…}`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choices {
-    /// Each with its number.
-    pub(super) known: Vec<(Vec<u8>, i64)>,
+    /// Each with its number; `None` is any byte.
+    pub(super) known: Vec<(Vec<Option<u8>>, i64)>,
     /// `=?`: what is written for numbers that are not there.
-    pub(super) otherwise: Option<Vec<u8>>,
+    pub(super) otherwise: Option<Vec<Option<u8>>>,
 }
 
 /// What a conversion makes of a field of a record.
@@ -64,21 +72,6 @@ pub enum Kind {
     Int,
     /// A text: the names of states, numbers as EPICS prints them.
     Text,
-}
-
-/// A checksum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sum {
-    /// The sum of so many bytes' width.
-    Plain(u8),
-    /// The two's complement of the sum.
-    Negative(u8),
-    /// All bytes by exclusive or.
-    Xor,
-    /// A redundancy check.
-    Crc(Crc),
-    /// Adler-32.
-    Adler,
 }
 
 /// A conversion with its flags.
@@ -95,28 +88,38 @@ pub struct Format {
     field: Option<Box<str>>,
 }
 
-fn number(bytes: &[u8]) -> (usize, usize) {
-    let len = bytes.iter().take(6).take_while(|byte| byte.is_ascii_digit()).count();
-    (bytes[..len].iter().fold(0, |value, byte| value * 10 + usize::from(byte - b'0')), len)
+/// A number of decimal digits, and how many it has.
+fn number(coded: &[Coded]) -> (usize, usize) {
+    let digit = |coded: &Coded| coded.plain().filter(u8::is_ascii_digit).map(|digit| usize::from(digit - b'0'));
+    coded.iter().take(6).map_while(digit).fold((0, 0), |(value, len), digit| (value * 10 + digit, len + 1))
+}
+
+/// What stands before the next of these characters, without an escape before it.
+pub(super) fn until(coded: &[Coded], close: u8) -> Option<&[Coded]> {
+    coded.iter().position(|coded| coded.plain() == Some(close)).map(|end| &coded[..end])
+}
+
+/// Reads the field that `%(…)` names; how many characters it has with its brackets.
+fn field(coded: &[Coded]) -> Result<(Option<Box<str>>, usize), String> {
+    if coded.first().and_then(|first| first.plain()) != Some(b'(') {
+        return Ok((None, 0));
+    }
+    let name = until(&coded[1..], b')').ok_or("%( that is not closed")?;
+    let bytes: Vec<u8> = name.iter().filter_map(|coded| coded.byte()).collect();
+    let text = std::str::from_utf8(&bytes).map_err(|_| "%(…) with bytes that are no UTF-8")?.trim();
+    if text.is_empty() {
+        return Err("%() without a name; expected a field or a record".to_owned());
+    }
+    Ok((Some(text.into()), name.len() + 2))
 }
 
 impl Format {
-    /// Reads what stands behind a `%`; the conversion, and how many bytes it has.
-    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, usize), String> {
+    /// Reads what stands behind a `%`; the conversion, and how many characters it has.
+    pub(super) fn parse(coded: &[Coded]) -> Result<(Self, usize), String> {
         let mut directive = Directive::default();
         let (mut skip, mut compare, mut fixed, mut default) = (false, false, false, false);
-        let mut at = 0;
-        let mut field = None;
-        if bytes.first() == Some(&b'(') {
-            let end = bytes.iter().position(|byte| *byte == b')').ok_or("%( that is not closed")?;
-            let name = std::str::from_utf8(&bytes[1..end]).map_err(|_| "%(…) with bytes that are no UTF-8")?.trim();
-            if name.is_empty() {
-                return Err("%() without a name; expected a field or a record".to_owned());
-            }
-            field = Some(name.into());
-            at = end + 1;
-        }
-        while let Some(flag) = bytes.get(at) {
+        let (field, mut at) = field(coded)?;
+        while let Some(flag) = coded.get(at).and_then(|coded| coded.plain()) {
             match flag {
                 b'*' => skip = true,
                 b'#' => directive.alternate = true,
@@ -131,60 +134,23 @@ impl Format {
             }
             at += 1;
         }
-        let (width, len) = number(&bytes[at..]);
+        let (width, len) = number(&coded[at..]);
         directive.width = width.min(WIDTH_MAX);
         at += len;
-        if bytes.get(at) == Some(&b'.') {
-            let (precision, len) = number(&bytes[at + 1..]);
+        if coded.get(at) == Some(&Coded::Plain(b'.')) {
+            let (precision, len) = number(&coded[at + 1..]);
             directive.precision = Some(precision);
             at += 1 + len;
         }
-        let letter = *bytes.get(at).ok_or("a % at the end of a text; expected a conversion")?;
+        let letter = coded.get(at).ok_or("a % at the end of a text; expected a conversion")?;
+        let Some(letter) = letter.byte() else { return Err("a wild card behind %; expected a conversion".to_owned()) };
         at += 1;
-        let rest = &bytes[at..];
-        let until = |close: u8, what: &str| {
-            rest.iter().position(|byte| *byte == close).ok_or_else(|| format!("%{} that is not closed", what))
-        };
-        let conversion = match letter {
-            b'f' | b'e' | b'E' | b'g' | b'G' => Conversion::Float(letter),
-            b'd' | b'i' | b'u' | b'x' | b'X' | b'o' => Conversion::Int(letter),
-            b's' => Conversion::Text,
-            b'c' => Conversion::Chars,
-            b'b' => Conversion::Bits(*b"01"),
-            b'B' => {
-                let (zero, len) = bit(rest)?;
-                let (one, more) = bit(&rest[len..])?;
-                at += len + more;
-                Conversion::Bits([zero, one])
-            }
-            b'r' => Conversion::Raw,
-            b'R' if matches!(directive.width, 0 | 4 | 8) => Conversion::RawFloat,
-            b'R' => return Err(format!("%{}R; expected 4 or 8 bytes", directive.width)),
-            b'D' => Conversion::Bcd,
-            b'[' => {
-                // A closing bracket at the start belongs to the set.
-                let first = usize::from(rest.first() == Some(&b'^'));
-                let from = first + usize::from(rest.get(first) == Some(&b']'));
-                let end = rest.iter().skip(from).position(|byte| *byte == b']').ok_or("%[ that is not closed")? + from;
-                at += end + 1;
-                Conversion::Set(Box::new(set(&rest[..end])))
-            }
-            b'{' => {
-                let end = until(b'}', "{")?;
-                at += end + 1;
-                Conversion::Enum(choices(&rest[..end], directive.alternate)?)
-            }
-            b'<' => {
-                let end = until(b'>', "<")?;
-                at += end + 1;
-                Conversion::Sum(sum(&rest[..end])?)
-            }
-            other => return Err(format!("conversion %{} is not known here", other.escape_ascii())),
-        };
-        if field.is_some() && matches!(conversion, Conversion::Sum(_)) {
-            return Err("a field of a record with a checksum; a checksum takes no value".to_owned());
+        let (conversion, len) = Conversion::parse(letter, &directive, &coded[at..])?;
+        let format = Self { conversion, skip, compare, fixed, default, directive, field };
+        if format.field.is_some() && !format.is_of_value() {
+            return Err("a field of a record with a checksum or a substitution; these take no value".to_owned());
         }
-        Ok((Self { conversion, skip, compare, fixed, default, directive, field }, at))
+        Ok((format, at + len))
     }
 
     /// Whether a value of the record that runs the protocol goes or comes with it.
@@ -195,7 +161,11 @@ impl Format {
 
     /// Whether a value goes or comes with it, anybody's.
     pub(super) const fn has_value(&self) -> bool {
-        !self.skip && !matches!(self.conversion, Conversion::Sum(_))
+        !self.skip && self.is_of_value()
+    }
+
+    const fn is_of_value(&self) -> bool {
+        !matches!(self.conversion, Conversion::Sum(_) | Conversion::Substitute(_))
     }
 
     /// The field that `%(…)` names.
@@ -210,115 +180,117 @@ impl Format {
 
     pub(super) const fn kind(&self) -> Kind {
         match self.conversion {
-            Conversion::Float(_) | Conversion::RawFloat => Kind::Float,
-            Conversion::Text | Conversion::Set(_) => Kind::Text,
+            Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat => Kind::Float,
+            Conversion::Text | Conversion::Set(_) | Conversion::Regex(_) => Kind::Text,
             _ => Kind::Int,
         }
     }
 }
 
-fn set(text: &[u8]) -> [bool; 256] {
-    let (negated, text) = match text.split_first() {
-        Some((b'^', rest)) => (true, rest),
+impl Conversion {
+    /// Reads what belongs to a conversion's letter; how many characters it has behind it.
+    fn parse(letter: u8, directive: &Directive, rest: &[Coded]) -> Result<(Self, usize), String> {
+        let closed =
+            |close: u8| until(rest, close).ok_or_else(|| format!("%{} that is not closed", letter.escape_ascii()));
+        Ok(match letter {
+            b'f' | b'e' | b'E' | b'g' | b'G' => (Self::Float(letter), 0),
+            b'm' => (Self::Mantissa, 0),
+            b'd' | b'i' | b'u' | b'x' | b'X' | b'o' => (Self::Int(letter), 0),
+            b's' => (Self::Text, 0),
+            b'c' => (Self::Chars, 0),
+            b'b' => (Self::Bits(*b"01"), 0),
+            b'B' => match rest {
+                [zero, one, ..] => {
+                    let byte = |coded: &Coded| coded.byte().ok_or("a wild card behind %B; expected two bytes");
+                    (Self::Bits([byte(zero)?, byte(one)?]), 2)
+                }
+                _ => return Err("%B at the end of a text; expected two bytes behind it".to_owned()),
+            },
+            b'r' => (Self::Raw, 0),
+            b'R' if matches!(directive.width, 0 | 4 | 8) => (Self::RawFloat, 0),
+            b'R' => return Err(format!("%{}R; expected 4 or 8 bytes", directive.width)),
+            b'D' => (Self::Bcd, 0),
+            b'[' => {
+                // A closing bracket at the start belongs to the set.
+                let first = usize::from(rest.first() == Some(&Coded::Plain(b'^')));
+                let from = first + usize::from(rest.get(first) == Some(&Coded::Plain(b']')));
+                let end = from + until(&rest[from..], b']').ok_or("%[ that is not closed")?.len();
+                (Self::Set(Box::new(set(&rest[..end]))), end + 1)
+            }
+            b'{' => {
+                let inside = closed(b'}')?;
+                (Self::Enum(choices(inside, directive.alternate)?), inside.len() + 1)
+            }
+            b'<' => {
+                let inside = closed(b'>')?;
+                let name: Vec<u8> = inside.iter().filter_map(|coded| coded.byte()).collect();
+                (Self::Sum(Checksum::named(&String::from_utf8_lossy(&name))?), inside.len() + 1)
+            }
+            b'/' => {
+                let pattern = closed(b'/')?;
+                // Of a substitution the precision says which matches are replaced.
+                let regex = Regex::new(pattern, directive.precision.filter(|_| !directive.alternate))?;
+                let len = pattern.len() + 1;
+                if directive.alternate {
+                    let text = until(&rest[len..], b'/').ok_or("%#/…/ that is not closed; expected %#/regex/text/")?;
+                    (Self::Substitute(Substitution { regex, text: text.to_vec() }), len + text.len() + 1)
+                } else {
+                    (Self::Regex(regex), len)
+                }
+            }
+            other => return Err(format!("conversion %{} is not known here", other.escape_ascii())),
+        })
+    }
+}
+
+fn set(text: &[Coded]) -> [bool; 256] {
+    let (negated, mut rest) = match text.split_first() {
+        Some((Coded::Plain(b'^'), rest)) => (true, rest),
         _ => (false, text),
     };
     let mut set = [negated; 256];
-    let mut at = 0;
-    while at < text.len() {
-        let (from, to) = match text.get(at + 1..at + 3) {
-            Some([b'-', to]) => (text[at], *to),
-            _ => (text[at], text[at]),
-        };
-        at += if text.get(at + 1) == Some(&b'-') && at + 2 < text.len() { 3 } else { 1 };
-        for byte in from..=to {
+    while let Some((from, behind)) = rest.split_first() {
+        rest = behind;
+        let Some(from) = from.byte() else { continue };
+        let mut to = from;
+        if let [Coded::Plain(b'-'), last, ..] = behind
+            && let Some(last) = last.byte()
+        {
+            (to, rest) = (last, &behind[2..]);
+        }
+        for byte in from.min(to)..=from.max(to) {
             set[usize::from(byte)] = !negated;
         }
     }
     set
 }
 
-/// A byte of `%Bzo`, perhaps escaped; how many bytes it has here.
-fn bit(rest: &[u8]) -> Result<(u8, usize), String> {
-    match rest {
-        [b'\\', escaped @ ..] => match super::format::escape(escaped) {
-            (super::format::Piece::Byte(byte), len) => Ok((byte, 1 + len)),
-            _ => Err("a wild card behind %B; expected two bytes".to_owned()),
-        },
-        [byte, ..] => Ok((*byte, 1)),
-        [] => Err("%B at the end of a text; expected two bytes behind it".to_owned()),
-    }
-}
-
 /// `a|b|c`, numbered from 0; with the flag `#` each may say `=number`, the last `=?`.
-fn choices(text: &[u8], numbered: bool) -> Result<Choices, String> {
+fn choices(text: &[Coded], numbered: bool) -> Result<Choices, String> {
     let mut choices = Choices { known: Vec::new(), otherwise: None };
     let mut next = 0;
-    // A text so far, and what stands behind its =.
-    let (mut current, mut number): (Vec<u8>, Option<Vec<u8>>) = (Vec::new(), None);
-    let mut bytes = text.iter();
-    loop {
-        let byte = bytes.next();
-        match byte {
-            None | Some(b'|') => {
-                let (name, given) = (std::mem::take(&mut current), number.take());
-                let given = given.map(|given| String::from_utf8_lossy(&given).trim().to_owned());
-                match given.as_deref() {
-                    Some("?") if byte.is_none() => {
-                        choices.otherwise = Some(name);
-                        return Ok(choices);
-                    }
-                    Some("?") => return Err("\"=?\" before the last text of %#{}".to_owned()),
-                    Some(given) => {
-                        next =
-                            whole(given).ok_or_else(|| format!("\"={given}\" in %#{{}}; expected a whole number"))?;
-                    }
-                    None => {}
-                }
-                choices.known.push((name, next));
-                next += 1;
-                if byte.is_none() {
+    let mut rest = Some(text);
+    while let Some(left) = rest {
+        let choice = until(left, b'|').unwrap_or(left);
+        rest = left.get(choice.len() + 1..);
+        let name = if numbered { until(choice, b'=').unwrap_or(choice) } else { choice };
+        let given = choice.get(name.len() + 1..);
+        let name = name.iter().map(|coded| coded.byte()).collect();
+        if let Some(given) = given {
+            let given: String = given.iter().map(|coded| coded.byte().map_or('?', char::from)).collect();
+            match given.trim() {
+                "?" if rest.is_none() => {
+                    choices.otherwise = Some(name);
                     return Ok(choices);
                 }
+                "?" => return Err("\"=?\" before the last text of %#{}".to_owned()),
+                given => {
+                    next = whole(given).ok_or_else(|| format!("\"={given}\" in %#{{}}; expected a whole number"))?;
+                }
             }
-            Some(b'=') if numbered && number.is_none() => number = Some(Vec::new()),
-            Some(b'\\') => number.as_mut().unwrap_or(&mut current).extend(bytes.next()),
-            Some(byte) => number.as_mut().unwrap_or(&mut current).push(*byte),
         }
+        choices.known.push((name, next));
+        next = next.wrapping_add(1);
     }
-}
-
-/// A decimal or hexadecimal number.
-fn whole(text: &str) -> Option<i64> {
-    match text.strip_prefix("0x") {
-        Some(hex) => i64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
-fn sum(name: &[u8]) -> Result<Sum, String> {
-    let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-    Ok(match name.as_str() {
-        "sum" | "sum8" => Sum::Plain(1),
-        "sum16" => Sum::Plain(2),
-        "sum32" => Sum::Plain(4),
-        "negsum" | "nsum" | "-sum" | "negsum8" | "nsum8" | "-sum8" => Sum::Negative(1),
-        "negsum16" | "nsum16" | "-sum16" => Sum::Negative(2),
-        "negsum32" | "nsum32" | "-sum32" => Sum::Negative(4),
-        "xor" | "xor8" => Sum::Xor,
-        "crc8" => Sum::Crc(Crc::CRC8),
-        "crc16" => Sum::Crc(Crc::CRC16),
-        "crc16r" => Sum::Crc(Crc::CRC16_REFLECTED),
-        "modbus" => Sum::Crc(Crc::MODBUS),
-        "ccitt16" => Sum::Crc(Crc::CCITT16),
-        "xmodem" | "ccitt16x" => Sum::Crc(Crc::XMODEM),
-        "crc32" => Sum::Crc(Crc::CRC32),
-        "crc32r" => Sum::Crc(Crc::CRC32_REFLECTED),
-        "adler32" => Sum::Adler,
-        other => {
-            return Err(format!(
-                "checksum %<{other}>; expected sum, sum16, sum32, negsum, negsum16, negsum32, xor, crc8, crc16, crc16r, \
-                 modbus, ccitt16, xmodem, crc32, crc32r or adler32"
-            ));
-        }
-    })
+    Ok(choices)
 }

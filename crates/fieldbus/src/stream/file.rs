@@ -16,24 +16,45 @@ pub struct Error {
     pub file: String,
     /// Line, from 1.
     pub line: usize,
+    /// Column, from 1, in bytes.
+    pub column: usize,
     /// Found and expected.
     pub what: String,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.what)
     }
 }
 
 impl std::error::Error for Error {}
 
+/// Where something stands, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+impl Place {
+    /// Where a file begins.
+    pub(super) const START: Self = Self { line: 1, column: 1 };
+
+    fn error<T>(self, what: impl Into<String>) -> Result<T, Wrong> {
+        Err((self, what.into()))
+    }
+}
+
+/// Where something is wrong, and what.
+pub(super) type Wrong = (Place, String);
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// A word, a number, or a byte's name; small letters and capitals are the same.
     Word(String),
-    /// A quoted text, with its escapes.
-    Text(String),
+    /// A text between these quotes, with its escapes.
+    Text(u8, Vec<u8>),
     /// `$name`, `${name}`, `$1`.
     Reference(String),
     /// `@name`.
@@ -45,7 +66,9 @@ pub(super) enum Token {
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub(super) token: Token,
-    pub(super) line: usize,
+    pub(super) place: Place,
+    /// Whether it follows the one before it without a blank.
+    pub(super) glued: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -53,9 +76,9 @@ pub(super) enum Statement {
     /// `name = value;`
     Assign(String, Vec<Placed>),
     /// `command arguments;`, or the name of another protocol.
-    Command(String, Vec<Placed>, usize),
+    Command(String, Vec<Placed>, Place),
     /// `@name { … }`
-    Handler(String, Vec<Self>, usize),
+    Handler(String, Vec<Self>, Place),
 }
 
 /// A protocol file.
@@ -71,51 +94,57 @@ pub struct File {
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     pub(super) statements: Vec<Statement>,
-    pub(super) line: usize,
+    pub(super) place: Place,
     /// How many of the globals stand before it: they hold for it.
     pub(super) globals: usize,
 }
 
 impl File {
-    /// Reads a protocol file; `name` is for errors.
+    /// Reads a protocol file, of any bytes; `name` is for errors.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line.
-    pub fn parse(text: &str, name: &str) -> Result<Self, Error> {
-        let error = |line, what: String| Error { file: name.to_owned(), line, what };
+    /// The first thing that is wrong, with its place.
+    pub fn parse(text: &[u8], name: &str) -> Result<Self, Error> {
+        Self::read(text, name).map_err(|(place, what)| Error {
+            file: name.to_owned(),
+            line: place.line,
+            column: place.column,
+            what,
+        })
+    }
+
+    fn read(text: &[u8], name: &str) -> Result<Self, Wrong> {
         if text.len() > FILE_BYTES_MAX {
-            return Err(error(1, format!("{} bytes; expected at most {FILE_BYTES_MAX}", text.len())));
+            return Place::START.error(format!("{} bytes; expected at most {FILE_BYTES_MAX}", text.len()));
         }
-        let tokens = tokens(text).map_err(|(line, what)| error(line, what))?;
-        let mut reader = Reader { tokens, at: 0 };
+        let mut reader = Reader { tokens: tokens(text)?, at: 0 };
         let mut file = Self { name: name.to_owned(), globals: Vec::new(), protocols: BTreeMap::new() };
-        while let Some(Placed { token, line }) = reader.next() {
+        while let Some(Placed { token, place, .. }) = reader.next() {
+            if token == Token::Sign(';') {
+                continue;
+            }
             let behind = reader.next().map(|placed| placed.token);
             match (token, behind) {
                 (Token::Word(word), Some(Token::Sign('='))) => {
-                    let value = reader.until_semicolon().map_err(|what| error(line, what))?;
+                    let value = reader.until_semicolon(place)?;
                     file.globals.push(Statement::Assign(word, value));
                 }
                 (Token::Handler(name), Some(Token::Sign('{'))) => {
-                    let body = reader.block(0).map_err(|(line, what)| error(line, what))?;
-                    file.globals.push(Statement::Handler(name, body, line));
+                    let body = reader.block(0)?;
+                    file.globals.push(Statement::Handler(name, body, place));
                 }
                 (Token::Word(word), Some(Token::Sign('{'))) => {
-                    let statements = reader.block(0).map_err(|(line, what)| error(line, what))?;
-                    let body = Body { statements, line, globals: file.globals.len() };
+                    let body = Body { statements: reader.block(0)?, place, globals: file.globals.len() };
                     if file.protocols.insert(word.clone(), body).is_some() {
-                        return Err(error(line, format!("protocol \"{word}\" is there already")));
+                        return place.error(format!("protocol \"{word}\" is there already"));
                     }
                 }
                 (Token::Word(word), _) => {
-                    return Err(error(line, format!("found \"{word}\" alone, expected = or {{ behind it")));
+                    return place.error(format!("found \"{word}\" alone, expected = or {{ behind it"));
                 }
                 (token, _) => {
                     let found = show(&token);
-                    return Err(error(
-                        line,
-                        format!("found {found}, expected a protocol's name, a variable or a handler"),
-                    ));
+                    return place.error(format!("found {found}, expected a protocol's name, a variable or a handler"));
                 }
             }
         }
@@ -129,80 +158,127 @@ impl File {
     pub fn protocol(&self, name: &str, arguments: &[String]) -> Result<Protocol, Error> {
         Builder::new(self, name, arguments).build(name)
     }
+
+    /// The names of its protocols.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.protocols.keys().map(String::as_str)
+    }
 }
 
 pub(super) fn show(token: &Token) -> String {
     match token {
         Token::Word(word) => format!("\"{word}\""),
-        Token::Text(text) => format!("the text \"{text}\""),
+        Token::Text(_, text) => format!("the text \"{}\"", text.escape_ascii()),
         Token::Reference(name) => format!("${name}"),
         Token::Handler(name) => format!("@{name}"),
         Token::Sign(sign) => format!("'{sign}'"),
     }
 }
 
-fn tokens(text: &str) -> Result<Vec<Placed>, (usize, String)> {
-    let mut out = Vec::new();
-    let mut line = 1;
-    let mut chars = text.chars().peekable();
-    while let Some(next) = chars.next() {
-        let here = line;
-        let token = match next {
-            '\n' => {
-                line += 1;
-                continue;
-            }
-            next if next.is_whitespace() => continue,
-            '#' => {
-                while chars.peek().is_some_and(|next| *next != '\n') {
-                    chars.next();
-                }
-                continue;
-            }
-            '{' | '}' | '=' | ';' | '(' | ')' | ',' => Token::Sign(next),
-            '"' | '\'' => {
-                let mut quoted = String::new();
-                loop {
-                    match chars.next() {
-                        None | Some('\n') => return Err((here, format!("a quote {next} that is not closed"))),
-                        Some(found) if found == next => break,
-                        Some('\\') => {
-                            quoted.push('\\');
-                            quoted.extend(chars.next_if(|next| *next != '\n'));
-                        }
-                        Some(found) => quoted.push(found),
-                    }
-                }
-                Token::Text(quoted)
-            }
-            '$' if chars.next_if_eq(&'{').is_some() => {
-                let mut name = String::new();
-                loop {
-                    match chars.next() {
-                        Some('}') => break,
-                        Some(found) if found != '\n' => name.push(found),
-                        _ => return Err((here, "\"${\" that is not closed".to_owned())),
-                    }
-                }
-                Token::Reference(name)
-            }
-            first => {
-                let mut word = String::new();
-                if !matches!(first, '$' | '@') {
-                    word.push(first);
-                }
-                let ends = |next: char| next.is_whitespace() || "{}=;(),\"'$@#".contains(next);
-                while let Some(found) = chars.next_if(|next| !ends(*next)) {
-                    word.push(found);
-                }
-                match first {
-                    '$' => Token::Reference(word),
-                    '@' => Token::Handler(word.to_ascii_lowercase()),
-                    _ => Token::Word(word.to_ascii_lowercase()),
-                }
-            }
+/// The bytes of a file and where they stand.
+struct Bytes<'a> {
+    left: &'a [u8],
+    place: Place,
+}
+
+impl Bytes<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.left.first().copied()
+    }
+
+    fn next_if(&mut self, wanted: impl FnOnce(u8) -> bool) -> Option<u8> {
+        let (first, rest) = self.left.split_first()?;
+        if !wanted(*first) {
+            return None;
+        }
+        self.left = rest;
+        self.place = match first {
+            b'\n' => Place { line: self.place.line + 1, column: 1 },
+            _ => Place { column: self.place.column + 1, ..self.place },
         };
-        out.push(Placed { token, line: here });
+        Some(*first)
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        self.next_if(|_| true)
+    }
+
+    fn word(&mut self) -> String {
+        let mut word = Vec::new();
+        while let Some(next) = self.next_if(|next| !next.is_ascii_whitespace() && !b"{}=;(),\"'$@#".contains(&next)) {
+            word.push(next);
+        }
+        String::from_utf8_lossy(&word).into_owned()
+    }
+
+    /// The rest of a text behind its first quote.
+    fn quoted(&mut self, quote: u8, from: Place) -> Result<Token, Wrong> {
+        let mut text = Vec::new();
+        loop {
+            match self.next() {
+                None | Some(b'\n') => {
+                    return from.error(format!("a quote {} that is not closed", char::from(quote)));
+                }
+                Some(found) if found == quote => return Ok(Token::Text(quote, text)),
+                Some(b'\\') => {
+                    text.push(b'\\');
+                    text.extend(self.next_if(|next| next != b'\n'));
+                }
+                Some(found) => text.push(found),
+            }
+        }
+    }
+
+    /// What is referred to, behind the `$`.
+    fn reference(&mut self, from: Place) -> Result<Token, Wrong> {
+        // An argument's number has one digit.
+        if let Some(digit) = self.next_if(|next| next.is_ascii_digit()) {
+            return Ok(Token::Reference(char::from(digit).to_string()));
+        }
+        if self.next_if(|next| next == b'{').is_none() {
+            return match self.word() {
+                name if name.is_empty() => from.error("\"$\" without a name; expected a variable or an argument"),
+                name => Ok(Token::Reference(name)),
+            };
+        }
+        let mut name = Vec::new();
+        loop {
+            match self.next() {
+                Some(b'}') => return Ok(Token::Reference(String::from_utf8_lossy(&name).trim().to_owned())),
+                Some(found) if found != b'\n' => name.push(found),
+                _ => return from.error("\"${\" that is not closed"),
+            }
+        }
+    }
+}
+
+/// The words, texts and signs of a file, or of an argument.
+pub(super) fn tokens(text: &[u8]) -> Result<Vec<Placed>, Wrong> {
+    let mut out = Vec::new();
+    let mut bytes = Bytes { left: text, place: Place::START };
+    let mut glued = false;
+    while let Some(next) = bytes.peek() {
+        let place = bytes.place;
+        if next.is_ascii_whitespace() || next == b'#' {
+            bytes.next();
+            while next == b'#' && bytes.next_if(|next| next != b'\n').is_some() {}
+            glued = false;
+            continue;
+        }
+        let token = match next {
+            b'{' | b'}' | b'=' | b';' | b'(' | b')' | b',' | b'"' | b'\'' | b'$' | b'@' => {
+                bytes.next();
+                match next {
+                    b'"' | b'\'' => bytes.quoted(next, place)?,
+                    b'$' => bytes.reference(place)?,
+                    b'@' => Token::Handler(bytes.word().to_ascii_lowercase()),
+                    sign => Token::Sign(char::from(sign)),
+                }
+            }
+            _ => Token::Word(bytes.word().to_ascii_lowercase()),
+        };
+        out.push(Placed { token, place, glued });
+        glued = true;
     }
     Ok(out)
 }
@@ -218,7 +294,8 @@ impl Reader {
         self.tokens.get(self.at - 1).cloned()
     }
 
-    fn until_semicolon(&mut self) -> Result<Vec<Placed>, String> {
+    /// The value of what stands at `of`.
+    fn until_semicolon(&mut self, of: Place) -> Result<Vec<Placed>, Wrong> {
         let mut value = Vec::new();
         loop {
             match self.next() {
@@ -228,43 +305,43 @@ impl Reader {
                     self.at -= 1;
                     return Ok(value);
                 }
-                Some(Placed { token: Token::Sign(sign @ ('{' | '=')), line }) => {
-                    return Err(format!("found '{sign}' in line {line}, expected ; before it"));
+                Some(Placed { token: Token::Sign(sign @ ('{' | '=')), place, .. }) => {
+                    return place.error(format!("found '{sign}', expected ; before it"));
                 }
                 Some(placed) => value.push(placed),
-                None => return Err("the file ends, expected ;".to_owned()),
+                None => return of.error("the file ends, expected ;"),
             }
         }
     }
 
-    fn block(&mut self, depth: usize) -> Result<Vec<Statement>, (usize, String)> {
-        let last = self.tokens.last().map_or(1, |placed| placed.line);
+    fn block(&mut self, depth: usize) -> Result<Vec<Statement>, Wrong> {
+        let last = self.tokens.last().map_or(Place::START, |placed| placed.place);
         if depth > DEPTH_MAX {
-            return Err((last, format!("blocks nested more than {DEPTH_MAX} deep")));
+            return last.error(format!("blocks nested more than {DEPTH_MAX} deep"));
         }
         let mut body = Vec::new();
         loop {
-            let Some(Placed { token, line }) = self.next() else {
-                return Err((last, "the file ends, expected }".to_owned()));
+            let Some(Placed { token, place, .. }) = self.next() else {
+                return last.error("the file ends, expected }");
             };
             match token {
                 Token::Sign('}') => return Ok(body),
                 Token::Sign(';') => {}
                 Token::Handler(name) => match self.next().map(|placed| placed.token) {
-                    Some(Token::Sign('{')) => body.push(Statement::Handler(name, self.block(depth + 1)?, line)),
-                    _ => return Err((line, format!("found @{name} alone, expected {{ behind it"))),
+                    Some(Token::Sign('{')) => body.push(Statement::Handler(name, self.block(depth + 1)?, place)),
+                    _ => return place.error(format!("found @{name} alone, expected {{ behind it")),
                 },
                 Token::Word(word) => {
                     let assigns = self.tokens.get(self.at).is_some_and(|next| next.token == Token::Sign('='));
                     self.at += usize::from(assigns);
-                    let value = self.until_semicolon().map_err(|what| (line, what))?;
+                    let value = self.until_semicolon(place)?;
                     body.push(if assigns {
                         Statement::Assign(word, value)
                     } else {
-                        Statement::Command(word, value, line)
+                        Statement::Command(word, value, place)
                     });
                 }
-                other => return Err((line, format!("found {}, expected a command or a variable", show(&other)))),
+                other => return place.error(format!("found {}, expected a command or a variable", show(&other))),
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What `out` writes and `in` expects: bytes, wild cards, conversions.
 
-use super::convert::{Format, Value};
+use super::convert::{Conversion, Format, Value};
 use super::given::{Given, Taken};
+use std::borrow::Cow;
 
 /// Most pieces of one `in` or `out`.
 const PIECES_MAX: usize = 1_024;
@@ -21,109 +22,111 @@ pub(super) enum Piece {
     Format(Format),
 }
 
+/// A character of a message as its protocol has it, with its variables put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coded {
+    /// As it stands in quotes: a `%` begins a conversion.
+    Plain(u8),
+    /// A byte, whatever it is.
+    Literal(u8),
+    /// `?`
+    Any,
+    /// `\_`
+    Blank,
+}
+
+impl Coded {
+    /// The character, if it stands in quotes.
+    pub(super) const fn plain(self) -> Option<u8> {
+        if let Self::Plain(byte) = self { Some(byte) } else { None }
+    }
+
+    /// The byte that it stands for.
+    pub(super) const fn byte(self) -> Option<u8> {
+        match self {
+            Self::Plain(byte) | Self::Literal(byte) => Some(byte),
+            Self::Any | Self::Blank => None,
+        }
+    }
+}
+
+/// A whole number as C's strtol reads it: decimal, `0x…`, or octal with a leading 0.
+pub(super) fn whole(word: &str) -> Option<i64> {
+    let (negative, digits) = match word.as_bytes() {
+        [b'-', ..] => (true, &word[1..]),
+        [b'+', ..] => (false, &word[1..]),
+        _ => (false, word),
+    };
+    let (radix, digits) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, &digits[2..]),
+        [b'0', _, ..] => (8, &digits[1..]),
+        _ => (10, digits),
+    };
+    // A second sign is not for from_str_radix to take.
+    let digits = Some(digits).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_alphanumeric()))?;
+    let value = i64::from_str_radix(digits, radix).ok()?;
+    Some(if negative { -value } else { value })
+}
+
 /// A byte outside of quotes: a number, or its name in ASCII.
-pub(super) fn byte(word: &str) -> Result<Piece, String> {
+pub(super) fn byte(word: &str) -> Result<Coded, String> {
     const NAMES: [&str; 33] = [
         "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "FF", "CR", "SO", "SI", "DLE",
         "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US", "SP",
     ];
     let upper = word.to_ascii_uppercase();
     if let Some(at) = NAMES.iter().position(|name| *name == upper) {
-        return Ok(Piece::Byte(at as u8));
+        return Ok(Coded::Literal(at as u8));
     }
     match upper.as_str() {
-        "TAB" => return Ok(Piece::Byte(9)),
-        "NL" => return Ok(Piece::Byte(10)),
-        "NP" => return Ok(Piece::Byte(12)),
-        "DEL" => return Ok(Piece::Byte(127)),
-        "?" | "SKIP" => return Ok(Piece::Any),
+        "TAB" => return Ok(Coded::Literal(9)),
+        "NL" => return Ok(Coded::Literal(10)),
+        "NP" => return Ok(Coded::Literal(12)),
+        "DEL" => return Ok(Coded::Literal(127)),
+        "?" | "SKIP" => return Ok(Coded::Any),
         _ => {}
     }
-    let number = match upper.strip_prefix("0X") {
-        Some(hex) => u8::from_str_radix(hex, 16).ok(),
-        None => word.parse::<i16>().ok().filter(|value| (-128..=255).contains(value)).map(|value| value as u8),
-    };
-    number
-        .map(Piece::Byte)
+    whole(word)
+        .filter(|value| (-128..=255).contains(value))
+        .map(|value| Coded::Literal(value as u8))
         .ok_or_else(|| format!("\"{word}\"; expected a quoted text, a number from -128 to 255, or a name such as CR"))
 }
 
-/// Appends the pieces of a quoted text.
-pub(super) fn text(
-    text: &str,
-    lookup: &dyn Fn(&str) -> Result<String, String>,
-    pieces: &mut Vec<Piece>,
-) -> Result<(), String> {
-    let text = substitute(text, lookup)?;
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
+/// The pieces of a message.
+pub(super) fn pieces(coded: &[Coded]) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = coded;
+    while let Some((first, behind)) = rest.split_first() {
         if pieces.len() >= PIECES_MAX {
             return Err(format!("more than {PIECES_MAX} pieces in one message"));
         }
-        match bytes[at] {
-            b'%' if bytes.get(at + 1) == Some(&b'%') => {
-                pieces.push(Piece::Byte(b'%'));
-                at += 2;
+        let (piece, len) = match (first, behind.first()) {
+            (Coded::Plain(b'%'), Some(Coded::Plain(b'%'))) => (Piece::Byte(b'%'), 1),
+            (Coded::Plain(b'%'), _) => {
+                let (format, len) = Format::parse(behind)?;
+                (Piece::Format(format), len)
             }
-            b'%' => {
-                let (format, len) = Format::parse(&bytes[at + 1..])?;
-                pieces.push(Piece::Format(format));
-                at += 1 + len;
-            }
-            b'\\' => {
-                let (piece, len) = escape(&bytes[at + 1..]);
-                pieces.push(piece);
-                at += 1 + len;
-            }
-            byte => {
-                pieces.push(Piece::Byte(byte));
-                at += 1;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// `\$1`, `\${name}` in a quoted text.
-fn substitute(text: &str, lookup: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("\\$") {
-        // A backslash before it makes it plain.
-        let escapes = rest[..at].len() - rest[..at].trim_end_matches('\\').len();
-        if escapes % 2 == 1 {
-            out.push_str(&rest[..at + 2]);
-            rest = &rest[at + 2..];
-            continue;
-        }
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 2..];
-        let (name, len) = match rest.strip_prefix('{') {
-            Some(inner) => {
-                let end = inner.find('}').ok_or("\"\\${\" that is not closed")?;
-                (&inner[..end], end + 2)
-            }
-            None => {
-                let digit = rest.chars().next().is_some_and(|first| first.is_ascii_digit());
-                let name = |next: char| next.is_ascii_alphanumeric() || next == '_';
-                let end = if digit { 1 } else { rest.len() - rest.trim_start_matches(name).len() };
-                (&rest[..end], end)
-            }
+            (Coded::Plain(byte) | Coded::Literal(byte), _) => (Piece::Byte(*byte), 0),
+            (Coded::Any, _) => (Piece::Any, 0),
+            (Coded::Blank, _) => (Piece::Blank, 0),
         };
-        out.push_str(&lookup(name)?);
-        rest = &rest[len..];
+        pieces.push(piece);
+        rest = &behind[len..];
     }
-    out.push_str(rest);
-    Ok(out)
+    Ok(pieces)
 }
 
-/// The piece that an escape means, and how many bytes it has behind its backslash.
-pub(super) fn escape(bytes: &[u8]) -> (Piece, usize) {
-    let Some(first) = bytes.first() else { return (Piece::Byte(b'\\'), 0) };
+/// The character that an escape means, and how many bytes it has behind its backslash.
+pub(super) fn escape(bytes: &[u8]) -> Result<(Coded, usize), String> {
+    let Some(first) = bytes.first() else { return Ok((Coded::Literal(b'\\'), 0)) };
     let digits = |radix: u32, from: usize, most: usize| {
         let digits = bytes[from..].iter().take(most).map_while(|byte| char::from(*byte).to_digit(radix));
-        digits.fold((0u32, 0usize), |(value, len), digit| (value * radix + digit, len + 1))
+        let (value, len) = digits.fold((0u32, 0usize), |(value, len), digit| (value * radix + digit, len + 1));
+        let shown = String::from_utf8_lossy(&bytes[..from + len]);
+        match u8::try_from(value) {
+            Ok(byte) if len > 0 => Ok((Coded::Literal(byte), from + len)),
+            _ => Err(format!("\"\\{shown}\"; expected a byte, at most \\xff, \\0377 or \\255")),
+        }
     };
     let byte = match first {
         b'a' => 7,
@@ -132,32 +135,31 @@ pub(super) fn escape(bytes: &[u8]) -> (Piece, usize) {
         b'n' => 10,
         b'r' => 13,
         b'e' => 27,
-        b'_' => return (Piece::Blank, 1),
-        b'?' => return (Piece::Any, 1),
-        b'x' => {
-            let (value, len) = digits(16, 1, 2);
-            return (Piece::Byte(value as u8), 1 + len);
-        }
-        b'0' => {
-            let (value, len) = digits(8, 0, 4);
-            return (Piece::Byte(value as u8), len);
-        }
-        b'1'..=b'9' => {
-            let (value, len) = digits(10, 0, 3);
-            return (Piece::Byte(value as u8), len);
-        }
+        b'_' => return Ok((Coded::Blank, 1)),
+        b'?' => return Ok((Coded::Any, 1)),
+        b'x' => return digits(16, 1, 2),
+        b'0' => return digits(8, 0, 4),
+        b'1'..=b'9' => return digits(10, 0, 3),
         other => *other,
     };
-    (Piece::Byte(byte), 1)
+    Ok((Coded::Literal(byte), 1))
 }
 
-/// Pieces that are bytes alone, as a terminator is.
-pub(super) fn literal(pieces: &[Piece]) -> Result<Vec<u8>, String> {
-    let byte = |piece: &Piece| match piece {
-        Piece::Byte(byte) => Ok(*byte),
-        _ => Err("a terminator holds wild cards or conversions; expected bytes".to_owned()),
+/// Characters that are bytes alone, as a terminator is.
+pub(super) fn literal(coded: &[Coded]) -> Result<Vec<u8>, String> {
+    let byte = |coded: &Coded| coded.byte().ok_or_else(|| "a terminator holds wild cards; expected bytes".to_owned());
+    coded.iter().map(byte).collect()
+}
+
+/// What stands between the elements of arrays; a blank at its beginning is any white space.
+pub(super) fn separator(coded: Vec<Coded>) -> Vec<Piece> {
+    let piece = |(at, coded): (usize, Coded)| match coded {
+        Coded::Plain(b' ') | Coded::Literal(b' ') if at == 0 => Piece::Blank,
+        Coded::Plain(byte) | Coded::Literal(byte) => Piece::Byte(byte),
+        Coded::Any => Piece::Any,
+        Coded::Blank => Piece::Blank,
     };
-    pieces.iter().map(byte).collect()
+    coded.into_iter().enumerate().map(piece).collect()
 }
 
 /// What is written for a piece that needs no value.
@@ -180,7 +182,7 @@ pub(super) fn print(pieces: &[Piece], separator: &[Piece], given: &Given) -> Opt
     for piece in pieces {
         match piece {
             Piece::Format(format) if format.has_value() => given.print(format, &separator, &mut out)?,
-            Piece::Format(format) => format.print_own(&mut out)?,
+            Piece::Format(format) => format.print_own(&mut out),
             other => out.extend(plain(other)),
         }
     }
@@ -197,21 +199,36 @@ pub(super) struct Reading<'a> {
 
 impl Reading<'_> {
     /// Matches a line and takes its values; whether all of it fits. Arrays take as many as there are.
-    pub(super) fn scan(&self, pieces: &[Piece], line: &[u8], taken: &mut Taken) -> bool {
+    pub(super) fn scan(&self, pieces: &[Piece], original: &[u8], taken: &mut Taken) -> bool {
+        let mut line = Cow::Borrowed(original);
         let mut at = 0;
         for piece in pieces {
             let Piece::Format(format) = piece else {
-                let Some(len) = scan_plain(piece, line, at) else { return false };
+                let Some(len) = scan_plain(piece, &line, at) else { return false };
                 at += len;
                 continue;
             };
+            match &format.conversion {
+                Conversion::Substitute(substitution) => {
+                    substitution.replace(&format.directive, line.to_mut(), at);
+                    continue;
+                }
+                Conversion::Sum(sum) => {
+                    // It is of what came, not of what substitutions made of it; both have the same rest.
+                    let place = (at + original.len()).saturating_sub(line.len());
+                    let Some(len) = format.check(sum, original, place) else { return false };
+                    at += len;
+                    continue;
+                }
+                _ => {}
+            }
             let mut values = Vec::new();
-            let Some(len) = self.scan_format(format, line, at, &mut values) else { return false };
+            let Some(len) = self.scan_format(format, &line, at, &mut values) else { return false };
             at += len;
             while values.len() < self.given.takes(format).min(VALUES_MAX)
                 && !values.is_empty()
-                && let Some(len) = scan_all(self.separator, line, at)
-                && let Some(more) = self.scan_format(format, line, at + len, &mut values)
+                && let Some(len) = scan_all(self.separator, &line, at)
+                && let Some(more) = self.scan_format(format, &line, at + len, &mut values)
                 && len + more > 0
             {
                 at += len + more;

@@ -81,8 +81,9 @@ fn elements(value: &base::Value, kind: Kind) -> Option<usize> {
 
 fn whole(scalar: Scalar) -> Option<i64> {
     Some(match scalar {
-        Scalar::F64(value) => value.round() as i64,
-        Scalar::F32(value) => value.round() as i64,
+        // As C converts: towards zero.
+        Scalar::F64(value) => value as i64,
+        Scalar::F32(value) => value as i64,
         Scalar::I8(value) => value.into(),
         Scalar::U8(value) => value.into(),
         Scalar::I16(value) => value.into(),
@@ -135,7 +136,7 @@ impl Given {
             let scalar = || value.get(element);
             let plain = own && elements.is_none();
             let value = match &format.conversion {
-                Conversion::Float(_) | Conversion::RawFloat => Value::Float(match scalar()? {
+                Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat => Value::Float(match scalar()? {
                     Scalar::F64(value) => value,
                     Scalar::F32(value) => value.into(),
                     other => whole(other)? as f64,
@@ -148,7 +149,7 @@ impl Given {
                     Some(state) => state.name.clone()?,
                     None => text(value, element)?,
                 }),
-                Conversion::Sum(_) => return None,
+                Conversion::Sum(_) | Conversion::Substitute(_) | Conversion::Regex(_) => return None,
                 Conversion::Int(_) | Conversion::Chars | Conversion::Bits(_) | Conversion::Raw | Conversion::Bcd => {
                     Value::Int(self.raw.filter(|_| plain).or_else(|| whole(scalar()?))?)
                 }

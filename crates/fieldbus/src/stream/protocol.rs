@@ -1,9 +1,10 @@
 //! One protocol, with everything put in its place.
 
 use super::convert::{Format, Kind};
-use super::file::{Error, File, Placed, Statement, Token, show};
+use super::file::{Error, File, Place, Placed, Statement, Wrong};
 use super::format::{self, Piece, Reading};
 use super::given::{Given, Taken};
+use super::words::Words;
 use base::DurNs;
 use std::collections::BTreeMap;
 
@@ -138,8 +139,8 @@ impl Command {
 /// Makes a protocol of what its file says.
 pub(super) struct Builder<'a> {
     file: &'a File,
-    variables: BTreeMap<String, Vec<Placed>>,
-    line: usize,
+    words: Words<'a>,
+    place: Place,
 }
 
 #[derive(Default)]
@@ -149,40 +150,53 @@ struct Built {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(file: &'a File, name: &str, arguments: &[String]) -> Self {
-        let line = file.protocols.get(&name.to_ascii_lowercase()).map_or(1, |body| body.line);
-        let text = |text: &str| vec![Placed { token: Token::Text(text.to_owned()), line }];
-        let mut variables = BTreeMap::from([("0".to_owned(), text(name))]);
-        variables.extend(arguments.iter().enumerate().take(9).map(|(at, given)| ((at + 1).to_string(), text(given))));
-        Self { file, variables, line }
+    pub(super) fn new(file: &'a File, name: &'a str, arguments: &'a [String]) -> Self {
+        let place = file.protocols.get(&name.to_ascii_lowercase()).map_or(Place::START, |body| body.place);
+        Self { file, words: Words::new(name, arguments), place }
     }
 
     pub(super) fn build(mut self, name: &str) -> Result<Protocol, Error> {
-        self.protocol(name).map_err(|what| Error { file: self.file.name.clone(), line: self.line, what })
+        self.protocol(name).map_err(|(Place { line, column }, what)| Error {
+            file: self.file.name.clone(),
+            line,
+            column,
+            what,
+        })
     }
 
-    fn protocol(&mut self, name: &str) -> Result<Protocol, String> {
+    /// An error at where the builder is.
+    fn wrong<T>(&self, what: String) -> Result<T, Wrong> {
+        Err((self.place, what))
+    }
+
+    fn protocol(&mut self, name: &str) -> Result<Protocol, Wrong> {
         let file = self.file;
-        let body = file.protocols.get(&name.to_ascii_lowercase()).ok_or_else(|| self.unknown(name))?;
-        let mut built = Built::default();
-        self.body(&file.globals[..body.globals], &mut built, 0, true)?;
-        self.body(&body.statements, &mut built, 0, true)?;
-        let terminator = |builder: &Self, own: &str| -> Result<Option<Vec<u8>>, String> {
-            let set = [own, "Terminator"].into_iter().find(|name| builder.get(name).is_some());
-            set.map(|name| format::literal(&builder.pieces_of(name)?)).transpose()
+        let Some(body) = file.protocols.get(&name.to_ascii_lowercase()) else {
+            return self.wrong(self.unknown(name));
         };
-        let (in_terminator, out_terminator) = (terminator(self, "InTerminator")?, terminator(self, "OutTerminator")?);
-        let mut separator = self.pieces_of("Separator")?;
-        // A blank at its beginning is any white space.
-        if let Some(first @ Piece::Byte(b' ')) = separator.first_mut() {
-            *first = Piece::Blank;
-        }
+        let globals = &file.globals[..body.globals];
+        let mut built = Built::default();
+        self.assignments(globals)?;
+        self.assignments(&body.statements)?;
+        self.body(globals, &mut built, 0, true)?;
+        self.body(&body.statements, &mut built, 0, true)?;
+        let words = &self.words;
+        let terminator = |own: &str| -> Result<Option<Vec<u8>>, Wrong> {
+            let set = [own, "Terminator"].into_iter().find_map(|name| words.get(name));
+            set.map(|value| {
+                let place = value.first().map_or(body.place, |placed| placed.place);
+                format::literal(&words.coded(value)?).map_err(|what| (place, what))
+            })
+            .transpose()
+        };
+        let (in_terminator, out_terminator) = (terminator("InTerminator")?, terminator("OutTerminator")?);
+        let separator = words.get("Separator").map_or(Ok(Vec::new()), |value| words.coded(value))?;
         let mut handler = |name: &str| built.handlers.remove(name);
         let init = handler("init").unwrap_or_default();
         let ignore_extra = match self.word("ExtraInput")?.as_deref() {
             None | Some("error") => false,
             Some("ignore") => true,
-            Some(other) => return Err(format!("ExtraInput = {other}; expected Error or Ignore")),
+            Some(other) => return self.wrong(format!("ExtraInput = {other}; expected Error or Ignore")),
         };
         Ok(Protocol {
             mismatch: handler("mismatch").unwrap_or_default(),
@@ -192,7 +206,7 @@ impl<'a> Builder<'a> {
             init,
             in_terminator,
             out_terminator,
-            separator,
+            separator: format::separator(separator),
             reply_timeout: self.time("ReplyTimeout", 1000)?,
             read_timeout: self.time("ReadTimeout", 100)?,
             lock_timeout: self.time("LockTimeout", 5000)?,
@@ -202,31 +216,51 @@ impl<'a> Builder<'a> {
     }
 
     fn unknown(&self, name: &str) -> String {
-        let known = self.file.protocols.keys().cloned().collect::<Vec<_>>().join(", ");
+        let known = self.file.names().collect::<Vec<_>>().join(", ");
         format!("no protocol or command \"{name}\"; protocols are {known}")
     }
 
     /// What another protocol does, put behind what is there.
-    fn include(&mut self, name: &str, built: &mut Built, depth: usize) -> Result<(), String> {
+    fn include(&mut self, name: &str, built: &mut Built, depth: usize) -> Result<(), Wrong> {
         if depth > DEPTH_MAX {
-            return Err(format!("protocols refer to each other more than {DEPTH_MAX} deep"));
+            return self.wrong(format!("protocols refer to each other more than {DEPTH_MAX} deep"));
         }
-        let body = self.file.protocols.get(name).ok_or_else(|| self.unknown(name))?;
+        let Some(body) = self.file.protocols.get(name) else { return self.wrong(self.unknown(name)) };
+        // Of its assignments only variables count that the protocol itself does not set.
+        for statement in &body.statements {
+            if let Statement::Assign(name, value) = statement
+                && [NUMBERS, TEXTS].iter().all(|all| setting(all, name).is_none())
+                && self.words.get(name).is_none()
+            {
+                self.words.assign(name, value)?;
+            }
+        }
         self.body(&body.statements, built, depth, false)
     }
 
-    /// Statements, put behind what is there. Of a protocol that is referred to (not `own`) settings and handlers do not count.
-    fn body(&mut self, body: &[Statement], built: &mut Built, depth: usize, own: bool) -> Result<(), String> {
+    /// Variables of the file or of a protocol: each holds for all of its commands, as in StreamDevice.
+    fn assignments(&mut self, body: &[Statement]) -> Result<(), Wrong> {
+        for statement in body {
+            if let Statement::Assign(name, value) = statement {
+                self.words.assign(name, value)?;
+                if let Some(name) = setting(NUMBERS, name) {
+                    self.number(name, 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Commands and handlers, put behind what is there. Of a protocol that is referred to (not `own`) handlers do not count.
+    fn body(&mut self, body: &[Statement], built: &mut Built, depth: usize, own: bool) -> Result<(), Wrong> {
         for statement in body {
             match statement {
-                Statement::Assign(name, _)
-                    if !own && [NUMBERS, TEXTS].iter().any(|all| setting(all, name).is_some()) => {}
-                Statement::Assign(name, value) => self.assign(name, value)?,
+                Statement::Assign(..) => {}
                 Statement::Handler(..) if !own => {}
-                Statement::Handler(name, body, line) => {
-                    self.line = *line;
+                Statement::Handler(name, body, place) => {
+                    self.place = *place;
                     if !matches!(name.as_str(), "init" | "mismatch" | "replytimeout" | "readtimeout" | "writetimeout") {
-                        return Err(format!(
+                        return self.wrong(format!(
                             "@{name}; expected @init, @mismatch, @replytimeout, @readtimeout or @writetimeout"
                         ));
                     }
@@ -234,113 +268,57 @@ impl<'a> Builder<'a> {
                     self.body(body, &mut inner, depth + 1, true)?;
                     built.handlers.insert(name.clone(), inner.commands);
                 }
-                Statement::Command(word, arguments, line) => {
-                    self.line = *line;
+                Statement::Command(word, arguments, place) => {
+                    self.place = *place;
                     if built.commands.len() >= COMMANDS_MAX {
-                        return Err(format!("more than {COMMANDS_MAX} commands"));
+                        return self.wrong(format!("more than {COMMANDS_MAX} commands"));
                     }
-                    match word.as_str() {
-                        "out" => built.commands.push(Command::Out(self.pieces(arguments)?)),
-                        "in" => built.commands.push(Command::In(self.pieces(arguments)?)),
-                        "wait" => built.commands.push(Command::Wait(milliseconds(&self.first(arguments)?)?)),
-                        "connect" => built.commands.push(Command::Nothing),
-                        "disconnect" => built.commands.push(Command::Disconnect),
-                        "event" | "exec" => return Err(format!("command {word} is not known here")),
-                        name if arguments.is_empty() => self.include(name, built, depth + 1)?,
-                        name => {
-                            return Err(format!("command \"{name}\"; expected out, in, wait, connect or disconnect"));
-                        }
-                    }
+                    self.command(word, arguments, built, depth)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn assign(&mut self, name: &str, value: &[Placed]) -> Result<(), String> {
-        self.line = value.first().map_or(self.line, |placed| placed.line);
-        // References mean what they mean here, not what they come to mean later.
-        let mut resolved = Vec::new();
-        for placed in value {
-            match &placed.token {
-                Token::Reference(name) => resolved.extend(self.variable(name)?.iter().cloned()),
-                _ => resolved.push(placed.clone()),
+    fn command(&mut self, word: &str, given: &[Placed], built: &mut Built, depth: usize) -> Result<(), Wrong> {
+        let command = match word {
+            "out" => Command::Out(self.pieces(given)?),
+            "in" => Command::In(self.pieces(given)?),
+            "wait" => {
+                let word = self.words.plain(given, self.place)?;
+                let Some(time) = format::whole(&word).and_then(|time| u32::try_from(time).ok()) else {
+                    return self.wrong(format!("wait {word}; expected milliseconds"));
+                };
+                Command::Wait(DurNs::from_ms(time.into()))
             }
-        }
-        self.variables.insert(name.to_owned(), resolved);
-        if let Some(name) = setting(NUMBERS, name) {
-            self.number(name, 0)?;
-        }
-        Ok(())
-    }
-
-    fn get(&self, name: &str) -> Option<&Vec<Placed>> {
-        self.variables.get(&name.to_ascii_lowercase())
-    }
-
-    fn variable(&self, name: &str) -> Result<&Vec<Placed>, String> {
-        self.get(name).ok_or_else(|| match name.parse::<u8>() {
-            Ok(_) => format!("argument ${name} is used, but was not given"),
-            Err(_) => format!("variable ${name} is used, but not set"),
-        })
-    }
-
-    fn pieces_of(&self, name: &str) -> Result<Vec<Piece>, String> {
-        self.get(name).map_or(Ok(Vec::new()), |value| self.pieces(value))
-    }
-
-    fn pieces(&self, value: &[Placed]) -> Result<Vec<Piece>, String> {
-        let lookup = |name: &str| -> Result<String, String> {
-            let parts = self.variable(name)?.iter().map(|placed| match &placed.token {
-                Token::Text(text) | Token::Word(text) => Ok(text.clone()),
-                other => Err(format!("${name} holds {}, expected a text", show(other))),
-            });
-            parts.collect()
+            "connect" => Command::Nothing,
+            "disconnect" => Command::Disconnect,
+            "event" | "exec" => return self.wrong(format!("command {word} is not known here")),
+            name if given.is_empty() => return self.include(name, built, depth + 1),
+            name => return self.wrong(format!("command \"{name}\"; expected out, in, wait, connect or disconnect")),
         };
-        let mut pieces = Vec::new();
-        for placed in value {
-            match &placed.token {
-                Token::Text(text) => format::text(text, &lookup, &mut pieces)?,
-                Token::Word(word) => pieces.push(format::byte(word)?),
-                Token::Reference(name) => pieces.extend(self.pieces(&self.variable(name)?.clone())?),
-                Token::Sign(',') => {}
-                other => return Err(format!("found {}, expected a text or a byte", show(other))),
-            }
-        }
-        Ok(pieces)
+        built.commands.push(command);
+        Ok(())
     }
 
-    fn first(&self, value: &[Placed]) -> Result<String, String> {
-        for placed in value {
-            match &placed.token {
-                Token::Word(text) | Token::Text(text) => return Ok(text.clone()),
-                Token::Reference(name) => {
-                    let inner = self.variable(name)?;
-                    if let Some(Placed { token: Token::Word(text) | Token::Text(text), .. }) = inner.first() {
-                        return Ok(text.clone());
-                    }
-                }
-                _ => {}
-            }
-        }
-        Err("a value is missing".to_owned())
+    fn pieces(&self, value: &[Placed]) -> Result<Vec<Piece>, Wrong> {
+        let coded = self.words.coded(value)?;
+        format::pieces(&coded).map_err(|what| (self.place, what))
     }
 
-    fn word(&self, name: &str) -> Result<Option<String>, String> {
-        self.get(name).map(|value| self.first(value)).transpose()
+    fn word(&self, name: &str) -> Result<Option<String>, Wrong> {
+        self.words.get(name).map(|value| self.words.plain(value, self.place)).transpose()
     }
 
-    fn number(&self, name: &str, default: u32) -> Result<u32, String> {
+    fn number(&self, name: &str, default: u32) -> Result<u32, Wrong> {
         let Some(word) = self.word(name)? else { return Ok(default) };
-        word.parse().map_err(|_| format!("{name} = {word}; expected a whole number"))
+        let place = self.words.get(name).and_then(|value| value.first()).map_or(self.place, |placed| placed.place);
+        format::whole(&word)
+            .and_then(|number| u32::try_from(number).ok())
+            .ok_or_else(|| (place, format!("{name} = {word}; expected a whole number")))
     }
 
-    fn time(&self, name: &str, default: u32) -> Result<DurNs, String> {
+    fn time(&self, name: &str, default: u32) -> Result<DurNs, Wrong> {
         Ok(DurNs::from_ms(self.number(name, default)?.into()))
     }
-}
-
-fn milliseconds(word: &str) -> Result<DurNs, String> {
-    let time: u32 = word.parse().map_err(|_| format!("wait {word}; expected milliseconds"))?;
-    Ok(DurNs::from_ms(time.into()))
 }

@@ -1,60 +1,79 @@
 //! Conversions as they are read.
 
 use super::convert::{Conversion, Format, Value};
+use crate::checksum::Checksum;
 
 impl Format {
     /// Reads a value from a line at `at`: how many bytes it took, and the value.
     pub(super) fn scan(&self, line: &[u8], at: usize) -> Option<(usize, Option<Value>)> {
-        let rest = line.get(at..)?;
-        if let Conversion::Sum(sum) = self.conversion {
-            let expected = self.summed(sum, line, at)?;
-            let found = rest.get(..expected.len())?;
-            return found
-                .eq_ignore_ascii_case(&expected)
-                .then_some((expected.len(), None))
-                .filter(|_| self.directive.zero || found == expected);
-        }
-        match self.scan_value(rest) {
+        match self.scan_value(line.get(at..)?) {
             Some((len, value)) => (!self.fixed || len == self.directive.width).then_some((len, Some(value))),
             None if self.default => Some((0, Some(self.nothing()))),
             None => None,
         }
     }
 
+    /// Compares the checksum of a line at `at`; how many bytes it has.
+    pub(super) fn check(&self, sum: &Checksum, line: &[u8], at: usize) -> Option<usize> {
+        let expected = self.summed(sum, line, at);
+        let found = line.get(at..)?.get(..expected.len())?;
+        let same = if self.directive.zero { found.eq_ignore_ascii_case(&expected) } else { found == expected };
+        if same { Some(expected.len()) } else { self.default.then_some(0) }
+    }
+
     /// What `?` gives for input that is missing.
     fn nothing(&self) -> Value {
         match self.conversion {
-            Conversion::Float(_) | Conversion::RawFloat => Value::Float(0.0),
-            Conversion::Text | Conversion::Chars | Conversion::Set(_) => Value::Text(Vec::new()),
+            Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat => Value::Float(0.0),
+            Conversion::Text | Conversion::Chars | Conversion::Set(_) | Conversion::Regex(_) => Value::Text(Vec::new()),
             Conversion::Enum(_) => Value::Enum(0),
             _ => Value::Int(0),
         }
     }
 
     fn scan_value(&self, rest: &[u8]) -> Option<(usize, Value)> {
-        let blanks = match self.conversion {
-            Conversion::Float(_) | Conversion::Int(_) | Conversion::Bits(_) | Conversion::Text => {
-                rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()
-            }
-            _ => 0,
+        let directive = &self.directive;
+        let skips = match self.conversion {
+            Conversion::Float(_) | Conversion::Int(_) | Conversion::Mantissa => true,
+            // With the flag blank, white space is part of a text.
+            Conversion::Text => !directive.blank,
+            Conversion::Bits(digits) => !digits.iter().any(u8::is_ascii_whitespace),
+            _ => false,
         };
-        // With the flag blank, white space is part of a text.
-        let blanks = if self.directive.blank && self.conversion == Conversion::Text { 0 } else { blanks };
+        let blanks = if skips { rest.iter().take_while(|byte| is_space(**byte)).count() } else { 0 };
         let body = &rest[blanks..];
-        let most = if self.directive.width == 0 { body.len() } else { body.len().min(self.directive.width) };
+        let most = match directive.width {
+            0 => body.len(),
+            // With the flag blank, white space before a number counts.
+            width if directive.blank => body.len().min(width.saturating_sub(blanks)),
+            width => body.len().min(width),
+        };
         let field = &body[..most];
         let while_in = |inside: &dyn Fn(u8) -> bool| field.iter().take_while(|byte| inside(**byte)).count();
         let (len, value) = match &self.conversion {
             Conversion::Float(_) => {
-                let len = float_len(field);
-                let text = std::str::from_utf8(&field[..len]).ok()?;
-                (len, Value::Float(text.parse().ok()?))
+                let (sign, negative) = self.sign(field)?;
+                let (len, value) = float(&field[sign..])?;
+                (sign + len, Value::Float(if negative { -value } else { value }))
             }
-            Conversion::Int(letter) => integer(field, *letter)?,
+            Conversion::Int(letter) => {
+                let (sign, negative) = self.sign(field)?;
+                // Hexadecimal and octal numbers have a sign with the flag - alone.
+                if negative && (*letter == b'u' || !matches!(letter, b'd' | b'i') && !directive.left) {
+                    return None;
+                }
+                let (len, value) = integer(&field[sign..], *letter)?;
+                (sign + len, Value::Int(if negative { value.wrapping_neg() } else { value }))
+            }
+            Conversion::Mantissa => mantissa(field)?,
+            Conversion::Regex(regex) => {
+                let (len, text) = regex.scan(directive, !self.has_value(), rest)?;
+                return Some((len, Value::Text(text)));
+            }
             // Texts may be empty.
             Conversion::Text => {
-                let lead = if self.directive.blank { while_in(&|byte| byte.is_ascii_whitespace()) } else { 0 };
-                let word = |byte: u8| byte != 0 && (self.directive.alternate || !byte.is_ascii_whitespace());
+                let lead = if self.directive.blank { while_in(&|byte| is_space(byte)) } else { 0 };
+                let word = |byte: u8| byte != 0 && (self.directive.alternate || !is_space(byte));
                 let len = lead + field[lead..].iter().take_while(|byte| word(**byte)).count();
                 return Some((blanks + len, Value::Text(field[..len].to_vec())));
             }
@@ -69,7 +88,11 @@ impl Format {
             }
             Conversion::Enum(choices) => {
                 // The first that fits, as they stand.
-                let (text, number) = choices.known.iter().find(|(text, _)| field.starts_with(text))?;
+                let fits = |text: &[Option<u8>]| {
+                    body.len() >= text.len()
+                        && text.iter().zip(body).all(|(wanted, found)| wanted.is_none_or(|wanted| wanted == *found))
+                };
+                let (text, number) = choices.known.iter().find(|(text, _)| fits(text))?;
                 return Some((text.len(), Value::Enum(*number)));
             }
             Conversion::Bits([zero, one]) => {
@@ -83,14 +106,15 @@ impl Format {
                 (len, Value::Int(bits as i64))
             }
             Conversion::Raw => {
-                let len = self.directive.width.clamp(1, 8);
+                let len = directive.width.max(1);
                 let mut bytes = body.get(..len)?.to_vec();
-                if self.directive.alternate {
+                if directive.alternate {
                     bytes.reverse();
                 }
+                // Of more than 8 bytes the lowest count.
                 let bits = bytes.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
-                let shift = 64 - 8 * len as u32;
-                let value = if self.directive.zero { bits as i64 } else { ((bits << shift) as i64) >> shift };
+                let shift = 64 - 8 * len.min(8) as u32;
+                let value = if directive.zero { bits as i64 } else { ((bits << shift) as i64) >> shift };
                 (len, Value::Int(value))
             }
             Conversion::RawFloat => {
@@ -105,9 +129,16 @@ impl Format {
                 return Some((if self.directive.width == 8 { 8 } else { 4 }, Value::Float(value)));
             }
             Conversion::Bcd => self.packed_number(body)?,
-            Conversion::Sum(_) => return None,
+            Conversion::Sum(_) | Conversion::Substitute(_) => return None,
         };
         (len > 0).then_some((blanks + len, value))
+    }
+
+    /// How many bytes the sign of a number has with the white space behind it that the flag # allows, and whether it is a minus.
+    fn sign(&self, field: &[u8]) -> Option<(usize, bool)> {
+        let sign = usize::from(matches!(field.first(), Some(b'+' | b'-')));
+        let blanks = field[sign..].iter().take_while(|byte| is_space(**byte)).count();
+        (blanks == 0 || self.directive.alternate).then_some((sign + blanks, field.first() == Some(&b'-')))
     }
 
     /// Packed decimal digits: as many bytes as the width says, up to one that holds none.
@@ -136,6 +167,63 @@ impl Format {
         }
         (len > 0).then_some((len, Value::Int(if negative { -value } else { value })))
     }
+}
+
+/// White space as C's isspace has it.
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 11 | 12 | b'\r')
+}
+
+/// The floating-point number at the start, as C's strtod reads it: its length and value.
+fn float(field: &[u8]) -> Option<(usize, f64)> {
+    if let [b'0', b'x' | b'X', digits @ ..] = field
+        && let Some((len, value)) = hexadecimal(digits)
+    {
+        return Some((2 + len, value));
+    }
+    let len = float_len(field);
+    let text = std::str::from_utf8(&field[..len]).ok()?;
+    Some((len, text.parse().ok()?))
+}
+
+/// The hexadecimal number at the start, perhaps with a fraction and `p` and a power of two.
+fn hexadecimal(field: &[u8]) -> Option<(usize, f64)> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(f64::from);
+    let count = |from: usize| field.get(from..).unwrap_or_default().iter().map_while(digit).count();
+    let whole = count(0);
+    let fraction = if field.get(whole) == Some(&b'.') { count(whole + 1) } else { 0 };
+    if whole + fraction == 0 {
+        return None;
+    }
+    let mut len = if fraction > 0 { whole + 1 + fraction } else { whole };
+    let mut value = field[..whole].iter().filter_map(digit).fold(0.0, |value, digit| value * 16.0 + digit);
+    let places = field.get(whole + 1..whole + 1 + fraction).unwrap_or_default();
+    value += places.iter().filter_map(digit).rev().fold(0.0, |value, digit| (value + digit) / 16.0);
+    if matches!(field.get(len), Some(b'p' | b'P')) {
+        let sign = usize::from(matches!(field.get(len + 1), Some(b'+' | b'-')));
+        let digits = field[(len + 1 + sign).min(field.len())..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let power = std::str::from_utf8(&field[len + 1..len + 1 + sign + digits]).ok()?.parse::<i32>();
+        if let (true, Ok(power)) = (digits > 0, power) {
+            value *= 2f64.powi(power);
+            len += 1 + sign + digits;
+        }
+    }
+    Some((len, value))
+}
+
+/// Two whole numbers, the second a power of ten.
+fn mantissa(field: &[u8]) -> Option<(usize, Value)> {
+    let number = |from: usize| {
+        let blanks = field[from..].iter().take_while(|byte| is_space(**byte)).count();
+        let field = &field[from + blanks..];
+        let sign = usize::from(matches!(field.first(), Some(b'+' | b'-')));
+        let digits = field[sign..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let value = std::str::from_utf8(&field[..sign + digits]).ok()?.parse::<i32>().ok()?;
+        Some((blanks + sign + digits, value))
+    };
+    let (len, digits) = number(0)?;
+    let (more, power) = number(len)?;
+    Some((len + more, Value::Float(f64::from(digits) * 10f64.powi(power))))
 }
 
 /// Length of the floating-point number at the start.
@@ -167,25 +255,19 @@ fn float_len(field: &[u8]) -> usize {
     len
 }
 
-/// The whole number at the start: its length and value, which keeps within 64 bits.
-fn integer(field: &[u8], letter: u8) -> Option<(usize, Value)> {
-    let sign = usize::from(matches!(field.first(), Some(b'+' | b'-')));
-    let hex = field.len() >= sign + 2 && field[sign] == b'0' && matches!(field[sign + 1], b'x' | b'X');
-    let hex = hex && field.get(sign + 2).is_some_and(u8::is_ascii_hexdigit);
+/// The whole number at the start, without a sign: its length and value, which keeps within 64 bits.
+fn integer(field: &[u8], letter: u8) -> Option<(usize, i64)> {
+    let hex = matches!(field, [b'0', b'x' | b'X', digit, ..] if digit.is_ascii_hexdigit());
     let (radix, skip) = match letter {
         b'x' | b'X' => (16, if hex { 2 } else { 0 }),
         b'o' => (8, 0),
         b'i' if hex => (16, 2),
-        b'i' if field.get(sign) == Some(&b'0') => (8, 0),
+        b'i' if field.first() == Some(&b'0') => (8, 0),
         _ => (10, 0),
     };
-    let digits = field[sign + skip..].iter().map_while(|byte| char::from(*byte).to_digit(radix));
-    let (value, count) = digits.fold((Some(0i64), 0), |(value, count), digit| {
+    let digits = field[skip..].iter().map_while(|byte| char::from(*byte).to_digit(radix));
+    let (value, count) = digits.fold((Some(0u64), 0), |(value, count), digit| {
         (value.and_then(|value| value.checked_mul(radix.into())?.checked_add(digit.into())), count + 1)
     });
-    if count == 0 {
-        return None;
-    }
-    let value = if field.first() == Some(&b'-') { -value? } else { value? };
-    Some((sign + skip + count, Value::Int(value)))
+    (count > 0).then_some((skip + count, value? as i64))
 }

@@ -1,7 +1,13 @@
 //! Conversions as they are written.
 
-use super::convert::{Conversion, Format, Sum, Value};
-use crate::checksum;
+use super::convert::{Conversion, Format, Value};
+use crate::checksum::Checksum;
+use base::Directive;
+
+/// A number without a sign. Negative ones have the 32 bits that a record's raw value has, where these are enough.
+const fn unsigned(value: i64) -> u64 {
+    if value < 0 && value >= i32::MIN as i64 { value as u32 as u64 } else { value as u64 }
+}
 
 impl Format {
     /// Writes a value; `None` where it does not fit.
@@ -9,37 +15,46 @@ impl Format {
         let directive = &self.directive;
         match (&self.conversion, value) {
             (Conversion::Float(letter), Value::Float(value)) => directive.float(out, *value, *letter),
+            (Conversion::Mantissa, Value::Float(value)) => self.mantissa(*value, out),
             (Conversion::Int(b'd' | b'i'), Value::Int(value)) => directive.signed(out, *value),
             (Conversion::Int(letter), Value::Int(value)) => {
-                // Negative numbers are written with the 32 bits that a record's raw value has, hexadecimal ones with as
-                // many digits as there is room for.
-                let mut bits =
-                    if *value < 0 && *value >= i64::from(i32::MIN) { *value as u32 as u64 } else { *value as u64 };
+                let mut bits = unsigned(*value);
+                // As many hexadecimal digits as there is room for.
                 if matches!(letter, b'x' | b'X') && (1..16).contains(&directive.width) {
                     bits &= (1 << (4 * directive.width)) - 1;
                 }
                 directive.unsigned(out, bits, *letter);
             }
-            (Conversion::Text | Conversion::Set(_), Value::Text(text)) => directive.text(out, text),
+            (Conversion::Text | Conversion::Set(_), Value::Text(text)) => {
+                let from = out.len();
+                directive.text(out, text);
+                let fill = (out.len() - from).saturating_sub(directive.precision.unwrap_or(usize::MAX).min(text.len()));
+                if directive.zero {
+                    let from = if directive.left { out.len() - fill } else { from };
+                    out[from..from + fill].fill(0);
+                }
+            }
             (Conversion::Chars, Value::Text(text)) => directive.text(out, text),
-            (Conversion::Chars, Value::Int(value)) => out.push(u8::try_from(*value).ok()?),
+            (Conversion::Chars, Value::Int(value)) => directive.text(out, &[*value as u8]),
             (Conversion::Enum(choices), Value::Enum(value)) => {
                 let known = choices.known.iter().find(|(_, number)| number == value).map(|(text, _)| text);
-                out.extend_from_slice(known.or(choices.otherwise.as_ref())?);
+                out.extend(known.or(choices.otherwise.as_ref())?.iter().flatten());
             }
             (Conversion::Bits(digits), Value::Int(value)) => {
-                let needed = 64 - (*value as u64).leading_zeros() as usize;
+                let bits = unsigned(*value);
+                let needed = (64 - bits.leading_zeros() as usize).max(1);
                 let count = directive.precision.unwrap_or(needed).clamp(1, 64);
-                let digit = |bit: usize| digits[(*value as u64 >> bit & 1) as usize];
-                let fill = vec![if directive.zero { digits[0] } else { b' ' }; directive.width.saturating_sub(count)];
-                // `#`: the lowest bit comes first, and what is filled with zeros are the highest ones.
-                let text: Vec<u8> = if directive.alternate {
-                    (0..count).map(digit).collect()
-                } else {
-                    (0..count).rev().map(digit).collect()
-                };
-                let behind = directive.left || directive.alternate && directive.zero;
-                if behind { out.extend(text.into_iter().chain(fill)) } else { out.extend(fill.into_iter().chain(text)) }
+                let mut text: Vec<u8> = (0..count).rev().map(|bit| digits[(bits >> bit & 1) as usize]).collect();
+                let mut fill = if directive.zero { digits[0] } else { b' ' };
+                // `#`: the lowest bit comes first, and what is filled on the other side are the highest ones.
+                if directive.alternate {
+                    text.reverse();
+                }
+                if directive.alternate != directive.left {
+                    fill = b' ';
+                }
+                let fill = std::iter::repeat_n(fill, directive.width.saturating_sub(count));
+                if directive.left { out.extend(text.into_iter().chain(fill)) } else { out.extend(fill.chain(text)) }
             }
             (Conversion::Raw, Value::Int(value)) => {
                 let count = directive.precision.unwrap_or(1).clamp(1, 8);
@@ -81,7 +96,7 @@ impl Format {
         let digits = directive.precision.unwrap_or(16).clamp(1, 20);
         let signed = directive.plus || directive.blank;
         let len = directive.width.clamp((digits + usize::from(signed)).div_ceil(2), 64);
-        let mut rest = if signed { value.unsigned_abs() } else { value as u64 };
+        let mut rest = if signed { value.unsigned_abs() } else { unsigned(value) };
         let mut bytes = vec![0u8; len];
         for digit in 0..digits {
             // Lowest first.
@@ -97,34 +112,56 @@ impl Format {
         bytes
     }
 
-    /// Writes what needs no value: a checksum. Nothing else is written without one.
-    pub(super) fn print_own(&self, out: &mut Vec<u8>) -> Option<()> {
-        let Conversion::Sum(sum) = self.conversion else { return Some(()) };
-        let bytes = self.summed(sum, out, out.len())?;
-        out.extend(bytes);
-        Some(())
+    /// Digits without a point, as many as the precision says, and the power of ten behind them.
+    fn mantissa(&self, value: f64, out: &mut Vec<u8>) {
+        let directive = &self.directive;
+        let digits = directive.precision.filter(|digits| *digits > 0).unwrap_or(6).min(40);
+        let plain = Directive { precision: Some(digits - 1), ..Directive::default() };
+        let mut text = Vec::new();
+        plain.float(&mut text, value.abs() / 10f64.powi(digits as i32 - 1), b'e');
+        text.retain(|byte| !matches!(byte, b'.' | b'e'));
+        let sign = match (value < 0.0, directive.plus, directive.blank) {
+            (true, ..) => "-",
+            (_, true, _) => "+",
+            (_, _, true) => " ",
+            _ => "",
+        };
+        text.splice(0..0, sign.bytes());
+        Directive { precision: None, ..*directive }.text(out, &text);
+    }
+
+    /// Writes what needs no value: a checksum, a substitution. Nothing else is written without one.
+    pub(super) fn print_own(&self, out: &mut Vec<u8>) {
+        match &self.conversion {
+            Conversion::Sum(sum) => {
+                let bytes = self.summed(sum, out, out.len());
+                out.extend(bytes);
+            }
+            Conversion::Substitute(substitution) => substitution.replace(&self.directive, out, 0),
+            _ => {}
+        }
     }
 
     /// The checksum of a message up to `at`, as it stands on the line. Width and precision leave bytes out at the
     /// beginning and at the end.
-    pub(super) fn summed(&self, sum: Sum, line: &[u8], at: usize) -> Option<Vec<u8>> {
-        let end = at.checked_sub(self.directive.precision.unwrap_or(0))?;
-        let body = line.get(self.directive.width..end)?;
-        let (value, width) = match sum {
-            Sum::Plain(width) => (checksum::sum(body), width),
-            Sum::Negative(width) => (checksum::sum(body).wrapping_neg(), width),
-            Sum::Xor => (checksum::xor(body).into(), 1),
-            Sum::Crc(crc) => (crc.of(body), crc.bits / 8),
-            Sum::Adler => (checksum::adler32(body), 4),
-        };
-        let all = value.to_be_bytes();
-        let mut bytes = all[4 - usize::from(width)..].to_vec();
-        if self.directive.alternate {
-            bytes.reverse();
+    pub(super) fn summed(&self, sum: &Checksum, line: &[u8], at: usize) -> Vec<u8> {
+        let directive = &self.directive;
+        let end = at.saturating_sub(directive.precision.unwrap_or(0));
+        let value = sum.of(line.get(directive.width..end).unwrap_or_default());
+        let bytes = usize::from(sum.bytes());
+        if directive.plus {
+            // As many digits as the largest value may have.
+            let digits = (bytes + 1) * 25 / 10 - 2;
+            return format!("{value:0digits$}").into_bytes();
         }
-        if !self.directive.zero {
-            return Some(bytes);
+        let mut raw = value.to_be_bytes()[4 - bytes..].to_vec();
+        if directive.alternate {
+            raw.reverse();
         }
-        Some(bytes.iter().flat_map(|byte| format!("{byte:02X}").into_bytes()).collect())
+        match (directive.zero, directive.left) {
+            (true, _) => raw.iter().flat_map(|byte| format!("{byte:02X}").into_bytes()).collect(),
+            (_, true) => raw.iter().flat_map(|byte| [0x30 | byte >> 4, 0x30 | byte & 15]).collect(),
+            _ => raw,
+        }
     }
 }

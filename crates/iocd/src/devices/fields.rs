@@ -10,6 +10,9 @@ use fieldbus::stream::{Field, Given, Kind, Protocol, State, Takes, Value};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 
+/// From here on a text is longer than a DBR_STRING.
+const STRING_BYTES: usize = 40;
+
 /// The fields of an IOC, as one of its records names them.
 #[derive(Clone)]
 pub(super) struct Fields {
@@ -160,7 +163,9 @@ fn as_kind(db: &mut Db, channel: &Channel, kind: Kind) -> Option<base::Value> {
 
 /// Values of a line as a field takes them.
 fn for_field(db: &Db, channel: &Channel, values: &[Value]) -> base::Value {
-    if let ([Value::Text(text)], true) = (values, is_text(db, channel)) {
+    if let ([Value::Text(text)], true) = (values, is_text(db, channel))
+        && (db.info(channel).array || text.len() >= STRING_BYTES)
+    {
         return base::Value::Array(Array::U8(text.clone()));
     }
     let scalar = |value: &Value| match value {

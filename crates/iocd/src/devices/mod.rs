@@ -17,6 +17,7 @@ mod ports;
 mod post;
 mod simulation;
 mod stream;
+mod stream_address;
 mod variable;
 mod watch;
 

@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn what_is_written_has_the_type_of_the_address() {
         let write = |address: &str, kind: &str, value: Value, raw| {
-            cells(address, kind, 8).unwrap().writing(&Output { value, raw, name: None })
+            cells(address, kind, 8).unwrap().writing(&Output { value, raw, name: None, converted: false })
         };
         let one = |value: u16| Some(Request::WriteRegister { address: 5, value });
         assert_eq!(write("plc holding 5", "ao", Value::from(1.5), 150), one(150));

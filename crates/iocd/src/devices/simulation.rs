@@ -270,7 +270,7 @@ mod tests {
         let mut set = attach("cell test-lag", "ao").unwrap();
         let mut lag = attach("lag test-lag tau=1s", "ai").unwrap();
         assert_eq!(read(&mut lag, 0), 0.0);
-        let output = Output { value: Value::from(10.0), raw: 10, name: None };
+        let output = Output { value: Value::from(10.0), raw: 10, name: None, converted: false };
         assert_eq!(set.write(at(0), &output).alarm, base::Alarm::NONE);
         assert!((read(&mut lag, 1000) - 10.0 * (1.0 - (-1.0f64).exp())).abs() < 1e-9);
         assert!((read(&mut lag, 60_000) - 10.0).abs() < 1e-9);

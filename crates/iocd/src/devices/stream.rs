@@ -10,6 +10,7 @@
 //! that does not fit, or a value that does not fit its conversion; COMM no connection.
 
 use super::fields::{Fields, Write};
+use super::stream_address::Address;
 use super::{DeviceSupport, Equipment, Interrupt, Ports, Reply, Served};
 use crate::engine::now;
 use base::{Array, FieldType, MonoNs, Scalar, Stamp, Status, Str40};
@@ -54,21 +55,17 @@ impl DeviceSupport for Stream {
             "waveform",
             "aai",
             "aao",
+            "calcout",
         ]
     }
 
     fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, String> {
-        let (file, name, arguments, port) = parse_address(place.address)?;
+        let Address { file, protocol: name, arguments, port } = Address::parse(place.address)?;
         let configured = ports.find(&port)?;
         let text = read(&file, &ports.protocol_path())?;
         let parsed = File::parse(&text, &file).map_err(|error| error.to_string())?;
         let mut protocol = parsed.protocol(&name, &arguments).map_err(|error| error.to_string())?;
         protocol.set_default_terminators(&configured.input_end, &configured.output_end);
-        if !place.output && !protocol.takes_own_value() && protocol.fields().is_empty() {
-            return Err(format!(
-                "protocol {name} of {file} takes no value; expected a conversion in one of its \"in\""
-            ));
-        }
         let interrupts = !place.output && protocol.begins_with_in();
         let shape = Shape {
             record_type: place.record_type.to_owned(),
@@ -83,33 +80,7 @@ impl DeviceSupport for Stream {
     }
 }
 
-/// File, protocol, arguments, port.
-fn parse_address(address: &str) -> Result<(String, String, Vec<String>, String), String> {
-    let expected = "expected FILE PROTOCOL PORT or FILE PROTOCOL(ARGUMENTS) PORT";
-    let bad = || format!("\"{address}\"; {expected}");
-    let (file, rest) = address.trim().split_once(char::is_whitespace).ok_or_else(bad)?;
-    let rest = rest.trim();
-    let name_len = rest.find(|c: char| c == '(' || c.is_whitespace()).ok_or_else(bad)?;
-    let (name, rest) = rest.split_at(name_len);
-    let rest = rest.trim_start();
-    let (arguments, rest) = match rest.strip_prefix('(') {
-        Some(inner) => {
-            let (inside, behind) = inner.split_once(')').ok_or_else(|| format!("\"{address}\": no ) to the ("))?;
-            (inside.split(',').map(|argument| argument.trim().to_owned()).collect(), behind)
-        }
-        None => (Vec::new(), rest),
-    };
-    let mut words = rest.split_whitespace();
-    let port = words.next().ok_or_else(bad)?;
-    // asyn's address of a port with several devices: ours have one.
-    match words.next() {
-        None | Some("0" | "-1") if words.next().is_none() => {}
-        _ => return Err(bad()),
-    }
-    Ok((file.to_owned(), name.to_owned(), arguments, port.to_owned()))
-}
-
-fn read(file: &str, path: &[String]) -> Result<String, String> {
+fn read(file: &str, path: &[String]) -> Result<Vec<u8>, String> {
     let found = path.iter().map(|folder| Path::new(folder).join(file)).find(|place| place.exists());
     let place = found.ok_or_else(|| format!("no file {file} in {} (STREAM_PROTOCOL_PATH)", path.join(":")))?;
     let wrong = |error: std::io::Error| format!("{}: {error}", place.display());
@@ -117,8 +88,7 @@ fn read(file: &str, path: &[String]) -> Result<String, String> {
     if size > FILE_BYTES_MAX {
         return Err(format!("{}: {size} bytes; expected at most {FILE_BYTES_MAX}", place.display()));
     }
-    let bytes = std::fs::read(&place).map_err(wrong)?;
-    String::from_utf8(bytes).map_err(|_| format!("{}: bytes that are no UTF-8", place.display()))
+    std::fs::read(&place).map_err(wrong)
 }
 
 /// What a record can hold.
@@ -220,14 +190,19 @@ impl Runs {
     /// What a run is given, before it is its turn.
     fn given(&self, output: Option<Output>) -> Given {
         let takes = self.shape.takes();
-        let Some(Output { value, raw, name }) = output else { return Given { takes, ..Given::default() } };
+        let Some(Output { value, raw, name, converted }) = output else { return Given { takes, ..Given::default() } };
         let number = match (self.shape.record_type.as_str(), value.get(0)) {
             ("bo", Some(Scalar::U16(state))) => Some(state.into()),
             ("mbbo", _) => Some(raw),
             _ => None,
         };
         let state = number.map(|number| State { number, name: name.map(|name| name.bytes().to_vec()) });
-        let has_raw = !matches!(self.shape.record_type.as_str(), "stringout" | "lso" | "aao");
+        // Without a conversion whole numbers are the value's, which may have more than RVAL's 32 bits.
+        let has_raw = match self.shape.record_type.as_str() {
+            "stringout" | "lso" | "aao" | "calcout" => false,
+            "ao" => converted,
+            _ => true,
+        };
         Given { raw: has_raw.then_some(raw), value: Some(value), state, takes, fields: Vec::new() }
     }
 
@@ -407,21 +382,6 @@ impl Listener for Ear {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_names_file_protocol_arguments_and_port() {
-        let parsed = |address: &str| parse_address(address).unwrap();
-        let some = |arguments: &[&str]| {
-            let arguments = arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-            ("a.proto".to_owned(), "get".to_owned(), arguments, "L0".to_owned())
-        };
-        assert_eq!(parsed("a.proto get L0"), some(&[]));
-        assert_eq!(parsed("a.proto get(1, two words) L0 0"), some(&["1", "two words"]));
-        assert_eq!(parsed("a.proto get (1)L0"), some(&["1"]));
-        for bad in ["", "a.proto", "a.proto get", "a.proto get(1 L0", "a.proto get L0 x", "a.proto get L0 0 0"] {
-            assert!(parse_address(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn values_become_what_a_record_can_hold() {

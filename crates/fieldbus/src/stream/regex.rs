@@ -1,0 +1,165 @@
+//! Regular expressions in conversions: `%/regex/` and `%#/regex/text/`.
+
+use super::format::Coded;
+use base::Directive;
+
+/// Most steps that one search takes back; what needs more finds nothing.
+const BACKTRACK_MAX: usize = 100_000;
+/// Most replacements in one message.
+const REPLACED_MAX: usize = 100_000;
+/// Longest message that replacements may come to.
+const LEN_MAX: usize = 1 << 20;
+
+/// A regular expression over bytes.
+///
+/// Expressions are of texts: each byte is searched as the character of its number, so that any byte can be found.
+#[derive(Clone, Debug)]
+pub struct Regex {
+    found: fancy_regex::Regex,
+    /// The bracket whose match is the value; 0: all of it.
+    group: usize,
+}
+
+impl PartialEq for Regex {
+    fn eq(&self, other: &Self) -> bool {
+        self.found.as_str() == other.found.as_str() && self.group == other.group
+    }
+}
+
+/// A substitution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Substitution {
+    pub(super) regex: Regex,
+    /// What is put in, with `&`, `\1`, `\U1` and their kin.
+    pub(super) text: Vec<Coded>,
+}
+
+/// Where an expression and its brackets were found.
+type Found = Vec<Option<(usize, usize)>>;
+
+impl Regex {
+    pub(super) fn new(pattern: &[Coded], group: Option<usize>) -> Result<Self, String> {
+        let mut text = String::new();
+        for coded in pattern {
+            match coded {
+                Coded::Plain(byte) => text.push(char::from(*byte)),
+                Coded::Literal(b'/') => text.push('/'),
+                // A control character or a sign, whatever it means in an expression.
+                Coded::Literal(byte) if *byte < b'0' => text.push_str(&format!("\\x{byte:02x}")),
+                Coded::Literal(byte) => text.extend(['\\', char::from(*byte)]),
+                Coded::Any => text.push_str("\\?"),
+                Coded::Blank => return Err("\\_ in %/…/; expected \\s".to_owned()),
+            }
+        }
+        let built = fancy_regex::RegexBuilder::new(&text).backtrack_limit(BACKTRACK_MAX).build();
+        let found = built.map_err(|error| format!("%/{text}/: {error}"))?;
+        let group = group.unwrap_or(0);
+        if group > 9 || group >= found.captures_len() {
+            let most = found.captures_len() - 1;
+            return Err(format!("%.{group}/{text}/; the expression has {most} pairs of brackets"));
+        }
+        Ok(Self { found, group })
+    }
+
+    /// Where the expression is in these bytes, and its brackets.
+    fn find(&self, bytes: &[u8]) -> Option<Found> {
+        let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+        let captures = self.found.captures(&text).ok()??;
+        // Characters from 128 take two bytes of the text.
+        let place = |at: usize| text[..at].chars().count();
+        let group = |number| {
+            captures.get(number).map(|found: fancy_regex::Match<'_>| (place(found.start()), place(found.end())))
+        };
+        Some((0..captures.len()).map(group).collect())
+    }
+
+    /// What is found: how many bytes are taken, and the value. What stands before it is passed over.
+    pub(super) fn scan(&self, directive: &Directive, skip: bool, rest: &[u8]) -> Option<(usize, Vec<u8>)> {
+        // As C's texts do, the line ends at a byte 0.
+        let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
+        let most = if directive.width > 0 { directive.width.min(end) } else { end };
+        let found = self.find(&rest[..most])?;
+        let (from, to) = found[self.group]?;
+        // What is not taken as a value is passed over as far as its bracket goes.
+        let taken = if skip { to } else { found[0]?.1 };
+        Some((taken, rest[from..to].to_vec()))
+    }
+}
+
+impl Substitution {
+    /// Puts the text in the place of what is found, in all that stands behind `start`.
+    pub(super) fn replace(&self, directive: &Directive, line: &mut Vec<u8>, start: usize) {
+        let mut len = line.len().saturating_sub(start);
+        let mut start = start;
+        if directive.width > 0 {
+            len = len.min(directive.width);
+        }
+        if directive.left {
+            start = line.len() - len;
+        }
+        let wanted = directive.precision.unwrap_or(0);
+        let (mut at, mut count) = (0, 0);
+        while at < len && count < REPLACED_MAX && line.len() <= LEN_MAX {
+            count += 1;
+            let Some(found) = self.regex.find(&line[start + at..start + len]) else { return };
+            let Some((from, to)) = found[0] else { return };
+            let matched = to - from;
+            // With + the first ones as many as wanted, without it the one of that number alone.
+            if directive.plus || count >= wanted {
+                let text = self.expanded(&line[start + at..], &found);
+                let place = start + at + from;
+                line.splice(place..place + matched, text.iter().copied());
+                len = len - matched + text.len();
+                at += text.len();
+            } else {
+                at += matched;
+            }
+            at += from + usize::from(matched == 0);
+            if count == wanted {
+                return;
+            }
+        }
+    }
+
+    fn expanded(&self, line: &[u8], found: &Found) -> Vec<u8> {
+        let group = |number: usize| {
+            let place = found.get(number).copied();
+            place.map(|place| place.map_or(&line[..0], |(from, to)| &line[from..to]))
+        };
+        let mut out = Vec::new();
+        let mut rest = &self.text[..];
+        while let Some((first, behind)) = rest.split_first() {
+            rest = behind;
+            match first {
+                Coded::Plain(b'&') => out.extend(group(0).unwrap_or_default()),
+                Coded::Literal(case @ (b'u' | b'l' | b'U' | b'L')) => {
+                    let number = match behind.first().and_then(|number| number.byte()) {
+                        Some(b'&') => Some(0),
+                        Some(digit @ b'0'..=b'9') => Some(usize::from(digit - b'0')),
+                        _ => None,
+                    };
+                    let Some(text) = number.and_then(group) else {
+                        out.push(*case);
+                        continue;
+                    };
+                    rest = &behind[1..];
+                    let changed =
+                        out.len()..out.len() + if case.is_ascii_uppercase() { text.len() } else { text.len().min(1) };
+                    out.extend_from_slice(text);
+                    if case.eq_ignore_ascii_case(&b'u') {
+                        out[changed].make_ascii_uppercase();
+                    } else {
+                        out[changed].make_ascii_lowercase();
+                    }
+                }
+                Coded::Literal(number @ 1..=9) if usize::from(*number) < found.len() => {
+                    out.extend(group(usize::from(*number)).unwrap_or_default());
+                }
+                Coded::Plain(byte) | Coded::Literal(byte) => out.push(*byte),
+                Coded::Any => out.push(b'?'),
+                Coded::Blank => out.push(b' '),
+            }
+        }
+        out
+    }
+}

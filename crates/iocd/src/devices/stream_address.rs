@@ -1,0 +1,129 @@
+//! The address of a record behind a line: `FILE PROTOCOL(ARGUMENTS) PORT`, in the manner of StreamDevice.
+
+/// What a record's link names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    /// The protocol file.
+    pub file: String,
+    /// The protocol.
+    pub protocol: String,
+    /// `$1` and its kin.
+    pub arguments: Vec<String>,
+    /// The port.
+    pub port: String,
+}
+
+impl Address {
+    /// Reads the text behind a link's `@`. What stands behind the port is for ports with several devices: ours have one.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let bad = || format!("\"{text}\"; expected FILE PROTOCOL PORT or FILE PROTOCOL(ARGUMENTS) PORT");
+        let (file, rest) = text.trim().split_once(char::is_whitespace).ok_or_else(bad)?;
+        let rest = rest.trim_start();
+        let len = rest.find(|c: char| c == '(' || c.is_whitespace()).ok_or_else(bad)?;
+        let (protocol, rest) = rest.split_at(len);
+        let rest = rest.trim_start();
+        let (arguments, rest) = match rest.strip_prefix('(') {
+            Some(inside) => {
+                let end = end_of_arguments(inside).ok_or_else(|| format!("\"{text}\": no ) to the ("))?;
+                (arguments(&inside[..end]), &inside[end + 1..])
+            }
+            None => (Vec::new(), rest),
+        };
+        let port = rest.split_whitespace().next().ok_or_else(bad)?;
+        if protocol.is_empty() {
+            return Err(bad());
+        }
+        Ok(Self { file: file.to_owned(), protocol: protocol.to_owned(), arguments, port: port.to_owned() })
+    }
+}
+
+/// Where the closing bracket of arguments is: the last one before white space that no opening one belongs to.
+fn end_of_arguments(inside: &str) -> Option<usize> {
+    let mut depth = 0;
+    let mut end = None;
+    let mut chars = inside.char_indices();
+    while let Some((at, next)) = chars.next() {
+        match next {
+            '(' => depth += 1,
+            ')' => {
+                depth -= 1;
+                end = if depth < 0 { Some(at) } else { end };
+            }
+            '\\' => {
+                chars.next();
+            }
+            next if next.is_whitespace() && depth < 0 => break,
+            _ => {}
+        }
+    }
+    end.filter(|_| depth < 0)
+}
+
+/// Divides arguments at commas that stand in no brackets. One blank beside a comma belongs to it; `\` takes a character as
+/// it is.
+fn arguments(inside: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut depth = 0;
+    let mut chars = inside.strip_prefix(' ').unwrap_or(inside).chars().peekable();
+    while let Some(next) = chars.next() {
+        let last = all.len() - 1;
+        let current = &mut all[last];
+        match next {
+            ',' if depth <= 0 => {
+                if current.ends_with(' ') {
+                    current.pop();
+                }
+                chars.next_if_eq(&' ');
+                all.push(String::new());
+                continue;
+            }
+            // Two stay two: they are one in a quoted text.
+            '\\' if chars.peek() == Some(&'\\') => {
+                current.push_str("\\\\");
+                chars.next();
+                continue;
+            }
+            '\\' => {
+                current.extend(chars.next());
+                continue;
+            }
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        current.push(next);
+    }
+    if let Some(last) = all.last_mut().filter(|last| last.ends_with(' ')) {
+        last.pop();
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_file_protocol_arguments_and_port() {
+        let parsed = |text: &str| {
+            let address = Address::parse(text).unwrap();
+            assert_eq!(
+                (address.file.as_str(), address.protocol.as_str(), address.port.as_str()),
+                ("a.proto", "get", "L0")
+            );
+            address.arguments
+        };
+        assert_eq!(parsed("a.proto get L0"), [""; 0]);
+        assert_eq!(parsed("a.proto get(1, two words) L0 0"), ["1", "two words"]);
+        assert_eq!(parsed("a.proto get (1) L0 0 more words"), ["1"]);
+        assert_eq!(parsed("a.proto get( 1 ,2,  3  ) L0"), ["1", "2", " 3 "]);
+        assert_eq!(parsed("a.proto get() L0"), [""]);
+        assert_eq!(parsed("a.proto get(ARG(10,20),30) L0"), ["ARG(10,20)", "30"]);
+        assert_eq!(parsed("a.proto get(ARG ( 10 , 20 ) , 30 )  L0"), ["ARG ( 10 , 20 )", "30"]);
+        assert_eq!(parsed("a.proto get(\\ ARG\\,\\\\(10,20)\\,30) L0"), [" ARG,\\\\(10,20),30"]);
+        assert_eq!(parsed("a.proto get(a\\(b) L0"), ["a(b"]);
+        for bad in ["", "a.proto", "a.proto get", "a.proto get(1 L0", "a.proto (1) L0"] {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+}
