@@ -1,16 +1,20 @@
-//! `tahti check`: everything that is wrong with a plant file.
+//! `tahti check`: everything that is wrong with a plant file and with what it names.
+//!
+//! What a plant's IOCs and equipment managers are told is checked by the program that they are, in their folder and with
+//! their environment: `tahti ioc --check`, `tahti em check`. Their loaders say the same here as when they run.
 
-use host::plant::{Checked, Severity, check, document, render_all};
+use host::plant::{Checked, Process, Severity, check, document, render_all};
 use keep::supervisor::{Machine, plant_file};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-/// Find everything that is wrong with a plant file
+/// Find everything that is wrong with a plant file, and with the databases, protocols, tables and scripts that it names
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti check                  plant.toml of this folder
   tahti check rf.toml --json   for editors
+  tahti check st.cmd           what an IOC's script loads
   tahti check --document       every key, its default and what it means")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -28,19 +32,85 @@ pub(crate) fn run(args: Args) -> ExitCode {
         print!("{}", document());
         return ExitCode::SUCCESS;
     }
-    let (file, text) = match read(args.file.path()) {
+    let plant = args.file.path();
+    if plant.extension().is_some_and(|ending| ending == "cmd" || ending == "iocsh") {
+        return match ask(&[Path::new("ioc"), "--check".as_ref(), plant], |_| {}) {
+            Ok(said) => finish(args.json, plant, "[]", "", &[Said { process: None, ..said }], false),
+            Err(why) => crate::fail(&why),
+        };
+    }
+    let (file, text) = match read(plant) {
         Ok(read) => read,
         Err(why) => return crate::fail(&why),
     };
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
-    let Checked { found, .. } = check(&text, &Machine { folder });
-    if args.json {
-        println!("{}", serde_json::json!({ "file": file, "findings": found }));
-    } else {
-        print!("{}", render_all(&found, &file.display().to_string(), &text));
+    let Checked { plant, found } = check(&text, &Machine { folder: folder.clone() });
+    let mut said = Vec::new();
+    for process in plant.iter().flat_map(|plant| &plant.processes) {
+        match told(process, &folder) {
+            Some(Ok(one)) => said.push(one),
+            Some(Err(why)) => return crate::fail(&why),
+            None => {}
+        }
     }
     let broken = found.iter().any(|one| one.severity == Severity::Error);
-    if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let findings = serde_json::to_string(&found).unwrap_or_default();
+    // "No error" shall stand alone.
+    let quiet = found.is_empty() && said.iter().any(|one| one.broken);
+    let shown = if quiet { String::new() } else { render_all(&found, &file.display().to_string(), &text) };
+    finish(args.json, &file, &findings, &shown, &said, broken)
+}
+
+/// What was said of one process.
+struct Said {
+    process: Option<String>,
+    lines: Vec<String>,
+    broken: bool,
+}
+
+/// Asks this program about what a process of it would be told; `None`: it is another program.
+fn told(process: &Process, folder: &Path) -> Option<Result<Said, String>> {
+    let command: Vec<&str> = process.command.iter().map(String::as_str).collect();
+    let words: Vec<&Path> = match command[..] {
+        ["tahti", "ioc", ref rest @ ..] => ["ioc", "--check"].iter().chain(rest).map(Path::new).collect(),
+        ["tahti", "em", "serve", file, ..] => ["em", "check", file].map(Path::new).into(),
+        _ => return None,
+    };
+    let place = process.dir.as_ref().map_or_else(|| folder.to_owned(), |dir| folder.join(dir));
+    let said = ask(&words, |command| {
+        command.current_dir(place).envs(&process.env);
+    });
+    Some(said.map(|said| Said { process: Some(process.name.clone()), ..said }))
+}
+
+fn ask(words: &[&Path], further: impl FnOnce(&mut Command)) -> Result<Said, String> {
+    let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    let mut command = Command::new(program);
+    command.args(words).stdin(std::process::Stdio::null());
+    further(&mut command);
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let said = [output.stdout, output.stderr].concat();
+    let lines = String::from_utf8_lossy(&said).lines().map(str::to_owned).collect();
+    Ok(Said { process: None, lines, broken: !output.status.success() })
+}
+
+fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[Said], broken: bool) -> ExitCode {
+    if json {
+        let findings: serde_json::Value = serde_json::from_str(findings).unwrap_or_default();
+        let files: Vec<_> = said
+            .iter()
+            .filter(|said| !said.lines.is_empty())
+            .map(|said| serde_json::json!({ "process": said.process, "broken": said.broken, "said": said.lines }))
+            .collect();
+        println!("{}", serde_json::json!({ "file": file, "findings": findings, "files": files }));
+    } else {
+        print!("{shown}");
+        for Said { process, lines, .. } in said {
+            let before = process.as_ref().map_or(String::new(), |name| format!("{name}: "));
+            lines.iter().for_each(|line| println!("{before}{line}"));
+        }
+    }
+    if broken || said.iter().any(|said| said.broken) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn read(path: &Path) -> Result<(PathBuf, String), String> {

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 ///               a port to equipment, such as --port plc=10.0.0.7:502 or
 ///               --port psu=/dev/ttyS0,baud=19200; may be repeated
 ///   --protocols PATH  folders with protocol files, as STREAM_PROTOCOL_PATH
+///   --check     say all that is wrong with what would be loaded and run, and start nothing
 ///   --require-rt  end if a scan's class, CPU or memory lock is not obtained
 ///   -x PREFIX   load the records PREFIX:exit, which ends the IOC, and PREFIX:BaseVersion
 ///   st.cmd      run this script, then iocInit if databases were given, then the interpreter
@@ -60,6 +61,7 @@ struct Plan {
     protocols: Option<String>,
     require_rt: bool,
     strict: bool,
+    check: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -81,6 +83,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     };
     let mut shell = Shell::new(true, std::env::vars());
+    if plan.check {
+        return check(&mut shell, &plan);
+    }
     let home = match shield::home(plan.scans.iter().fold(CpuSet::EMPTY, |cpus, scan| cpus.or(&scan.cpus))) {
         Ok(home) => home.map(|home| Home { cpus: home.cpus, entry: home.entry }),
         Err(error) => {
@@ -105,48 +110,69 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
-    shell.load_strictly(plan.strict)?;
-    for load in &plan.load {
-        match load {
-            Load::Definition(file) => {
-                if plan.verbose {
-                    println!("dbLoadDatabase(\"{file}\")");
-                }
-                shell.load_dbd(file, "")?;
-            }
-            Load::Records { file, macros } => {
-                if plan.verbose {
-                    println!("dbLoadRecords(\"{file}\", \"{macros}\")");
-                }
-                shell.load_records(file, macros)?;
-            }
-            Load::Templates { file, macros } => {
-                if plan.verbose {
-                    println!("dbLoadTemplate(\"{file}\", \"{macros}\")");
-                }
-                shell.load_template(file, macros)?;
-            }
-            Load::Plugin(file) => {
-                if plan.verbose {
-                    println!("dlload(\"{file}\")");
-                }
-                shell.load_plugin(file)?;
-            }
-            Load::Security { file, macros } => {
-                if plan.verbose {
-                    println!("asSetFilename(\"{file}\")");
-                }
-                shell.secure(file, macros);
-            }
-            Load::Builtin { name, macros } => {
-                if plan.verbose {
-                    println!("dbLoadBuiltin(\"{name}\", \"{macros}\")");
-                }
-                shell.load_builtin(name, macros)?;
-            }
+/// Loads all and says everything that is wrong with it.
+fn check(shell: &mut Shell, plan: &Plan) -> ExitCode {
+    shell.only_check();
+    let mut found = Vec::new();
+    for (name, address, options) in &plan.ports {
+        found.extend(shell.add_port(name, address, options).err());
+    }
+    if let Some(path) = &plan.protocols {
+        shell.set_protocol_path(path);
+    }
+    for one in &plan.load {
+        found.extend(load(shell, false, one).err());
+    }
+    for script in &plan.scripts {
+        found.extend(shell.run_file(script).err());
+    }
+    // What scripts found was said with their lines.
+    let broken = !found.is_empty() || shell.failures > 0;
+    found.iter().for_each(|Failed(what)| eprintln!("{what}"));
+    let started = shell.check();
+    started.iter().for_each(|what| eprintln!("{what}"));
+    if broken || !started.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Loads one file.
+fn load(shell: &mut Shell, verbose: bool, load: &Load) -> Result<(), Failed> {
+    let said = |line: String| {
+        if verbose {
+            println!("{line}");
+        }
+    };
+    match load {
+        Load::Definition(file) => {
+            said(format!("dbLoadDatabase(\"{file}\")"));
+            shell.load_dbd(file, "")
+        }
+        Load::Records { file, macros } => {
+            said(format!("dbLoadRecords(\"{file}\", \"{macros}\")"));
+            shell.load_records(file, macros)
+        }
+        Load::Templates { file, macros } => {
+            said(format!("dbLoadTemplate(\"{file}\", \"{macros}\")"));
+            shell.load_template(file, macros)
+        }
+        Load::Plugin(file) => {
+            said(format!("dlload(\"{file}\")"));
+            shell.load_plugin(file)
+        }
+        Load::Security { file, macros } => {
+            said(format!("asSetFilename(\"{file}\")"));
+            shell.secure(file, macros);
+            Ok(())
+        }
+        Load::Builtin { name, macros } => {
+            said(format!("dbLoadBuiltin(\"{name}\", \"{macros}\")"));
+            shell.load_builtin(name, macros)
         }
     }
+}
+
+fn go(shell: &mut Shell, plan: &Plan) -> Result<(), Failed> {
+    shell.load_strictly(plan.strict)?;
+    plan.load.iter().try_for_each(|one| load(shell, plan.verbose, one))?;
     // As softIoc has it: the script comes first, and databases of the command line are started after it.
     for script in &plan.scripts {
         if shell.run_file(script)? == End::Exit {
@@ -198,6 +224,10 @@ fn parse(words: &[String]) -> Result<Plan, String> {
                 plan.load.push(Load::Plugin(words.next().ok_or("--plugin needs a file")?.clone()));
                 continue;
             }
+            "--check" => {
+                plan.check = true;
+                continue;
+            }
             "--require-rt" => {
                 plan.require_rt = true;
                 continue;
@@ -244,7 +274,7 @@ fn parse(words: &[String]) -> Result<Plan, String> {
                 'x' => plan.load.push(Load::Builtin { name: "exit.db", macros: format!("IOC={}", value()?) }),
                 _ => {
                     return Err(format!(
-                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --scan --plugin --require-rt --strict, see tahti ioc --help"
+                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --check --scan --plugin --require-rt --strict, see tahti ioc --help"
                     ));
                 }
             }

@@ -5,6 +5,7 @@
 
 mod autosave;
 mod breaks;
+mod check;
 mod clients;
 mod commands;
 mod dbr;
@@ -111,6 +112,8 @@ pub struct Shell {
     put_metadata: Metadata,
     /// The lock set with breakpoints that went on last.
     last_stop: Option<u32>,
+    /// Whether scripts are checked alone.
+    checking: bool,
     /// Commands that failed so far.
     pub failures: u64,
 }
@@ -146,6 +149,7 @@ impl Shell {
             output: None,
             put_metadata: Metadata::default(),
             last_stop: None,
+            checking: false,
             failures: 0,
         }
     }

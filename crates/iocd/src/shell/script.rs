@@ -128,13 +128,13 @@ impl Shell {
     fn run_aloud(&mut self, line: &str) -> Outcome {
         let quiet = |line: &str| line.trim_start().starts_with("#-");
         if line.trim_start().starts_with('#') {
-            if !quiet(line) {
+            if !quiet(line) && !self.checking {
                 self.print(line);
             }
             return Ok(None);
         }
         let line = self.expanded(line)?;
-        if !line.is_empty() && !quiet(&line) {
+        if !line.is_empty() && !quiet(&line) && !self.checking {
             self.print(&line);
         }
         self.run_expanded(&line)
@@ -182,6 +182,9 @@ impl Shell {
             self.forgiven = true;
             return Err(Failed(format!("{name} of C's IOC is not here: {why}")));
         };
+        if !self.runs(command.name) {
+            return Ok(None);
+        }
         if let Some((path, append)) = &taken.output {
             let file = fs::OpenOptions::new().create(true).write(true).append(*append).truncate(!append).open(path);
             self.output = Some(file.map_err(|error| Failed(format!("{path}: {error}")))?);

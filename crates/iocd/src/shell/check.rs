@@ -1,0 +1,52 @@
+//! Checking what an IOC is told, without running it: the loaders are its own, and so are their words.
+
+use super::{Failed, Place, Shell};
+use crate::engine;
+
+/// Commands that scripts run while they are checked: they load, or say where things are and how they are called. All others
+/// are looked up by their name alone.
+const RUN: &[&str] = &[
+    "asSetFilename",
+    "asSetSubstitutions",
+    "asynOctetSet*Eos",
+    "asynSetOption",
+    "cd",
+    "chdir",
+    "dbLoad*",
+    "dlload",
+    "drvAsyn*Configure",
+    "epicsEnvSet",
+    "epicsEnvUnset",
+    "iocshCmd",
+    "iocshLoad",
+    "iocshRun",
+];
+
+impl Shell {
+    /// From now on scripts are checked: what loads runs, everything else is only looked up, and nothing is started.
+    pub const fn only_check(&mut self) {
+        self.checking = true;
+    }
+
+    /// Whether a command of a script runs.
+    pub(super) fn runs(&self, name: &str) -> bool {
+        !self.checking || RUN.iter().any(|pattern| base::glob(pattern, name))
+    }
+
+    /// What is wrong with all that was loaded, as the IOC would say it when it starts: access rules, links, addresses of
+    /// equipment, protocols. No thread, socket or port is opened; the shell is of no further use.
+    pub fn check(&mut self) -> Vec<String> {
+        let mut found = Vec::new();
+        if let Err(Failed(what)) = self.read_rules() {
+            found.push(what);
+        }
+        let Place::Building(mut db) = std::mem::replace(&mut self.place, Place::Gone) else { return found };
+        for (name, value) in &self.env {
+            db.set_environment(name, value);
+        }
+        self.devices.ports.set_environment(|name| self.env.get(name).cloned());
+        db.init(engine::now());
+        found.extend(db.take_notices().into_iter().map(|notice| notice.0));
+        found
+    }
+}
