@@ -231,6 +231,19 @@ error: 1 target failed:
 ";
 
     #[test]
+    fn every_suite_has_the_features_of_all_tests_and_runs_those_that_need_none_without_root() {
+        let words: Vec<_> =
+            for_tests("test").unwrap().get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        for feature in ["cli/root-tests", "cli/peer-tests", "keep/guest-tests", "db/peer-tests"] {
+            assert!(words.iter().any(|word| word == feature), "{words:?}");
+        }
+        let plain = plain().unwrap();
+        assert!(plain.iter().any(|name| name == "plant"));
+        let gated = |name: &&String| name.starts_with("root_") || name.starts_with("guest_") || *name == "differential";
+        assert_eq!(plain.iter().find(gated), None);
+    }
+
+    #[test]
     fn the_failed_tests_are_taken_from_what_the_programs_said() {
         assert_eq!(failed(SAID), Some(vec!["a::goes_wrong".to_owned()]));
         assert_eq!(passed(SAID), 1);
