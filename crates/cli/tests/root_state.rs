@@ -35,6 +35,10 @@ fn state() -> BTreeMap<String, String> {
             let (stat, status) = (read("stat"), read("status"));
             let Some((_, fields)) = stat.rsplit_once(')') else { continue };
             let fields: Vec<&str> = fields.split_whitespace().collect();
+            // Who is ending (PF_EXITING) leaves its control groups by itself.
+            if fields.get(6).and_then(|flags| flags.parse().ok()).is_none_or(|flags: u64| flags & 4 != 0) {
+                continue;
+            }
             // Told apart from a later task of the same number by its start; class and priority with it.
             let (Some(start), Some(class)) = (fields.get(19), fields.get(37..39)) else { continue };
             let cpus = status.lines().find(|line| line.starts_with("Cpus_allowed_list")).unwrap_or_default();

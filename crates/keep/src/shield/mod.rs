@@ -4,6 +4,7 @@
 //! ([`machine`]), and verified by looking again. Whatever kills this process at whatever moment, the journal
 //! holds every old value, and the next [`apply`] or [`release`] puts them back.
 
+mod begin;
 mod claim;
 pub mod confirm;
 pub mod executor;
@@ -14,10 +15,11 @@ pub mod machine;
 pub mod watch;
 
 use crate::RunDir;
+use begin::{Beginning, begin, check_unowned, fresh};
 use claim::Claim;
 use executor::{Stopped, execute};
 use host::plan::{self, Drift, Kept, Note, PlanErrors, Profile, Step, Want};
-use host::snapshot::{Cgroup, Snapshot, Target};
+use host::snapshot::{Snapshot, Target};
 use host::suggest::Choice;
 use journal::{Found, Journal, Refused, State};
 use machine::{Machine, RealMachine};
@@ -286,72 +288,6 @@ pub fn repair_on(machine: &mut dyn Machine, dir: &RunDir) -> Result<Option<Appli
     }
 }
 
-/// Where an apply begins.
-struct Beginning {
-    snapshot: Snapshot,
-    journal: Journal,
-    found: Option<String>,
-    stood: bool,
-}
-
-/// Looks at the machine and its journal: what stands is gone on with, what was interrupted is given back first, and of
-/// what was left only the shield's own values are taken over.
-fn begin(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &mut Claim) -> Result<Beginning, Error> {
-    let snapshot = machine.snapshot(&want.cpus)?;
-    claim.is_free_for(dir, &snapshot.boot_id)?;
-    let new = |snapshot: Snapshot, found: Option<&str>| {
-        let journal = fresh(&snapshot, want);
-        Ok(Beginning { snapshot, journal, found: found.map(str::to_owned), stood: false })
-    };
-    match Journal::load(dir, &snapshot.boot_id)? {
-        Found::None => new(snapshot, None),
-        Found::OtherBoot => {
-            new(snapshot, Some("a journal from another boot was removed: that boot's end undid what it described"))
-        }
-        Found::Here(journal) => match journal.state {
-            State::Applied
-                if journal.want.cpus == want.cpus
-                    && journal.want.profile == want.profile
-                    && want.parts.covers(journal.want.parts) =>
-            {
-                Ok(Beginning { snapshot, journal: *journal, found: None, stood: true })
-            }
-            State::Applied => Err(Error::Other(Box::new(journal.want.cpus), journal.want.profile)),
-            State::Left => Ok(take_over(snapshot, want, &journal)),
-            State::Applying | State::Releasing => {
-                give_back(machine, dir, *journal, false, claim)?;
-                let found = "an interrupted shield was found and put back first";
-                let snapshot = machine.snapshot(&want.cpus)?;
-                match Journal::load(dir, &snapshot.boot_id)? {
-                    Found::Here(left) => {
-                        let mut begins = take_over(snapshot, want, &left);
-                        let more = begins.found.map(|more| format!("; {more}")).unwrap_or_default();
-                        begins.found = Some(format!("{found}{more}"));
-                        Ok(begins)
-                    }
-                    Found::None | Found::OtherBoot => new(snapshot, Some(found)),
-                }
-            }
-        },
-    }
-}
-
-/// A new shield after one of which something was left. A value that would not go back is still ours and keeps the one
-/// before it. What somebody else had changed was reported and is theirs: this shield gives that back.
-fn take_over(snapshot: Snapshot, want: &Want, left: &Journal) -> Beginning {
-    let steps = left.steps();
-    let all = steps.len();
-    let ours: Vec<Step> = steps.into_iter().filter(|step| snapshot.get(&step.target).agrees(&step.to)).collect();
-    let theirs = all - ours.len();
-    let found = (theirs > 0).then(|| {
-        let values = base::text::Counted(theirs, "value");
-        format!("{values} that somebody else changed under an earlier shield: this one starts from there and goes back to there")
-    });
-    let rounds = if ours.is_empty() { Vec::new() } else { vec![ours] };
-    let journal = Journal { rounds, ..fresh(&snapshot, want) };
-    Beginning { snapshot, journal, found, stood: false }
-}
-
 fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &mut Claim) -> Result<Applied, Error> {
     let Beginning { mut snapshot, mut journal, found, stood } = begin(machine, want, dir, claim)?;
     if want.parts.tasks && !journal.want.parts.tasks {
@@ -537,28 +473,6 @@ fn retell_irqbalance(machine: &mut dyn Machine, steps: &[Step]) {
         // A failure here shows as a value that did not go back.
         let _ = machine.write(&back);
     }
-}
-
-/// Without a journal, our cpusets are somebody else's: another tahti's with another run directory.
-fn check_unowned(snapshot: &Snapshot, want: &Want) -> Result<(), Error> {
-    let mut dirs = plan::backend(snapshot, want).own_dirs(snapshot).into_iter();
-    match dirs.find(|dir| snapshot.dirs.contains(dir)) {
-        Some(dir) => Err(Error::Foreign { dir }),
-        None => Ok(()),
-    }
-}
-
-fn fresh(snapshot: &Snapshot, want: &Want) -> Journal {
-    let backend = plan::backend(snapshot, want);
-    if !want.parts.tasks {
-        return Journal::new(&snapshot.boot_id, want, "nothing: tasks stay where they are", Place::Affinity);
-    }
-    let place = match (&snapshot.cgroup, backend.shield_dir(snapshot)) {
-        (Cgroup::V1 { .. }, Some(dir)) => Place::CpusetV1 { dir },
-        (Cgroup::V2 { .. }, Some(dir)) => Place::CgroupV2 { dir },
-        _ => Place::Affinity,
-    };
-    Journal::new(&snapshot.boot_id, want, backend.name(), place)
 }
 
 /// This process and the one that started it: for [`Want::own`].
