@@ -1,0 +1,78 @@
+//! What is left of a process whose keeper was killed, in the freezer of cgroup v1: where version 2 is taken by a group that
+//! the process joins anyway, as the shield's.
+
+use keep::keeper::Keeper;
+use keep::keeper::protocol::{KeeperSpec, Status};
+use keep::launch::{LaunchSpec, Terminal};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A group of version 2 and a folder, which go with the test.
+struct Place {
+    group: PathBuf,
+    folder: PathBuf,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Who is still in it failed the test already.
+        let _ = std::fs::write(self.group.join("cgroup.kill"), "1");
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.group).is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "never {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn alive(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
+}
+
+#[test]
+fn a_keeper_in_the_place_of_a_killed_one_first_ends_what_that_left_in_the_freezer() {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let v2 = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
+    let v2 = v2.expect("this test needs cgroup v2 and v1's freezer, both mounted");
+    let group = Path::new(v2).join(format!("tahti-family-test-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("tahti-family-{}", std::process::id()));
+    std::fs::create_dir(&group).unwrap_or_else(|error| panic!("{}: {error}; run this as root", group.display()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let place = Place { group, folder };
+    let script = "env -i setsid sh -c 'trap \"\" HUP TERM; echo $$ >> daemons; while :; do /bin/sleep 1; done' & wait";
+    let mut launch = LaunchSpec::new("a", ["/bin/sh", "-c", script]);
+    (launch.terminal, launch.dir) = (Terminal::Pty, Some(place.folder.clone()));
+    launch.cgroups = vec![place.group.clone()];
+    let dir = place.folder.join("keeper");
+    let spec = KeeperSpec { dir, launch, log: None, ready_line: None, notify: false, held: false, operators: None };
+    let start =
+        || Keeper::start(&spec, Path::new(env!("CARGO_BIN_EXE_tahti"))).unwrap_or_else(|error| panic!("{error}"));
+    let daemons = || -> Vec<i32> {
+        let text = std::fs::read_to_string(place.folder.join("daemons")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    };
+    let Status { keeper, .. } = start().status().unwrap();
+    until("its daemon", || daemons().len() == 1);
+    let noted = std::fs::read_to_string(spec.dir.join("group")).unwrap();
+    assert!(noted.contains("/freezer/"), "{noted}");
+    sys::child::kill(keeper.pid, 9).unwrap();
+    until("killed", || !alive(keeper.pid));
+    assert!(alive(daemons()[0]), "nobody has looked yet");
+    let mut next = start();
+    assert!(!alive(daemons()[0]), "it lives beside the next copy");
+    until("the next daemon", || daemons().len() == 2);
+    next.signal(9, keep::keeper::protocol::Target::All).unwrap();
+    until("its end", || !alive(daemons()[1]) && next.status().is_ok_and(|status| status.child.is_none()));
+    next.quit().unwrap();
+    until("tidy", || !Path::new(&noted).exists());
+}
