@@ -130,10 +130,10 @@ impl Engine {
                         self.event(Event::Ready(id));
                     }
                 }
-                (State::Warming { .. }, ReadyWhen::Port(port)) => {
-                    if !probe::listeners(*port).is_subset(&self.kids[id].before.listeners) {
-                        self.event(Event::Ready(id));
-                    }
+                (State::Warming { .. }, ReadyWhen::Port(port))
+                    if !probe::listeners(*port).is_subset(&self.kids[id].before.listeners) =>
+                {
+                    self.event(Event::Ready(id));
                 }
                 _ => {}
             }
