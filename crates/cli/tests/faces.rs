@@ -73,8 +73,9 @@ fn a_process_is_stopped_stays_down_and_is_started_again_by_its_name() {
     bench.ok(&["up", ".", "--detach"]);
     let refused = text(&bench.run(&["stop", "a"]));
     assert!(refused.contains("b runs only after it") && refused.contains("`tahti stop a b`"), "{refused}");
-    let said = bench.ok(&["stop", "a", "b", "--plant", "p"]);
-    assert_eq!(said, "a: stopped (SIGTERM)\nb: stopped (SIGTERM)\n");
+    // Standard output; progress goes to standard error.
+    let said = |words: &[&str]| String::from_utf8(bench.run(words).stdout).unwrap();
+    assert_eq!(said(&["stop", "a", "b", "--plant", "p"]), "a: stopped (SIGTERM)\nb: stopped (SIGTERM)\n");
     // Whoever continues the plant leaves them down.
     let supervisor = bench.supervisor();
     bench::kill(supervisor, "KILL");
@@ -85,7 +86,7 @@ fn a_process_is_stopped_stays_down_and_is_started_again_by_its_name() {
     assert!(output.status.code() == Some(3) && text(&output).contains("stopped"), "{}", text(&output));
     let refused = text(&bench.run(&["start", "b"]));
     assert!(refused.contains("a must run before it") && refused.contains("`tahti start b a`"), "{refused}");
-    assert_eq!(bench.ok(&["start", "b", "a"]), "b: running\na: running\n");
+    assert_eq!(said(&["start", "b", "a"]), "b: running\na: running\n");
     let shown = bench.ok(&["status", "b"]);
     assert!(shown.contains("running") && shown.contains("2 starts") && !shown.contains("  a "), "{shown}");
     let wrong = text(&bench.run(&["stop", "c"]));
