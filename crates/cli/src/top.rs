@@ -12,7 +12,7 @@ use rustix::termios::{isatty, tcgetwinsize};
 use std::collections::BTreeMap;
 use std::io::{stdin, stdout};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Watch the processes of a plant
 ///
@@ -149,24 +149,18 @@ impl Drop for Screen {
 
 /// Waits for the next look or a key; whether it goes on.
 fn pause(every: Duration, view: &mut View) -> Result<bool, String> {
-    let until = Instant::now() + every;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let input = stdin();
-        let mut fds = [PollFd::new(&input, PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(0) => return Ok(true),
-            // A window that changes its size.
-            Err(rustix::io::Errno::INTR) => return Ok(true),
-            Err(errno) => return Err(format!("poll: {errno}")),
-            Ok(_) => {}
-        }
-        let mut bytes = [0u8; 64];
-        let got = rustix::io::read(&input, &mut bytes).map_err(|errno| format!("the keyboard: {errno}"))?;
-        // The end of the input is nobody at the keyboard.
-        return Ok(got > 0 && view.press(&bytes[..got]));
+    let timeout = Timespec { tv_sec: every.as_secs() as i64, tv_nsec: every.subsec_nanos().into() };
+    let input = stdin();
+    match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
+        // Time for the next look, or a window that changes its size.
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(true),
+        Err(errno) => return Err(format!("poll: {errno}")),
+        Ok(_) => {}
     }
+    let mut bytes = [0u8; 64];
+    let got = rustix::io::read(&input, &mut bytes).map_err(|errno| format!("the keyboard: {errno}"))?;
+    // The end of the input is nobody at the keyboard.
+    Ok(got > 0 && view.press(&bytes[..got]))
 }
 
 /// All lines, and what to compare the next look with.

@@ -1,5 +1,6 @@
 //! What people see and reach for: terminals (which `script` of util-linux makes), colours, what programs say.
 
+mod alone;
 mod bench;
 
 use bench::{Bench, sh, text};

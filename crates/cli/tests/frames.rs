@@ -1,5 +1,6 @@
 //! A frame and its activities as separate processes: what happens when each of them dies, stands still or comes twice.
 
+mod alone;
 mod bench;
 
 use bench::{Bench, alive, kill};

@@ -1,5 +1,6 @@
 //! `examples/madoca` from end to end: a plant with a message server, managers, agents, a poller and an IOC.
 
+mod alone;
 mod bench;
 mod port;
 

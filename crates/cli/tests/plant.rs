@@ -1,5 +1,6 @@
 //! Plants of real processes: up, down, faults, adoption. Needs no privilege; each test has its own folder.
 
+mod alone;
 mod bench;
 
 use bench::{Bench, alive, finish, kill, sh, text};

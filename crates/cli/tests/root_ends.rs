@@ -1,6 +1,7 @@
 //! How processes of a plant end: each end told apart from the others, with its evidence. As root, because some
 //! ends need real-time classes and a memory limit; what burns, burns the last CPU for seconds at most.
 
+mod alone;
 mod bench;
 
 use bench::{Bench, sh};

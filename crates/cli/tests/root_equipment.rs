@@ -1,5 +1,6 @@
 //! An equipment manager in real time: its loops in a frame of the plant, on a CPU and in a class of their own.
 
+mod alone;
 mod bench;
 
 use bench::{Bench, finish, kill, last_cpu, text};

@@ -1,5 +1,6 @@
 //! Real-time scans of `tahti ioc`, as root: a FIFO thread at 1 kHz on CPU 1, for some seconds.
 
+mod alone;
 mod ioc;
 mod shield;
 

@@ -1,5 +1,6 @@
 //! A plant's message server whose bands have classes and CPUs of their own.
 
+mod alone;
 mod bench;
 mod shield;
 mod site;

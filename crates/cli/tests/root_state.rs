@@ -1,6 +1,7 @@
 //! The example comes and goes, and the machine is as it was: its whole state is compared, not only what a shield
 //! is known to change. `TAHTI_TEST_FOR` makes it run longer than the few seconds of the test.
 
+mod alone;
 mod bench;
 
 use bench::Bench;

@@ -1,5 +1,6 @@
 //! Plants that change the machine: shields and real-time classes. Spares every task that it did not start.
 
+mod alone;
 mod bench;
 
 use bench::{Bench, text};

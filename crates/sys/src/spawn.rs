@@ -687,8 +687,11 @@ mod tests {
         // High enough to leave alone what other tests of this process have open.
         let open = |at: RawFd| {
             let file = std::fs::File::open("/proc/self/stat").unwrap();
-            // SAFETY: the kernel checks the number and makes a new descriptor, which is ours.
-            unsafe { OwnedFd::from_raw_fd(libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, at)) }
+            // SAFETY: the kernel checks the numbers.
+            let copy = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, at) };
+            assert!(copy >= at);
+            // SAFETY: a new descriptor, which is ours.
+            unsafe { OwnedFd::from_raw_fd(copy) }
         };
         let (below, above): (Vec<_>, Vec<_>) = ((700..705).map(open).collect(), (750..810).map(open).collect());
         assert_eq!(close_each_from(750), 0);

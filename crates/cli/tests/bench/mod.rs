@@ -1,9 +1,7 @@
 //! A folder with a plant file, and commands run in it: what the tests of plants have in common.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-#[path = "../alone/mod.rs"]
-mod alone;
-
+use crate::alone;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};

@@ -1,8 +1,6 @@
 //! A shield round CPU 1, and what interrupts that CPU.
 
-#[path = "../alone/mod.rs"]
-mod alone;
-
+use crate::alone;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
