@@ -94,9 +94,7 @@ fn a_supervisor_killed_with_sigkill_leaves_the_shield_and_the_next_one_gives_it_
     let supervisor = before["supervisor"].to_string();
     let shielded = machine();
     assert!(Command::new("kill").args(["-KILL", &supervisor]).status().unwrap().success());
-    bench.until("killed", || {
-        fs::read_to_string(format!("/proc/{supervisor}/stat")).map_or(true, |stat| stat.contains(") Z"))
-    });
+    bench.until("killed", || !bench::alive(supervisor.parse().unwrap()));
     assert_eq!(machine(), shielded, "the shield outlives its supervisor");
     bench.ok(&["up", ".", "--detach"]);
     let after = bench.status();

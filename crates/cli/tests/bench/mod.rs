@@ -3,7 +3,7 @@
 
 use crate::alone;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -111,8 +111,11 @@ pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
+/// Whether any of its threads still runs: what a process holds is let go with the last of them.
 pub(crate) fn alive(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
+    let runs = |stat: &Path| fs::read_to_string(stat).is_ok_and(|stat| !stat.contains(") Z") && !stat.contains(") X"));
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.map(|thread| thread.path().join("stat")).any(|stat| runs(&stat))
 }
 
 pub(crate) fn kill(pid: i32, signal: &str) {
