@@ -4,7 +4,7 @@ use crate::bindings;
 use crate::epics;
 use crate::fuzz;
 use crate::run::{Outcome, all, cargo, run};
-use crate::suite::{Show, Suite, plain, take_passed_again};
+use crate::suite::{Show, Suite, for_tests, plain, take_passed_again};
 use crate::{peers, tidy, vm};
 use std::process::Command;
 use std::time::Instant;
@@ -74,6 +74,8 @@ fn clippy() -> Outcome {
 
 /// Programs first; documentation's examples are a run of their own for cargo.
 fn unit() -> Outcome {
+    // Tests start some of the examples, as programs.
+    run(for_tests("build")?.args(["--examples", "--quiet"]))?;
     let kinds = &["--lib", "--bins", "--examples"];
     let programs = Suite { kinds, programs: plain()?, ..Suite::default() }.run(Show::Live);
     let examples = Suite { kinds: &["--doc"], ..Suite::default() }.run(Show::Live);

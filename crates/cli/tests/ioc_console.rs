@@ -136,7 +136,7 @@ fn on_error_break_ends_a_script_where_c_ends_it() {
     let goes_on = "on error break\ndbpf X:nope 1\ndbgf X:nope\nepicsEnvSet\nasSetFilename nosuch.acf\niocLogInit\n";
     let (out, err, well) = run("goes-on", &format!("{goes_on}echo the end\n"));
     assert!(out.ends_with("\nthe end\n") && well, "{out}{err}");
-    assert!(err.contains("st.cmd line 2: ") && err.contains("iocLogInit of C's IOC is not here"), "{err}");
+    assert!(err.contains("st.cmd line 2: ") && err.contains("\"EPICS_IOC_LOG_INET\" undefined"), "{err}");
     for ends in ["< nosuch.cmd", "nosuch", "dbLoadRecords nosuch.db", "cd nosuch", "var nosuch", "iocshCmd nosuch"] {
         let (out, err, well) = run("ends", &format!("on error break\n{ends}\necho the end\n"));
         assert!(!out.contains("the end") && !well, "{ends}: {out}{err}");

@@ -248,6 +248,11 @@ mod tests {
         let other = folder.join("other");
         let start = |mark: &Path| std::process::Command::new("sleep").arg("1000").env(MARK, mark).spawn().unwrap();
         let (mut marked, mut free) = (start(&folder), start(&other));
+        // At the very end of `exec` the environment is empty for a moment.
+        let environment = || fs::read(format!("/proc/{}/environ", marked.id())).unwrap();
+        while environment().is_empty() {
+            std::thread::yield_now();
+        }
         assert_eq!(end_family(&folder), 1);
         assert!(!marked.wait().unwrap().success());
         assert!(free.try_wait().unwrap().is_none(), "the mark of another folder is another mark");

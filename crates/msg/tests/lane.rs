@@ -40,7 +40,9 @@ fn steps() -> impl Strategy<Value = Vec<Step_>> {
 }
 
 fn tables(alive: [bool; 2]) -> Arc<Tables> {
+    // Without a rule strangers only read.
     let mut tables = Tables::default();
+    tables.rules.push("allow".parse().unwrap());
     for (at, prefix) in ["sr_mag", "sr"].into_iter().enumerate().filter(|(at, _)| alive[*at]) {
         let route = Route { prefix: prefix.into(), to: MANAGERS[at], manager: format!("manager{at}"), bands: 0xff };
         tables.add_route(route).unwrap();

@@ -275,10 +275,14 @@ fn every_example_of_the_table_of_keys_is_accepted() {
         for key in table.keys {
             let line = format!("{} = {}", key.name, key.example);
             let text = match table.header {
+                "[plant]" if key.name != "name" => {
+                    let group = if key.name == "operators" { "" } else { "operators = \"ops\"\n" };
+                    with("").replacen("[plant]\n", &format!("[plant]\n{group}{line}\n"), 1)
+                }
                 "[plant]" => format!("[plant]\n{line}\n[[process]]\nname = \"a\"\ncommand = \"x\"\n"),
                 "[shield]" if key.name == "cpus" => with("").replace("cpus = 3", &line),
                 "[shield]" => with("").replace("cpus = 3", &format!("cpus = 3\n{line}")),
-                "[watchdog]" => with(&format!("[watchdog]\n{line}")),
+                header @ ("[watchdog]" | "[records]") => with(&format!("{header}\n{line}")),
                 "[[process]]" if key.name == "name" => with("").replace("name = \"a\"", &line),
                 "[[process]]" if key.name == "command" => with("").replace("command = \"/bin/good\"", &line),
                 "[[process]]" if key.name == "after" => {
