@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use sys::child::Waited;
+use sys::peer::Peer;
 use sys::signal::SignalFd;
 
 const SIGKILL: i32 = 9;
@@ -286,9 +287,7 @@ impl Keeper {
 
     fn connect(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
-            let own = rustix::process::geteuid();
-            let allowed =
-                rustix::net::sockopt::socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own);
+            let allowed = Peer::of(stream.as_fd()).is_ok_and(|peer| peer.is_ours());
             let Ok(mut client) = Client::new(stream, false, !allowed) else { continue };
             // The socket's mode has let no others in than the operators.
             if !allowed && self.spec.operators.is_none() {

@@ -10,7 +10,7 @@ use host::snapshot::Irqbalance;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 use sys::kernel::Kernel;
 
@@ -117,7 +117,7 @@ fn send(address: &SocketAddrUnix, peer: Peer, line: &str, until: Instant) -> Res
     // Who has a full backlog answers EAGAIN, and counts as not there.
     rustix::net::connect(&socket, address)?;
     // That of the moment at which the peer began to listen: nobody else can have the name since.
-    if rustix::net::sockopt::socket_peercred(&socket)?.uid.as_raw() != peer.uid {
+    if sys::peer::Peer::of(socket.as_fd()).map_err(|error| error.errno)?.uid != peer.uid {
         return Err(Errno::PERM);
     }
     let mut rest = line.as_bytes();

@@ -290,8 +290,7 @@ impl Server {
 
 /// Root and the supervisor's own user may talk to it.
 fn may_talk(stream: &UnixStream) -> bool {
-    rustix::net::sockopt::socket_peercred(stream)
-        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+    sys::peer::Peer::of(stream.as_fd()).is_ok_and(|peer| peer.is_ours())
 }
 
 impl Peer {
