@@ -76,10 +76,17 @@ impl Db {
             FieldType::F32 | FieldType::F64 => {
                 let schema = Arc::clone(&self.schema);
                 let of = self.source_of(&schema, rec, field, LINKS_LIMIT);
-                into.precision = self.precision_given(&of, 0);
+                self.precisions(&of, into);
             }
-            _ => into.precision = 0,
+            _ => (into.precision, into.text_precision) = (0, None),
         }
+    }
+
+    /// Digits after the point: those that are told, and those of texts where they are others.
+    fn precisions(&mut self, of: &Of<'_>, into: &mut Meta) {
+        into.precision = self.precision_given(of, 0);
+        let in_texts = self.precision_given(of, 6);
+        into.text_precision = (in_texts != into.precision).then_some(in_texts as u16);
     }
 
     /// The same over so many links.
@@ -108,9 +115,7 @@ impl Db {
         let of = self.source_of(&schema, rec, field, links);
         let linked = self.linked_meta(&of);
         if matches!(element, FieldType::F32 | FieldType::F64) {
-            meta.precision = self.precision_given(&of, 0);
-            let in_texts = self.precision_given(&of, 6);
-            meta.text_precision = (in_texts != meta.precision).then_some(in_texts as u16);
+            self.precisions(&of, &mut meta);
         }
         meta.units = self.units_of(&of, linked.as_ref());
         meta.display = self.range_of(&of, linked.as_ref(), false);
