@@ -140,7 +140,7 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// What failed, in a boot of its own: see [`suite`](crate::suite).
+    /// What failed, in a boot of its own: see [`crate::suite`].
     fn once_more(mut self) -> Self {
         if self.open.is_empty() {
             return self;
