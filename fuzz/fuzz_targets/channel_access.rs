@@ -4,7 +4,7 @@
 
 use base::{Alarm, DurNs, EventMask, MonoNs, Stamp, Value};
 use ca::client::{Address, Client, ClientConfig};
-use ca::encode::Reading;
+use ca::encode::{Needs, Reading};
 use ca::repeater::Repeater;
 use ca::search::{self, SearchCounters};
 use ca::server::{Access, Backend, Get, Limits, Opened, Peer, Post, Put, Server, Token, Write};
@@ -46,7 +46,7 @@ impl Backend for Values {
         "record"
     }
     fn close(&mut self, _: u64) {}
-    fn read(&mut self, handle: u64, _: bool, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
+    fn read(&mut self, handle: u64, _: Needs, reading: &mut Reading, _: Option<Token>) -> Result<Get, Eca> {
         reading.value = self.values[handle as usize].clone();
         Ok(Get::Done)
     }
