@@ -8,6 +8,10 @@ use crate::snapshot::{Form, Value};
 #[derive(Debug)]
 pub(super) struct ResumeLatency;
 
+/// The idle state of a guest's driver that hands the CPU back to the hypervisor. It claims a latency of 1 us; what it
+/// takes is the hypervisor's way in and out, and whatever else the hypervisor runs on the CPU before it comes back.
+const LEAVES_THE_GUEST: &str = "haltpoll idle";
+
 impl Knob for ResumeLatency {
     fn name(&self) -> &'static str {
         "wake-up latency limit"
@@ -17,7 +21,7 @@ impl Knob for ResumeLatency {
         Doc {
             what: "limit in microseconds on leaving an idle state: 0 is no limit, n/a no idle state at all; one slot for all of user space",
             why: "a CPU in deep sleep answers late",
-            good: "at most 10; polling: n/a",
+            good: "at most 10; polling, or where to be idle is to leave a guest: n/a",
             since: "4.15",
             source: "Documentation/admin-guide/pm/cpuidle.rst",
         }
@@ -31,12 +35,24 @@ impl Knob for ResumeLatency {
         Form::Text
     }
 
-    fn good(&self, context: &Context<'_>, _: &str, now: &Value) -> Option<Value> {
+    fn also_reads(&self) -> &'static [(&'static str, Form)] {
+        &[("/sys/devices/system/cpu/cpu{cpu}/cpuidle/state*/name", Form::Text)]
+    }
+
+    fn good(&self, context: &Context<'_>, path: &str, now: &Value) -> Option<Value> {
         match (context.want.profile, now.text()?) {
             (_, "n/a") => None,
             (Profile::Polling, _) => text("n/a"),
+            _ if leaves_the_guest(context, path) => text("n/a"),
             (Profile::ControlLoop, "0") => text("10"),
             (Profile::ControlLoop, _) => at_most(now, 10),
         }
     }
+}
+
+/// Whether the CPU whose limit stands at `path` is idle outside the guest.
+fn leaves_the_guest(context: &Context<'_>, path: &str) -> bool {
+    let Some(cpu) = path.strip_suffix("/power/pm_qos_resume_latency_us") else { return false };
+    let states = super::matching(context, &format!("{cpu}/cpuidle/state*/name"));
+    states.iter().any(|(_, name)| name.text() == Some(LEAVES_THE_GUEST))
 }

@@ -536,6 +536,21 @@ fn a_better_choice_of_cpus_is_said_with_the_plan() {
 }
 
 #[test]
+fn a_guest_s_cpu_whose_idling_goes_to_the_hypervisor_polls() {
+    let mut snapshot = machine(4, v1());
+    let limit = "/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
+    let wanted = |snapshot: &Snapshot| {
+        let plan = plan(snapshot, &want(set("1"))).unwrap();
+        let step = plan.steps.iter().find(|step| matches!(&step.target, Target::File { path, .. } if path == limit));
+        step.map(|step| step.to.clone())
+    };
+    snapshot.files.insert("/sys/devices/system/cpu/cpu1/cpuidle/state1/name".into(), Value::Text("C1".into()));
+    assert_eq!(wanted(&snapshot), Some(Value::Text("10".into())));
+    snapshot.files.insert("/sys/devices/system/cpu/cpu1/cpuidle/state1/name".into(), Value::Text("haltpoll idle".into()));
+    assert_eq!(wanted(&snapshot), Some(Value::Text("n/a".into())));
+}
+
+#[test]
 fn an_interrupt_is_placed_on_its_handler_s_cpu_and_put_back() {
     let before = machine(4, v1());
     let placed = |text: &str| Want { irqs: vec![text.parse().unwrap()], ..want(set("2-3")) };
