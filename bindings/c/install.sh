@@ -11,7 +11,7 @@ version=$(sed -n '/workspace.package/,/^$/s/^version = "\(.*\)"/\1/p' "$root/Car
 mkdir -p "$prefix/lib/pkgconfig" "$prefix/lib/cmake/Tahti" "$prefix/include"
 prefix=$(cd "$prefix" && pwd)
 install -m 755 "$built/libtahti.so" "$prefix/lib/"
-install -m 644 "$root/crates/capi/include/tahti.h" "$prefix/include/"
+install -m 644 "$root/crates/face/capi/include/tahti.h" "$prefix/include/"
 cat >"$prefix/lib/pkgconfig/tahti.pc" <<PC
 prefix=$prefix
 

@@ -1,8 +1,11 @@
 //! `cargo xtask tidy`: the house rules of ARCHITECTURE.md, checked.
 
 use crate::run::{Outcome, metadata, output, root};
+use proc_macro2::{TokenStream, TokenTree};
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
+use syn::visit::{self, Visit};
 
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -40,16 +43,21 @@ const PURE: &[&str] = &["base", "ca", "db", "equipment", "fieldbus", "frame", "h
 const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::thread", "std::process", "std::env", "Instant::now", "SystemTime", "std::os"];
 
-/// Where `unsafe` may stand.
+/// Who may lift the workspace's ban on `unsafe`: who talks to the kernel, and the border to C.
 const UNSAFE: &[&str] = &["sys", "capi"];
+
+/// Which folders (or files) at the top of a crate may name which others of it. What is not listed is not looked at.
+const ROOMS: &[(&str, &[(&str, &[&str])])] = &[];
 
 /// Runs every check and reports all findings at once.
 pub(crate) fn main() -> Outcome {
     let mut findings = Vec::new();
-    dependencies(&mut findings)?;
+    let packages = metadata()?;
+    dependencies(&packages, &mut findings);
+    let folders: Vec<(PathBuf, String)> = packages.iter().filter_map(folder).collect();
     for file in rust_files()? {
         let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        source(&file, &text, &mut findings);
+        source(&folders, &file, &text, &mut findings);
     }
     if findings.is_empty() {
         println!("tidy");
@@ -59,11 +67,10 @@ pub(crate) fn main() -> Outcome {
 }
 
 /// Arrows between our crates, and a reason for each foreign one.
-fn dependencies(findings: &mut Vec<String>) -> Outcome {
+fn dependencies(packages: &[Value], findings: &mut Vec<String>) {
     let reasons = fs::read_to_string(root().join("docs/dependencies.md")).unwrap_or_default();
-    let packages = metadata()?;
     let ours: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
-    for package in &packages {
+    for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
         let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| *from == name) else {
             findings.push(format!("{name}: not in the drawing; add it to ARROWS and to ARCHITECTURE.md"));
@@ -80,29 +87,184 @@ fn dependencies(findings: &mut Vec<String>) -> Outcome {
             }
         }
     }
-    Ok(())
 }
 
-/// Rules on one source file.
-fn source(file: &Path, text: &str, findings: &mut Vec<String>) {
+/// A package's folder and name.
+fn folder(package: &Value) -> Option<(PathBuf, String)> {
+    let manifest = Path::new(package["manifest_path"].as_str()?);
+    Some((manifest.parent()?.to_owned(), package["name"].as_str()?.to_owned()))
+}
+
+/// Rules on one source file, but for what is there for tests only.
+fn source(packages: &[(PathBuf, String)], file: &Path, text: &str, findings: &mut Vec<String>) {
     let relative = file.strip_prefix(root()).unwrap_or(file);
-    let mut parts = relative.iter().map(|part| part.to_string_lossy());
-    let (Some(top), Some(name)) = (parts.next(), parts.next()) else { return };
-    let name = if top == "crates" { name.into_owned() } else { top.into_owned() };
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-    for (index, line) in code.lines().enumerate() {
-        let line = line.split("//").next().unwrap_or_default();
-        let mut found = |what: &str| findings.push(format!("{}:{}: {what}", relative.display(), index + 1));
-        if PURE.contains(&&*name) && relative.iter().any(|part| part == "src") {
-            for word in IMPURE.iter().filter(|word| line.contains(**word)) {
-                found(&format!("{word} in a pure crate; pass it in as an argument"));
+    let Some((folder, name)) = packages.iter().find(|(folder, _)| file.starts_with(folder)) else { return };
+    let parsed = match syn::parse_file(text) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            findings.push(format!("{}:{}: {error}", relative.display(), error.span().start().line));
+            return;
+        }
+    };
+    let mut names = Names::default();
+    names.visit_file(&parsed);
+    let product = file.strip_prefix(folder).is_ok_and(|inside| inside.starts_with("src"));
+    let module = module(file.strip_prefix(folder.join("src")).unwrap_or(file));
+    for (line, path) in &names.paths {
+        let mut found = |what: String| findings.push(format!("{}:{line}: {what}", relative.display()));
+        if product
+            && PURE.contains(&name.as_str())
+            && let Some(word) = IMPURE.iter().find(|word| path.starts_with(**word))
+        {
+            found(format!("{word} in a pure crate; pass it in as an argument"));
+        }
+        if path == "unsafe_code" && !UNSAFE.contains(&name.as_str()) {
+            found("lifts the ban on unsafe, which only sys and capi may".into());
+        }
+        if product && let Some(why) = arrow(name, &module, path) {
+            found(why);
+        }
+    }
+}
+
+/// Why a file of `module` must not name `path`, if it must not.
+fn arrow(name: &str, module: &[String], path: &str) -> Option<String> {
+    let (_, rooms) = ROOMS.iter().find(|(of, _)| *of == name)?;
+    let from = module.first()?;
+    let (_, allowed) = rooms.iter().find(|(room, _)| room == from)?;
+    let mut words = path.split("::").peekable();
+    let to = match words.next()? {
+        "crate" => words.next()?,
+        "super" => {
+            let mut depth = module.len().checked_sub(1)?;
+            while words.next_if_eq(&"super").is_some() {
+                depth = depth.checked_sub(1)?;
+            }
+            if depth == 0 { words.next()? } else { from }
+        }
+        _ => return None,
+    };
+    let is_room = rooms.iter().any(|(room, _)| *room == to);
+    (is_room && to != from && !allowed.contains(&to))
+        .then(|| format!("{from} -> {to}: an arrow between the rooms of {name} that is not in the drawing"))
+}
+
+/// The module that a file below `src` is.
+fn module(file: &Path) -> Vec<String> {
+    let words = file.with_extension("");
+    let words = words.iter().map(|word| word.to_string_lossy().into_owned());
+    words.filter(|word| !matches!(word.as_str(), "mod" | "lib" | "main")).collect()
+}
+
+/// Every path that a file names outside what is there for tests only, with its line.
+#[derive(Default)]
+struct Names {
+    paths: Vec<(usize, String)>,
+}
+
+impl Names {
+    /// The names of a `use`, each whole.
+    fn used(&mut self, before: &str, tree: &syn::UseTree) {
+        let whole = |name: &syn::Ident| if before.is_empty() { name.to_string() } else { format!("{before}::{name}") };
+        match tree {
+            syn::UseTree::Path(path) => self.used(&whole(&path.ident), &path.tree),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.used(before, tree)),
+            syn::UseTree::Name(name) => self.paths.push((name.ident.span().start().line, whole(&name.ident))),
+            syn::UseTree::Rename(name) => self.paths.push((name.ident.span().start().line, whole(&name.ident))),
+            syn::UseTree::Glob(glob) => self.paths.push((glob.star_token.span.start().line, before.to_owned())),
+        }
+    }
+
+    /// What looks like a path in tokens that have no syntax yet: the arguments of macros and attributes.
+    fn tokens(&mut self, tokens: TokenStream) {
+        let (mut path, mut line) = (String::new(), 0);
+        for token in tokens {
+            match token {
+                TokenTree::Ident(ident) => {
+                    if !path.ends_with("::") {
+                        self.tokens_end(&mut path, line);
+                        line = ident.span().start().line;
+                    }
+                    path.push_str(&ident.to_string());
+                }
+                TokenTree::Punct(punct) if punct.as_char() == ':' && !path.is_empty() => path.push(':'),
+                TokenTree::Group(group) => {
+                    self.tokens_end(&mut path, line);
+                    self.tokens(group.stream());
+                }
+                _ => self.tokens_end(&mut path, line),
             }
         }
-        let unsafe_word = concat!("un", "safe");
-        let uses = line.contains(&format!("{unsafe_word} {{")) || line.contains(&format!("{unsafe_word} impl"));
-        if uses && !UNSAFE.contains(&&*name) {
-            found("unsafe outside the crates that may");
+        self.tokens_end(&mut path, line);
+    }
+
+    fn tokens_end(&mut self, path: &mut String, line: usize) {
+        if !path.is_empty() {
+            self.paths.push((line, std::mem::take(path)));
         }
+    }
+}
+
+impl<'ast> Visit<'ast> for Names {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !is_for_tests(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
+        if !is_for_tests(&function.attrs) {
+            visit::visit_impl_item_fn(self, function);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.used("", &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let words: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.paths.push((path.segments.first().map_or(0, |first| first.ident.span().start().line), words.join("::")));
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, called: &'ast syn::Macro) {
+        self.tokens(called.tokens.clone());
+        visit::visit_macro(self, called);
+    }
+
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        // What forbids names what it forbids.
+        let forbids = ["forbid", "deny"].iter().any(|word| attribute.path().is_ident(word));
+        if let syn::Meta::List(list) = &attribute.meta
+            && !forbids
+        {
+            self.tokens(list.tokens.clone());
+        }
+    }
+}
+
+/// Whether something is compiled for tests only.
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let syn::Meta::List(list) = &attribute.meta else { return attribute.path().is_ident("test") };
+        let words = list.tokens.to_string();
+        list.path.is_ident("cfg")
+            && (words == "test" || words.starts_with("all (test") || words.starts_with("all(test"))
+    })
+}
+
+/// The attributes of an item that may be there for tests only.
+fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Struct(item) => &item.attrs,
+        syn::Item::Const(item) => &item.attrs,
+        syn::Item::Macro(item) => &item.attrs,
+        _ => &[],
     }
 }
 
@@ -116,4 +278,39 @@ fn rust_files() -> Result<Vec<PathBuf>, String> {
         "*.rs",
     ]))?;
     Ok(listed.lines().map(|line| root().join(line)).filter(|path| path.exists()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(name: &str, inside: &str, text: &str) -> Vec<String> {
+        let folder = root().join("crates/x").join(name);
+        let mut findings = Vec::new();
+        source(&[(folder.clone(), name.to_owned())], &folder.join(inside), text, &mut findings);
+        findings
+    }
+
+    #[test]
+    fn what_stands_behind_tests_is_checked_and_what_is_there_for_tests_is_not() {
+        let text = "#[cfg(test)]\nmod tests { use std::fs; }\nuse std::{env, fmt, fs::File};\n// std::net\nfn f() { let _ = \"std::net\"; println!(\"{}\", std::process::id()); }\n";
+        let found = findings("ring", "src/a.rs", text);
+        let lines: Vec<&str> = found.iter().map(|line| line.split(';').next().unwrap()).collect();
+        assert_eq!(
+            lines,
+            [
+                "crates/x/ring/src/a.rs:3: std::env in a pure crate",
+                "crates/x/ring/src/a.rs:3: std::fs in a pure crate",
+                "crates/x/ring/src/a.rs:5: std::process in a pure crate"
+            ]
+        );
+        assert!(findings("keep", "src/a.rs", text).is_empty());
+    }
+
+    #[test]
+    fn only_two_crates_lift_the_ban_on_unsafe() {
+        let text = "#![allow(unsafe_code, reason = \"why\")]\n";
+        assert_eq!(findings("rt", "src/lib.rs", text).len(), 1);
+        assert!(findings("sys", "src/lib.rs", text).is_empty());
+    }
 }

@@ -310,11 +310,11 @@ mod tests {
     #[test]
     fn executables_are_taken_from_cargo_s_messages() {
         let messages = concat!(
-            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/sys#0.1.0","target":{"kind":["lib"],"name":"sys"},"profile":{"test":true},"executable":"/t/sys-1"}"#,
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/ground/sys#0.1.0","target":{"kind":["lib"],"name":"sys"},"profile":{"test":true},"executable":"/t/sys-1"}"#,
             "\n",
             r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/kit#testkit@0.1.0","target":{"kind":["test"],"name":"guest_machine"},"profile":{"test":true},"executable":"/t/g-1"}"#,
             "\n",
-            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/sys#0.1.0","target":{"kind":["lib"],"name":"sys"},"profile":{"test":false},"executable":null}"#,
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/ground/sys#0.1.0","target":{"kind":["lib"],"name":"sys"},"profile":{"test":false},"executable":null}"#,
             "\nnot json\n"
         );
         let mut binaries = Binaries::new();

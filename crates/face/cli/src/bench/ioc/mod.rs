@@ -1,0 +1,457 @@
+//! `tahti bench ioc`: our IOC beside C's `softIoc`, with the same databases and the same client, in turn.
+//!
+//! Processor time is the server's, all threads together; it means something also where other work shares the machine.
+//! `TAHTI_EPICS` names the folder with C EPICS (`cargo xtask bench ioc` sets it); without it only ours is measured,
+//! and that is said.
+
+mod channel;
+mod crowd;
+mod database;
+mod event;
+pub(super) mod groups;
+mod host;
+#[path = "../../../../../ioc/db/examples/kraimer/database.rs"]
+mod kraimer;
+mod scan;
+mod wire;
+
+use super::fingerprint::Fingerprint;
+use host::{Ioc, Kind};
+use kraimer::{Reading, kraimer};
+use std::time::{Duration, Instant};
+
+/// The IOC beside EPICS' own: database, Channel Access, loading, many clients, events
+///
+/// Starts C's IOC and ours in turn, each with the same database, and drives both with the same client. A figure is
+/// the median of its measurements; the ratio is the median of ours divided by C's, each by the one beside it in time.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A tenth of the work and one round: for a look, not for a table
+    #[arg(long)]
+    quick: bool,
+    /// Only the cases whose name holds this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How much is done.
+pub(super) struct Scale {
+    quick: bool,
+    /// How long something is watched.
+    window: Duration,
+}
+
+impl Scale {
+    /// A number of things, or a tenth of it.
+    fn of(&self, count: usize) -> usize {
+        if self.quick { (count / 10).max(1) } else { count }
+    }
+}
+
+/// One figure of a case.
+struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    /// At most this share of C's is wanted.
+    wanted: Option<f64>,
+}
+
+const fn figure(name: &'static str, unit: &'static str) -> Figure {
+    Figure { name, unit, wanted: None }
+}
+
+const fn wanted(name: &'static str, unit: &'static str, most: f64) -> Figure {
+    Figure { name, unit, wanted: Some(most) }
+}
+
+/// One measurement.
+struct Case {
+    name: &'static str,
+    what: &'static str,
+    /// Who else measured this, and what they got.
+    published: &'static str,
+    /// A record that answers when the IOC is up.
+    probe: &'static str,
+    database: fn(&Scale) -> String,
+    run: fn(&mut Ioc, &Scale) -> Result<Vec<f64>, String>,
+    rounds: usize,
+    /// How often each IOC of a round is measured. More than once: all of them run, and are measured in turn. Where the
+    /// machine shares its cores, what others do next door changes the speed of both alike, and from second to second.
+    turns: usize,
+    /// Whose IOCs are measured.
+    kinds: &'static [Kind],
+    figures: &'static [Figure],
+}
+
+/// Turns of short measurements.
+const TURNS: usize = 21;
+
+/// C's and ours.
+const BOTH: &[Kind] = &[Kind::C, Kind::Tahti];
+/// C's, ours, and ours with a stamp per record.
+const ALL: &[Kind] = &[Kind::C, Kind::Tahti, Kind::Stamped];
+
+impl Case {
+    /// What stands beside C's.
+    fn ours(&self) -> Kind {
+        if self.kinds.contains(&Kind::Tahti) { Kind::Tahti } else { Kind::Stamped }
+    }
+
+    /// What a case is where it says nothing else.
+    const USUAL: Self = Self {
+        name: "",
+        what: "",
+        published: "",
+        probe: "x0",
+        database: |_| String::new(),
+        run: |_, _| Ok(Vec::new()),
+        rounds: 1,
+        turns: 1,
+        kinds: BOTH,
+        figures: &[],
+    };
+}
+
+const RECORD: &[Figure] = &[wanted("CPU per record", "ns", 0.2)];
+const MONITORED: &[Figure] = &[
+    wanted("CPU per record, updates included", "ns", 0.2),
+    wanted("CPU per update beyond that of records", "ns", 0.25),
+    figure("updates that came", "%"),
+];
+const CROWD: &[Figure] = &[
+    wanted("server CPU per update", "ns", 0.25),
+    figure("updates that came", "%"),
+    figure("updates lost by those who read", ""),
+    figure("server memory per client", "KiB"),
+    figure("who never reads: newest value is old by", "s"),
+];
+const LOADED: &[Figure] =
+    &[wanted("start to first answer", "s", 1.0), figure("CPU until then", "s"), wanted("memory per record", "B", 0.28)];
+
+const CASES: &[Case] = &[
+    Case {
+        name: "database-f",
+        what: "S2.2 database, reading F, one copy, each pass started by a put",
+        probe: "c0:main",
+        database: |scale| scan::put_database(Reading::Forward, scale),
+        run: scan::put,
+        turns: TURNS,
+        kinds: ALL,
+        figures: RECORD,
+        ..Case::USUAL
+    },
+    Case {
+        name: "database-p",
+        what: "the same, reading P",
+        probe: "c0:main",
+        database: |scale| scan::put_database(Reading::Passive, scale),
+        run: scan::put,
+        turns: TURNS,
+        kinds: ALL,
+        figures: RECORD,
+        ..Case::USUAL
+    },
+    Case {
+        name: "periodic-f",
+        what: "S2.2 database, reading F, 1000 copies at 10 Hz",
+        probe: "passes",
+        database: |scale| scan::periodic_database(Reading::Forward, scale),
+        run: scan::periodic,
+        rounds: 2,
+        kinds: ALL,
+        figures: RECORD,
+        ..Case::USUAL
+    },
+    Case {
+        name: "periodic-p",
+        what: "the same, reading P",
+        probe: "passes",
+        database: |scale| scan::periodic_database(Reading::Passive, scale),
+        run: scan::periodic,
+        rounds: 2,
+        kinds: ALL,
+        figures: RECORD,
+        ..Case::USUAL
+    },
+    Case {
+        name: "monitors-f",
+        what: "S2.2 database, reading F, 100 copies at 10 Hz with all 10,000 calc and ai monitored",
+        probe: "passes",
+        database: |scale| scan::monitored_database(Reading::Forward, scale),
+        run: scan::monitors,
+        rounds: 2,
+        kinds: ALL,
+        figures: MONITORED,
+        ..Case::USUAL
+    },
+    Case {
+        name: "monitors-p",
+        what: "the same, reading P",
+        probe: "passes",
+        database: |scale| scan::monitored_database(Reading::Passive, scale),
+        run: scan::monitors,
+        rounds: 2,
+        figures: MONITORED,
+        ..Case::USUAL
+    },
+    Case {
+        name: "periods",
+        what: "table II: load of one CPU by one copy of the database, its 100 calc and ai monitored",
+        published: "KEK, 1997: PowerPC 604e 200 MHz 0.60, 1.2, 3.0, 6.1 %; MC68040 25 MHz 5.8, 12, 27, 56 %",
+        probe: "c0:main",
+        database: |_| kraimer(1, Reading::Forward, "Passive"),
+        run: scan::load_by_period,
+        figures: &[
+            figure("1 second", "%"),
+            figure(".5 second", "%"),
+            figure(".2 second", "%"),
+            wanted(".1 second", "%", 0.25),
+        ],
+        ..Case::USUAL
+    },
+    Case {
+        name: "connect",
+        what: "tables III and IV: search of 10,000 different names, then connection",
+        published: "KEK, 1997: search 953 us, 98 % CPU, 17 % of 10 Mbit/s (604e); 1189 us, 68 %, 20 % (68040)",
+        database: channel::connect_database,
+        run: channel::connect,
+        rounds: 3,
+        figures: &[
+            figure("search: server CPU per name", "us"),
+            figure("search: time per name", "us"),
+            figure("search: CPU load", "%"),
+            figure("search: traffic", "Mbit/s"),
+            figure("connect: server CPU per channel", "us"),
+            figure("connect: time per channel", "us"),
+            wanted("search and connect: server CPU per channel", "us", 0.5),
+            wanted("search and connect: time per channel", "us", 1.0),
+        ],
+        ..Case::USUAL
+    },
+    Case {
+        name: "transfer",
+        what: "tables III and IV: put and get, batches of 1000 on 100 ao records",
+        published: "KEK, 1997: put 23, get 58, both 76 us (604e); 109, 118, 246 us (68040); \
+                    CPU 52, 18, 30 % and 100, 82, 88 %; traffic 75, 50, 60 % and 18, 25, 20 % of 10 Mbit/s",
+        database: channel::transfer_database,
+        run: channel::transfer,
+        turns: TURNS,
+        figures: &[
+            wanted("put: server CPU", "us", 0.5),
+            figure("put: time", "us"),
+            figure("put: CPU load", "%"),
+            figure("put: traffic", "Mbit/s"),
+            wanted("get: server CPU", "us", 0.5),
+            figure("get: time", "us"),
+            figure("get: CPU load", "%"),
+            figure("get: traffic", "Mbit/s"),
+            wanted("put and get in turn: server CPU", "us", 0.5),
+            figure("put and get in turn: time", "us"),
+            figure("put and get in turn: CPU load", "%"),
+            figure("put and get in turn: traffic", "Mbit/s"),
+            figure("one get at a time: median", "us"),
+            figure("one get at a time: p99", "us"),
+            figure("one get at a time: max", "us"),
+        ],
+        ..Case::USUAL
+    },
+    Case {
+        name: "kinds",
+        what: "gets as text, 16-bit number and double of 100 ao records, in batches of 1000 and one at a time",
+        database: channel::transfer_database,
+        run: channel::kinds,
+        turns: TURNS,
+        figures: &[
+            wanted("text: server CPU", "us", 0.8),
+            figure("text: time", "us"),
+            wanted("16-bit number: server CPU", "us", 0.8),
+            figure("16-bit number: time", "us"),
+            wanted("double: server CPU", "us", 0.8),
+            figure("double: time", "us"),
+            wanted("one get at a time, text: median", "us", 1.0),
+            wanted("one get at a time, 16-bit number: median", "us", 1.0),
+            wanted("one get at a time, double: median", "us", 1.0),
+        ],
+        ..Case::USUAL
+    },
+    Case {
+        name: "array",
+        what: "an array of 30 MB, written once and read ten times",
+        database: channel::array_database,
+        run: channel::array,
+        turns: 5,
+        figures: &[wanted("server CPU of a read", "ms", 0.8), wanted("time of a read", "ms", 1.0)],
+        ..Case::USUAL
+    },
+    Case {
+        name: "event",
+        what: "table VI: from a posted event to the first and to the second of the records that wait for it, by stamps",
+        published: "KEK, 1997, from the interrupt: 12.5 and 19.5 us (604e), 73 and 122 us (68040)",
+        probe: "second",
+        database: event::event_database,
+        run: event::event,
+        // Without a stamp per record all records of a pass show one time, and nothing can be told.
+        kinds: &[Kind::C, Kind::Stamped],
+        figures: event::FIGURES,
+        ..Case::USUAL
+    },
+    Case {
+        name: "clients-100",
+        what: "100 clients with 100 monitors each at 10 Hz, and one that never reads",
+        database: crowd::database,
+        run: |ioc, scale| crowd::crowd(ioc, scale, 100),
+        figures: CROWD,
+        ..Case::USUAL
+    },
+    Case {
+        name: "clients-2000",
+        what: "2,000 clients with 100 monitors each at 10 Hz, and one that never reads (softIoc would need ten CPUs)",
+        database: crowd::database,
+        run: |ioc, scale| crowd::crowd(ioc, scale, scale.of(2_000)),
+        kinds: &[Kind::Tahti],
+        figures: CROWD,
+        ..Case::USUAL
+    },
+    Case {
+        name: "load-100k",
+        what: "loading 100,000 ai records with five fields each",
+        database: |_| channel::load_database(100_000),
+        run: |ioc, _| channel::load(ioc, 100_000),
+        rounds: 2,
+        figures: LOADED,
+        ..Case::USUAL
+    },
+    Case {
+        name: "load-1m",
+        what: "loading 1,000,000 ai records (left out with --quick: softIoc's hash of names has 512 buckets)",
+        database: |_| channel::load_database(1_000_000),
+        run: |ioc, _| channel::load(ioc, 1_000_000),
+        figures: LOADED,
+        ..Case::USUAL
+    },
+];
+
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    // Two thousand clients have as many sockets.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let wide = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, wide).map_err(|error| error.to_string())?;
+    let window = Duration::from_secs(if args.quick { 1 } else { 3 });
+    let scale = Scale { quick: args.quick, window };
+    let with_c = host::epics().is_some();
+    if !args.json {
+        Fingerprint::take().lines().iter().for_each(|line| println!("{line}"));
+        if !with_c {
+            println!("C EPICS is not here (TAHTI_EPICS): only ours is measured");
+        }
+    }
+    let named = |case: &&Case| args.only.as_deref().is_none_or(|text| case.name.contains(text));
+    let mut results = Vec::new();
+    for case in CASES.iter().filter(named).filter(|case| !(args.quick && case.name == "load-1m")) {
+        let begin = Instant::now();
+        let measured = measure(case, &scale, with_c).map_err(|why| format!("{}: {why}", case.name))?;
+        if args.json {
+            results.push(json(case, &measured));
+        } else {
+            print(case, &measured, begin.elapsed());
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::json!({ "machine": Fingerprint::take(), "quick": args.quick, "cases": results }));
+    }
+    Ok(())
+}
+
+/// What was measured of a case.
+struct Measured {
+    /// The figures of each kind of IOC, medians; nothing where it was not measured.
+    figures: [Vec<f64>; 3],
+    /// Ours divided by C's, the median over pairs of measurements that stand beside each other in time.
+    ratios: Vec<Option<f64>>,
+}
+
+fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<Measured, String> {
+    let database = (case.database)(scale);
+    let kinds: Vec<Kind> = case.kinds.iter().copied().filter(|kind| with_c || *kind != Kind::C).collect();
+    let at_once = if case.turns > 1 { kinds.len() } else { 1 };
+    let mut all: [Vec<Vec<f64>>; 3] = Default::default();
+    for _ in 0..if scale.quick { 1 } else { case.rounds } {
+        for kinds in kinds.chunks(at_once.max(1)) {
+            let start = |kind: &Kind| Ioc::start(*kind, &database, case.probe, &[]).map(|ioc| (*kind, ioc));
+            let mut iocs = kinds.iter().map(start).collect::<Result<Vec<_>, String>>()?;
+            for _ in 0..case.turns {
+                for (kind, ioc) in &mut iocs {
+                    all[*kind as usize].push((case.run)(ioc, scale)?);
+                }
+            }
+        }
+    }
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    let column = |kind: Kind, figure: usize| all[kind as usize].iter().filter_map(move |one| one.get(figure).copied());
+    let ratio = |figure: usize| {
+        let pairs = column(Kind::C, figure).zip(column(case.ours(), figure));
+        median(pairs.filter(|(c, _)| *c > 0.0).map(|(c, ours)| ours / c).collect())
+    };
+    let figures = |kind| (0..case.figures.len()).filter_map(|n| median(column(kind, n).collect())).collect();
+    Ok(Measured {
+        figures: [Kind::C, Kind::Tahti, Kind::Stamped].map(figures),
+        ratios: (0..case.figures.len()).map(ratio).collect(),
+    })
+}
+
+fn print(case: &Case, measured: &Measured, took: Duration) {
+    println!("\n{}: {} ({:.0} s)", case.name, case.what, took.as_secs_f64());
+    if !case.published.is_empty() {
+        println!("  published, {}", case.published);
+    }
+    let with = |kind| case.kinds.contains(&kind);
+    let stamped = if with(Kind::Stamped) { "stamp each" } else { "" };
+    println!("  {:<46} {:>10} {:>10} {stamped:>10} {:>8}  wanted", "", "softIoc", "tahti", "ratio");
+    for (n, figure) in case.figures.iter().enumerate() {
+        let cell = |kind: usize| measured.figures[kind].get(n).map_or_else(|| "-".to_owned(), |value| short(*value));
+        let ratio = measured.ratios[n].map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let name =
+            if figure.unit.is_empty() { figure.name.to_owned() } else { format!("{} [{}]", figure.name, figure.unit) };
+        let wanted = figure.wanted.map_or_else(String::new, |most| format!("≤ {most}"));
+        let stamped = if with(Kind::Stamped) { cell(2) } else { String::new() };
+        println!(
+            "{}",
+            format!("  {name:<46} {:>10} {:>10} {stamped:>10} {ratio:>8}  {wanted}", cell(0), cell(1)).trim_end()
+        );
+    }
+}
+
+/// Median, 99th percentile and largest.
+fn spread(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let at = |place: usize| values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(f64::NAN);
+    [at(values.len() / 2), at(values.len() * 99 / 100), at(values.len())]
+}
+
+/// A figure with three digits that count.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn json(case: &Case, measured: &Measured) -> serde_json::Value {
+    let of = |kind: Kind, n: usize| measured.figures[kind as usize].get(n);
+    let figures = case.figures.iter().enumerate().map(|(n, figure)| {
+        serde_json::json!({
+            "name": figure.name, "unit": figure.unit, "wanted_ratio_max": figure.wanted,
+            "softioc": of(Kind::C, n), "tahti": of(Kind::Tahti, n), "tahti_stamp_each": of(Kind::Stamped, n),
+            "ratio": measured.ratios[n],
+        })
+    });
+    serde_json::json!({ "name": case.name, "what": case.what, "figures": figures.collect::<Vec<_>>() })
+}

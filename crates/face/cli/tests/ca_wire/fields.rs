@@ -1,0 +1,253 @@
+//! Every field of every record type, read in every type with its properties, and its stamp.
+
+use crate::peer::Ioc;
+use crate::wire::Wire;
+use ca::wire::{Header, command};
+use ca::{Dbr, decode};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The tables of record types, from the same definitions as C's.
+const TYPES: &str = include_str!("../../../../ioc/db/src/dbd/base.dbd");
+const COMMON: &str = include_str!("../../../../ioc/db/src/dbd/common.dbd");
+
+/// Newer definitions than those of the C that is compared with: type, field, what is newer.
+const NEWER: &[(&str, &str, &str)] = &[
+    ("calc", "CALC$", "room for 160 characters instead of 80"),
+    ("calcout", "CALC$", "room for 160 characters instead of 80"),
+    ("calcout", "OCAL$", "room for 160 characters instead of 80"),
+];
+
+/// Whether a read is left out: of a text as ENUM these records of C's take the state that the text names, and are changed by
+/// the read; newer definitions have further device supports.
+fn is_left_out(record: &str, dbf: &str, asked: u16) -> bool {
+    let as_enum = asked < 35 && asked % 7 == 3;
+    let changes = dbf == "STRING" && matches!(record, "bi" | "bo" | "mbbi" | "mbbo");
+    as_enum && (changes || dbf == "DEVICE" && asked > 20)
+}
+
+/// Types of records with the names and types of their fields.
+fn types() -> BTreeMap<&'static str, Vec<(&'static str, &'static str)>> {
+    let field = |line: &'static str| {
+        let (name, rest) = line.trim().strip_prefix("field(")?.split_once(',')?;
+        Some((name, rest.split_once(')')?.0.trim().strip_prefix("DBF_")?))
+    };
+    let common = || COMMON.lines().filter_map(field);
+    let mut all = BTreeMap::new();
+    for text in TYPES.split("\nrecordtype(").skip(1) {
+        let (name, rest) = text.split_once(')').unwrap();
+        // What follows the last field are device supports, menus and tables.
+        all.insert(name, common().chain(rest.lines().filter_map(field)).collect());
+    }
+    assert!(all.len() > 25 && all.values().all(|fields: &Vec<_>| fields.len() > 40), "{all:?}");
+    all
+}
+
+/// What records hold that are more than their type: as usual, and at the edge.
+const USUAL: &[(&str, &str)] = &[
+    ("DESC", "some words"),
+    ("PINI", "YES"),
+    ("PREC", "3"),
+    ("EGU", "mm"),
+    ("HOPR", "100"),
+    ("LOPR", "-50"),
+    ("DRVH", "80"),
+    ("DRVL", "-40"),
+    ("HIHI", "90"),
+    ("HIGH", "70"),
+    ("LOW", "-30"),
+    ("LOLO", "-35"),
+    ("HHSV", "MAJOR"),
+    ("HSV", "MINOR"),
+    ("LLSV", "MAJOR"),
+    ("ZNAM", "off"),
+    ("ONAM", "on"),
+    ("ZRST", "zero"),
+    ("ONST", "one"),
+    ("ONVL", "4000000000"),
+    ("NOBT", "4"),
+    ("NELM", "5"),
+    ("MALM", "8"),
+    ("NSAM", "4"),
+    ("SIZV", "60"),
+    ("ULIM", "10"),
+    ("LLIM", "-10"),
+    ("CALC", "A+0.5"),
+    ("OCAL", "B"),
+    ("FMT", "%s"),
+    ("INPA", "X:source"),
+    ("INPB", "X:whole"),
+    ("INPC", "5"),
+    ("INPD", "X:chain.A"),
+    ("INPE", "X:words"),
+    ("INPF", "X:mode"),
+    ("OUTA", "X:source"),
+    ("OUTB", "X:whole"),
+    ("DOL1", "X:source"),
+    ("DOL2", "7.5"),
+    ("DOL3", "X:chain.A"),
+    ("DOL4", "X:whole"),
+    ("DLY1", "0.25"),
+    ("FTA", "LONG"),
+    ("NOA", "3"),
+    ("FTB", "STRING"),
+];
+const EDGE: &[(&str, &str)] = &[
+    ("PREC", "20"),
+    ("EGU", "millimetres/day"),
+    ("HOPR", "3000000000"),
+    ("LOPR", "-3000000000"),
+    ("DRVH", "-1"),
+    ("DRVL", "1"),
+    ("HIHI", "3000000000"),
+    ("HHSV", "MINOR"),
+    ("LOLO", "-70000"),
+    ("LLSV", "MINOR"),
+    ("FTVL", "STRING"),
+    ("NELM", "3"),
+    ("TSE", "-2"),
+    ("DISS", "INVALID"),
+    ("SIZV", "16"),
+    ("INPA", "X:waves"),
+    ("INPB", "X:words.DESC"),
+    ("INPC", "X:nobits.SDEF"),
+    ("INPD", "{calc:{expr:\"1\",prec:4,units:\"bits\"}}"),
+    ("INPE", "X:source.SCAN"),
+    ("DOL1", "X:waves"),
+    ("DOL2", "X:nobits.RVAL"),
+];
+
+/// Types whose VAL a file can set.
+fn value_of(kind: &str) -> Option<&'static str> {
+    match kind {
+        "ai" | "ao" | "dfanout" | "longin" | "longout" | "int64in" | "int64out" => Some("42"),
+        "bi" | "bo" | "mbbi" | "mbbo" => Some("1"),
+        "stringin" | "stringout" => Some("12.5"),
+        _ => None,
+    }
+}
+
+/// Records of all types: as they are, as usual, at the edge.
+fn database() -> String {
+    let mut text = "record(ai, \"$(P)source\") { field(VAL, \"1.5\") field(PREC, \"2\") field(EGU, \"V\") field(HOPR, \"10\") \
+        field(LOPR, \"-10\") field(HIHI, \"8\") field(HHSV, \"MAJOR\") }\n\
+        record(longin, \"$(P)whole\") { field(VAL, \"7\") field(EGU, \"n\") field(HOPR, \"9\") field(LOW, \"2\") \
+        field(LSV, \"MINOR\") }\n\
+        record(calc, \"$(P)chain\") { field(INPA, \"X:source\") field(PREC, \"5\") field(EGU, \"own\") }\n\
+        record(stringin, \"$(P)words\") { field(VAL, \"3\") field(DESC, \"4\") }\n\
+        record(mbbi, \"$(P)mode\") { field(VAL, \"1\") field(ONST, \"5\") }\n\
+        record(mbbiDirect, \"$(P)nobits\") { field(NOBT, \"4\") }\n\
+        record(waveform, \"$(P)waves\") { field(FTVL, \"DOUBLE\") field(NELM, \"3\") field(PREC, \"1\") field(HOPR, \"6\") \
+        field(EGU, \"A\") }\n"
+        .to_owned();
+    for (kind, fields) in types() {
+        writeln!(text, "record({kind}, \"$(P){kind}\") {{}}").unwrap();
+        for (tail, values) in [(":u", USUAL), (":e", EDGE)] {
+            writeln!(text, "record({kind}, \"$(P){kind}{tail}\") {{").unwrap();
+            let has = |wanted: &str| fields.iter().any(|(name, _)| *name == wanted);
+            for (name, value) in values.iter().filter(|(name, _)| has(name)) {
+                // A bo's HIGH is a time, and would be over when somebody looks; FTVL of others is no choice.
+                let other = match *name {
+                    "HIGH" => kind == "bo",
+                    "ONAM" => kind == "aSub",
+                    "FTVL" => kind.starts_with("mbb"),
+                    _ => false,
+                };
+                if !other {
+                    writeln!(text, "  field({name}, {value:?})").unwrap();
+                }
+            }
+            value_of(kind).into_iter().for_each(|value| writeln!(text, "  field(VAL, {value:?})").unwrap());
+            text.push_str("}\n");
+        }
+    }
+    text
+}
+
+/// A channel's number, where the server has it.
+fn channel(wire: &mut Wire, name: &str) -> Option<u32> {
+    wire.say(command::CREATE_CHAN, 0, 0, 1, ca::wire::MINOR.into(), format!("{name}\0").as_bytes());
+    let (header, _) = wire.message();
+    (header.command != command::CREATE_CH_FAIL).then(|| wire.message().0.p2)
+}
+
+/// What a server answers to reads of a field in all types, by type and count.
+fn answers(wire: &mut Wire, sid: u32, wanted: impl Fn(u16) -> bool) -> BTreeMap<u32, (Header, Vec<u8>)> {
+    let types = (0..=34).chain([37, 38]).filter(|kind| wanted(*kind));
+    let asked: Vec<(u16, u32)> = types.flat_map(|kind| [(kind, 0), (kind, 1)]).collect();
+    wire.together(|wire| {
+        for (kind, count) in &asked {
+            wire.say(command::READ_NOTIFY, *kind, *count, sid, u32::from(*kind) * 2 + *count, b"");
+        }
+    });
+    let taken = asked.iter().map(|_| {
+        let (mut header, mut payload) = wire.message();
+        // Whether there is a stamp counts, not when it was.
+        let stamped = (14..=20).contains(&header.kind) && payload.get(4..12).is_some_and(|stamp| stamp != [0; 8]);
+        crate::wire::clean(&header, &mut payload);
+        if header.kind == Dbr::CLASS_NAME.wire() {
+            // Behind the name C sends what its memory held.
+            payload.truncate(40);
+        }
+        header.p1 |= u32::from(stamped) << 31;
+        (std::mem::take(&mut header.p2), (header, payload))
+    });
+    let answers = taken.collect();
+    wire.say(command::CLEAR_CHANNEL, 0, 0, sid, 1, b"");
+    wire.message();
+    answers
+}
+
+fn shown((header, payload): &(Header, Vec<u8>)) -> String {
+    let reading = Dbr::from_wire(header.kind).and_then(|dbr| decode::reading(dbr, header.count, payload).ok());
+    let reading = reading.map(|reading| format!("{:?} {:?} {:?}", reading.value, reading.alarm, reading.meta));
+    format!("status {:#x} count {} {}", header.p1, header.count, reading.unwrap_or_else(|| crate::wire::hex(payload)))
+}
+
+/// `TAHTI_DIFFERENCES` names a file for all that differs.
+#[test]
+fn every_field_of_every_type_reads_the_same_in_every_type_with_its_properties() {
+    let database = database();
+    let servers = [false, true].map(|ours| Ioc::start(ours, &database));
+    let wires = &mut servers.each_ref().map(|server| Wire::open(server.port));
+    let (mut different, mut compared) = (String::new(), 0);
+    for (kind, fields) in types() {
+        for tail in ["", ":u", ":e"] {
+            for (field, dbf) in &fields {
+                let long = matches!(*dbf, "STRING" | "INLINK" | "OUTLINK" | "FWDLINK");
+                for dollar in ["", "$"].into_iter().take(1 + usize::from(long)) {
+                    let named = format!("{field}{dollar}");
+                    if NEWER.iter().any(|(of, field, _)| *of == kind && **field == named) {
+                        continue;
+                    }
+                    let name = format!("X:{kind}{tail}.{named}");
+                    let wanted = |asked| !is_left_out(kind, dbf, asked);
+                    let [theirs, ours] = wires.each_mut().map(|wire| channel(wire, &name));
+                    // Newer definitions have fields that this C has not.
+                    let Some(theirs) = theirs else {
+                        ours.into_iter().for_each(|sid| drop(answers(&mut wires[1], sid, wanted)));
+                        continue;
+                    };
+                    let ours = ours.unwrap_or_else(|| panic!("C has {name}"));
+                    let [theirs, ours] = [(0, theirs), (1, ours)].map(|(at, sid)| answers(&mut wires[at], sid, wanted));
+                    for (asked, theirs) in &theirs {
+                        compared += 1;
+                        let ours = &ours[asked];
+                        if theirs != ours {
+                            let (kind, count) = (asked / 2, asked % 2);
+                            let [theirs, ours] = [theirs, ours].map(shown);
+                            writeln!(different, "{name} type {kind} count {count}\n  C     {theirs}\n  tahti {ours}")
+                                .unwrap();
+                        }
+                    }
+                }
+            }
+        }
+    }
+    if let Ok(file) = std::env::var("TAHTI_DIFFERENCES") {
+        std::fs::write(file, &different).unwrap();
+    }
+    let count = different.lines().count() / 3;
+    let first = different.lines().take(300).collect::<Vec<_>>().join("\n");
+    assert!(different.is_empty(), "{count} of {compared} answers differ, such as\n{first}");
+}

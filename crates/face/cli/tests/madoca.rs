@@ -1,0 +1,174 @@
+//! `examples/madoca` from end to end: a plant with a message server, managers, agents, a poller and an IOC.
+
+mod alone;
+mod bench;
+mod port;
+
+use bench::{Bench, finish, kill, text};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The example in a folder of its own, under names and on ports of its own.
+struct Sector {
+    bench: Bench,
+    server: String,
+    port: u16,
+}
+
+impl Sector {
+    fn up() -> Self {
+        let server = format!("madoca-{}", std::process::id());
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/madoca");
+        let own = |text: &str| {
+            let text = text.replace("madoca-kicks", &format!("{server}-kicks"));
+            let text = text.replace("sr-values", &format!("{server}-values"));
+            text.replace("\"madoca\"", &format!("\"{server}\""))
+        };
+        let plant = own(&std::fs::read_to_string(example.join("plant.toml")).unwrap());
+        let (_, tables) = plant.split_once("[messages]").unwrap();
+        let bench = Bench::new("madoca", &format!("[messages]{tables}"));
+        for file in std::fs::read_dir(&example).unwrap() {
+            let file = file.unwrap().path();
+            let name = file.file_name().unwrap();
+            if name != "plant.toml" {
+                std::fs::write(bench.dir.join(name), own(&std::fs::read_to_string(&file).unwrap())).unwrap();
+            }
+        }
+        let sector = Self { bench, server, port: port::free_port() };
+        let said = sector.ok(&["up", ".", "--detach"]);
+        assert!(said.contains("plant p is up"), "{said}");
+        sector
+    }
+
+    fn tahti(&self, words: &[&str]) -> Command {
+        let mut command = self.bench.tahti(&words[..1]);
+        // A busy machine takes longer than the second that EPICS' tools wait by themselves.
+        let patience: &[&str] = if matches!(words[0], "caget" | "caput") { &["-w", "30"] } else { &[] };
+        command
+            .args(patience)
+            .args(&words[1..])
+            .env("TAHTI_MESSAGES", &self.server)
+            .env("EPICS_CA_SERVER_PORT", self.port.to_string())
+            .env("EPICS_CA_ADDR_LIST", "127.0.0.1")
+            .env("EPICS_CA_AUTO_ADDR_LIST", "NO")
+            .env("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1")
+            .env("EPICS_CA_REPEATER_PORT", (self.port + 1).to_string())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn say(&self, words: &[&str]) -> (bool, String) {
+        let output = finish(self.tahti(words).spawn().unwrap());
+        (output.status.success(), text(&output).trim().to_owned())
+    }
+
+    fn ok(&self, words: &[&str]) -> String {
+        let (good, said) = self.say(words);
+        assert!(good, "tahti {}: {said}\n{}", words.join(" "), self.bench.log());
+        said
+    }
+
+    /// Waits until a command is answered so.
+    fn until(&self, words: &[&str], wanted: impl Fn(&str) -> bool) {
+        let mut last = String::new();
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < bench::WATCHDOG {
+            last = self.say(words).1;
+            if wanted(&last) {
+                return;
+            }
+        }
+        panic!("tahti {}: stays at {last}\n{}", words.join(" "), self.bench.log());
+    }
+
+    /// Waits until a process variable has this value.
+    fn shows(&self, name: &str, wanted: impl Fn(&str) -> bool) {
+        self.until(&["caget", "-t", name], wanted);
+    }
+
+    fn near(&self, name: &str, value: f64, within: f64) {
+        self.shows(name, |said| said.parse::<f64>().is_ok_and(|said| (said - value).abs() < within));
+    }
+}
+
+#[test]
+fn a_sector_is_run_by_messages_and_by_process_variables_and_survives_its_managers() {
+    let sector = Sector::up();
+
+    // Messages, seen as process variables; the second by the poller's table.
+    sector.ok(&["msg", "send", "put/sr_mag_ps_b/on", "set/sr_mag_ps_b/100A"]);
+    sector.shows("SR:B:State", |said| said == "on");
+    sector.near("SR:B:Current", 100.0, 1.0);
+
+    // Process variables, seen as messages.
+    sector.ok(&["caput", "-c", "SR:QF:On", "on"]);
+    sector.ok(&["caput", "-c", "SR:QF:Set", "20"]);
+    let near = |said: &str| {
+        said.strip_suffix('A').and_then(|said| said.parse::<f64>().ok()).is_some_and(|a| (a - 20.0).abs() < 0.5)
+    };
+    sector.until(&["msg", "send", "get/sr_mag_ps_qf/current_adc"], near);
+
+    // `set` answers when the value is reached, and so does a put that waits; one that is refused leaves an alarm.
+    sector.ok(&["caput", "-c", "SR:RF:On", "on"]);
+    sector.ok(&["caput", "-c", "SR:RF:Set", "2.5"]);
+    let said = sector.ok(&["msg", "send", "get/sr_rf_acc/voltage"]);
+    assert!(said.starts_with("2.4") || said.starts_with("2.5"), "{said}");
+    sector.shows("SR:RF:FrequencyText", |said| said == "508.580000MHz");
+    sector.near("SR:RF:Frequency", 508.58, 1e-6);
+    sector.say(&["caput", "-c", "SR:RF:Set", "7"]);
+    sector.shows("SR:RF:Set.STAT", |said| said == "WRITE");
+    assert_eq!(sector.ok(&["caget", "-t", "SR:RF:Set.SEVR"]), "INVALID");
+
+    // A manager that hangs, and a message server that does, are alarms for as long as they hang; no record stays busy.
+    for hangs in ["rf", &sector.server] {
+        let pid = sector.bench.pid(hangs);
+        kill(pid, "STOP");
+        sector.shows("SR:RF:Frequency.STAT", |said| said == "TIMEOUT");
+        kill(pid, "CONT");
+        sector.shows("SR:RF:Frequency.STAT", |said| said == "NO_ALARM");
+    }
+
+    // The agents, started and tuned by process variables: the beam goes to the middle, then manager by manager is lost.
+    for monitor in ["1", "2"] {
+        sector.ok(&["caput", "-c", &format!("SR:FB{monitor}:Ki"), "4"]);
+        sector.ok(&["caput", "-c", &format!("SR:FB{monitor}:On"), "on"]);
+    }
+    sector.near("SR:BPM1:X", 0.0, 0.05);
+    sector.near("SR:BPM2:X", 0.0, 0.05);
+    assert!(sector.ok(&["em", "values", &format!("{}-values", sector.server)]).contains("sr_now_bpm_1/x"));
+
+    // A manager dies while it executes: the sender is told so at once, the supervisor starts another one.
+    let ramp = sector.tahti(&["msg", "send", "--timeout", "60s", "set/sr_mag_ps_b/600A"]).spawn().unwrap();
+    let moves = |said: &str| said.trim_end_matches('A').parse::<f64>().is_ok_and(|a| a > 110.0);
+    sector.until(&["msg", "send", "get/sr_mag_ps_b/current_adc"], moves);
+    let magnets = sector.bench.pid("magnets");
+    kill(magnets, "KILL");
+    let told = finish(ramp);
+    assert!(!told.status.success() && text(&told).contains("UNKNOWN"), "{}", text(&told));
+    sector.bench.until("magnets run again", || sector.bench.process("magnets")["restarts"] == 1);
+    sector.until(&["msg", "send", "get/sr_mag_ps_b/state"], |said| said == "off");
+    sector.shows("SR:B:State", |said| said == "off");
+    // What its correctors do reaches the monitors' simulation again, and the feedback finds its way back.
+    sector.near("SR:BPM1:X", 0.0, 0.05);
+
+    // The poller dies: what it showed is an alarm until it is back.
+    kill(sector.bench.pid("poller"), "KILL");
+    sector.bench.until("the poller runs again", || sector.bench.process("poller")["restarts"] == 1);
+    sector.ok(&["msg", "send", "put/sr_mag_ps_b/on", "set/sr_mag_ps_b/50A"]);
+    sector.near("SR:B:Current", 50.0, 1.0);
+    sector.shows("SR:B:Current.STAT", |said| said == "NO_ALARM");
+
+    // The message server dies: everybody finds the new one.
+    kill(sector.bench.pid(&sector.server), "KILL");
+    sector.until(&["msg", "send", "get/sr_mag_ps_b/state"], |said| said == "on");
+    // A put of before the IOC has found it is an alarm, not a put.
+    let put = || {
+        sector.ok(&["caput", "-c", "SR:B:On", "off"]);
+        sector.ok(&["caget", "-t", "SR:B:On.STAT"]) == "NO_ALARM"
+    };
+    sector.bench.until("the IOC has found the new server", put);
+    sector.shows("SR:B:State", |said| said == "off");
+
+    assert!(sector.ok(&["down"]).contains("good"));
+}

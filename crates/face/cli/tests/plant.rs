@@ -1,0 +1,583 @@
+//! Plants of real processes: up, down, faults, adoption. Needs no privilege; each test has its own folder.
+
+mod alone;
+mod bench;
+
+use bench::{Bench, alive, finish, kill, sh, text};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[test]
+fn two_processes_come_up_in_order_and_go_down_in_reverse_and_nothing_stays() {
+    let late = sh(
+        "late",
+        "trap 'echo late >> order; exit 0' TERM; echo up; while :; do sleep 0.05; done",
+        "after = [\"early\"]",
+    );
+    let early = sh(
+        "early",
+        "trap 'echo early >> order; exit 0' TERM; sleep 0.2; echo armed; while :; do sleep 0.05; done",
+        "ready = { line = \"armed\" }",
+    );
+    let bench = Bench::new("order", &(late + &early));
+    let said = bench.ok(&["up", ".", "--detach"]);
+    assert!(said.starts_with("plant p is up"), "{said}");
+    let (early, late) = (bench.process("early"), bench.process("late"));
+    assert_eq!((&early["state"], &late["state"]), (&"running".into(), &"running".into()));
+    assert!(early["started"].as_u64() < late["started"].as_u64());
+    let pids = [bench.pid("early"), bench.pid("late"), bench.supervisor()];
+    let keepers = [early["keeper"].as_i64().unwrap() as i32, late["keeper"].as_i64().unwrap() as i32];
+    let listing = bench.ok(&["ps"]);
+    assert!(listing.contains("late") && listing.contains("running"), "{listing}");
+    assert!(bench.ok(&["logs", "early", "-n", "1"]).contains("armed"));
+
+    let verdict = bench.ok(&["down"]);
+    assert!(verdict.contains("good"), "{verdict}");
+    assert_eq!(fs::read_to_string(bench.dir.join("order")).unwrap(), "late\nearly\n");
+    bench.until("everybody is gone", || pids.iter().chain(&keepers).all(|pid| !alive(*pid)));
+    assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
+}
+
+#[test]
+fn a_plant_started_twice_is_refused_with_the_name_of_who_runs_it() {
+    let bench = Bench::new("twice", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let supervisor = bench.supervisor();
+    let again = bench.run(&["up", "."]);
+    assert!(!again.status.success());
+    let said = text(&again);
+    assert!(said.contains("already up") && said.contains(&supervisor.to_string()), "{said}");
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_supervisor_killed_with_sigkill_is_continued_by_the_next_up_with_its_history() {
+    let bench = Bench::new(
+        "adopt",
+        &(sh("steady", "sleep 1000", "") + &sh("wild", "sleep 1000", "restart = { backoff = \"0s\" }")),
+    );
+    bench.ok(&["up", ".", "--detach"]);
+    let wild = bench.pid("wild");
+    kill(wild, "SEGV");
+    bench.until("restarted", || bench.process("wild")["pid"].as_i64().is_some_and(|pid| pid as i32 != wild));
+    let before = (bench.process("steady"), bench.process("wild"));
+    let supervisor = bench.supervisor();
+    kill(supervisor, "KILL");
+    bench.until("killed", || !alive(supervisor));
+    // The children live on.
+    let pids = [&before.0, &before.1].map(|process| process["pid"].as_i64().unwrap() as i32);
+    assert!(pids.iter().all(|pid| alive(*pid)));
+    let said = text(&bench.run(&["ps"]));
+    assert!(said.contains("lost its supervisor"), "{said}");
+
+    bench.ok(&["up", ".", "--detach"]);
+    let after = (bench.process("steady"), bench.process("wild"));
+    for (before, after) in [(&before.0, &after.0), (&before.1, &after.1)] {
+        for key in ["pid", "keeper", "started", "starts", "restarts", "ended"] {
+            assert_eq!(before[key], after[key], "{key}\n{}", bench.log());
+        }
+    }
+    assert_eq!(after.1["restarts"], 1);
+    // A child that ends while nobody supervises is noticed by the next.
+    let supervisor = bench.supervisor();
+    kill(supervisor, "KILL");
+    kill(pids[0], "SEGV");
+    bench.until("killed", || !alive(supervisor));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("restarted", || bench.process("steady")["restarts"] == 1);
+    bench.ok(&["down"]);
+    assert!(pids.iter().all(|pid| !alive(*pid)));
+}
+
+#[test]
+fn an_upgrade_replaces_the_supervisor_and_touches_no_process() {
+    let bench = Bench::new("upgrade", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let (supervisor, pid) = (bench.supervisor(), bench.pid("a"));
+    bench.ok(&["up", ".", "--upgrade"]);
+    bench.until("continued", || bench.log().contains("continues what process"));
+    bench.until("answering", || bench.run(&["ps", "p"]).status.success());
+    assert_eq!((bench.supervisor(), bench.pid("a")), (supervisor, pid), "exec keeps the process id");
+    bench.ok(&["down"]);
+    assert!(!alive(pid));
+}
+
+#[test]
+fn a_missing_program_is_found_before_anything_starts() {
+    let bench = Bench::new(
+        "missing",
+        &(sh("first", "touch started; sleep 1000", "")
+            + "[[process]]\nname = \"b\"\ncommand = \"/no/such/program\"\nafter = [\"first\"]\n"),
+    );
+    let output = bench.run(&["up", "."]);
+    assert!(!output.status.success());
+    let said = text(&output);
+    assert!(said.contains("/no/such/program does not exist") && said.contains("plant.toml:"), "{said}");
+    assert!(!bench.dir.join("started").exists());
+}
+
+#[test]
+fn a_process_that_keeps_failing_takes_the_plant_down_at_start_and_is_latched_later() {
+    let keys = "restart = { backoff = \"1ms\", limit = 2 }\non_fault = [\"/bin/sh\", \"-c\", \"echo safe >> safe\"]";
+    let failing = sh("bad", "exit 3", &format!("ready = {{ line = \"never\" }}\n{keys}"));
+    let bench = Bench::new("failing", &(sh("good", "sleep 1000", "") + &failing));
+    let output = bench.run(&["up", "."]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    assert!(said.contains("failed to start") && said.contains("exit 3"), "{said}");
+    assert_eq!(fs::read_to_string(bench.dir.join("safe")).unwrap(), "safe\nsafe\nsafe\n");
+    assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
+
+    // Up first, failing later: the fault is latched, the other goes on, an operator resets it.
+    let later =
+        sh("bad", "test -e fail && exit 3; echo on; sleep 1000", &format!("ready = {{ line = \"on\" }}\n{keys}"));
+    bench.write(&(sh("good", "sleep 1000", "") + &later));
+    bench.ok(&["up", ".", "--detach"]);
+    fs::write(bench.dir.join("fail"), "").unwrap();
+    kill(bench.pid("bad"), "SEGV");
+    bench.until("latched", || bench.process("bad")["state"] == "FAULT");
+    assert_eq!(bench.process("good")["state"], "running");
+    fs::remove_file(bench.dir.join("fail")).unwrap();
+    assert!(bench.ok(&["restart", "bad"]).contains("bad: running"));
+    bench.until("reset", || bench.process("bad")["state"] == "running");
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_process_that_ignores_sigterm_is_killed_with_everything_that_it_started() {
+    let script =
+        "trap '' TERM INT; (trap '' TERM INT; echo $$ > group; sleep 1000) & sleep 1000 & echo $! > child; wait; wait";
+    let bench = Bench::new("stubborn", &sh("a", script, "stop = [\"TERM 100ms\", \"INT 100ms\"]"));
+    bench.ok(&["up", ".", "--detach"]);
+    let pid = bench.pid("a");
+    bench.until("its child", || bench.dir.join("child").metadata().is_ok_and(|file| file.len() > 1));
+    let child: i32 = fs::read_to_string(bench.dir.join("child")).unwrap().trim().parse().unwrap();
+    let verdict = bench.ok(&["down"]);
+    assert!(verdict.contains("SIGKILL"), "{verdict}");
+    bench.until("gone", || !alive(pid) && !alive(child));
+}
+
+#[test]
+fn what_a_killed_keeper_leaves_does_not_run_beside_the_next_copy_nor_after_the_plant() {
+    // A daemon that left session and parent, and minds no signal that can be minded.
+    let script = "setsid sh -c 'trap \"\" HUP TERM INT; echo $$ >> daemons; while :; do sleep 1; done' & \
+                  while :; do sleep 1; done";
+    let bench = Bench::new("family", &sh("a", script, "restart = { backoff = \"0s\", limit = 9 }"));
+    let daemons = || -> Vec<i32> {
+        let text = fs::read_to_string(bench.dir.join("daemons")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    };
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("its daemon", || daemons().len() == 1);
+    kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
+    bench.until("another copy", || daemons().len() == 2);
+    assert!(!alive(daemons()[0]), "the first copy's daemon lives beside the second copy\n{}", bench.log());
+    // The same where nobody was there to see it.
+    let keeper = bench.process("a")["keeper"].as_i64().unwrap() as i32;
+    kill(bench.supervisor(), "KILL");
+    kill(keeper, "KILL");
+    bench.until("killed", || !alive(keeper));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("a third copy", || daemons().len() == 3);
+    assert!(!alive(daemons()[1]), "the second copy's daemon lives beside the third\n{}", bench.log());
+    kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
+    bench.run(&["down"]);
+    let left: Vec<i32> = daemons().into_iter().filter(|pid| alive(*pid)).collect();
+    assert!(left.is_empty(), "{left:?} live after the plant went down\n{}", bench.log());
+}
+
+#[test]
+fn a_keeper_that_is_stopped_holds_up_nobody_and_is_killed_with_its_process_at_the_end() {
+    let quick = "restart = { backoff = \"0s\" }";
+    let bench = Bench::new("deaf", &(sh("a", "sleep 1000", "stop = [\"TERM 100ms\"]") + &sh("b", "sleep 1000", quick)));
+    bench.ok(&["up", ".", "--detach"]);
+    let keeper = bench.process("a")["keeper"].as_i64().unwrap() as i32;
+    let (a, b) = (bench.pid("a"), bench.pid("b"));
+    kill(keeper, "STOP");
+    // An operator's signal waits for the keeper; meanwhile the other process is looked after.
+    let asking = bench.tahti(&["signal", "USR1", "a"]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    bench.until("told", || bench.run(&["ps"]).status.success());
+    kill(b, "SEGV");
+    bench.until("restarted", || bench.process("b")["pid"].as_i64().is_some_and(|pid| pid as i32 != b));
+    assert!(!bench.log().contains("does not answer"), "the restart came first\n{}", bench.log());
+    let refused = finish(asking);
+    assert!(!refused.status.success() && text(&refused).contains("does not answer"), "{}", text(&refused));
+    bench.run(&["down"]);
+    assert!(bench.log().contains("killed with everything below it"), "{}", bench.log());
+    bench.until("gone", || !alive(a) && !alive(keeper));
+}
+
+#[test]
+fn a_reload_changes_only_what_differs_and_prints_it() {
+    let keep = sh("keep", "sleep 1000", "");
+    let bench = Bench::new("reload", &(keep.clone() + &sh("old", "sleep 1000", "") + &sh("edit", "sleep 1000", "")));
+    bench.ok(&["up", ".", "--detach"]);
+    assert_eq!(bench.ok(&["reload"]), "nothing differs\n");
+    let (kept, old, edit) = (bench.pid("keep"), bench.pid("old"), bench.pid("edit"));
+    bench.write(&(keep + &sh("edit", "sleep 2000", "") + &sh("new", "sleep 1000", "")));
+    let expected = "- old: stop\n~ edit: restart (command)\n+ new: start\n";
+    assert_eq!(bench.ok(&["reload", "--dry-run"]), expected);
+    assert_eq!(bench.pid("old"), old);
+    let said = bench.ok(&["reload"]);
+    assert!(said.starts_with(expected), "{said}");
+    assert!(!alive(old) && !alive(edit), "it waits: {said}");
+    bench.until("changed", || !alive(old) && !alive(edit) && bench.process("new")["state"] == "running");
+    bench.until("restarted", || bench.process("edit")["pid"].is_i64());
+    assert_eq!(bench.pid("keep"), kept);
+    bench.write("[[process]]\nname = \"x\"\n");
+    let refused = bench.run(&["reload"]);
+    assert!(!refused.status.success() && text(&refused).contains("`command` is missing"), "{}", text(&refused));
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn top_draws_over_itself_on_a_terminal_and_lists_on_a_pipe() {
+    let bench = Bench::new("top", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let piped = bench.ok(&["top", "p", "-n", "1"]);
+    assert!(piped.contains("running") && !piped.contains('\x1b'), "{piped:?}");
+    // util-linux's script gives it a pseudo-terminal.
+    let own = bench.tahti(&[]);
+    let line = format!("{} top p -n 2 --every 100ms", own.get_program().to_string_lossy());
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).current_dir(&bench.dir).env("TAHTI_RUN", bench.dir.join("run"));
+    let child = script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let drawn = text(&finish(child));
+    assert_eq!(drawn.matches("\x1b[H").count(), 2, "{drawn:?}");
+    assert!(drawn.contains("sleep") || drawn.contains("running"), "{drawn:?}");
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_process_without_a_sign_of_life_hangs_and_is_told_from_one_that_crashed() {
+    let keys = "heartbeat = { within = \"200ms\" }\nrestart = { policy = \"never\" }";
+    let bench = Bench::new("hang", &(sh("a", "sleep 1000", keys) + &sh("b", "sleep 1000", "")));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("latched", || bench.process("a")["state"] == "FAULT");
+    assert_eq!(bench.process("a")["ended"][1], "hang");
+    assert_eq!(bench.process("b")["state"], "running");
+    bench.ok(&["signal", "USR1", "b"]);
+    bench.until("restarted", || bench.process("b")["ended"][1]["own"]["signal"] == 10);
+    let verdict = bench.run(&["down"]);
+    assert_eq!(verdict.status.code(), Some(3), "{}", text(&verdict));
+    assert!(
+        text(&verdict).contains("NOT GOOD: the fault of a is latched (hang); a was in trouble once"),
+        "{}",
+        text(&verdict)
+    );
+    // What systemd makes of that.
+    let service = include_str!("../../../../contrib/tahti@.service");
+    assert!(service.contains("\nRestart=on-failure\n") && service.contains("\nRestartPreventExitStatus=3\n"));
+}
+
+#[test]
+fn a_watchdog_is_petted_only_while_its_critical_process_lives_and_disarmed_in_order() {
+    // A plain file stands for the device: what is written is what counts.
+    let keys = "heartbeat = { within = \"300ms\", critical = true }\nrestart = { policy = \"never\" }";
+    let bench = Bench::new("dog", &(sh("a", "sleep 1000", keys) + "[watchdog]\ndevice = \"dog\"\ntimeout = \"1s\"\n"));
+    let device = bench.dir.join("dog");
+    fs::write(&device, "").unwrap();
+    let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();
+    fs::write(bench.dir.join("plant.toml"), plant.replace("\"dog\"", &format!("{device:?}"))).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("petted", || !fs::read(&device).unwrap().is_empty());
+    bench.until("latched", || bench.process("a")["state"] == "FAULT");
+    bench.until("told", || bench.log().contains("NOT PETTED: no sign of life from a; the machine resets within 1s"));
+    // Four times its period, in which it would be petted.
+    let pets = fs::read(&device).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(fs::read(&device).unwrap(), pets, "not petted any more");
+    bench.run(&["down"]);
+    assert_eq!(fs::read(&device).unwrap().last(), Some(&b'V'));
+}
+
+#[test]
+fn a_reload_gives_the_watchdog_that_runs_its_new_timeout_and_halts_one_that_is_no_longer_wanted() {
+    let table = |device: &Path, timeout: &str| format!("[watchdog]\ndevice = {device:?}\ntimeout = \"{timeout}\"\n");
+    let process = sh("a", "sleep 1000", "heartbeat = { within = \"600s\", critical = true }");
+    let bench = Bench::new("redog", &process);
+    let (one, two) = (bench.dir.join("one"), bench.dir.join("two"));
+    for device in [&one, &two] {
+        fs::write(device, "").unwrap();
+    }
+    let halted = |device: &Path| fs::read(device).unwrap().last() == Some(&b'V');
+    bench.ok(&["up", ".", "--detach"]);
+    // One that the plant did not have.
+    bench.write(&(process.clone() + &table(&one, "1s")));
+    assert!(bench.ok(&["reload"]).contains("~ watchdog"));
+    bench.until("armed", || !fs::read(&one).unwrap().is_empty());
+    bench.write(&(process.clone() + &table(&one, "2s")));
+    bench.ok(&["reload"]);
+    assert!(bench.log().contains("one goes on, timeout 2s") && !halted(&one), "{}", bench.log());
+    bench.write(&(process.clone() + &table(&two, "2s")));
+    bench.ok(&["reload"]);
+    bench.until("the other one armed", || !fs::read(&two).unwrap().is_empty());
+    assert!(halted(&one));
+    bench.write(&process);
+    bench.ok(&["reload"]);
+    assert!(halted(&two), "{}", bench.log());
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_hang_is_dealt_with_before_evidence_of_it_is_gathered_and_looked_at_before_its_core_file() {
+    let keys = "heartbeat = { within = \"200ms\" }\nrestart = { policy = \"never\" }\non_fault = \"touch safe\"";
+    let bench = Bench::new("look", &sh("a", "exec sleep 1000", keys));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("latched", || bench.process("a")["state"] == "FAULT");
+    bench.until("evidence", || bench.process("a")["evidence"].is_string());
+    let log = bench.log();
+    let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("{text}: {log}"));
+    assert!(at("trouble: hang") < at("evidence in") && at("evidence in") < at("SIGABRT sent"), "{log}");
+    assert!(bench.dir.join("safe").exists());
+    let folder = bench.process("a")["evidence"].as_str().unwrap().to_owned();
+    let incident = fs::read(Path::new(&folder).join("incident.json")).unwrap();
+    let incident: serde_json::Value = serde_json::from_slice(&incident).unwrap();
+    assert_eq!((&incident["kind"], &incident["threads"][0]["name"]), (&"hang".into(), &"sleep".into()));
+    bench.run(&["down"]);
+}
+
+#[test]
+fn interrupting_the_foreground_takes_the_plant_down_and_the_time_limit_does_too() {
+    let bench = Bench::new("foreground", &sh("a", "sleep 1000", ""));
+    let child = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    bench.until("up", || bench.run(&["ps", "p"]).status.success() && bench.process("a")["pid"].is_i64());
+    let pid = bench.pid("a");
+    kill(child.id() as i32, "INT");
+    let output = finish(child);
+    assert!(output.status.success() && !alive(pid), "{}", text(&output));
+    let limited = bench.ok(&["up", ".", "--for", "10s"]);
+    assert!(limited.contains("time is up") && limited.contains("good"), "{limited}");
+}
+
+#[test]
+fn a_plant_whose_time_is_over_before_all_of_it_was_up_does_not_end_well() {
+    let never = sh("never", "sleep 1000", "ready = { line = \"never\", within = \"600s\" }");
+    let bench = Bench::new("halfway", &(never + &sh("after", "sleep 1000", "after = [\"never\"]")));
+    let output = bench.run(&["up", ".", "--for", "1s"]);
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("NOT GOOD"), "{said}");
+    assert!(said.contains("never up as a whole: never started 1, never ready 1"), "{said}");
+}
+
+#[test]
+fn readiness_by_file_port_and_notification_is_awaited_and_seen() {
+    // A port that is free now, and listened at only later.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().port();
+    let bench = Bench::new(
+        "ready",
+        &(sh("file", "sleep 1000", "ready = { file = \"here\", within = \"60s\" }")
+            + &sh("port", "sleep 1000", &format!("ready = {{ port = {port}, within = \"60s\" }}"))
+            + &sh("stale", "sleep 1000", "ready = { file = \"old\", within = \"60s\" }")
+            + &sh("taken", "sleep 1000", &format!("ready = {{ port = {taken}, within = \"60s\" }}"))
+            + &sh("note", "echo $NOTIFY_SOCKET > note; sleep 1000", "ready = { notify = true, within = \"60s\" }")),
+    );
+    fs::write(bench.dir.join("old"), "").unwrap();
+    let child = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    bench.until("up", || bench.run(&["ps", "p"]).status.success());
+    bench.until("started", || {
+        ["file", "port", "note", "stale", "taken"].iter().all(|name| bench.process(name)["pid"].is_i64())
+    });
+    bench.until("noted", || fs::read_to_string(bench.dir.join("note")).is_ok_and(|text| text.ends_with('\n')));
+    for name in ["file", "port", "note"] {
+        assert_eq!(bench.process(name)["state"], "starting", "{name}");
+    }
+    // What was there before is no sign.
+    let log = bench.log();
+    let expected = [format!("somebody else listens on port {taken} already"), "old is there already".to_owned()];
+    assert!(expected.iter().all(|text| log.contains(text.as_str())), "{log}");
+    for name in ["stale", "taken"] {
+        assert_eq!(bench.process(name)["state"], "starting", "{name}");
+    }
+    fs::write(bench.dir.join("old"), "again").unwrap();
+    drop(other);
+    let _listeners = [port, taken].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
+    fs::write(bench.dir.join("here"), "").unwrap();
+    let socket = fs::read_to_string(bench.dir.join("note")).unwrap();
+    UnixDatagram::unbound().unwrap().send_to(b"READY=1", socket.trim()).unwrap();
+    for name in ["file", "port", "note", "stale", "taken"] {
+        bench.until("ready", || bench.process(name)["state"] == "running");
+    }
+    assert_eq!(bench.status()["phase"], "up");
+    kill(child.id() as i32, "TERM");
+    assert!(finish(child).status.success());
+}
+
+#[test]
+fn every_mistake_in_a_plant_file_is_shown_with_its_place_and_remedy_and_nothing_starts() {
+    let touch = sh("a", "touch started; sleep 1000", "");
+    for (lines, expected) in [
+        ("[shild]\ncpus = \"1\"\n", &["plant.toml:3:2", "unknown table `shild`", "did you mean `shield`?"][..]),
+        ("[shield]\ncups = \"1\"\n", &["plant.toml:4:1", "unknown key `cups`", "did you mean `cpus`?"]),
+        ("[shield]\ncpus = \"900\"\n", &["plant.toml:4:8", "CPUs 900 to be isolated are not online"]),
+        ("[shield]\ncpus = \"0-899\"\n", &["plant.toml:4:8", "CPUs of this machine: 0"]),
+        ("[shield]\ncpus = \"x\"\n", &["plant.toml:4:8", "`cpus` in [shield] cannot be", "CPU list such as"]),
+    ] {
+        let bench = Bench::new("mistake", &format!("{lines}{touch}"));
+        let said = text(&bench.run(&["up", "."]));
+        assert!(expected.iter().all(|part| said.contains(part)), "{lines}: {said}");
+        assert!(!bench.dir.join("started").exists() && bench.ok(&["ps"]) == "no plant is up\n");
+    }
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let bench = Bench::new("mistake-all", &format!("[shield]\ncpus = \"{}\"\n{touch}", online.trim()));
+    let said = text(&bench.run(&["up", "."]));
+    let expected = ["every CPU of the machine would be isolated", "at least one of CPUs"];
+    assert!(expected.iter().all(|part| said.contains(part)), "{said}");
+    let said = text(&bench.run(&["shield", "apply", "--cpus", online.trim()]));
+    assert!(said.contains("none left for everybody else: leave at least one out"), "{said}");
+    assert!(text(&bench.run(&["shield", "plan", "--cpus", "900"])).contains("this machine has no CPU 900"));
+}
+
+#[test]
+fn what_another_boot_left_behind_is_not_continued() {
+    let bench = Bench::new("boot", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let supervisor = bench.supervisor();
+    let (pid, keeper) = (bench.pid("a"), bench.process("a")["keeper"].as_i64().unwrap() as i32);
+    for gone in [supervisor, keeper, pid] {
+        kill(gone, "KILL");
+        bench.until("killed", || !alive(gone));
+    }
+    let state = bench.dir.join("run/p/state.json");
+    let text = fs::read_to_string(&state).unwrap();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    fs::write(&state, text.replace(boot.trim(), "00000000-0000-0000-0000-000000000000")).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    assert!(!bench.log().contains("continues what process"), "{}", bench.log());
+    assert_eq!((bench.process("a")["starts"].as_u64(), bench.process("a")["restarts"].as_u64()), (Some(1), Some(0)));
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn a_state_that_cannot_be_read_orphans_nobody_and_starts_nobody_twice() {
+    let ready = "ready = { line = \"on\", within = \"600s\" }";
+    let (steady, other) = (sh("steady", "echo on; sleep 1000", ready), sh("other", "sleep 1000", ""));
+    let bench = Bench::new("unread", &(steady.clone() + &other));
+    bench.ok(&["up", ".", "--detach"]);
+    let state = bench.dir.join("run/p/state.json");
+    let wrong: [&dyn Fn(); 3] = [
+        &|| fs::write(&state, "{").unwrap(),
+        &|| {
+            let text = fs::read_to_string(&state).unwrap();
+            fs::write(&state, text.replacen("\"version\":1", "\"version\":999", 1)).unwrap();
+        },
+        &|| fs::remove_file(&state).unwrap(),
+    ];
+    for spoil in wrong {
+        let pids = ["steady", "other"].map(|name| bench.pid(name));
+        let supervisor = bench.supervisor();
+        kill(supervisor, "KILL");
+        bench.until("killed", || !alive(supervisor));
+        spoil();
+        assert!(text(&bench.run(&["ps"])).contains("lost its supervisor"));
+        bench.ok(&["up", ".", "--detach"]);
+        assert_eq!(["steady", "other"].map(|name| bench.pid(name)), pids, "{}", bench.log());
+        assert!(bench.log().contains("continues with the processes that are found running"), "{}", bench.log());
+    }
+    // What the plant file does not have any more is found, too, and stopped.
+    let (supervisor, orphan) = (bench.supervisor(), bench.pid("other"));
+    kill(supervisor, "KILL");
+    bench.until("killed", || !alive(supervisor));
+    fs::write(&state, "{").unwrap();
+    bench.write(&steady);
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("stopped", || !alive(orphan));
+    assert!(bench.log().contains("but the plant has it no more"), "{}", bench.log());
+    assert!(bench.ok(&["down"]).contains("good"));
+}
+
+#[test]
+fn logs_and_evidence_are_kept_in_the_folder_for_records_over_the_end_of_the_run_folder() {
+    let process = sh("a", "echo begun $$; sleep 1000", "restart = { backoff = \"0s\" }");
+    let records = |folder: &str| format!("[records]\nfolder = \"{folder}\"\n{process}");
+    let bench = Bench::new("records", &records("kept"));
+    bench.ok(&["up", ".", "--detach"]);
+    let first = bench.pid("a");
+    kill(first, "SEGV");
+    bench.until("evidence", || bench.process("a")["evidence"].is_string());
+    bench.until("restarted", || bench.process("a")["pid"].as_i64().is_some_and(|pid| pid as i32 != first));
+    assert!(bench.ok(&["logs", "a"]).contains(&format!("begun {first}")));
+    assert!(bench.ok(&["down"]).contains("good"));
+    let kept = bench.dir.join("kept");
+    assert_eq!(fs::read_dir(kept.join("evidence")).unwrap().count(), 1);
+    let said = fs::read_to_string(kept.join("log/_supervisor.log")).unwrap();
+    assert!(said.contains("evidence in") && said.contains("ended: SIGSEGV"), "{said}");
+    // As after a reset of the machine.
+    fs::remove_dir_all(bench.dir.join("run")).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("both lives", || {
+        let log = bench.ok(&["logs", "a"]);
+        log.contains(&format!("begun {first}")) && log.matches("begun").count() >= 3
+    });
+    // Another place is taken over at the next start.
+    bench.write(&records("elsewhere"));
+    assert_eq!(bench.ok(&["reload"]), "~ records: from the next `tahti up` on\n");
+    bench.ok(&["down"]);
+    bench.ok(&["up", ".", "--detach"]);
+    bench.ok(&["down"]);
+    assert!(bench.dir.join("elsewhere/log/a.log").exists() && kept.join("log/a.log").exists());
+    // A folder that cannot be made is an error before anything starts.
+    bench.write(&records("/proc/records"));
+    let said = text(&bench.run(&["up", "."]));
+    assert!(said.contains("/proc/records"), "{said}");
+    bench.write(&process);
+    bench.ok(&["up", ".", "--detach"]);
+    assert!(bench.dir.join("run/p/log").read_link().is_err());
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn without_privileges_the_plant_runs_and_says_once_what_it_lacks_or_does_not_start() {
+    let plant = "[shield]\ncpus = \"1\"\n[[process]]\nname = \"a\"\ncommand = \"sleep 1000\"\nclass = \"fifo:5\"\n";
+    let bench = Bench::new("nobody", plant);
+    let as_nobody = |words: &[&str]| {
+        let mut command = bench.tahti(words);
+        // Tests of root become nobody; anybody else is unprivileged already.
+        if fs::metadata("/proc/self").unwrap().uid() == 0 {
+            let own = bench.tahti(words);
+            command = Command::new("setpriv");
+            command.args(["--reuid", "65534", "--clear-groups"]).arg(own.get_program()).args(own.get_args());
+            command.current_dir(&bench.dir).env("TAHTI_RUN", bench.dir.join("run")).stdin(Stdio::null());
+        }
+        finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    fs::create_dir_all(bench.dir.join("run")).unwrap();
+    fs::set_permissions(bench.dir.join("run"), fs::Permissions::from_mode(0o777)).unwrap();
+    let output = as_nobody(&["up", ".", "--for", "10s"]);
+    let said = text(&output);
+    for lack in ["no shield on CPUs 1: it takes root", "no class fifo:5:", "no real-time guard:", "no memory lock:"] {
+        assert_eq!(said.matches(lack).count(), 1, "{lack}: {said}");
+    }
+    assert!(said.lines().all(|line| line.chars().count() <= 100), "{said}");
+    assert!(output.status.success() && said.contains("`tahti shield status`"), "{said}");
+    assert!(bench.log().contains("run as root"), "{}", bench.log());
+    let output = as_nobody(&["up", ".", "--require-rt"]);
+    assert!(!output.status.success() && text(&output).contains("it takes root"), "{}", text(&output));
+    let output = as_nobody(&["shield", "apply", "--cpus", "1"]);
+    let said = text(&output);
+    assert!(output.status.code() == Some(2) && said.contains("nothing was changed: it takes root"), "{said}");
+}
+
+#[test]
+fn a_run_folder_that_cannot_be_used_is_an_error_before_anything_starts() {
+    let bench = Bench::new("norun", &sh("a", "touch started; sleep 1000", ""));
+    fs::write(bench.dir.join("file"), "").unwrap();
+    let run = |path: &Path| {
+        let child = bench.tahti(&["up", "."]).env("TAHTI_RUN", path).stderr(Stdio::piped()).spawn().unwrap();
+        let output = finish(child);
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = run(&bench.dir.join("file/below"));
+    assert!(said.contains("TAHTI_RUN"), "{said}");
+    let said = run(&bench.dir.join("n".repeat(120)));
+    assert!(said.contains("too long for a Unix socket"), "{said}");
+    assert!(!bench.dir.join("started").exists());
+}

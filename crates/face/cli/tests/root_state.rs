@@ -1,0 +1,131 @@
+//! The example comes and goes, and the machine is as it was: its whole state is compared, not only what a shield
+//! is known to change. `TAHTI_TEST_FOR` makes it run longer than the few seconds of the test.
+
+mod alone;
+mod bench;
+
+use bench::Bench;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Files larger than this hold no setting.
+const BYTES_MAX: u64 = 16 << 10;
+
+/// Where the kernel keeps what can be set. Not `/proc/sys/net`: hundreds of files of other namespaces' business.
+const TREES: [&str; 10] = [
+    "/sys/fs/cgroup",
+    "/proc/irq",
+    "/proc/sys/kernel",
+    "/proc/sys/vm",
+    "/proc/sys/dev",
+    "/sys/devices/virtual/workqueue",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/clocksource",
+    "/sys/kernel/mm",
+    "/sys/module/pcie_aspm",
+];
+
+/// Every setting with its value, every control group, and of every task its CPUs, class and control groups.
+fn state() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    TREES.iter().for_each(|tree| walk(Path::new(tree), &mut found));
+    for pid in numbers("/proc") {
+        for tid in numbers(&format!("/proc/{pid}/task")) {
+            let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).unwrap_or_default();
+            let (stat, status) = (read("stat"), read("status"));
+            let Some((_, fields)) = stat.rsplit_once(')') else { continue };
+            let fields: Vec<&str> = fields.split_whitespace().collect();
+            // Who is ending (PF_EXITING) leaves its control groups by itself.
+            if fields.get(6).and_then(|flags| flags.parse().ok()).is_none_or(|flags: u64| flags & 4 != 0) {
+                continue;
+            }
+            // Told apart from a later task of the same number by its start; class and priority with it.
+            let (Some(start), Some(class)) = (fields.get(19), fields.get(37..39)) else { continue };
+            let cpus = status.lines().find(|line| line.starts_with("Cpus_allowed_list")).unwrap_or_default();
+            let value = format!("{cpus} {class:?} {}", read("cgroup"));
+            found.insert(format!("task {tid} of {pid}, started {start}"), value);
+        }
+    }
+    found
+}
+
+fn numbers(dir: &str) -> Vec<u32> {
+    let names = fs::read_dir(dir).into_iter().flatten().flatten();
+    names.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect()
+}
+
+fn walk(dir: &Path, found: &mut BTreeMap<String, String>) {
+    found.insert(dir.display().to_string(), "a folder".to_owned());
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
+        if kind.is_dir() {
+            walk(&path, found);
+        } else if kind.is_file()
+            && is_setting(&path)
+            && let Ok(value) = fs::read_to_string(&path)
+        {
+            found.insert(path.display().to_string(), value);
+        }
+    }
+}
+
+/// Whether reading it is harmless and its value is somebody's setting: lists of tasks are not, nor is what the
+/// kernel counts; the latter differs between two looks, too.
+fn is_setting(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let lists = ["tasks", "cgroup.procs", "cgroup.threads", "cgroup.event_control", "spurious"];
+    // Marks of the highest use, which may be reset, pressure, which takes triggers, the last process: counts that
+    // can be written.
+    let marks = ["max_usage_in_bytes", "failcnt", ".peak", ".pressure", "ns_last_pid"];
+    let is_written = path.metadata().is_ok_and(|data| data.mode() & 0o222 != 0 && data.len() <= BYTES_MAX);
+    // DAMON writes down there what it has found out about the memory's use.
+    let counted = ["/proc/sys/kernel/random", "/sys/kernel/mm/damon"];
+    is_written
+        && !lists.contains(&&*name)
+        && !marks.iter().any(|mark| name.ends_with(mark))
+        && !counted.iter().any(|tree| path.starts_with(tree))
+}
+
+/// What is in both and differs, and settings that are in one only. Tasks come and go, and so do control groups that
+/// others make: tahti's have its name.
+fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let keys = before.keys().chain(after.keys());
+    let both = |key: &str| before.contains_key(key) && after.contains_key(key);
+    let of_others =
+        |key: &str| key.starts_with("task ") || key.starts_with("/sys/fs/cgroup/") && !key.contains("/tahti");
+    let counts = |key: &&String| !of_others(key) || both(key);
+    keys.filter(counts)
+        .filter(|key| before.get(*key) != after.get(*key))
+        .map(|key| (key.clone(), format!("{:?} -> {:?}", before.get(key), after.get(key))))
+        .collect()
+}
+
+#[test]
+fn the_example_leaves_no_difference_behind() {
+    bench::last_cpu();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/llrf");
+    let bench = Bench::new("state", "");
+    let length = std::env::var("TAHTI_TEST_FOR").unwrap_or_else(|_| "3s".to_owned());
+    // What moves by itself moves between two looks at a machine that is left alone.
+    let first = state();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let before = state();
+    let restless = differences(&first, &before);
+    let detached = bench.tahti(&["up", example, "--for", &length, "--require-rt"]).output().unwrap();
+    let said = bench::text(&detached);
+    let log = fs::read_to_string(bench.dir.join("run/llrf/log/_supervisor.log")).unwrap_or_default();
+    assert!(said.contains("everything is as it was"), "{said}\n{log}");
+    let after = state();
+    let left: Vec<String> = differences(&before, &after)
+        .into_iter()
+        .filter(|(key, _)| !restless.contains_key(key))
+        .map(|(key, change)| format!("{key}: {change}"))
+        .collect();
+    println!("{} values compared, {} restless", before.len(), restless.len());
+    assert!(left.is_empty(), "{} of {} values differ:\n{}", left.len(), before.len(), left.join("\n"));
+    // A shield was there: the supervisor wrote to the machine.
+    assert!(said.contains("writes, everything is as it was"), "{said}");
+    assert!(!bench.dir.join("run/shield.json").exists(), "the journal is gone");
+}

@@ -1,0 +1,185 @@
+//! Device supports: what stands behind a DTYP.
+//!
+//! Each is one file: it says which record types it serves, reads an address, and answers. See
+//! `docs/how-to/add-a-device-support.md`.
+//!
+//! The thread "devices" knows all records with equipment behind them. A request reaches it over a ring from the thread
+//! that owns the record, the answer goes back by the owner's feeder. Ports have threads of their own. A device support
+//! that can answer without waiting does so on the owner's thread ([`db::Direct`]).
+
+mod fields;
+mod frame;
+mod hub;
+mod message;
+mod modbus;
+mod options;
+mod ports;
+mod post;
+mod simulation;
+mod stream;
+mod stream_address;
+mod variable;
+mod watch;
+
+pub use hub::{Hub, Interrupt, Reply};
+pub(crate) use hub::{OwnerEnds, Requests};
+pub use options::Options;
+pub use ports::{Configured, Ports};
+
+use base::DurNs;
+use db::{Answers, Attached, Attaching, Db, Direct, Now, Output, Support};
+use fieldbus::modbus::Framing;
+use std::sync::Arc;
+
+/// A device support.
+pub trait DeviceSupport: Send + Sync {
+    /// Its name in DTYP.
+    fn name(&self) -> &'static str;
+
+    /// Types of the records that it serves.
+    fn record_types(&self) -> &'static [&'static str];
+
+    /// A record is given an address.
+    ///
+    /// # Errors
+    /// What is wrong with it: found, expected.
+    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, String>;
+}
+
+/// How a record is served.
+#[derive(Default)]
+pub struct Served {
+    /// Answers at once, on the thread that owns the record: neither allocates nor blocks.
+    pub direct: Option<Box<dyn Direct>>,
+    /// Answers later, or interrupts.
+    pub equipment: Option<Box<dyn Equipment>>,
+    /// Whether SCAN may be `I/O Intr`.
+    pub interrupts: bool,
+}
+
+/// What stands behind one record. Called on the thread "devices": it must not block.
+pub trait Equipment: Send {
+    /// The record comes into service; `interrupt` gives it values that it did not ask for.
+    fn start(&mut self, now: Now, interrupt: Interrupt) {
+        let _ = (now, interrupt);
+    }
+
+    /// The record asks. `output` is what it writes; without, it reads.
+    fn request(&mut self, now: Now, output: Option<Output>, reply: Reply) {
+        let _ = (now, output, reply);
+    }
+
+    /// How often [`poll`](Self::poll) is called.
+    fn period(&self) -> Option<DurNs> {
+        None
+    }
+
+    /// A period has passed.
+    fn poll(&mut self, now: Now) {
+        let _ = now;
+    }
+}
+
+/// All device supports with their thread, and the ports that they use.
+#[derive(Clone)]
+pub struct Devices {
+    hub: Arc<Hub>,
+    /// Connections to equipment, by name.
+    pub ports: Ports,
+}
+
+impl Default for Devices {
+    fn default() -> Self {
+        Self { hub: Arc::new(Hub::new()), ports: Ports::default() }
+    }
+}
+
+impl Devices {
+    /// Makes the device supports known to a database, before records are loaded.
+    pub fn register(&self, db: &mut Db) {
+        let all: [Arc<dyn DeviceSupport>; 7] = [
+            Arc::new(frame::Frame),
+            Arc::new(message::Message),
+            Arc::new(modbus::Modbus(Framing::Tcp)),
+            Arc::new(modbus::Modbus(Framing::Rtu)),
+            Arc::new(simulation::Simulation),
+            Arc::new(stream::Stream),
+            Arc::new(variable::Variable),
+        ];
+        all.into_iter().for_each(|support| self.add(db, support));
+    }
+
+    /// Makes one more device support known.
+    pub fn add(&self, db: &mut Db, support: Arc<dyn DeviceSupport>) {
+        db.add_support(Arc::new(Adapter { support, devices: self.clone() }));
+    }
+
+    /// The ends of the rings that the owner of a part needs.
+    pub(crate) fn ends(&self, part: usize) -> OwnerEnds {
+        self.hub.ends(part)
+    }
+
+    /// Makes the rings of a part that is loaded while the IOC runs, before its records start.
+    pub(crate) fn open(&self, part: usize, records: usize) {
+        self.hub.open(part, records);
+    }
+
+    /// Forgets a part that has no records any more.
+    pub(crate) fn close(&self, part: usize) {
+        self.hub.close(part);
+    }
+
+    /// Starts the thread "devices".
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn start(&self) -> std::io::Result<()> {
+        let hub = self.hub.clone();
+        std::thread::Builder::new().name("devices".into()).stack_size(512 << 10).spawn(move || hub.run())?;
+        Ok(())
+    }
+
+    /// Ends the thread "devices" and closes the ports; records that wait are told.
+    pub fn stop(&self) {
+        self.hub.stop();
+        self.ports.close();
+    }
+}
+
+/// A device support as the database sees it.
+struct Adapter {
+    support: Arc<dyn DeviceSupport>,
+    devices: Devices,
+}
+
+impl Support for Adapter {
+    fn name(&self) -> &str {
+        self.support.name()
+    }
+
+    fn record_types(&self) -> &[&'static str] {
+        self.support.record_types()
+    }
+
+    fn attach(&self, place: &Attaching<'_>) -> Result<Attached, String> {
+        let Served { direct, equipment, interrupts } = self.support.attach(place, &self.devices.ports)?;
+        match equipment {
+            Some(equipment) => self.devices.hub.attach(place.part, place.record, equipment),
+            None => self.devices.hub.detach(place.part, place.record),
+        }
+        Ok(Attached { answers: direct.map_or(Answers::Later, Answers::Now), interrupts })
+    }
+
+    fn detach(&self, part: usize, record: db::RecId) {
+        self.devices.hub.detach(part, record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_how_to_shows_the_example_that_is_built() {
+        let how_to = include_str!("../../../../../docs/how-to/add-a-device-support.md");
+        assert!(how_to.contains(include_str!("../../examples/uptime.rs")), "copy the example into the how-to");
+    }
+}

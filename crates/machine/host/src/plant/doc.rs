@@ -1,0 +1,29 @@
+//! `docs/plant.md`, made from the table of keys.
+
+use super::keys::{RESERVED, TABLES};
+use table::rows;
+
+const HEAD: &str = "\
+<!-- Made from crates/machine/host/src/plant/keys.rs: change it there, then run `tahti check --document > docs/plant.md`. -->
+
+# The plant file
+
+One file, `plant.toml`, describes a machine's real-time part. `tahti check` finds everything that is wrong
+with it at once; `tahti up` makes it so; `tahti down` gives the machine back.
+
+Times are written `250us`, `1.5ms`, `60s`, `10min`; sizes `64KiB`, `1MiB`; CPU lists `2-3,6`. A key that is
+not on this page is an error, so that a misspelt one is never silently ignored.
+";
+
+/// The whole page.
+#[must_use]
+pub fn document() -> String {
+    let mut out = HEAD.to_owned();
+    for table in TABLES {
+        out.push_str(&rows(table, if table.header == "ready" { "one of them" } else { "must be given" }));
+    }
+    out.push_str("\n## Not in this version\n\nThese tables are reserved and refused: ");
+    out.push_str(&RESERVED.iter().map(|(name, what)| format!("`{name}` ({what})")).collect::<Vec<_>>().join(", "));
+    out.push_str(".\n");
+    out
+}

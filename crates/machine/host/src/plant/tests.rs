@@ -1,0 +1,611 @@
+use super::*;
+use base::{CpuSet, DurNs, Policy};
+use proptest::prelude::*;
+
+/// A machine with four CPUs, one node, the programs `/bin/good` and `tahti`, the user `op`, no partitions.
+struct Bench;
+
+impl Surroundings for Bench {
+    fn online(&self) -> Option<CpuSet> {
+        Some(CpuSet::first(4))
+    }
+    fn has_node(&self, node: u16) -> bool {
+        node == 0
+    }
+    fn partition(&self) -> Result<(), String> {
+        Err("boot with cgroup v2".to_owned())
+    }
+    fn program(&self, program: &str, _: Option<&str>) -> Result<(), String> {
+        if matches!(program, "/bin/good" | "tahti") { Ok(()) } else { Err("no such file".to_owned()) }
+    }
+    fn has_user(&self, user: &str) -> bool {
+        user == "op"
+    }
+}
+
+const GOOD: &str = r#"
+[plant]
+name = "llrf"
+[shield]
+cpus = "3"
+[[process]]
+name = "loop"
+command = ["tahti", "demo", "llrf"]
+class = "fifo:80"
+after = ["timing"]
+ready = { line = "armed", within = "5s" }
+restart = { policy = "always", backoff = "100ms", limit = 2 }
+stop = ["INT 2s", "SIGTERM 3s"]
+on_fault = "/bin/good off 'all of it'"
+heartbeat = { within = "50ms", critical = true }
+budget = "50%/20ms"
+threads = [{ match = "scan-*", class = "fifo:60" }, { match = "net", cpus = "housekeeping" }]
+[[process]]
+name = "timing"
+command = "/bin/good -v"
+user = "op"
+env = { A = "1" }
+[watchdog]
+"#;
+
+fn errors(text: &str) -> Vec<String> {
+    let checked = check(text, &Bench);
+    checked.found.iter().map(|one| format!("{}:{} {}", one.line, one.column, one.message)).collect()
+}
+
+#[test]
+fn a_good_plant_is_read_with_every_default_filled_in() {
+    let checked = check(GOOD, &Bench);
+    assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", GOOD));
+    let plant = checked.plant.unwrap();
+    assert_eq!(plant.isolated(), CpuSet::single(3));
+    let [control, timing] = &plant.processes[..] else { panic!() };
+    assert_eq!(control.cpus, Cpus::Shield);
+    assert!(control.mlock && !timing.mlock);
+    assert_eq!(control.stop[1], StopStep { signal: Signal::TERM, wait: DurNs::from_secs(3) });
+    assert_eq!(control.on_fault.as_deref().unwrap(), ["/bin/good", "off", "all of it"]);
+    assert_eq!(control.budget, Budget::Share { percent: 50, period: DurNs::from_ms(20) });
+    assert_eq!((control.restart.limit, control.restart.backoff_max), (2, DurNs::from_secs(10)));
+    assert_eq!(timing.command, ["/bin/good", "-v"]);
+    assert_eq!((timing.class, timing.cpus), (Policy::OTHER, Cpus::Housekeeping));
+    assert_eq!(plant.watchdog.unwrap().device, "/dev/watchdog");
+}
+
+#[test]
+fn every_error_is_found_at_once_each_at_its_place() {
+    let text = "\
+[plant]
+name = \"a b\"
+colour = 1
+[shield]
+cpus = \"0-3\"
+profil = \"x\"
+[[process]]
+name = \"loop\"
+comand = \"/bin/good\"
+class = \"fifo:100\"
+after = [\"loop\", \"tming\"]
+restart = { limit = -1, backof = \"1s\" }
+[[process]]
+name = \"timing\"
+command = \"/bin/absent\"
+cpus = \"2-9\"
+user = \"nobody-here\"
+numa = 3
+[[process]]
+name = \"timing\"
+command = []
+[[guest]]
+[shild]
+";
+    assert_eq!(
+        errors(text),
+        [
+            "2:8 `name` cannot be \"a b\"",
+            "3:1 unknown key `colour` in [plant]",
+            "5:8 every CPU of the machine would be isolated",
+            "6:1 unknown key `profil` in [shield]",
+            "7:1 `command` is missing in process \"loop\"",
+            "9:1 unknown key `comand` in process \"loop\"",
+            "10:9 `class` in process \"loop\" cannot be \"fifo:100\"",
+            "11:10 process \"loop\" would wait for itself",
+            "11:18 `after` names an unknown process \"tming\"",
+            "12:21 `limit` in restart cannot be -1",
+            "12:25 unknown key `backof` in restart",
+            "15:11 program \"/bin/absent\" of process \"timing\" cannot be run: no such file",
+            "16:8 CPUs 4-9 of process \"timing\" are not online",
+            "17:8 process \"timing\" should run as an unknown user \"nobody-here\"",
+            "18:8 process \"timing\" wants memory of NUMA node 3, which is not there",
+            "20:8 a second process \"timing\"",
+            "21:11 `command` in process \"timing\" names no program",
+            "22:3 `guest` (virtual machines) is not in this version",
+            "23:2 unknown table `shild`",
+        ]
+    );
+}
+
+#[test]
+fn budgets_are_read_as_people_write_them_within_one_set_of_limits() {
+    let share = |percent, ms| Ok(Budget::Share { percent, period: DurNs::from_ms(ms) });
+    assert_eq!("80%/100ms".parse(), share(80, 100));
+    assert_eq!("5 % / 1s".parse(), share(5, 1000));
+    assert_eq!(" none ".parse(), Ok(Budget::None));
+    assert_eq!(crate::guard::BUDGET.to_string().parse(), Ok(crate::guard::BUDGET));
+    for text in ["", "80", "80/100ms", "100%/1s", "0%/1s", "80%/1ms", "80%/9999us", "80%/2h", "80%/100", "-1%/1s"] {
+        let why = text.parse::<Budget>().unwrap_err();
+        assert!(why.contains("80%/100ms (1% to 99%, 10ms to 60s), or none"), "{text}: {why}");
+        let found = errors(&with(&format!("class = \"fifo:1\"\nbudget = {text:?}")));
+        assert!(found.len() == 1 && found[0].contains("budget"), "{text}: {found:?}");
+    }
+}
+
+/// One process with these lines, after a shield of CPU 3.
+fn with(lines: &str) -> String {
+    format!("[plant]\nname = \"p\"\n[shield]\ncpus = 3\n[[process]]\nname = \"a\"\ncommand = \"/bin/good\"\n{lines}\n")
+}
+
+#[test]
+fn rules_across_keys_hold() {
+    for (lines, expected) in [
+        ("budget = \"none\"\nclass = \"fifo:1\"", "without a heartbeat"),
+        ("class = \"deadline:1ms/2ms/2ms\"\ncpus = 2", "without a partition of its own"),
+        ("class = \"deadline:1ms/2ms/2ms\"\ncpus = \"shield\"", "which this machine cannot give"),
+        ("class = \"rr:5\"\ncpus = \"housekeeping\"", "real time on housekeeping CPUs"),
+        ("cpus = \"2-3\"", "partly isolated"),
+        ("cpus = []", "holds no CPU"),
+        ("ready = { line = \"x\", port = 3 }", "names 2 signs"),
+        ("ready = {}", "names no sign"),
+        ("ladder = [\"kill\", \"demote\"]", "does not rise"),
+        ("ladder = [\"demote 1x\"]", "cannot wait"),
+        ("stop = [\"NOPE 1s\"]", "cannot be \"NOPE 1s\""),
+        ("threads = [{ match = \"x\" }]", "changes nothing"),
+        ("threads = [{ match = \"x\", class = \"deadline:1ms/1ms/1ms\" }]", "cannot give DEADLINE"),
+        ("capabilities = [\"CAP_NET_ROW\"]", "is no capability"),
+        ("budget = \"50%/1s\"", "no effect on class other"),
+        ("heartbeat = { within = \"1s\", critical = true }", "there is no watchdog"),
+        ("log = { size = \"1B\" }", "cannot be 1B"),
+        ("env = { \"A=B\" = \"1\" }", "cannot be the name of a variable"),
+        ("env = { A = 1 }", "is a whole number"),
+        ("mlock = \"yes\"", "is a text"),
+    ] {
+        let found = errors(&with(lines));
+        assert!(found.iter().any(|message| message.contains(expected)), "{lines}: {found:?}");
+        assert_eq!(found.len(), 1, "{lines}: {found:?}");
+    }
+}
+
+#[test]
+fn a_mistyped_key_is_shown_with_its_line_a_caret_and_what_was_meant() {
+    let text = with("hartbeat = 1");
+    let shown = render_all(&check(&text, &Bench).found, "plant.toml", &text);
+    assert!(shown.contains("8 | hartbeat = 1\n  | ^^^^^^^^\n"), "{shown}");
+    assert!(shown.contains("= help: did you mean `heartbeat`?"), "{shown}");
+    assert!(shown.ends_with("plant.toml: 1 error\n"), "{shown}");
+}
+
+#[test]
+fn processes_that_wait_for_each_other_are_named_in_a_circle() {
+    let mut text = "[plant]\nname = \"p\"\n".to_owned();
+    for (name, after) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")] {
+        text += &format!("[[process]]\nname = \"{name}\"\ncommand = \"/bin/good\"\nafter = [\"{after}\"]\n");
+    }
+    assert_eq!(errors(&text), ["6:10 processes wait for each other: a after b after c after a"]);
+}
+
+#[test]
+fn one_cpu_cannot_be_isolated_and_the_remedy_says_so() {
+    struct OneCpu;
+    impl Surroundings for OneCpu {
+        fn online(&self) -> Option<CpuSet> {
+            Some(CpuSet::single(0))
+        }
+        fn has_node(&self, _: u16) -> bool {
+            true
+        }
+        fn partition(&self) -> Result<(), String> {
+            Ok(())
+        }
+        fn program(&self, _: &str, _: Option<&str>) -> Result<(), String> {
+            Ok(())
+        }
+        fn has_user(&self, _: &str) -> bool {
+            true
+        }
+    }
+    let found = check(&with("").replace("cpus = 3", "cpus = 0"), &OneCpu).found;
+    assert!(found[0].remedy.contains("remove [shield]"), "{found:?}");
+}
+
+#[test]
+fn an_empty_file_and_a_file_of_noise_say_what_is_missing() {
+    assert_eq!(errors(""), ["1:1 the [plant] table is missing", "1:1 the plant has no process"]);
+    assert!(!errors("= = =\n[").is_empty());
+    assert!(!errors(&"[a.".repeat(10_000)).is_empty());
+    assert!(!errors(&"a=[[[[[".repeat(2_000)).is_empty());
+    assert_eq!(check("plant = 3\nprocess = 4", &Anywhere).found.len(), 2);
+}
+
+#[test]
+fn a_shield_takes_as_many_of_the_best_cpus_as_it_wants_and_keeps_away_what_it_says() {
+    let shield = |lines: &str| check(&with("").replace("cpus = 3", lines), &Anywhere);
+    let plant = shield("cpus = \"auto:2\"\nparts = \"tasks, timers\"").plant.unwrap();
+    let shield_of = plant.shield.unwrap();
+    assert_eq!((shield_of.cpus, shield_of.parts.to_string()), (CpuSet::first(2), "tasks,timers".to_owned()));
+    for (lines, expected) in [
+        ("cpus = \"auto:0\"", "expected auto:N"),
+        ("cpus = \"auto\"", "or auto:N for the N best CPUs"),
+        ("cpus = 3\nparts = \"task\"", "expected some of tasks, interrupts, timers, settings"),
+    ] {
+        let found = shield(lines).found;
+        assert!(found.iter().any(|one| format!("{one:?}").contains(expected)), "{lines}: {found:?}");
+    }
+}
+
+#[test]
+fn the_page_on_the_plant_file_is_in_step_with_the_table_of_keys() {
+    let page = include_str!("../../../../../docs/plant.md");
+    assert!(page == document(), "run `tahti check --document > docs/plant.md`");
+}
+
+/// A plant with a frame in which these keys of these tables are given so.
+fn frame_with(lines: &[(&str, &str, &str)]) -> String {
+    let mut tables = [
+        ("frame", vec![("name", "name = \"fast\""), ("minors", "minors = 10"), ("period", "period = \"1ms\"")]),
+        ("activity", vec![("name", "name = \"control\""), ("budget", "budget = \"300us\"")]),
+        ("mode", vec![]),
+    ];
+    for (table, key, line) in lines {
+        let (_, keys) = tables.iter_mut().find(|(name, _)| name == table).expect("one of the three");
+        let instead = if *key == "lengths" { &["minors", "period"][..] } else { &[*key][..] };
+        keys.retain(|(name, _)| !instead.contains(name));
+        keys.push((key, line));
+    }
+    let whole = lines.iter().any(|(_, key, _)| *key == "activity");
+    let mut text = with("");
+    for (table, keys) in tables.iter().filter(|(table, keys)| !keys.is_empty() && (!whole || *table != "activity")) {
+        text += &if *table == "frame" { "\n[[frame]]\n".to_owned() } else { format!("[[frame.{table}]]\n") };
+        keys.iter().for_each(|(_, line)| text += &format!("{line}\n"));
+    }
+    text
+}
+
+#[test]
+fn every_example_of_the_table_of_keys_is_accepted() {
+    for table in keys::TABLES {
+        for key in table.keys {
+            let line = format!("{} = {}", key.name, key.example);
+            let text = match table.header {
+                "[plant]" if key.name != "name" => {
+                    let group = if key.name == "operators" { "" } else { "operators = \"ops\"\n" };
+                    with("").replacen("[plant]\n", &format!("[plant]\n{group}{line}\n"), 1)
+                }
+                "[plant]" => format!("[plant]\n{line}\n[[process]]\nname = \"a\"\ncommand = \"x\"\n"),
+                "[shield]" if key.name == "cpus" => with("").replace("cpus = 3", &line),
+                "[shield]" => with("").replace("cpus = 3", &format!("cpus = 3\n{line}")),
+                header @ ("[watchdog]" | "[records]") => with(&format!("{header}\n{line}")),
+                "[[process]]" if key.name == "name" => with("").replace("name = \"a\"", &line),
+                "[[process]]" if key.name == "command" => with("").replace("command = \"/bin/good\"", &line),
+                "[[process]]" if key.name == "after" => {
+                    with(&format!("{line}\n[[process]]\nname=\"timing\"\ncommand=\"x\""))
+                }
+                "[[process]]" => with(&line),
+                "heartbeat" if key.name != "within" => with(&format!("heartbeat = {{ within = \"1s\", {line} }}")),
+                "threads" if key.name == "match" => with(&format!("threads = [{{ {line}, class = \"rr:1\" }}]")),
+                "threads" => with(&format!("threads = [{{ match = \"x\", {line} }}]")),
+                "[[ioc]]" if key.name == "load" => with(&format!("[[ioc]]\nname = \"i\"\n{line}")),
+                "[[ioc]]" => with(&format!("[[ioc]]\nname = \"i\"\nload = [{{ file = \"a.db\" }}]\n{line}")),
+                "[[equipment]]" if key.name == "file" => with(&format!("[[equipment]]\nname = \"e\"\n{line}")),
+                "[[equipment]]" => with(&format!("[[equipment]]\nname = \"e\"\nfile = \"a.toml\"\n{line}")),
+                "scan" => {
+                    let rest = ["rates = [\"1 second\"]", "class = \"fifo:1\""];
+                    let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
+                    with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nscan = [{{ {line}, {} }}]", rest.join(", ")))
+                }
+                "port" => {
+                    let rest = ["name = \"p\"", "address = \"/dev/ttyS0\""];
+                    let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
+                    with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nport = [{{ {line}, {} }}]", rest.join(", ")))
+                }
+                "[messages]" => format!("[plant]\nname = \"p\"\n[messages]\nname = \"main\"\n{line}"),
+                "bands" | "rules" => {
+                    let rest = match table.header {
+                        "bands" => &["number = \"1\"", "class = \"other\""],
+                        _ => &["access = \"allow\"", "objects = \"*\""],
+                    };
+                    let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
+                    let list = format!("{} = [{{ {line}, {} }}]", table.header, rest.join(", "));
+                    format!("[plant]\nname = \"p\"\n[messages]\nname = \"main\"\n{list}")
+                }
+                "ready" if key.name == "within" => with(&format!("ready = {{ port = 1, {line} }}")),
+                "[[frame]]" => frame_with(&[("frame", key.name, &line)]),
+                "[[frame.activity]]" => frame_with(&[("activity", key.name, &line)]),
+                "[[frame.mode]]" => frame_with(&[
+                    ("mode", "name", "name = \"m\""),
+                    ("mode", "activities", "activities = []"),
+                    ("mode", key.name, &line),
+                ]),
+                inline => with(&format!("{inline} = {{ {line} }}")),
+            };
+            let checked = check(&text, &Anywhere);
+            assert!(checked.plant.is_some(), "{}", render_all(&checked.found, "example", &text));
+        }
+    }
+}
+
+/// Words of plant files, so that random texts get past the first token.
+fn plantish() -> impl Strategy<Value = String> {
+    let mut words =
+        vec!["[plant]", "[shield]", "[[process]]", "[watchdog]", "[", "]", "{", "}", "=", "\n", ",", "\"", "'"];
+    words.extend([
+        "\"a\"",
+        "3",
+        "-1",
+        "1.5",
+        "true",
+        "1979-05-27",
+        "[]",
+        "{}",
+        "\"0-3\"",
+        "\"1s\"",
+        "é",
+        "\u{0}",
+        "\\",
+    ]);
+    words.extend(keys::TABLES.iter().flat_map(|table| table.keys).map(|key| key.name));
+    proptest::collection::vec(proptest::sample::select(words), 0..60).prop_map(|words| words.join(" "))
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics_and_every_finding_can_be_shown(text in prop_oneof![plantish(), any::<String>()]) {
+        let checked = check(&text, &Bench);
+        let _ = render_all(&checked.found, "plant.toml", &text);
+        prop_assert!(checked.plant.is_some() || !checked.found.is_empty());
+    }
+
+    #[test]
+    fn a_good_plant_with_one_damaged_byte_never_panics(at in 0..GOOD.len(), byte in any::<char>()) {
+        let mut text: Vec<char> = GOOD.chars().collect();
+        text[at] = byte;
+        let text: String = text.into_iter().collect();
+        let _ = render_all(&check(&text, &Bench).found, "plant.toml", &text);
+    }
+}
+
+const IOC: &str = r#"
+[plant]
+name = "ring"
+[shield]
+cpus = "2-3"
+[[ioc]]
+name = "magnets"
+load = [{ file = "menus.dbd" }, { file = "ring.db", macros = "P=SR:,R=1" }, { file = "more.db" }]
+access = "site.acf"
+scan = [{ rates = [".1 second", ".2 second"], class = "fifo:80", cpus = "3" }, { rates = ["1 second"], class = "other" }]
+port = [{ name = "plc", address = "10.0.0.7:502" }, { name = "psu", address = "/dev/ttyS0", baud = 19200, parity = "even" }]
+protocols = ["protocols", "/opt/protocols"]
+require_rt = true
+script = "st.cmd"
+env = { EPICS_CAS_INTF_ADDR_LIST = "0.0.0.0" }
+[[process]]
+name = "sequencer"
+command = "/bin/good"
+after = ["magnets"]
+"#;
+
+#[test]
+fn an_ioc_is_a_process_whose_command_line_is_made() {
+    let checked = check(IOC, &Bench);
+    assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", IOC));
+    let plant = checked.plant.unwrap();
+    let ioc = plant.process("magnets").unwrap();
+    let expected = "tahti|ioc|-a|site.acf|-m||-D|menus.dbd|-m|P=SR:,R=1|-d|ring.db|-m||-d|more.db|\
+                    --scan|.1 second,.2 second=fifo:80@3|--scan|1 second=other|--port|plc=10.0.0.7:502|\
+                    --port|psu=/dev/ttyS0,baud=19200,parity=even|--protocols|protocols:/opt/protocols|--require-rt|st.cmd";
+    assert_eq!(ioc.command.join("|"), expected);
+    assert_eq!((ioc.cpus, ioc.class), (Cpus::Shield, Policy::OTHER));
+    assert_eq!(ioc.ready.when, ReadyWhen::Line("iocRun: All initialization complete".into()));
+}
+
+#[test]
+fn everything_that_is_wrong_with_an_ioc_is_said_at_once() {
+    let bad = "[plant]\nname = \"x\"\n[[ioc]]\nname = \"a\"\ncommand = \"tahti\"\nload = [{ file = \"a.txt\" }, { macros = \"P=1\" }]\n\
+               scan = [{ rates = [\"1 second\"], class = \"fifo:200\" }, { rates = [\"1 second\"], class = \"fifo:1\", cpu = \"1\" }, {}]\n\
+               port = [{ name = \"a b\", address = \"10.0.0.7\" }, { name = \"p\", address = \"h:1\", baud = 9600 }, { parity = \"mark\" }]\n\
+               [[ioc]]\nname = \"a\"\n";
+    let errors = errors(bad);
+    for word in [
+        "unknown key `command`",
+        "`file` cannot be \"a.txt\"",
+        "`file` is missing",
+        "`class` in scan cannot be \"fifo:200\"",
+        "`rates` cannot hold \"1 second\"",
+        "unknown key `cpu`",
+        "`rates` is missing",
+        "`name` cannot be \"a b\"",
+        "`address` cannot be \"10.0.0.7\"",
+        "a TCP port has no baud",
+        "`parity` cannot be \"mark\"",
+        "`address` is missing",
+        "loads nothing",
+    ] {
+        assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:#?}");
+    }
+    assert!(errors.iter().any(|error| error.contains("a second process \"a\"")), "{errors:#?}");
+}
+
+const FRAME: &str = r#"
+[plant]
+name = "p"
+[[process]]
+name = "a"
+command = "a"
+[[frame]]
+name = "fast"
+minors = 10
+period = "1ms"
+[[frame.activity]]
+name = "control"
+budget = "300us"
+[[frame.activity]]
+name = "filter"
+budget = "600us"
+minors = ["0-3 underrunnable+overrunnable+continuable", "4"]
+recovery = "steal:100us"
+[[frame.activity]]
+name = "log"
+discipline = "background"
+[[frame.mode]]
+name = "normal"
+activities = ["control", "filter", "log"]
+"#;
+
+#[test]
+fn a_frame_is_read_and_gets_a_process_of_its_own() {
+    let plant = check(FRAME, &Anywhere).plant.expect("no error");
+    let [config] = plant.frames.as_slice() else { panic!("one frame") };
+    assert_eq!(config.spec.activities[1].queue.len(), 5);
+    assert!(config.spec.activities[1].queue[..4].iter().all(|(_, how)| how.continuable && how.overrunnable));
+    assert_eq!(config.spec.activities[1].queue[4].1, frame::Discipline::REAL_TIME);
+    let process = plant.process("fast").expect("a process");
+    assert_eq!(process.command, ["tahti", "frames", "run"]);
+    let told: frame::Config = serde_json::from_str(&process.env[super::FRAME]).unwrap();
+    assert_eq!(&told, config, "its process is told the same");
+}
+
+#[test]
+fn a_frame_may_be_alone_in_its_plant() {
+    let from = FRAME.find("[[process]]").unwrap()..FRAME.find("[[frame]]").unwrap();
+    let alone = FRAME.replace(&FRAME[from], "");
+    let checked = check(&alone, &Anywhere);
+    assert_eq!(checked.found, []);
+    assert_eq!(checked.plant.unwrap().processes.len(), 1);
+}
+
+#[test]
+fn a_frame_that_cannot_work_is_refused_with_the_arithmetic() {
+    let findings = |from: &str, to: &str| {
+        let text = FRAME.replace(from, to);
+        assert_ne!(text, FRAME, "{from}");
+        check(&text, &Anywhere).found.iter().map(|one| one.message.clone()).collect::<Vec<_>>().join("\n")
+    };
+    for (from, to, expected) in [
+        (
+            "budget = \"300us\"",
+            "budget = \"500us\"",
+            "minor 4 in mode \"normal\" is over-committed: filter 600us + control 500us = 1.1ms, but it has 1ms",
+        ),
+        ("name = \"fast\"", "name = \"a\"", "is called as a process"),
+        ("period = \"1ms\"", "", "does not say how long its minors are"),
+        ("\"4\"]", "\"10\"]", "`minors` cannot be \"10\""),
+        ("minors = 10\n", "minors = 10\nbase = \"frame:slow\"\n", "follows no frame \"slow\""),
+        ("minors = 10\n", "minors = 10\nclass = \"fifo:4\"\n", "`class` of frame \"fast\" cannot be fifo:4"),
+        ("minors = 10\n", "minors = 10\ncpu = \"shield\"\n", "there is no shield"),
+        (
+            "recovery = \"steal:100us\"",
+            "recovery = \"borrow\"",
+            "`recovery` in activity \"filter\" cannot be \"borrow\"",
+        ),
+        ("activities = [\"control\"", "activities = [\"controls\"", "names no activity \"controls\""),
+    ] {
+        let found = findings(from, to);
+        assert!(found.contains(expected), "{to}: {found}");
+    }
+}
+
+#[test]
+fn frames_that_share_a_cpu_must_fit_into_it_and_a_follower_needs_another_one() {
+    let frame = |name: &str, more: &str| {
+        format!(
+            "[[frame]]\nname = \"{name}\"\ncpu = 0\nminors = 2\nperiod = \"2ms\"\n{more}\n[[frame.activity]]\nname = \"a\"\nbudget = \"1800us\"\n"
+        )
+    };
+    let found = |more: &str, budget: &str| {
+        let text = with("") + "\n" + &frame("f1", "") + &frame("f2", more).replace("1800us", budget);
+        check(&text, &Anywhere).found.iter().map(|one| one.message.clone()).collect::<Vec<_>>().join("\n")
+    };
+    let crowded = found("", "1800us");
+    assert!(
+        crowded.contains("minor 0 of \"f2\" is over-committed: f2 1.8ms + f1 1.8ms = 3.6ms, but it has 2ms"),
+        "{crowded}"
+    );
+    assert_eq!(found("", "200us"), "");
+    assert!(found("base = \"frame:f1\"", "1us").contains("frame \"f2\" follows \"f1\" on the same CPU 0"));
+}
+
+#[test]
+fn all_that_is_wrong_with_the_activities_of_a_frame_is_told_at_once_each_in_its_place() {
+    let text = with("")
+        + r#"
+[[frame]]
+name = "fast"
+minors = 3
+period = "1ms"
+[[frame.activity]]
+name = "lazy"
+discipline = "background"
+recovery = "skip"
+[[frame.activity]]
+name = "lazy"
+budget = "2ms"
+discipline = "continuable+real-time"
+recovery = "steal:3ms"
+[[frame.activity]]
+name = "ever"
+discipline = "continuable"
+[[frame.activity]]
+name = "twice"
+budget = "10us"
+discipline = "underrunnable+underrunnable"
+"#;
+    let found = check(&text, &Anywhere).found;
+    let lines: Vec<_> = found.iter().map(|one| (one.line, one.message.as_str())).collect();
+    let line = |of: &str| text[..text.find(of).unwrap()].lines().count();
+    let expected = [
+        (line("name = \"lazy\"\ndiscipline"), "\"lazy\" recovers by skip"),
+        (line("name = \"lazy\"\nbudget"), "has two activities \"lazy\""),
+        (line("name = \"lazy\"\nbudget"), "steals 3ms, but the shortest minor has 1ms"),
+        (line("discipline = \"continuable+real"), "`discipline` in activity \"lazy\" cannot be"),
+        (line("name = \"ever\""), "\"ever\" is continuable in each of its minors"),
+        (line("name = \"ever\""), "\"ever\" has no budget"),
+        (line("discipline = \"underrunnable+under"), "`discipline` in activity \"twice\" cannot be"),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:?}");
+    for (place, message) in expected {
+        assert!(
+            lines.iter().any(|(at, said)| at.abs_diff(place) <= 1 && said.contains(message)),
+            "{place}: {message} in {lines:?}"
+        );
+    }
+}
+
+#[test]
+fn what_a_process_inherits_and_may_do_is_read_and_every_mistake_in_it_has_its_place() {
+    let plant =
+        |keys: &str| format!("[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\ncommand = \"/bin/good\"\n{keys}");
+    let keys = "umask = \"0027\"\noom_score_adjust = -500\nno_new_privileges = false\npass_environment = [\"EPICS_*\"]\n\
+                limits = { rttime = \"500ms\" }\n\
+                sandbox = { protect_system = \"strict\", protect_home = true, private_tmp = true, read_write_paths = [\"/var\"] }\n";
+    let checked = check(&plant(keys), &Bench);
+    assert_eq!(checked.found, []);
+    let process = checked.plant.unwrap().processes.remove(0);
+    let hygiene = process.hygiene;
+    assert_eq!((hygiene.umask, hygiene.oom_score_adjust, hygiene.no_new_privileges), (Some(0o27), Some(-500), false));
+    assert_eq!(process.limits.rttime, Some(DurNs::from_ms(500)));
+    let sandbox = hygiene.sandbox.unwrap();
+    assert_eq!((sandbox.protect_system, sandbox.protect_home), (ProtectSystem::Strict, ProtectHome::Yes));
+    assert!(sandbox.private_tmp && sandbox.read_write_paths == ["/var"]);
+    let plain = check(&plant(""), &Bench).plant.unwrap().processes.remove(0).hygiene;
+    assert_eq!(plain, Hygiene::default());
+    assert!(plain.no_new_privileges);
+    for (keys, expected) in [
+        ("umask = \"0999\"", "6:9 `umask` cannot be"),
+        ("umask = \"+7\"", "6:9 `umask` cannot be"),
+        ("oom_score_adjust = 2000", "`oom_score_adjust`"),
+        ("sandbox = { protect_system = \"all\" }", "`protect_system`"),
+        ("sandbox = { read_write_paths = [\"var\"] }", "`read_write_paths` cannot hold \"var\""),
+    ] {
+        let found = errors(&plant(keys));
+        assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
+    }
+}

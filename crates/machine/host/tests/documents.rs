@@ -1,0 +1,31 @@
+//! Tables in the documentation that are generated from the registries, compared with what these say now.
+//!
+//! `TAHTI_BLESS=1 cargo test -p host --test documents` writes them anew.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// The table between `<!-- NAME -->` and `<!-- end of NAME -->` in `docs/PAGE`.
+fn check(page: &str, name: &str, table: &str) {
+    let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs").join(page);
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(&start).unwrap_or_else(|| panic!("docs/{page}: no {start:?}"));
+    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("docs/{page}: no {end:?}"));
+    let expected = format!("{before}{start}{table}{end}{after}");
+    if std::env::var_os("TAHTI_BLESS").is_some() {
+        fs::write(&path, &expected).unwrap();
+    }
+    let now = fs::read_to_string(&path).unwrap();
+    assert!(now == expected, "docs/{page}: run TAHTI_BLESS=1 cargo test -p host --test documents");
+}
+
+#[test]
+fn the_documentation_lists_every_check_as_it_is() {
+    check("doctor.md", "checks", &host::doctor::table());
+}
+
+#[test]
+fn the_documentation_lists_every_knob_as_it_is() {
+    check("knobs.md", "knobs", &host::knob::table());
+}

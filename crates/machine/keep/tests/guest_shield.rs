@@ -1,0 +1,654 @@
+//! The shield on kernels with more CPUs, cgroup v2 and systemd, in the guests of `cargo xtask test-vm`.
+//!
+//! Each guest runs the modules that its row in the table names. CPUs 2-3 are shielded, 0-1 keep house.
+
+use base::CpuSet;
+use host::plan::{PlanError, Want};
+use host::snapshot::{Cgroup, IrqKey, Snapshot, Value};
+use keep::RunDir;
+use keep::shield::{self, Applied, Error, Released};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use sys::root::RootDir;
+use testkit::guest;
+
+/// Where cgroup v2 lies in guests.
+const TOP: &str = "/sys/fs/cgroup";
+
+/// Processes that end with the test.
+struct Crowd(Vec<Child>);
+
+impl Crowd {
+    fn start(count: usize, script: &str) -> Self {
+        let start = |_| Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().expect("sh can be run");
+        Self((0..count).map(start).collect())
+    }
+
+    fn id(&self, index: usize) -> i32 {
+        i32::try_from(self.0[index].id()).expect("pids are small")
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A cgroup beside the shield's that goes with the test.
+struct Neighbour;
+
+impl Neighbour {
+    const DIR: &str = "/sys/fs/cgroup/neighbour";
+
+    fn with_cpus(list: &str) -> Self {
+        guest::write(&format!("{TOP}/cgroup.subtree_control"), "+cpuset");
+        fs::create_dir(Self::DIR).expect("a cgroup can be made");
+        let neighbour = Self;
+        neighbour.write("cpuset.cpus", list);
+        neighbour
+    }
+
+    fn write(&self, name: &str, value: &str) {
+        guest::write(&format!("{}/{name}", Self::DIR), value);
+    }
+
+    fn read(&self, name: &str) -> String {
+        guest::read(&format!("{}/{name}", Self::DIR))
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = fs::write(format!("{}/cpuset.cpus.partition", Self::DIR), "member");
+        // A task that has just ended leaves its cgroup a moment later.
+        for _ in 0..100 {
+            if fs::remove_dir(Self::DIR).is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+fn cpus(list: &str) -> CpuSet {
+    list.parse().expect("the test's own list")
+}
+
+fn want(list: &str) -> Want {
+    Want { cpus: cpus(list), ..Want::default() }
+}
+
+/// Only in a guest; a shield that a failed test left is given up first.
+fn begin() {
+    guest::required();
+    if let Err(error) = shield::release(&root(), &dir(), true) {
+        panic!("a shield that another test left cannot be released: {error}");
+    }
+}
+
+fn root() -> RootDir {
+    RootDir::machine()
+}
+
+/// The run directory of the tests' shields.
+fn dir() -> RunDir {
+    RunDir::at("/run/tahti-test")
+}
+
+#[track_caller]
+fn apply(list: &str) -> Applied {
+    shield::apply(&root(), &want(list), &dir()).expect("the shield can be applied")
+}
+
+#[track_caller]
+fn release() -> Released {
+    let released = shield::release(&root(), &dir(), false).expect("the shield can be released");
+    assert!(released.is_whole(), "{released:#?}");
+    released
+}
+
+fn snapshot() -> Snapshot {
+    sys::machine::snapshot(&root(), &cpus("0-3")).expect("the machine can be read")
+}
+
+fn mask(tid: i32) -> CpuSet {
+    sys::sched::affinity(tid).expect("the task lives")
+}
+
+fn pin(tid: i32, list: &str) {
+    sys::sched::set_affinity(tid, &cpus(list)).expect("the task may be bound");
+}
+
+/// A process whose name is `name` (of the kernel: only its first 15 letters count).
+fn named(name: &str) -> Option<i32> {
+    snapshot().tasks.iter().find(|(_, task)| task.comm == name).map(|(key, _)| key.tid)
+}
+
+/// Old values, put back at the end.
+struct Undo(Vec<(String, String)>);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        for (path, value) in &self.0 {
+            let _ = fs::write(path, value);
+        }
+    }
+}
+
+/// Values that no machine starts with, so that a release to defaults would show.
+fn make_unusual() -> Undo {
+    let unusual = [
+        ("/proc/sys/vm/stat_interval", "7"),
+        ("/proc/sys/kernel/timer_migration", "1"),
+        ("/proc/sys/vm/swappiness", "33"),
+    ];
+    let mut undo = Undo(Vec::new());
+    for (path, value) in unusual.into_iter().filter(|(path, _)| fs::exists(path).unwrap_or(false)) {
+        undo.0.push((path.to_owned(), guest::read(path)));
+        guest::write(path, value);
+    }
+    undo
+}
+
+/// What must be the same before and after: files, cgroups, masks and interrupts of all that lives in both.
+#[track_caller]
+fn assert_same(before: &Snapshot, after: &Snapshot) {
+    let files = |snapshot: &Snapshot| -> BTreeMap<String, Value> {
+        // With boot-isolated CPUs the kernel itself loses its list when a remote partition is dissolved.
+        let keep = |path: &&String| !path.ends_with("/cpuset.cpus.isolated");
+        snapshot
+            .files
+            .iter()
+            .filter(|(path, _)| keep(path))
+            .map(|(path, value)| (path.clone(), value.clone()))
+            .collect()
+    };
+    let (old, new) = (files(before), files(after));
+    let changed: Vec<_> = old
+        .iter()
+        .filter(|(path, value)| new.get(*path) != Some(value))
+        .map(|(path, value)| (path, value, new.get(path)))
+        .collect();
+    assert!(changed.is_empty(), "files: {changed:#?}");
+    assert_eq!(before.dirs, after.dirs);
+    for (key, task) in &before.tasks {
+        if let Some(now) = after.tasks.get(key) {
+            // Bound threads are the kernel's own affair, and handlers of interrupts follow these.
+            if !task.bound && task.handles_irq().is_none() {
+                assert_eq!((&now.cpuset, now.cpus), (&task.cpuset, task.cpus), "{} ({})", key.tid, task.comm);
+            }
+        }
+    }
+    let requested = |snapshot: &Snapshot| -> BTreeMap<IrqKey, CpuSet> {
+        snapshot.irqs.iter().map(|(key, irq)| (key.clone(), irq.requested)).collect()
+    };
+    assert_eq!(requested(before), requested(after));
+}
+
+/// Everything that the kernel lets be moved is off the shield.
+#[track_caller]
+fn assert_empty(shield: &CpuSet, place: Option<&str>) {
+    let snapshot = snapshot();
+    for (key, task) in &snapshot.tasks {
+        let own = place.is_some() && task.cpuset.as_deref() == place;
+        // Under version 1 kthreadd stays, for the sake of the threads that it starts. A handler goes with its interrupt.
+        let stays = task.bound
+            || task.handles_irq().is_some()
+            || (key.tid == 2 && matches!(snapshot.cgroup, Cgroup::V1 { .. }));
+        assert!(stays || own || !task.cpus.intersects(shield), "{} ({}) may run on {}", key.tid, task.comm, task.cpus);
+    }
+}
+
+mod everywhere {
+    use super::*;
+
+    #[test]
+    fn a_shield_comes_and_leaves_nothing_behind() {
+        begin();
+        // Also run by the test below, which kills it: then the machine is unusual already.
+        let alone = std::env::var_os("TAHTI_TEST_RUN").is_none();
+        let undo = if alone { make_unusual() } else { Undo(Vec::new()) };
+        let crowd = alone.then(|| Crowd::start(3, "exec sleep 1000"));
+        if let Some(crowd) = &crowd {
+            pin(crowd.id(1), "1-2");
+            pin(crowd.id(2), "3");
+        }
+        let before = snapshot();
+        let applied = apply("2-3");
+        assert!(applied.writes > 0, "{applied:#?}");
+        assert!(applied.drift.is_empty(), "{:#?}", applied.drift);
+        assert_empty(&cpus("2-3"), None);
+        let again = apply("2-3");
+        assert_eq!(again.writes, 0, "{again:#?}");
+        release();
+        if let Some(crowd) = &crowd {
+            assert_eq!(mask(crowd.id(1)), cpus("1-2"));
+            assert_eq!(mask(crowd.id(2)), cpus("3"));
+        }
+        assert_same(&before, &snapshot());
+        drop(undo);
+    }
+
+    #[test]
+    fn a_task_in_the_shield_runs_there_and_is_brought_back() {
+        begin();
+        let before = snapshot();
+        let crowd = Crowd::start(2, "exec sleep 1000");
+        let applied = apply("2-3");
+        applied.place.enter(&root(), crowd.id(0)).expect("the shield takes its own tasks");
+        pin(crowd.id(0), "3");
+        assert_eq!(mask(crowd.id(0)), cpus("3"));
+        assert_eq!(mask(crowd.id(1)), cpus("0-1"));
+        release();
+        // It had no mask before; the one that was set inside stays its own, or goes with the shield.
+        let cgroup = guest::read(&format!("/proc/{}/cgroup", crowd.id(0)));
+        assert!(!cgroup.contains("tahti.shield"), "{cgroup}");
+        drop(crowd);
+        assert_same(&before, &snapshot());
+    }
+
+    #[test]
+    fn interrupts_move_or_are_named() {
+        begin();
+        let before = snapshot();
+        let movable =
+            before.irqs.iter().find(|(key, _)| key.0.contains("-input.0")).expect("the network card has interrupts");
+        let number = movable.1.number;
+        guest::write(&format!("/proc/irq/{number}/smp_affinity_list"), "1,3");
+        let before = snapshot();
+        let applied = apply("2-3");
+        assert_eq!(guest::read(&format!("/proc/irq/{number}/smp_affinity_list")), "1");
+        let refused: Vec<&str> = applied.refused.iter().map(|refused| refused.label.as_str()).collect();
+        assert!(refused.iter().any(|label| label.contains("-req.")), "the disk's queues are managed: {refused:?}");
+        release();
+        assert_same(&before, &snapshot());
+    }
+}
+
+mod whole {
+    use super::*;
+
+    #[test]
+    fn a_whole_machine_is_shielded_while_it_forks() {
+        begin();
+        let before = snapshot();
+        let crowd = Crowd::start(2, "while :; do sleep 0.2; done");
+        let applied = apply("1-3");
+        assert!(applied.drift.is_empty(), "{:#?}", applied.drift);
+        assert_empty(&cpus("1-3"), None);
+        release();
+        drop(crowd);
+        assert_same(&before, &snapshot());
+    }
+}
+
+mod killed {
+    use super::*;
+
+    /// Every write is killed on the model of the kernel; here every thirteenth, from another one on in each guest.
+    #[test]
+    fn killed_in_the_middle_the_next_release_restores() {
+        begin();
+        let undo = make_unusual();
+        let crowd = Crowd::start(2, "exec sleep 1000");
+        pin(crowd.id(0), "1-2");
+        let before = snapshot();
+        let run = dir();
+        let itself = std::env::current_exe().expect("a program knows its file");
+        let first = guest::name().bytes().map(usize::from).sum::<usize>() % 13 + 1;
+        let mut kills = 0;
+        for write in (first..).step_by(13) {
+            let status = Command::new(&itself)
+                .args(["--exact", "everywhere::a_shield_comes_and_leaves_nothing_behind"])
+                .env("TAHTI_TEST_RUN", "")
+                .env("TAHTI_DIE_AT_WRITE", write.to_string())
+                .stdout(Stdio::null())
+                .status()
+                .expect("the test can run itself");
+            if status.signal() != Some(9) {
+                assert!(status.success(), "{status} at write {write}");
+                break;
+            }
+            kills += 1;
+            let released = shield::release(&root(), &run, false).expect("the shield can be released");
+            assert!(released.is_whole(), "killed at write {write}: {released:#?}");
+            assert_same(&before, &snapshot());
+        }
+        assert!(kills > 1, "only {kills} kills");
+        println!("killed {kills} times");
+        drop(undo);
+    }
+}
+
+mod irqbalance {
+    use super::*;
+    use keep::shield::machine::{Machine, RealMachine};
+    use std::time::Duration;
+
+    fn banned() -> Option<CpuSet> {
+        let seen = RealMachine::at(&root()).snapshot(&cpus("2-3")).expect("the machine can be read");
+        seen.irqbalance.map(|irqbalance| irqbalance.banned)
+    }
+
+    /// Debian's own, scanning every second.
+    #[test]
+    fn a_real_irqbalance_is_told_obeys_and_is_told_back() {
+        begin();
+        let program = std::env::var("IRQBALANCE").expect("the list of tests says where irqbalance lies");
+        // Where its package puts its socket; else it takes an abstract name.
+        fs::create_dir_all("/run/irqbalance").expect("/run");
+        let daemon = Command::new(program).args(["--foreground", "--interval=1"]).stdout(Stdio::null()).spawn();
+        let _daemon = Crowd(vec![daemon.expect("irqbalance runs")]);
+        let mut looks = 0;
+        while banned().is_none() {
+            looks += 1;
+            assert!(looks < 300, "irqbalance does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(banned(), Some(CpuSet::EMPTY));
+        let applied = apply("2-3");
+        assert_eq!(applied.drift, []);
+        assert_eq!(banned(), Some(cpus("2-3")));
+        // Several of its scans later nothing has come back.
+        std::thread::sleep(Duration::from_secs(5));
+        for (key, irq) in snapshot().irqs {
+            let refused = applied.refused.iter().any(|refused| refused.label.contains(&key.0));
+            assert!(refused || !irq.requested.intersects(&cpus("2-3")), "{key:?} goes to {}", irq.requested);
+        }
+        // What it spread over the other CPUs meanwhile is its own affair; everything else goes back.
+        let released = shield::release(&root(), &dir(), false).expect("the shield can be released");
+        assert_eq!(released.refused, []);
+        assert_eq!(released.kept, [], "what irqbalance does with interrupts is nobody's mistake");
+        assert_eq!(banned(), Some(CpuSet::EMPTY));
+    }
+}
+
+mod v2 {
+    use super::*;
+
+    #[test]
+    fn a_task_follows_its_cgroup_after_the_release() {
+        begin();
+        let group = Neighbour::with_cpus("1-2");
+        let crowd = Crowd::start(1, "exec sleep 1000");
+        group.write("cgroup.procs", &crowd.id(0).to_string());
+        apply("2-3");
+        assert_eq!(mask(crowd.id(0)), cpus("1"));
+        release();
+        assert_eq!(mask(crowd.id(0)), cpus("1-2"));
+        group.write("cpuset.cpus", "0-3");
+        assert_eq!(mask(crowd.id(0)), cpus("0-3"), "no mask stuck to it");
+        drop(crowd);
+    }
+
+    #[test]
+    fn a_cgroup_with_nothing_but_shielded_cpus_is_named_before_the_first_write() {
+        begin();
+        let group = Neighbour::with_cpus("3");
+        let before = snapshot();
+        let refusal = || {
+            let error = shield::apply(&root(), &want("2-3"), &dir()).expect_err("the CPU is somebody else's");
+            let Error::Plan(errors) = error else { panic!("{error}") };
+            errors.0
+        };
+        let dir = Neighbour::DIR.to_owned();
+        assert_eq!(refusal(), [PlanError::OnlyHere { dir: dir.clone(), cpus: cpus("3") }]);
+        group.write("cpuset.cpus.partition", "isolated");
+        assert_eq!(refusal(), [PlanError::Overlap { dir, cpus: cpus("3") }]);
+        group.write("cpuset.cpus.partition", "member");
+        assert_eq!(before.files, snapshot().files);
+    }
+
+    #[test]
+    fn a_deadline_task_is_named_before_the_first_write() {
+        begin();
+        let crowd = Crowd::start(1, "exec sleep 1000");
+        let tid = crowd.id(0).to_string();
+        let status = Command::new("chrt")
+            .args(["-d", "-T", "1000000", "-D", "10000000", "-P", "10000000", "-p", "0", &tid])
+            .status();
+        assert!(status.expect("chrt can be run").success());
+        let before = snapshot();
+        let error = shield::apply(&root(), &want("2-3"), &dir()).expect_err("the reservation stands in the way");
+        assert!(error.to_string().contains("DEADLINE"), "{error}");
+        assert_same(&before, &snapshot());
+    }
+
+    #[test]
+    fn the_cpuset_controller_cannot_be_switched_off_under_the_shield() {
+        begin();
+        apply("2-3");
+        assert!(guest::try_write(&format!("{TOP}/cgroup.subtree_control"), "-cpuset").is_err());
+        assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-1");
+        release();
+    }
+
+    #[test]
+    fn a_spared_task_keeps_its_cpus_and_there_is_no_partition() {
+        begin();
+        let before = snapshot();
+        let crowd = Crowd::start(2, "exec sleep 1000");
+        pin(crowd.id(0), "2");
+        let want = Want { spare: vec![host::plan::Spared::alone(crowd.id(0))], ..want("2-3") };
+        let applied = shield::apply(&root(), &want, &dir()).expect("the shield can be applied");
+        assert_eq!(applied.backend, "plain affinity");
+        assert_eq!(mask(crowd.id(0)), cpus("2"));
+        assert_eq!(mask(crowd.id(1)), cpus("0-1"));
+        release();
+        assert_eq!(mask(crowd.id(1)), before.cpus.online);
+    }
+}
+
+mod remote {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_that_reaches_in_breaks_nothing() {
+        begin();
+        let group = Neighbour::with_cpus("1-3");
+        let before = snapshot();
+        let applied = apply("2-3");
+        let shield::Place::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };
+        assert_eq!(group.read("cpuset.cpus.effective"), "1");
+        group.write("cpuset.cpus", "0-3");
+        assert_eq!(guest::read(&format!("{dir}/cpuset.cpus.partition")), "isolated");
+        assert_eq!(group.read("cpuset.cpus.effective"), "0-1");
+        group.write("cpuset.cpus", "1-3");
+        release();
+        assert_same(&before, &snapshot());
+    }
+}
+
+mod local {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_s_list_shrinks_and_comes_back() {
+        begin();
+        let group = Neighbour::with_cpus("1-3");
+        let before = snapshot();
+        apply("2-3");
+        assert_eq!(group.read("cpuset.cpus"), "1");
+        // It reaches in again: the partition breaks, which is seen and repaired.
+        group.write("cpuset.cpus", "1-2");
+        let state = || guest::read(&format!("{TOP}/tahti.shield/cpuset.cpus.partition"));
+        assert!(state().starts_with("isolated invalid"), "{}", state());
+        let repaired = apply("2-3");
+        assert!(repaired.drift.is_empty(), "{:#?}", repaired.drift);
+        assert_eq!(state(), "isolated");
+        release();
+        assert_same(&before, &snapshot());
+    }
+
+    #[test]
+    fn a_task_that_comes_to_the_top_is_brought_out_again() {
+        begin();
+        let crowd = Crowd::start(1, "exec sleep 1000");
+        let applied = apply("2-3");
+        applied.place.enter(&root(), crowd.id(0)).expect("the shield takes its own tasks");
+        guest::write(&format!("{TOP}/cgroup.procs"), &crowd.id(0).to_string());
+        assert_eq!(mask(crowd.id(0)), cpus("0-3"), "the kernel's own trap before 6.7");
+        apply("2-3");
+        assert_eq!(mask(crowd.id(0)), cpus("0-1"));
+        release();
+    }
+}
+
+mod isolcpus {
+    use super::*;
+
+    #[test]
+    fn the_boot_line_s_masks_come_back() {
+        begin();
+        let before = snapshot();
+        let kthreadd = mask(2);
+        assert_eq!(kthreadd, cpus("0-1"), "as the boot line says");
+        apply("2-3");
+        release();
+        assert_eq!(mask(2), kthreadd, "6.12 resets it to every CPU");
+        assert_same(&before, &snapshot());
+    }
+}
+
+mod numa {
+    use super::*;
+
+    #[test]
+    fn kernel_threads_get_their_node_back() {
+        begin();
+        let thread = named("kswapd1").expect("each node has its own");
+        assert_eq!(mask(thread), cpus("2-3"));
+        apply("2-3");
+        assert_eq!(mask(thread), cpus("0-1"));
+        release();
+        assert_eq!(mask(thread), cpus("2-3"), "kernels before 7.0 give it every CPU");
+    }
+}
+
+mod hotplug {
+    use super::*;
+
+    #[test]
+    fn cpus_go_and_come_under_a_shield() {
+        begin();
+        let before = snapshot();
+        let applied = apply("2-3");
+        let shield::Place::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };
+        guest::write("/sys/devices/system/cpu/cpu3/online", "0");
+        guest::write("/sys/devices/system/cpu/cpu3/online", "1");
+        let effective = || guest::read(&format!("{dir}/cpuset.cpus.effective"));
+        for _ in 0..100 {
+            if effective() == "2-3" {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        assert_eq!(effective(), "2-3");
+        // Hotplug brings some kernel threads back onto the CPUs; applied again, they go.
+        apply("2-3");
+        assert_empty(&cpus("2-3"), None);
+        let released = shield::release(&root(), &crate::dir(), true).expect("the shield can be released");
+        assert!(released.is_whole(), "{released:#?}");
+        assert_eq!(before.dirs, snapshot().dirs);
+        assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.effective"), "0-3");
+    }
+}
+
+mod systemd {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn systemctl(words: &[&str]) {
+        let status = Command::new("systemctl").args(words).stdin(Stdio::null()).status();
+        assert!(status.expect("systemctl can be run").success(), "systemctl {words:?}");
+    }
+
+    /// A unit's property, as `systemctl show` says it.
+    fn property(unit: &str, name: &str) -> String {
+        let output = Command::new("systemctl").args(["show", unit, "--value", "--property", name]).output();
+        String::from_utf8(output.expect("systemctl can be run").stdout).expect("it speaks UTF-8").trim().to_owned()
+    }
+
+    #[test]
+    fn the_shield_outlives_what_systemd_does_to_its_tree() {
+        begin();
+        let applied = apply("2-3");
+        let shield::Place::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };
+        let stands = |after: &str| {
+            assert_eq!(guest::read(&format!("{dir}/cpuset.cpus.partition")), "isolated", "after {after}");
+            assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-1", "after {after}");
+        };
+        stands("apply");
+        systemctl(&["daemon-reload"]);
+        stands("daemon-reload");
+        // It answers again as soon as the new systemd reads its state: the tree is then as that one wants it.
+        systemctl(&["daemon-reexec"]);
+        stands("daemon-reexec");
+        systemctl(&["set-property", "--runtime", "system.slice", "AllowedCPUs=0-3"]);
+        stands("AllowedCPUs=");
+        let unit = ["--unit=visitor", "--quiet", "sleep", "1000"];
+        assert!(Command::new("systemd-run").args(unit).status().expect("systemd-run can be run").success());
+        let visitor = guest::read("/sys/fs/cgroup/system.slice/visitor.service/cgroup.procs");
+        assert_eq!(mask(visitor.parse().expect("one process")), cpus("0-1"), "a service that starts meanwhile");
+        systemctl(&["stop", "visitor"]);
+        systemctl(&["set-property", "--runtime", "system.slice", "AllowedCPUs="]);
+        stands("a service has come and gone");
+        release();
+        assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-3");
+    }
+
+    /// The unit of `contrib`, with the program's place here and a plant of one process on the shield.
+    #[test]
+    fn a_plant_is_a_unit_that_is_ready_restarted_and_stopped_in_order() {
+        begin();
+        let program = std::env::var("TAHTI").expect("the list of tests says where the program lies");
+        let unit = include_str!("../../../../contrib/tahti@.service");
+        // Here booting goes on beside the tests, and takes its time.
+        let unit = unit.replace("/usr/bin/tahti", &program).replace("After=network.target", "DefaultDependencies=no");
+        fs::write("/run/systemd/system/tahti@.service", unit).expect("/run");
+        fs::create_dir_all("/etc/tahti").expect("the overlay takes everything");
+        let plant = "[plant]\nname = \"boot\"\n[shield]\ncpus = \"2-3\"\n[[process]]\nname = \"loop\"\n\
+                     command = [\"/bin/sleep\", \"1000\"]\ncpus = \"3\"\nready = { file = \"/run/ready\", within = \"60s\" }\n";
+        fs::write("/etc/tahti/boot.toml", plant).expect("the overlay takes everything");
+        systemctl(&["daemon-reload"]);
+        systemctl(&["start", "--no-block", "tahti@boot"]);
+        let until = |what: &str, done: &dyn Fn() -> bool| {
+            let start = Instant::now();
+            while !done() {
+                assert!(start.elapsed() < Duration::from_secs(60), "{what}: {}", property("tahti@boot", "StatusText"));
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        };
+        until("says that it starts", &|| property("tahti@boot", "StatusText") == "starting: 0 of 1 processes run");
+        assert_eq!(property("tahti@boot", "ActiveState"), "activating", "its process is not ready yet");
+        fs::write("/run/ready", "").expect("/run");
+        until("ready", &|| property("tahti@boot", "ActiveState") == "active");
+        assert_eq!(property("tahti@boot", "StatusText"), "up: 1 of 1 processes run");
+        assert_eq!(guest::read("/sys/fs/cgroup/tahti.shield/rt/cpuset.cpus.partition"), "isolated");
+        let sleeper = named("sleep").expect("the plant's process runs");
+        assert_eq!(mask(sleeper), cpus("3"));
+        let environment = fs::read(format!("/proc/{sleeper}/environ")).expect("it lives");
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        assert!(!environment.contains("NOTIFY_SOCKET") && !environment.contains("WATCHDOG_"), "{environment}");
+
+        // Killed: the process goes on, and the supervisor that systemd starts next continues it.
+        let first = property("tahti@boot", "MainPID");
+        systemctl(&["kill", "--kill-who=main", "--signal=KILL", "tahti@boot"]);
+        let again = || property("tahti@boot", "ActiveState") == "active" && property("tahti@boot", "MainPID") != first;
+        until("restarted", &again);
+        assert_eq!(named("sleep"), Some(sleeper), "the process goes on");
+        assert_eq!(mask(sleeper), cpus("3"));
+
+        systemctl(&["stop", "tahti@boot"]);
+        assert_eq!((property("tahti@boot", "Result"), named("sleep")), ("success".to_owned(), None));
+        assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-3");
+        fs::remove_file("/run/systemd/system/tahti@.service").expect("it is there");
+        systemctl(&["daemon-reload"]);
+    }
+}
