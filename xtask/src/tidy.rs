@@ -10,6 +10,7 @@ use syn::visit::{self, Visit};
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
+    ("bench", &["broker", "ca", "frame", "host", "keep", "msg", "ring", "rt", "sys"]),
     ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),
     ("db", &[]),
@@ -26,7 +27,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("keep", &["host", "sys", "ring"]),
     (
         "cli",
-        &["broker", "em", "equipment", "fabric", "frame", "host", "sys", "keep", "ring", "rt", "iocd", "ca", "msg"],
+        &[
+            "bench",
+            "broker",
+            "em",
+            "equipment",
+            "fabric",
+            "frame",
+            "host",
+            "sys",
+            "keep",
+            "ring",
+            "rt",
+            "iocd",
+            "ca",
+            "msg",
+        ],
     ),
     ("iocd", &["broker", "ca", "db", "fieldbus", "msg", "port", "ring", "rt", "sys"]),
     ("port", &["fieldbus", "sys"]),

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 mod out;
 
 mod attach;
-mod bench;
 mod carepeater;
 mod catools;
 mod check;
@@ -22,7 +21,6 @@ mod ioc;
 #[cfg(feature = "fabric")]
 mod link;
 mod logs;
-mod looprun;
 mod msg;
 mod process;
 mod ps;

@@ -1,7 +1,6 @@
 //! `tahti msg`: serve messages, send them, see what passes.
 
 use crate::fail;
-use crate::looprun::END_SIGNALS;
 use crate::shield;
 use base::{CpuId, DurNs, Policy, RtLevel, Size};
 use broker::server::{BandConfig, Config, Event, LogLimit};
@@ -13,6 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use sys::signal::END_SIGNALS;
 use sys::signal::SignalFd;
 
 /// Send readable commands to equipment, serve them, see what passes

@@ -4,6 +4,9 @@ use crate::error::{Doing, Error, Result};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// SIGINT and SIGTERM: the wish of a user to end.
+pub const END_SIGNALS: [i32; 2] = [2, 15];
+
 /// A descriptor that becomes readable when one of its signals arrives.
 ///
 /// Its signals are blocked for the calling thread and those that it starts afterwards; a program started

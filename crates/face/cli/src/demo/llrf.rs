@@ -2,8 +2,8 @@
 
 use super::cavity::{Cavity, Complex, Controller};
 use super::channel::{Publisher, Reading, Readings};
-use crate::looprun::{self, WaitArg};
 use base::{CpuId, DurNs, Policy};
+use bench::looprun::{self, WaitArg};
 use rt::{Flow, LoopSpec, SharedPage};
 use std::sync::Arc;
 use sys::clock::mono_now;

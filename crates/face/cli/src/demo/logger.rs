@@ -1,13 +1,13 @@
 //! `tahti demo logger`: writes down what a loop publishes. Not real time: the loop never waits for it.
 
 use super::channel::{Reading, Readings, Subscription};
-use crate::looprun::END_SIGNALS;
 use base::DurNs;
 use ring::Cursor;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use sys::clock::{mono_now, sleep_until};
+use sys::signal::END_SIGNALS;
 use sys::signal::SignalFd;
 
 /// A logger: follows the readings of `tahti demo llrf` and sums them up each second

@@ -5,7 +5,6 @@ mod cavity;
 mod channel;
 mod llrf;
 mod logger;
-pub(crate) mod noise;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -22,7 +21,7 @@ enum Program {
     Activity(activity::Args),
     Llrf(llrf::Args),
     Logger(logger::Args),
-    Noise(noise::Args),
+    Noise(bench::noise::Args),
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
@@ -30,7 +29,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Program::Activity(args) => activity::run(&args),
         Program::Llrf(args) => llrf::run(&args),
         Program::Logger(args) => logger::run(&args),
-        Program::Noise(args) => noise::run(&args),
+        Program::Noise(args) => bench::noise::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

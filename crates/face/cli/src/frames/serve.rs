@@ -19,7 +19,7 @@ pub(super) fn run() -> Result<(), String> {
         .map_err(|_| format!("{FRAME} is not set; frames are run by `tahti up`, from a plant with [[frame]]"))?;
     let config: frame::Config = serde_json::from_str(&text).map_err(|error| format!("{FRAME}: {error}"))?;
     let name = config.spec.name.clone();
-    let signals = SignalFd::new(&crate::looprun::END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&sys::signal::END_SIGNALS).map_err(|error| error.to_string())?;
     let mut runner = Runner::new(config).map_err(|error| error.to_string())?;
     println!("frame {name} waits for its activities");
     let mut cursor = runner.page().events();

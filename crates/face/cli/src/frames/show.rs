@@ -1,8 +1,8 @@
 //! How a frame does, as text.
 
 use super::timeline::{self, Times};
-use crate::looprun::{figure_heads, figures, micros};
 use base::DurNs;
+use bench::looprun::{figure_heads, figures, micros};
 use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameState, Presence};
 use rt::frames::{Cause, Watcher, action_word, what_word};
 use sys::clock::{mono_now, sleep_until};

@@ -3,8 +3,8 @@
 use super::Touched;
 use super::fingerprint::Fingerprint;
 use super::measure::{self, Measured, Where};
-use crate::demo::noise::{Load, Noise};
-use crate::looprun::{self, WaitArg};
+use crate::looprun::WaitArg;
+use crate::noise::{Load, Noise};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
 use host::knob;
 use host::plan::{self, Profile, Want};
@@ -14,7 +14,7 @@ use keep::shield::machine::{Machine, RealMachine};
 use serde::Serialize;
 use serde_json::json;
 use sys::root::RootDir;
-use sys::signal::SignalFd;
+use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Turn each knob on and off alone, and measure the wake-up latency with and without it
 ///
@@ -117,7 +117,7 @@ fn pairs_min(knobs: usize) -> u32 {
 
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let spare = args.touched.spare()?;
-    let signals = SignalFd::new(&looprun::END_SIGNALS).map_err(text)?;
+    let signals = SignalFd::new(&END_SIGNALS).map_err(text)?;
     let online = sys::sched::affinity(0).map_err(text)?;
     let cpu = args.cpu.or(online.iter().last()).unwrap_or_default();
     if !online.contains(cpu) {

@@ -2,14 +2,13 @@
 //! published four processors to this machine's number.
 
 use super::fingerprint::Fingerprint;
-use crate::looprun::END_SIGNALS;
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use serde_json::json;
 use std::process::{Child, Command, Stdio};
 use sys::clock::{mono_now, sleep_until};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
-use sys::signal::SignalFd;
+use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Shares of the machine that endless loops get, by class and binding
 ///

@@ -10,7 +10,7 @@ mod database;
 mod event;
 pub(super) mod groups;
 mod host;
-#[path = "../../../../../ioc/db/examples/kraimer/database.rs"]
+#[path = "../../../../ioc/db/examples/kraimer/database.rs"]
 mod kraimer;
 mod scan;
 mod wire;

@@ -6,14 +6,14 @@ use super::fingerprint::Fingerprint;
 use super::measure::{self, Measured, Where};
 use super::shielded::Shielded;
 use super::vxworks;
-use crate::demo::noise::{Load, Noise};
 use crate::looprun::{self, WaitArg, wait_word};
+use crate::noise::{Load, Noise};
 use base::text::Counted;
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use sys::signal::SignalFd;
+use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Wake-up latency of a periodic loop that does nothing else
 ///
@@ -86,7 +86,7 @@ struct Row {
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     check(args)?;
     // An interrupt ends this between two pieces, after the shield was given back; the pieces themselves are short.
-    let signals = SignalFd::new(&looprun::END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
     let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
     let cpus = args.cpus.unwrap_or_else(|| online.iter().last().map(CpuSet::single).unwrap_or_default());
     if cpus.is_empty() || !cpus.is_subset(&online) {

@@ -8,8 +8,8 @@ mod parts;
 mod print;
 mod zmq;
 
-use crate::bench::fingerprint::Fingerprint;
-use crate::demo::noise::{Load, Noise};
+use crate::fingerprint::Fingerprint;
+use crate::noise::{Load, Noise};
 use base::{CpuSet, DurNs, Policy};
 use broker::{Client, ClientError, Sending};
 use direct::Direct;

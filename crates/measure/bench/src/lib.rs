@@ -1,4 +1,4 @@
-//! `tahti bench`: every measurement, one file each; a line in [`What`] and one in `run` make it known.
+//! `tahti bench`: every measurement, one file each; a line in `What` and one in `run` make it known.
 
 mod classes;
 mod cyclictest;
@@ -6,7 +6,9 @@ mod fingerprint;
 mod frames;
 mod ioc;
 mod knobs;
+pub mod looprun;
 mod measure;
+pub mod noise;
 mod quiet;
 mod rtt;
 mod runaway;
@@ -22,7 +24,7 @@ use std::process::ExitCode;
 
 /// Measure this machine, beside the published figures of others
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     what: What,
 }
@@ -75,7 +77,8 @@ impl Touched {
     }
 }
 
-pub(crate) fn run(args: Args) -> ExitCode {
+/// Measures and prints.
+pub fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Classes(args) => classes::run(&args),
         What::Ioc(args) => ioc::run(&args),
@@ -94,6 +97,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
+        Err(why) => fail(&why),
     }
+}
+
+/// Says what went wrong; the exit status of a command that failed.
+fn fail(why: &str) -> ExitCode {
+    eprintln!("tahti: {}", why.trim_end());
+    ExitCode::FAILURE
 }

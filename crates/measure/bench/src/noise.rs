@@ -1,4 +1,4 @@
-//! `tahti demo noise`: a noisy neighbour, bounded, in processes of its own that die with it.
+//! A noisy neighbour (`tahti demo noise`), bounded, in processes of its own that die with it.
 
 use base::{DurNs, MonoNs};
 use clap::ValueEnum;
@@ -7,14 +7,14 @@ use std::io::{Read, Seek as _, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use sys::clock::{mono_now, sleep_until};
-use sys::signal::SignalFd;
+use sys::signal::{END_SIGNALS, SignalFd};
 
 /// A noisy neighbour: keeps CPU, memory, disk or network busy, at time-sharing priority
 ///
 /// Each kind is one process. Bounds: cpu one thread; mem 64 MiB; disk a 16 MiB file without a name, rewritten and
 /// synced; net one TCP connection over the loopback.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// What to keep busy
     #[arg(long, value_enum, default_value = "all")]
     load: Load,
@@ -28,17 +28,24 @@ pub(crate) struct Args {
 
 /// What is kept busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Load {
+pub enum Load {
+    /// Nothing
     None,
+    /// One thread that computes
     Cpu,
+    /// 64 MiB walked so that no cache helps, given back from time to time
     Mem,
+    /// A file of 16 MiB, rewritten and synced
     Disk,
+    /// One TCP connection over the loopback
     Net,
+    /// All of them, a process each
     All,
 }
 
 impl Load {
-    pub(crate) fn word(self) -> &'static str {
+    /// Its name on the command line.
+    pub fn word(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Cpu => "cpu",
@@ -66,13 +73,16 @@ const FILE_BYTES: usize = 16 << 20;
 const BLOCK: usize = 64 << 10;
 
 /// Processes that make noise; ended on drop.
-pub(crate) struct Noise {
+pub struct Noise {
     children: Vec<Child>,
 }
 
 impl Noise {
-    /// Starts the processes of a load.
-    pub(crate) fn start(load: Load, for_: Option<DurNs>) -> Result<Self, String> {
+    /// Starts the processes of a load, which end by themselves after `for_`.
+    ///
+    /// # Errors
+    /// This program cannot be started again.
+    pub fn start(load: Load, for_: Option<DurNs>) -> Result<Self, String> {
         let mut noise = Self { children: Vec::new() };
         let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
         for kind in load.kinds() {
@@ -107,7 +117,11 @@ impl Drop for Noise {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+/// The command: makes noise until its time has passed or somebody wants it to end.
+///
+/// # Errors
+/// One of the processes could not be started, or failed.
+pub fn run(args: &Args) -> Result<(), String> {
     let end = args.for_.map_or(MonoNs(u64::MAX), |limit| mono_now() + limit);
     if args.one {
         std::thread::spawn(|| {
@@ -117,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         });
         return one(args.load, end);
     }
-    let signals = SignalFd::new(&crate::looprun::END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
     let mut noise = Noise::start(args.load, args.for_)?;
     println!("noise: {}", args.load.word());
     while mono_now() < end && signals.read().map_err(|error| error.to_string())?.is_none() {

@@ -39,7 +39,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     };
     match measured {
         Ok(good) => ExitCode::from(u8::from(!good)),
-        Err(why) => crate::fail(&why),
+        Err(why) => super::fail(&why),
     }
 }
 

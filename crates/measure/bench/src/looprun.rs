@@ -5,10 +5,8 @@ use ring::{Counter, LoopPage};
 use rt::{Flow, LoopSpec, Pulse, Rt, SharedPage, Wait, Watch};
 use std::str::FromStr;
 use sys::clock::{mono_now, sleep_until};
-use sys::signal::SignalFd;
+use sys::signal::{END_SIGNALS, SignalFd};
 
-/// SIGINT and SIGTERM: the wish to end.
-pub(crate) const END_SIGNALS: [i32; 2] = [2, 15];
 /// How often the calling thread looks whether the loop should end.
 const LOOK: DurNs = DurNs::from_ms(50);
 /// From the call to the first pulse: time to wake the loop's thread.
@@ -16,7 +14,7 @@ const LEAD: DurNs = DurNs::from_ms(10);
 
 /// How a loop waits, as a command line says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WaitArg(pub(crate) Wait);
+pub struct WaitArg(pub Wait);
 
 impl FromStr for WaitArg {
     type Err = &'static str;
@@ -37,7 +35,7 @@ impl FromStr for WaitArg {
 }
 
 /// A way to wait, as reports say it.
-pub(crate) fn wait_word(wait: Wait) -> String {
+pub fn wait_word(wait: Wait) -> String {
     match wait {
         Wait::Sleep => "sleep".into(),
         Wait::Spin => "spin".into(),
@@ -46,16 +44,19 @@ pub(crate) fn wait_word(wait: Wait) -> String {
 }
 
 /// What the watcher of a run could not see.
-pub(crate) struct Finished {
+pub struct Finished {
     /// Why preempting tasks have no names, if so.
-    pub(crate) unnamed_because: Option<String>,
+    pub unnamed_because: Option<String>,
     /// Why steal was not watched, if so.
-    pub(crate) no_steal_because: Option<String>,
+    pub no_steal_because: Option<String>,
 }
 
 /// Runs the loop until `limit` has passed, a signal asks for the end, or it ends by itself. `tick` is called some
-/// twenty times a second on the calling thread, `armed` once before the first pulse.
-pub(crate) fn run(
+/// twenty times a second on the calling thread, `armed_now` once before the first pulse.
+///
+/// # Errors
+/// The loop could not be armed, or signals cannot be waited for.
+pub fn run(
     spec: LoopSpec,
     page: &SharedPage,
     limit: Option<DurNs>,
@@ -93,7 +94,7 @@ pub(crate) fn run(
 }
 
 /// A percentile as people read it; one beyond the histogram is given as a bound only.
-pub(crate) fn shown(quantile: Quantile) -> String {
+pub fn shown(quantile: Quantile) -> String {
     match quantile {
         Quantile::At(time) => micros(time),
         Quantile::Beyond(time) => format!(">{}", micros(time)),
@@ -102,7 +103,7 @@ pub(crate) fn shown(quantile: Quantile) -> String {
 }
 
 /// Microseconds with as many digits as matter.
-pub(crate) fn micros(time: DurNs) -> String {
+pub fn micros(time: DurNs) -> String {
     let us = time.0 as f64 / 1000.0;
     match us.abs() {
         x if x < 10.0 => format!("{us:.2}"),
@@ -112,7 +113,7 @@ pub(crate) fn micros(time: DurNs) -> String {
 }
 
 /// One line of figures: samples, min, mean, median, p99, p99.9, max, in microseconds.
-pub(crate) fn figures(hist: &Histogram) -> String {
+pub fn figures(hist: &Histogram) -> String {
     let time = |time: Option<DurNs>| time.map_or("-".into(), micros);
     format!(
         "{:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}",
@@ -127,12 +128,12 @@ pub(crate) fn figures(hist: &Histogram) -> String {
 }
 
 /// The heads of [`figures`].
-pub(crate) fn figure_heads() -> String {
+pub fn figure_heads() -> String {
     format!("{:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}", "samples", "min", "mean", "median", "p99", "p99.9", "max")
 }
 
 /// What a loop's page says at the end, in lines.
-pub(crate) fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
+pub fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
     let count = |counter| page.counter(counter);
     let mut lines = vec![
         format!("{:<12} {}", "[us]", figure_heads()),
@@ -160,7 +161,7 @@ pub(crate) fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
 }
 
 /// Involuntary switches and who came instead.
-pub(crate) fn preemptions(page: &LoopPage<'_>, unnamed_because: Option<&str>) -> String {
+pub fn preemptions(page: &LoopPage<'_>, unnamed_because: Option<&str>) -> String {
     let total = page.counter(Counter::InvoluntarySwitches);
     let mut who: Vec<String> = page.culprits().map(|task| format!("{} x{}", task.name(), task.count)).collect();
     let named: u64 = page.culprits().map(|task| task.count).sum();

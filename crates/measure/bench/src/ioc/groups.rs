@@ -9,10 +9,9 @@ use super::host::{Ioc, Kind};
 use super::kraimer::{RECORDS_PER_PASS, Reading, kraimer};
 use super::wire::Circuit;
 use super::{database, spread};
-use crate::bench::Touched;
-use crate::bench::fingerprint::Fingerprint;
-use crate::bench::shielded::Shielded;
-use crate::looprun;
+use crate::Touched;
+use crate::fingerprint::Fingerprint;
+use crate::shielded::Shielded;
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use ca::wire::command;
 use host::proc::interrupts::Interrupts;
@@ -23,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::root::RootDir;
 use sys::sched::Scheduling;
-use sys::signal::SignalFd;
+use sys::signal::{END_SIGNALS, SignalFd};
 
 /// The IOC's scans on CPUs of their own: scaling, punctuality under load, interruptions
 ///
@@ -81,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     Fingerprint::take().lines().iter().for_each(|line| println!("{line}"));
     scaling(&online)?;
     // From here on an interrupt ends this between two pieces, and the shield is given back on the way out.
-    let signals = SignalFd::new(&looprun::END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
     let shield = if args.shield { Some(Shielded::apply(&args.touched, &own)?) } else { None };
     let home = shield.as_ref().map(|shield| &shield.place);
     // A shield of one CPU leaves the IOC where it is: its network has to run somewhere else.
