@@ -5,7 +5,6 @@ use crate::datum::Datum;
 use crate::device::Pace;
 use crate::lane::{backwards, built_in};
 use crate::tables::Tables;
-use crate::tables::VERBS;
 use base::{MonoNs, nearest};
 use msg::Verb;
 use std::fmt::Write as _;
@@ -20,8 +19,9 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
     let mut parts = request.splitn(3, '/');
     let (word, object, complement) =
         (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let Some(verb) = VERBS.into_iter().find(|verb| verb.word() == word) else {
-        return Err(format!("{out}  no row has the verb {word:?}; expected get, put, set, call"));
+    let Some(verb) = Verb::of_devices().find(|verb| verb.word() == word) else {
+        let expected = Verb::words(Verb::of_devices());
+        return Err(format!("{out}  no row has the verb {word:?}; expected {expected}"));
     };
     let (entry, value) = tables.interpret(verb, object, complement).map_err(|fault| {
         let meant = nearest(object, tables.objects());
@@ -52,7 +52,7 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
         Some(raw) => Some(raw.parse().map_or_else(|_| Datum::Text(raw.to_owned().into()), Datum::Number)),
         None => simulated(),
     };
-    if verb == Verb::Get {
+    if !verb.writes() {
         let Some(mut value) = present else {
             line("execute", format!("{at}: read {point}"));
             for step in &row.convert {

@@ -164,7 +164,7 @@ impl<Id: Copy> Lane<Id> {
             Err(fault) => return out.answer(id, Err(fault)),
         };
         let row = &tables.rows[tables.entries[entry].row];
-        if verb == Verb::Get {
+        if !verb.writes() {
             return out.answer(id, self.read(&tables, entry, now).map(|value| shown(row, value)));
         }
         let Some(value) = value else { return out.answer(id, Err(Fault::Form { expected: "a value" })) };

@@ -14,9 +14,6 @@ use std::fmt::Write as _;
 /// Objects and rows multiplied out; more are refused.
 pub(crate) const ENTRIES_MAX: usize = 65_536;
 
-/// What rows do. Other verbs are the message server's, or are answered from the tables.
-pub(crate) const VERBS: [Verb; 4] = [Verb::Get, Verb::Put, Verb::Set, Verb::Call];
-
 /// One device of the file.
 #[derive(Clone, Debug)]
 pub struct DeviceSpec {
@@ -184,8 +181,8 @@ pub(crate) struct Object {
     pub(crate) entries: Vec<usize>,
     /// The verbs that it has, for messages.
     has: String,
-    /// What each verb takes, for messages.
-    takes: [String; VERBS.len()],
+    /// What each of them takes, for messages.
+    takes: Vec<(Verb, String)>,
     /// What `describe` answers.
     description: String,
 }
@@ -227,7 +224,7 @@ impl Tables {
         }
         let (entries, rows) = (&self.entries, &self.rows);
         for object in objects.values_mut() {
-            for (at, verb) in VERBS.into_iter().enumerate() {
+            for verb in Verb::of_devices() {
                 let of = object.entries.iter().map(|index| &entries[*index]);
                 let takes: Vec<String> = of
                     .filter(|entry| rows[entry.row].verbs.contains(&verb))
@@ -237,7 +234,7 @@ impl Tables {
                     let comma = if object.has.is_empty() { "" } else { ", " };
                     // Writing to a String cannot fail.
                     let _ = write!(object.has, "{comma}{}", verb.word());
-                    object.takes[at] = takes.join(", ");
+                    object.takes.push((verb, takes.join(", ")));
                 }
             }
             object.description = object.entries.iter().map(|at| self.line(*at)).collect::<Vec<_>>().join("; ");
@@ -311,7 +308,7 @@ impl Tables {
                 Err(why) => fault = fault.or(Some(why)),
             }
         }
-        let takes = VERBS.iter().position(|known| *known == verb).map_or("", |at| known.takes[at].as_str());
+        let takes = known.takes.iter().find(|(known, _)| *known == verb).map_or("", |(_, takes)| takes.as_str());
         Err(match fault {
             Some(fault) => fault,
             None if takes.is_empty() => Fault::NoVerb { has: &known.has },

@@ -491,9 +491,4 @@ message_log_keep = 7
         assert_eq!((line.args.log_size, line.args.log_keep), (Size(1 << 20), 7));
         assert_eq!((line.args.band[0].band.number(), line.args.band[0].cpu), (7, Some(1)));
     }
-
-    #[test]
-    fn a_plant_knows_the_verbs_of_messages() {
-        assert_eq!(host::plant::messages::VERBS, Verb::ALL.map(Verb::word));
-    }
 }

@@ -29,6 +29,7 @@ mod tamed;
 pub mod text;
 mod unit;
 mod value;
+pub mod verb;
 mod visible;
 mod words;
 
@@ -44,5 +45,6 @@ pub use stamp::{EPICS_EPOCH_UNIX_SECS, Stamp, Utc};
 pub use tamed::Tamed;
 pub use unit::{DurNs, Hz, MonoNs, ParseUnitError, Size};
 pub use value::{Array, Characters, FieldType, Scalar, Str40, Str40Writer, Value};
+pub use verb::{Verb, VerbError};
 pub use visible::{Visible, colour};
 pub use words::{glob, nearest};

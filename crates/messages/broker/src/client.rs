@@ -278,7 +278,7 @@ impl Client {
         }
         self.next_id += 1;
         // A room goes with its connection.
-        let repeats = room.is_none() && (request.verb.is_idempotent() || sending.flags.has(Flags::IDEMPOTENT));
+        let repeats = room.is_none() && (request.verb.row().idempotent || sending.flags.has(Flags::IDEMPOTENT));
         let body = if repeats { sending.body.to_vec() } else { Vec::new() };
         let line = if repeats { line.to_owned() } else { String::new() };
         let (perhaps, room) = (false, room.take());

@@ -5,7 +5,7 @@
 use crate::relay::{Passed, QUEUE_MAX, Relay};
 use base::{DurNs, MonoNs};
 use msg::zmtp::{GREETING, Incoming, Message, Peer, message};
-use msg::{Code, Line, Request, Subject, TextError, Verb};
+use msg::{Code, Line, Request, Subject, TextError};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -201,7 +201,7 @@ impl Caller {
 fn allowed(message: &Message) -> Result<(&str, msg::Options, &[u8]), (Code, String)> {
     let (line, options, body) = message.request().map_err(|why| (Code::Malformed, why))?;
     match Request::parse(line) {
-        Ok(Request { verb: verb @ (Verb::Lock | Verb::Unlock | Verb::Watch | Verb::Unwatch), .. }) => {
+        Ok(Request { verb, .. }) if verb.is_servers() => {
             Err((Code::NoVerb, format!("{verb} does not reach over ZeroMQ; use a client on the host itself")))
         }
         Ok(_) => Ok((line, options, body)),

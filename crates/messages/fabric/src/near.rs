@@ -5,7 +5,7 @@ use crate::link::Config;
 use crate::wire;
 use base::DurNs;
 use broker::{ClientError, Desk, Manager, ManagerLane, Waker};
-use msg::{Answer, Asked, Band, Code, Failure, Hop, Ticket, Verb};
+use msg::{Answer, Asked, Band, Code, Failure, Hop, Ticket};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,8 +116,8 @@ impl Crossing {
         if asked.subject.host != 0 {
             return Err((Code::NoObject, format!("host {host} is one hop further; hosts ask each other directly")));
         }
-        if matches!(asked.request.verb, Verb::Watch | Verb::Unwatch | Verb::Lock | Verb::Unlock) {
-            let verb = asked.request.verb;
+        let verb = asked.request.verb;
+        if verb.is_servers() {
             return Err((Code::NoVerb, format!("{verb} does not reach over to host {host}; ask its own server")));
         }
         if self.waiting.len() >= WAITING_MAX {

@@ -7,12 +7,12 @@ use crate::line::Line;
 use crate::share::{Excess, Share};
 use crate::tables::{Access, Conn, Route, Tables};
 use crate::text::{Request, TextError};
-use crate::verb::Verb;
 use crate::wheel::Wheel;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use base::{DurNs, MonoNs};
+use base::verb::ServedBy;
+use base::{DurNs, MonoNs, Verb};
 use core::fmt;
 
 /// Most claims that are compared with an object that nobody serves, to say which one was meant.
@@ -286,7 +286,7 @@ impl Lane {
                 let item = Request::parse(item).map_err(|error| {
                     no(Code::Malformed, format_args!("line {at} of the batch: {error}; nothing was done"))
                 })?;
-                if !matches!(item.verb, Verb::Get | Verb::Set | Verb::Put | Verb::Call | Verb::Describe) {
+                if !item.verb.row().batchable {
                     return Err(no(
                         Code::NoVerb,
                         format_args!("line {at} of the batch: {} cannot be part of one; nothing was done", item.verb),
@@ -359,7 +359,7 @@ impl Lane {
         // What a pattern says before its first wild character; a claim ends at a word, so the rest of that word goes.
         let wild = object.bytes().position(|byte| matches!(byte, b'*' | b'?'));
         let literal = wild.map(|at| object[..at].rfind('_').map_or("", |end| &object[..end]));
-        let own = matches!(verb, Verb::Lock | Verb::Unlock | Verb::Watch | Verb::Unwatch) || object == "server";
+        let own = verb.is_servers() || object == "server";
         match self.tables.route(literal.unwrap_or(object)) {
             _ if own => Ok(Conn::SERVER),
             Some(route) if !route.is_on(header.band) => Err(no(
@@ -372,7 +372,7 @@ impl Lane {
                 ),
             )),
             Some(route) => Ok(route.to),
-            None if verb == Verb::List => Ok(Conn::SERVER),
+            None if verb.row().served_by == ServedBy::ManagerOrServer => Ok(Conn::SERVER),
             None => {
                 let near = |prefix: &&str| prefix.len().abs_diff(object.len()) <= object.len().max(3) / 3;
                 let known = self.tables.routes().iter().map(|route| route.prefix.as_str());

@@ -40,10 +40,10 @@ mod quantity;
 mod share;
 mod tables;
 mod text;
-mod verb;
 mod wheel;
 pub mod zmtp;
 
+pub use base::{Verb, VerbError};
 pub use batch::{BATCH_LINES_MAX, BatchError, Lines, write_lines};
 pub use checksum::checksum;
 pub use code::{Code, Failure, Hop};
@@ -58,4 +58,3 @@ pub use quantity::quantity;
 pub use share::{Excess, Share};
 pub use tables::{Access, Conn, HOST_BYTES_MAX, Hosts, Lock, Route, Rule, RuleError, Tables, is_host};
 pub use text::{Complement, Escaped, Reply, Request, TextError};
-pub use verb::{Verb, VerbError};

@@ -2,9 +2,10 @@
 
 use crate::header::{BANDS, Band, Subject};
 use crate::object::{Object, Pattern};
-use crate::verb::Verb;
 use alloc::string::String;
 use alloc::vec::Vec;
+use base::Verb;
+use base::verb::Effect;
 use core::fmt;
 use core::str::FromStr;
 
@@ -289,7 +290,7 @@ impl Tables {
     /// What holds without a rule: the server's own user and root on this host may do all, all others what changes nothing.
     #[must_use]
     pub fn without_rule(subject: Subject, verb: Verb, is_ours: bool) -> Access {
-        match subject.host == 0 && is_ours || !(verb.writes() || matches!(verb, Verb::Lock | Verb::Unlock)) {
+        match subject.host == 0 && is_ours || verb.row().effect == Effect::Reads {
             true => Access::Allow,
             false => Access::Deny,
         }

@@ -2,9 +2,9 @@
 
 use crate::code::{Code, CodeError};
 use crate::object::{Object, ObjectError};
-use crate::verb::{Verb, VerbError};
 use alloc::borrow::Cow;
 use alloc::string::String;
+use base::{Verb, VerbError};
 use core::fmt::{self, Write};
 
 /// The last part of a line: a value, a name, a text. On the wire `/`, `%` and control characters in it are written
@@ -130,8 +130,7 @@ impl<'a> Request<'a> {
         let (word, rest) = cut(line).ok_or(TextError::Parts { found: line })?;
         let verb: Verb = word.parse().map_err(|error| TextError::Verb { found: word, error })?;
         let (name, raw) = cut(rest).unwrap_or((rest, ""));
-        let wild = matches!(verb, Verb::List | Verb::Watch | Verb::Unwatch);
-        let object = if wild { Object::wild(name) } else { Object::new(name) };
+        let object = if verb.row().patterns { Object::wild(name) } else { Object::new(name) };
         let object = object.map_err(|error| TextError::Object { found: name, error })?;
         Ok(Self { verb, object, complement: Complement::from_wire(raw)? })
     }

@@ -6,7 +6,6 @@ use crate::datum::Datum;
 use crate::device::{Access, Pace};
 use crate::keys;
 use crate::pattern::{Bound, Pattern};
-use crate::tables::VERBS;
 use crate::tables::{ENTRIES_MAX, Entry, Reached, Row};
 use base::{DurNs, nearest};
 use msg::Verb;
@@ -30,7 +29,7 @@ impl Reader<'_> {
             }
         }
         let verbs = verbs(&section, found);
-        let writes = verbs.iter().any(|verb| *verb != Verb::Get);
+        let writes = verbs.iter().any(|verb| verb.writes());
         let object = pattern(&section, "object", found);
         let complement = pattern(&section, "complement", found);
         let device = pattern(&section, "device", found);
@@ -202,7 +201,7 @@ impl Reader<'_> {
     ) -> Option<usize> {
         let (spec, places) = (&mut self.tables.devices[device], &mut self.places[device]);
         let (name, word) = (&spec.name, spec.driver.word);
-        let writes = row.verbs.iter().find(|verb| **verb != Verb::Get);
+        let writes = row.verbs.iter().find(|verb| verb.writes());
         match ((spec.driver.point)(&point), writes) {
             (Err(expected), _) => {
                 let message = format!("device {name:?} ({word}) has no point {:?}", clipped(&point));
@@ -288,14 +287,14 @@ fn verbs(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<Verb> {
         let word = item.get_ref().as_str().unwrap_or_default();
         // One cell of a CSV file may hold several.
         for word in word.split('|').map(str::trim) {
-            match VERBS.into_iter().find(|verb| verb.word() == word) {
+            match Verb::of_devices().find(|verb| verb.word() == word) {
                 Some(verb) if !verbs.contains(&verb) => verbs.push(verb),
                 Some(_) => {}
                 None => {
-                    let meant = nearest(word, VERBS.iter().map(|verb| verb.word()));
+                    let meant = nearest(word, Verb::of_devices().map(Verb::word));
                     let remedy = meant.map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
                     let message = format!("`verb` cannot be {:?}", clipped(word));
-                    found.error(item.span(), message, "get, put, set, call", remedy);
+                    found.error(item.span(), message, Verb::words(Verb::of_devices()).to_string(), remedy);
                 }
             }
         }

@@ -88,9 +88,9 @@ impl Object {
         let mut options = Options::parse(rest);
         let (object, complement) = words.split_once('/').unwrap_or((words, if place.output { VALUE } else { "" }));
         let verb = options.value("verb", if place.output { Verb::Put } else { Verb::Get })?;
-        let fits = if place.output { matches!(verb, Verb::Put | Verb::Set | Verb::Call) } else { verb == Verb::Get };
-        if !fits {
-            return Err(format!("verb={verb}; expected {}", if place.output { "put, set or call" } else { "get" }));
+        let fits = |verb: &Verb| verb.writes() == place.output;
+        if !Verb::of_devices().any(|known| known == verb) || !fits(&verb) {
+            return Err(format!("verb={verb}; expected {}", Verb::words(Verb::of_devices().filter(fits))));
         }
         if !place.output && complement.contains(VALUE) {
             return Err(format!("\"{words}\": an input has no {VALUE} to say"));
@@ -336,7 +336,7 @@ mod tests {
         assert!(refused("SR/x", "ai").contains("SR"), "{}", refused("SR/x", "ai"));
         assert!(refused("sr_ps/{value}", "ai").contains("an input has no {value}"));
         assert!(refused("sr_ps/x verb=put", "ai").contains("expected get"));
-        assert!(refused("sr_ps/x verb=get", "ao").contains("expected put, set or call"));
+        assert!(refused("sr_ps/x verb=get", "ao").contains("expected put, set, call"));
         assert!(refused("sr_ps/x verb=pt", "ao").contains("verb=pt"));
         assert!(refused("sr_ps/x band=8", "ai").contains("expected 0 to 7"));
         assert!(refused("sr_ps/x states=a,b", "ai").contains("\"states=\" is not known here"));

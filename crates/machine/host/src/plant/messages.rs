@@ -4,17 +4,13 @@ use super::ioc::each;
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
 use super::process::{self, Read};
-use base::{DurNs, Policy, RtLevel, Size};
+use base::{DurNs, Policy, RtLevel, Size, Verb};
 use std::ops::{Range, RangeInclusive};
 use table::{Diagnostics, Section, clipped};
 
 /// What `tahti msg serve` prints once it serves.
 const SERVING: &str = "tahti msg: serving as ";
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(10);
-
-/// The verbs of messages, as `msg` has them; a test of `cli` compares.
-pub const VERBS: [&str; 12] =
-    ["get", "set", "put", "call", "list", "describe", "watch", "unwatch", "lock", "unlock", "batch", "ping"];
 
 /// How large a file of the message log may be.
 pub const LOG_SIZES: RangeInclusive<Size> = Size(64 << 10)..=Size(1 << 40);
@@ -196,9 +192,12 @@ fn rules(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnosti
             text += &format!(" objects={objects}");
         }
         let verbs = rule.texts("verbs", found).unwrap_or_default();
-        for (verb, span) in verbs.iter().filter(|(verb, _)| !VERBS.contains(verb)) {
-            let remedy = base::nearest(verb, VERBS).map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
-            found.error(span.clone(), format!("{:?} is no verb", clipped(verb)), VERBS.join(", "), remedy);
+        for (verb, span) in &verbs {
+            if let Err(error) = verb.parse::<Verb>() {
+                let remedy = error.nearest.map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
+                let expected = Verb::words(Verb::ALL.into_iter()).to_string();
+                found.error(span.clone(), format!("{:?} is no verb", clipped(verb)), expected, remedy);
+            }
         }
         let users = rule.texts("users", found).unwrap_or_default();
         for (user, span) in users.iter().filter(|(user, _)| user.parse::<u32>().is_err()) {

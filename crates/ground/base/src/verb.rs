@@ -1,0 +1,205 @@
+//! What may be done with an object of the messages: each verb is a row of [`Verb::ALL`].
+//!
+//! Here and not in `msg`, since plants have rules about verbs and `host` never sees `msg`.
+//! To add one: `docs/how-to/add-a-verb.md`.
+
+use crate::nearest;
+use core::fmt;
+use core::str::FromStr;
+
+/// What a verb does to the equipment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing: everybody may, unless a rule forbids it.
+    Reads,
+    /// Nothing, but it keeps others from changing something: as with [`Writes`](Self::Writes), strangers need a rule.
+    Reserves,
+    /// It may change the equipment: such requests are logged, kept from locked objects, and strangers need a rule.
+    Writes,
+}
+
+/// Who answers a verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedBy {
+    /// The manager of the object, by what a row of its tables says about a device.
+    Device,
+    /// The manager of the object, by itself.
+    Manager,
+    /// The manager of the object, or the message server where there is none.
+    ManagerOrServer,
+    /// The message server of the host on which it is asked: such a request goes neither to managers nor to other hosts.
+    Server,
+}
+
+/// How everybody on the way of a request treats its verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The word that is written.
+    pub word: &'static str,
+    /// What it does to the equipment.
+    pub effect: Effect,
+    /// Who answers it.
+    pub served_by: ServedBy,
+    /// Whether doing it twice is the same as doing it once, so that it may be sent again when its fate is unknown.
+    pub idempotent: bool,
+    /// Whether it may be a line of a batch.
+    pub batchable: bool,
+    /// Whether its object may be a pattern, with `*` and `?`.
+    pub patterns: bool,
+}
+
+/// Makes the enum, its list and the table of rows, with their comments as documentation.
+macro_rules! verbs {
+    ($($(#[doc = $doc:literal])+ $verb:ident = $row:expr;)+) => {
+        /// A verb.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Verb {
+            $($(#[doc = $doc])+ $verb,)+
+        }
+
+        impl Verb {
+            /// All verbs, in the order of the documentation.
+            pub const ALL: [Self; [$(stringify!($verb)),+].len()] = [$(Self::$verb),+];
+            const ROWS: [Row; Self::ALL.len()] = [$($row),+];
+            const MEANINGS: [&str; Self::ALL.len()] = [$(concat!($($doc),+)),+];
+        }
+    };
+}
+
+use Effect::{Reads, Reserves, Writes};
+use ServedBy::{Device, Manager, ManagerOrServer, Server};
+
+#[rustfmt::skip]
+verbs! {
+    /// Reads a value.
+    Get = Row { word: "get", effect: Reads, served_by: Device, idempotent: true, batchable: true, patterns: false };
+    /// Changes a value; the reply comes when the equipment has accepted it.
+    Put = Row { word: "put", effect: Writes, served_by: Device, idempotent: false, batchable: true, patterns: false };
+    /// Changes a value; the reply comes when it is reached.
+    Set = Row { word: "set", effect: Writes, served_by: Device, idempotent: false, batchable: true, patterns: false };
+    /// Executes something that is no value: `call/sr_rf_a/reset`.
+    Call = Row { word: "call", effect: Writes, served_by: Device, idempotent: false, batchable: true, patterns: false };
+    /// Lists the objects that fit a pattern, in the lines of the reply's body.
+    List = Row { word: "list", effect: Reads, served_by: ManagerOrServer, idempotent: true, batchable: false, patterns: true };
+    /// Describes an object: schema, unit, limits, access.
+    Describe = Row { word: "describe", effect: Reads, served_by: Manager, idempotent: true, batchable: true, patterns: false };
+    /// Subscribes to events, until `unwatch`: `watch/sr_*/put` for messages with these objects and verbs as they pass.
+    Watch = Row { word: "watch", effect: Reads, served_by: Server, idempotent: false, batchable: false, patterns: true };
+    /// Ends what `watch` began.
+    Unwatch = Row { word: "unwatch", effect: Reads, served_by: Server, idempotent: false, batchable: false, patterns: true };
+    /// Keeps others from changing an object and all whose names continue it, until `unlock` or until its holder disconnects.
+    Lock = Row { word: "lock", effect: Reserves, served_by: Server, idempotent: false, batchable: false, patterns: false };
+    /// Ends what `lock` began.
+    Unlock = Row { word: "unlock", effect: Reserves, served_by: Server, idempotent: false, batchable: false, patterns: false };
+    /// Sends many requests to objects of one manager as one: lines in the body, a result each.
+    Batch = Row { word: "batch", effect: Writes, served_by: Manager, idempotent: false, batchable: false, patterns: false };
+    /// Asks for the name of the manager, or of the server, to see that it is there.
+    Ping = Row { word: "ping", effect: Reads, served_by: Manager, idempotent: true, batchable: false, patterns: false };
+}
+
+impl Verb {
+    /// Its row.
+    #[must_use]
+    pub const fn row(self) -> &'static Row {
+        &Self::ROWS[self as usize]
+    }
+
+    /// The word that is written.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        self.row().word
+    }
+
+    /// What it means, in the words of the documentation.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        Self::MEANINGS[self as usize].trim_ascii()
+    }
+
+    /// Whether it may change the equipment.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        matches!(self.row().effect, Writes)
+    }
+
+    /// Whether the message server of the host on which it is asked answers it, whatever its object is.
+    #[must_use]
+    pub const fn is_servers(self) -> bool {
+        matches!(self.row().served_by, Server)
+    }
+
+    /// The verbs of devices: those that rows of managers' tables may have.
+    pub fn of_devices() -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.into_iter().filter(|verb| verb.row().served_by == Device)
+    }
+
+    /// The words of some verbs, with commas between them.
+    pub fn words(verbs: impl Iterator<Item = Self> + Clone) -> impl fmt::Display {
+        fmt::from_fn(move |f| {
+            verbs.clone().enumerate().try_for_each(|(at, verb)| write!(f, "{}{verb}", if at == 0 { "" } else { ", " }))
+        })
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// A word that is no verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerbError {
+    /// What was probably meant.
+    pub nearest: Option<Verb>,
+}
+
+impl fmt::Display for VerbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.nearest {
+            Some(verb) => write!(f, "did you mean \"{verb}\"?"),
+            None => write!(f, "expected one of {}", Verb::words(Verb::ALL.into_iter())),
+        }
+    }
+}
+
+impl core::error::Error for VerbError {}
+
+impl FromStr for Verb {
+    type Err = VerbError;
+
+    /// Real-time: allocates for an error only.
+    fn from_str(word: &str) -> Result<Self, VerbError> {
+        Self::ALL.into_iter().find(|verb| verb.word() == word).ok_or_else(|| {
+            let meant = nearest(word, Self::ALL.iter().map(|verb| verb.word()));
+            VerbError { nearest: meant.and_then(|meant| Self::ALL.into_iter().find(|verb| verb.word() == meant)) }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn each_verb_reads_back_and_a_mistyped_one_is_guessed() {
+        for verb in Verb::ALL {
+            assert_eq!(verb.word().parse(), Ok(verb));
+        }
+        assert_eq!("descibe".parse::<Verb>(), Err(VerbError { nearest: Some(Verb::Describe) }));
+        let far = "open".parse::<Verb>().unwrap_err();
+        assert!(far.to_string().starts_with("expected one of get, put, set"), "{far}");
+    }
+
+    #[test]
+    fn what_writes_is_never_idempotent_by_itself() {
+        assert!(Verb::ALL.iter().all(|verb| !(verb.writes() && verb.row().idempotent)));
+    }
+
+    #[test]
+    fn what_the_server_answers_is_no_line_of_a_batch_which_goes_to_one_manager() {
+        assert!(Verb::ALL.iter().all(|verb| !(verb.is_servers() && verb.row().batchable)));
+    }
+}
