@@ -40,73 +40,40 @@
 //! | who may do what | [`Security::parse`], [`Security::rights`], [`Db::take_regrouped`] |
 //! | report | [`Db::links_of`], [`Db::lock_set_members`], [`Db::queues`] |
 //! | links to elsewhere | [`Db::next_remote`], [`Db::remote_update`], [`Db::remote_disconnect`] |
+//!
+//! Inside, from below: `text` (files without a database), `calc` (expressions), `security` (access rules), `model` (field
+//! tables, fields in memory, links as data), `rec` (record types, a file each) and `run` (the engine), `load` (files into
+//! records), `report`.
 #![forbid(unsafe_code)]
 
-mod access;
-mod autosave;
 mod calc;
-mod callback;
-mod channel;
-mod common;
-mod constant;
-mod conv;
-mod deadband;
-mod dev;
-mod engine;
-mod error;
-mod events;
-mod filter;
-mod function;
-mod here;
-mod init;
-mod initial;
-mod jlink;
-mod jreport;
-mod json;
-mod lex;
-mod link;
-mod links;
 mod load;
-mod local;
-mod look;
-mod macros;
-mod message;
-mod meta;
-mod names;
-mod notify;
-mod pool;
-mod put;
+mod model;
 mod rec;
-mod record;
-mod remote;
-mod scan;
-mod schema;
+mod report;
+mod run;
 mod security;
-mod slot;
-mod split;
-mod stop;
-mod substitutions;
-mod support;
-mod through;
+mod text;
 
-pub use autosave::{Saved, SavedValue, parse_request, parse_sav, write_sav};
 pub use calc::CalcError;
-pub use channel::{Channel, FieldInfo, RecId};
-pub use dev::Stream;
-pub use engine::{Counters, Db, Notice, Now};
-pub use error::{FileError, FileErrors, FindError, Place, PutError};
-pub use events::{Event, Posted, QueueId, SubId};
-pub use filter::Filters;
-pub use function::{ARGUMENTS, ASubCall, Call, Function, SubCall, Token};
-pub use local::{LocalText, stamp_text};
-pub use look::{LinkChannel, LinkInfo, QueueInfo};
-pub use macros::Macros;
-pub use notify::{Completed, NotifyState};
-pub use remote::{RemoteId, RemoteRequest};
-pub use scan::{Fed, Scan, Signal, SourceId};
-pub use schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
+pub use model::schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
+pub use report::links::{LinkChannel, LinkInfo};
+pub use run::callback::QueueInfo;
+pub use run::channel::{Channel, FieldInfo, RecId};
+pub use run::device::Stream;
+pub use run::device::support::{Answers, Attached, Attaching, Direct, Output, Request, Support};
+pub use run::engine::{Counters, Db, Notice, Now};
+pub use run::events::{Event, Posted, QueueId, SubId};
+pub use run::filter::Filters;
+pub use run::function::{ARGUMENTS, ASubCall, Call, Function, SubCall, Token};
+pub use run::link::remote::{RemoteId, RemoteRequest};
+pub use run::notify::{Completed, NotifyState};
+pub use run::scan::{Fed, Scan, Signal, SourceId};
+pub use run::split::{Away, ScanGroup};
+pub use run::stop::{Entry, Hook, Stop, StopSet};
 pub use security::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Rights, Rule, Security};
-pub use split::{Away, ScanGroup};
-pub use stop::{Entry, Hook, Stop, StopSet};
-pub use substitutions::{Instance, parse_substitutions};
-pub use support::{Answers, Attached, Attaching, Direct, Output, Request, Support};
+pub use text::error::{FileError, FileErrors, FindError, Place, PutError};
+pub use text::local::{LocalText, stamp_text};
+pub use text::macros::Macros;
+pub use text::saved::{Saved, SavedValue, parse_request, parse_sav, write_sav};
+pub use text::substitutions::{Instance, parse_substitutions};

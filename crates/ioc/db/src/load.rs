@@ -3,12 +3,12 @@
 mod undo;
 mod values;
 
-use crate::engine::Db;
-use crate::error::{FileError, FileErrors, Place};
-use crate::lex::{Lexer, Token, unescape};
-use crate::macros::{Macros, expand_lines};
-use crate::record::Kind;
-use crate::schema::Schema;
+use crate::model::schema::Schema;
+use crate::rec::table::Kind;
+use crate::run::engine::Db;
+use crate::text::error::{FileError, FileErrors, Place};
+use crate::text::lex::{Lexer, Token, unescape};
+use crate::text::macros::{Macros, expand_lines};
 use base::nearest;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,14 +19,6 @@ use values::no_macro_left;
 const NAME_LIMIT: usize = 60;
 /// Longest alias.
 const ALIAS_LIMIT: usize = 255;
-
-/// A link that is resolved when all records are there.
-pub(crate) struct PendingLink {
-    pub(crate) rec: u32,
-    pub(crate) field: u16,
-    pub(crate) start: u32,
-    pub(crate) len: u32,
-}
 
 /// Gives the text of an included file.
 pub(crate) type Include<'a> = dyn FnMut(&str) -> Option<String> + 'a;
@@ -312,8 +304,8 @@ impl Db {
             let rec = self.common.len() as u32;
             let body = self.bodies.push_like_first(*kind);
             let name = self.names.add(b"", rec);
-            let common = crate::common::Common {
-                kind: crate::common::KindCell(*kind),
+            let common = crate::rec::common::Common {
+                kind: crate::rec::common::KindCell(*kind),
                 body,
                 name,
                 removed: true,

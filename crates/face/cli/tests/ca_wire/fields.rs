@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The tables of record types, from the same definitions as C's.
-const TYPES: &str = include_str!("../../../../ioc/db/src/dbd/base.dbd");
-const COMMON: &str = include_str!("../../../../ioc/db/src/dbd/common.dbd");
+const TYPES: &str = include_str!("../../../../ioc/db/src/rec/base.dbd");
+const COMMON: &str = include_str!("../../../../ioc/db/src/rec/common.dbd");
 
 /// Newer definitions than those of the C that is compared with: type, field, what is newer.
 const NEWER: &[(&str, &str, &str)] = &[

@@ -1,7 +1,7 @@
 //! Running postfix code.
 
 use super::{Code, Op, Program, STACK_LIMIT};
-use crate::conv;
+use crate::text::conv;
 
 impl Program {
     /// Runs the expression. `result` is both `VAL` in it and where the outcome goes.

@@ -1,10 +1,10 @@
 //! What a file has changed, to be taken back where the file is refused.
 
-use crate::conv::number;
-use crate::engine::Db;
-use crate::error::{FileError, FileErrors};
-use crate::schema::Schema;
-use crate::slot::{Slot, with_number};
+use crate::model::schema::Schema;
+use crate::model::slot::{Slot, with_number};
+use crate::run::engine::Db;
+use crate::text::conv::number;
+use crate::text::error::{FileError, FileErrors};
 use base::Scalar;
 use std::sync::Arc;
 

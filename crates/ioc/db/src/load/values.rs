@@ -1,13 +1,13 @@
 //! Values of fields as files have them.
 
-use super::PendingLink;
 use crate::calc;
-use crate::conv::Number;
-use crate::engine::Db;
-use crate::link;
+use crate::model::link;
+use crate::model::link::PendingLink;
+use crate::model::schema::{FieldDef, Special};
+use crate::model::slot::{Slot, with_number};
 use crate::rec::arrays::{ELEMENTS_LIMIT, counts_elements};
-use crate::schema::{FieldDef, Special};
-use crate::slot::{Slot, with_number};
+use crate::run::engine::Db;
+use crate::text::conv::Number;
 use base::{FieldType, Str40, nearest};
 
 impl Db {

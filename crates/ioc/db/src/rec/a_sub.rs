@@ -1,11 +1,11 @@
 //! aSub record.
 
 use super::arrays::{ELEMENTS_LIMIT, kind_of};
-use crate::engine::{Db, Outcome};
-use crate::error::PutError;
-use crate::function::{ARGUMENTS, ASubCall, Call, Function};
-use crate::link::Link;
-use crate::slot::{Text, record};
+use crate::model::link::Link;
+use crate::model::slot::{Text, record};
+use crate::run::engine::{Db, Outcome};
+use crate::run::function::{ARGUMENTS, ASubCall, Call, Function};
+use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Status};
 
 record! {
@@ -107,12 +107,12 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
         r.ne[at] = r.no[at];
         (r.nev[at], r.onv[at]) = (r.nov[at], r.nov[at]);
     }
-    if let Some(name) = Db::constant_text(&r.subl) {
+    if let Some(name) = r.subl.short_text() {
         r.snam.set(name.bytes());
     }
     for at in 0..ARGUMENTS {
         if let Some(values) =
-            Db::constant_array(&r.inp[at], kind_of(r.ft[at]), r.no[at] as usize).filter(|values| !values.is_empty())
+            r.inp[at].elements(kind_of(r.ft[at]), r.no[at] as usize).filter(|values| !values.is_empty())
         {
             r.ne[at] = values.len() as u32;
             r.a[at] = values;
@@ -171,7 +171,7 @@ fn call(db: &mut Db, rec: u32, body: usize, number: u32, resumed: bool) -> Optio
         let (kind, max) = (kind_of(r.ftv[at]), r.nov[at] as usize);
         let values = &mut r.vala[at];
         if values.kind() != kind {
-            let converted = crate::put::convert_array(values, kind, max, 6);
+            let converted = crate::model::values::convert_array(values, kind, max, 6);
             fits &= converted.is_some();
             *values = converted.unwrap_or_else(|| Array::zeros(kind, 0));
         }
@@ -249,7 +249,7 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
     if ended_well {
         for at in 0..ARGUMENTS {
             let link = db.bodies.a_sub[body].out[at].brief();
-            if link.kind != crate::link::LinkKind::Constant {
+            if link.kind != crate::model::link::LinkKind::Constant {
                 let values = db.bodies.a_sub[body].vala[at].clone();
                 // A failed write has raised its alarm.
                 let _ = db.put_link_array(rec, link, &values);

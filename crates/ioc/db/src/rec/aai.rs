@@ -1,14 +1,14 @@
 //! aai record.
 
 use super::arrays::{array_input, array_monitor, hash_of, kind_of, mask, room, set};
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
-use crate::links::LinkError;
-use crate::notify::Got;
+use crate::model::link::Link;
+use crate::model::slot::{Inline, Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp};
-use crate::record::Bodies;
-use crate::slot::{Inline, Rarely, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::run::link::LinkError;
+use crate::run::notify::Got;
 use base::{Array, EventMask};
 
 record! {

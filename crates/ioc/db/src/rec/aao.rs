@@ -1,13 +1,13 @@
 //! aao record.
 
 use super::arrays::{array_monitor, hash_of, kind_of, mask, room, set};
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::link::Link;
+use crate::model::slot::{Inline, Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
-use crate::record::Bodies;
-use crate::slot::{Inline, Rarely, record};
-use crate::support::Output;
+use crate::run::device::Device;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
 use base::{Array, Value};
 
 record! {
@@ -57,7 +57,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.aao[body];
     if r.omsl == 1
-        && let Some(values) = Db::constant_array(&r.dol, kind, r.nelm as usize)
+        && let Some(values) = r.dol.elements(kind, r.nelm as usize)
     {
         r.nord = values.len() as u32;
         set(&mut r.val, values, r.nelm);
@@ -102,10 +102,10 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outc
         if db.device_write(rec, resumed, output) {
             return Outcome::Pending;
         }
-    } else if let Some(link) = link.filter(|link| link.kind != crate::link::LinkKind::Constant) {
+    } else if let Some(link) = link.filter(|link| link.kind != crate::model::link::LinkKind::Constant) {
         // Taken out while it is written: the link may lead anywhere.
         let mut values = db.lend_array(db.bodies.aao[body].val.kind());
-        crate::put::convert_into(&db.bodies.aao[body].val, usize::MAX, 0, &mut values);
+        crate::model::values::convert_into(&db.bodies.aao[body].val, usize::MAX, 0, &mut values);
         // A failed write has raised its alarm.
         let _ = db.put_link_array(rec, link, &values);
         db.recycle_array(values);

@@ -1,17 +1,17 @@
 //! ai record.
 
 use super::breaks;
-use crate::conv;
-use crate::deadband::{self, Limits};
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::{Brief, Link, LinkKind};
-use crate::notify::Got;
+use crate::model::deadband::{self, Limits};
+use crate::model::link::{Brief, Link, LinkKind};
+use crate::model::schema::Special;
+use crate::model::slot::{Inline, Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
-use crate::record::Bodies;
-use crate::scan::Fed;
-use crate::schema::Special;
-use crate::slot::{Inline, Rarely, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::run::notify::Got;
+use crate::run::scan::Fed;
+use crate::text::conv;
 use base::{EventMask, Status};
 
 record! {
@@ -63,7 +63,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let device = db.device(rec);
     let r = &mut db.bodies.ai[body];
-    if let Some(sval) = Db::constant(&r.sim.siol) {
+    if let Some(sval) = r.sim.siol.number() {
         r.sval = sval;
     }
     if device == Device::Missing {
@@ -76,12 +76,12 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     }
     match device {
         Device::SoftRaw => {
-            if let Some(rval) = Db::constant(&r.inp) {
+            if let Some(rval) = r.inp.number() {
                 r.rval = rval;
             }
         }
         Device::Soft | Device::SoftAsync => {
-            if let Some(val) = Db::constant(&r.inp) {
+            if let Some(val) = r.inp.number() {
                 r.val = val;
                 db.common[rec as usize].udf = 0;
             }
@@ -275,7 +275,7 @@ fn convert(db: &mut Db, rec: u32, body: usize) {
         1 | 2 => value = value * r.eslo + r.eoff,
         linr => {
             if !breaks::raw_to_eng(&db.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
-                db.common[rec as usize].raise_with(Status::Soft, 2, crate::message::Message::BREAKS);
+                db.common[rec as usize].raise_with(Status::Soft, 2, crate::rec::message::Message::BREAKS);
             }
         }
     }

@@ -1,15 +1,15 @@
 //! ao record.
 
 use super::breaks;
-use crate::deadband::{self, Limits};
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::deadband::{self, Limits};
+use crate::model::link::Link;
+use crate::model::schema::Special;
+use crate::model::slot::{Inline, Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
-use crate::record::Bodies;
-use crate::schema::Special;
-use crate::slot::{Inline, Rarely, record};
-use crate::support::Output;
+use crate::run::device::Device;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Status, Value};
 
 record! {
@@ -68,7 +68,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
         return;
     }
     let r = &mut db.bodies.ao[body];
-    if let Some(val) = Db::constant::<f64>(&r.dol) {
+    if let Some(val) = r.dol.number::<f64>() {
         r.val = val;
         db.common[rec as usize].udf = u8::from(val.is_nan());
     }
@@ -110,7 +110,7 @@ pub(crate) fn from_raw(db: &mut Db, rec: u32, body: usize, raw: i32) -> Scalar {
 pub(crate) fn from_device(db: &Db, body: usize, number: Scalar) -> Scalar {
     let r = &db.bodies.ao[body];
     let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
-    Scalar::F64(crate::initial::number(number) * slope + r.aoff)
+    Scalar::F64(crate::run::device::readback::number(number) * slope + r.aoff)
 }
 
 /// VAL is what the device has.

@@ -1,7 +1,7 @@
 //! What the array record types have in common.
 
-use crate::engine::Db;
-use crate::record::Kind;
+use crate::rec::table::Kind;
+use crate::run::engine::Db;
 use base::{Array, EventMask, FieldType};
 
 /// Element type of a number of menuFtype; beyond it bytes, as EPICS has it.
@@ -133,7 +133,7 @@ macro_rules! array_input {
                 return;
             }
             let r = &mut db.bodies.$block[body];
-            match Db::constant_array(&r.inp, kind, r.nelm as usize) {
+            match r.inp.elements(kind, r.nelm as usize) {
                 Some(values) => {
                     r.nord = values.len() as u32;
                     set(&mut r.val, values, r.nelm);
@@ -182,7 +182,7 @@ macro_rules! array_input {
                         }
                     }
                     // A waveform takes a constant SIOL for no elements at all.
-                    Ok(None) if simulated && db.common[rec as usize].kind() == crate::record::Kind::Waveform => {
+                    Ok(None) if simulated && db.common[rec as usize].kind() == crate::rec::table::Kind::Waveform => {
                         let r = &mut db.bodies.$block[body];
                         r.nord = 0;
                         r.val.truncate(0);

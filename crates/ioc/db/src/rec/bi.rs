@@ -1,13 +1,13 @@
 //! bi record.
 
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::{Link, LinkKind};
-use crate::notify::Got;
+use crate::model::link::{Link, LinkKind};
+use crate::model::slot::{Rarely, Text, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Read, Sim, changed, device_state, init_sim, no_state, post_raw, read_input, read_soft, take_stamp};
-use crate::record::Bodies;
-use crate::scan::Fed;
-use crate::slot::{Rarely, Text, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::run::notify::Got;
+use crate::run::scan::Fed;
 use base::Status;
 
 record! {
@@ -39,18 +39,18 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let device = db.device(rec);
     let r = &mut db.bodies.bi[body];
-    if let Some(sval) = Db::constant::<u16>(&r.sim.siol) {
+    if let Some(sval) = r.sim.siol.number::<u16>() {
         r.sval = u32::from(sval);
     }
     match device {
         Device::Missing => return,
         Device::SoftRaw => {
-            if let Some(rval) = Db::constant(&r.inp) {
+            if let Some(rval) = r.inp.number() {
                 r.rval = rval;
             }
         }
         Device::Soft | Device::SoftAsync => {
-            if let Some(val) = Db::constant(&r.inp) {
+            if let Some(val) = r.inp.number() {
                 r.val = val;
                 db.common[rec as usize].udf = 0;
             }

@@ -1,13 +1,13 @@
 //! bo record.
 
-use crate::callback::Callback;
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, Text, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, changed, drive_output, init_sim, mode, no_device, post_raw, stamp_output};
-use crate::record::Bodies;
-use crate::slot::{Rarely, Text, record};
-use crate::support::Output;
+use crate::run::callback::Callback;
+use crate::run::device::Device;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
 use base::{Scalar, Status, Str40, Value};
 
 record! {
@@ -60,7 +60,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
         return;
     }
     let r = &mut db.bodies.bo[body];
-    if let Some(val) = Db::constant::<u16>(&r.dol) {
+    if let Some(val) = r.dol.number::<u16>() {
         r.val = u16::from(val != 0);
         db.common[rec as usize].udf = 0;
     }

@@ -1,6 +1,6 @@
 //! Breakpoint tables: raw numbers and engineering units, piecewise linear.
 
-use crate::schema::{BreakTable, Schema};
+use crate::model::schema::{BreakTable, Schema};
 
 /// The table that a choice of menuConvert names.
 fn table(schema: &Schema, linr: u16) -> Option<&BreakTable> {

@@ -1,12 +1,12 @@
 //! calc record.
 
 use crate::calc::{self, INPUTS, Program};
-use crate::deadband::{self, Limits};
-use crate::engine::{Db, Outcome};
-use crate::error::PutError;
-use crate::link::Link;
+use crate::model::deadband::{self, Limits};
+use crate::model::link::Link;
+use crate::model::slot::{Inline, Text, record};
 use crate::rec::check_limits_filtered;
-use crate::slot::{Inline, Text, record};
+use crate::run::engine::{Db, Outcome};
+use crate::text::error::PutError;
 use base::{EventMask, Status};
 
 record! {
@@ -48,7 +48,7 @@ pub(crate) fn live_links(links: &[Link]) -> u32 {
 pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     let r = &mut db.bodies.calc[body];
     for index in 0..INPUTS {
-        if let Some(value) = Db::constant(&r.inp[index]) {
+        if let Some(value) = r.inp[index].number() {
             r.a[index] = value;
         }
     }

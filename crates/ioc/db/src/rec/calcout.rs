@@ -2,14 +2,14 @@
 
 use super::calc::{changed_inputs, live_links, post_inputs};
 use crate::calc::{self, INPUTS, Program};
-use crate::callback::Callback;
-use crate::deadband::{self, Limits};
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::{Link, LinkKind};
+use crate::model::deadband::{self, Limits};
+use crate::model::link::{Link, LinkKind};
+use crate::model::slot::{Inline, Text, record};
 use crate::rec::{Drive, check_limits, drive, no_device};
-use crate::slot::{Inline, Text, record};
-use crate::support::Output;
+use crate::run::callback::Callback;
+use crate::run::device::Device;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Status, Value};
 
 record! {
@@ -66,7 +66,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     }
     let r = &mut db.bodies.calcout[body];
     for index in 0..INPUTS {
-        if let Some(value) = Db::constant(&r.inp[index]) {
+        if let Some(value) = r.inp[index].number() {
             r.a[index] = value;
         }
     }
@@ -156,7 +156,7 @@ pub(crate) fn link_put(db: &mut Db, rec: u32, body: usize, name: &str) {
     if let Some(index) = letter.map(|letter| usize::from(letter - b'A'))
         && r.inp[index].is_constant()
     {
-        if let Some(value) = Db::constant(&r.inp[index]) {
+        if let Some(value) = r.inp[index].number() {
             r.a[index] = value;
         }
         db.post_named(rec, super::calc::INPUT_NAMES[index], EventMask::VALUE);
@@ -244,7 +244,7 @@ fn compute(db: &mut Db, rec: u32, body: usize) {
         match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
             Ok(()) => common.udf = u8::from(r.val.is_nan()),
             Err(()) => {
-                common.raise_with(Status::Calc, 3, crate::message::Message::CALC);
+                common.raise_with(Status::Calc, 3, crate::rec::message::Message::CALC);
             }
         }
     }
@@ -260,7 +260,7 @@ fn execute(db: &mut Db, rec: u32, body: usize) -> bool {
         match r.output.run(&mut r.a, &mut r.oval, &mut db.seed) {
             Ok(()) => common.udf = u8::from(r.oval.is_nan()),
             Err(()) => {
-                common.raise_with(Status::Calc, 3, crate::message::Message::OCAL);
+                common.raise_with(Status::Calc, 3, crate::rec::message::Message::OCAL);
             }
         }
     }

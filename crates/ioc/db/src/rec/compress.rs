@@ -1,9 +1,9 @@
 //! compress record.
 
 use super::arrays::ELEMENTS_LIMIT;
-use crate::engine::{Db, Outcome};
-use crate::link::{Link, LinkKind};
-use crate::slot::{Inline, record};
+use crate::model::link::{Link, LinkKind};
+use crate::model::slot::{Inline, record};
+use crate::run::engine::{Db, Outcome};
 use base::{Array, EventMask, FieldType, Status};
 
 record! {

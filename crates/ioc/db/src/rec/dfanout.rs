@@ -1,10 +1,10 @@
 //! dfanout record.
 
-use crate::deadband::{self, Limits};
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::deadband::{self, Limits};
+use crate::model::link::Link;
+use crate::model::slot::{Inline, record};
 use crate::rec::{Drive, check_limits, drive};
-use crate::slot::{Inline, record};
+use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Status};
 
 record! {
@@ -37,10 +37,10 @@ const LINKS: usize = 16;
 /// At start: constants.
 pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     let r = &mut db.bodies.dfanout[body];
-    if let Some(seln) = Db::constant(&r.sell) {
+    if let Some(seln) = r.sell.number() {
         r.seln = seln;
     }
-    if let Some(val) = Db::constant::<f64>(&r.dol) {
+    if let Some(val) = r.dol.number::<f64>() {
         r.val = val;
         db.common[rec as usize].udf = u8::from(val.is_nan());
     }

@@ -1,11 +1,11 @@
 //! event record.
 
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, init_sim, mode, take_stamp};
-use crate::record::Bodies;
-use crate::slot::{Rarely, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Str40};
 
 record! {
@@ -27,11 +27,11 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let device = db.device(rec);
     let r = &mut db.bodies.event[body];
-    if let Some(sval) = Db::constant_text(&r.sim.siol) {
+    if let Some(sval) = r.sim.siol.short_text() {
         r.sval = sval;
     }
     if device == Device::Soft
-        && let Some(val) = Db::constant_text(&r.inp)
+        && let Some(val) = r.inp.short_text()
     {
         r.val = val;
         db.common[rec as usize].udf = 0;

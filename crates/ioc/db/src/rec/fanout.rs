@@ -1,8 +1,8 @@
 //! fanout record.
 
-use crate::engine::{Db, Outcome};
-use crate::link::{Link, LinkKind};
-use crate::slot::record;
+use crate::model::link::{Link, LinkKind};
+use crate::model::slot::record;
+use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Status};
 
 record! {
@@ -23,7 +23,7 @@ const LINKS: i32 = 16;
 /// At start: a constant selection.
 pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
     let r = &mut db.bodies.fanout[body];
-    if let Some(seln) = Db::constant(&r.sell) {
+    if let Some(seln) = r.sell.number() {
         r.seln = seln;
     }
 }

@@ -1,13 +1,13 @@
 //! histogram record.
 
-use crate::callback::Callback;
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::link::Link;
+use crate::model::schema::Special;
+use crate::model::slot::{Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
-use crate::record::Bodies;
-use crate::schema::Special;
-use crate::slot::{Rarely, record};
+use crate::run::callback::Callback;
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
 use base::{Array, EventMask, Status};
 
 record! {
@@ -50,11 +50,11 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let device = db.device(rec);
     let r = &mut db.bodies.histogram[body];
-    if let Some(sval) = Db::constant(&r.sim.siol) {
+    if let Some(sval) = r.sim.siol.number() {
         r.sval = sval;
     }
     if device != Device::Missing
-        && let Some(sgnl) = Db::constant(&r.svl)
+        && let Some(sgnl) = r.svl.number()
     {
         r.sgnl = sgnl;
         db.common[rec as usize].udf = 0;

@@ -1,14 +1,14 @@
 //! longin record.
 
 use super::whole::{whole_input, whole_monitor};
-use crate::deadband::Limits;
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
-use crate::notify::Got;
+use crate::model::deadband::Limits;
+use crate::model::link::Link;
+use crate::model::slot::{Inline, Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Read, Sim, check_limits_filtered, init_sim, read_input, take_stamp};
-use crate::record::Bodies;
-use crate::slot::{Inline, Rarely, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::run::notify::Got;
 use base::EventMask;
 
 record! {

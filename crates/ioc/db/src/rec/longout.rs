@@ -1,14 +1,14 @@
 //! longout record.
 
 use super::whole::{whole_monitor, whole_output};
-use crate::deadband::Limits;
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::deadband::Limits;
+use crate::model::link::Link;
+use crate::model::slot::{Inline, Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
-use crate::record::Bodies;
-use crate::slot::{Inline, Rarely, record};
-use crate::support::Output;
+use crate::run::device::Device;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Value};
 
 record! {

@@ -1,14 +1,14 @@
 //! lsi record.
 
 use super::stringin::ALWAYS;
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::{Brief, Link, LinkKind};
-use crate::links::LinkError;
-use crate::notify::Got;
+use crate::model::link::{Brief, Link, LinkKind};
+use crate::model::slot::{Rarely, record};
+use crate::rec::table::{Bodies, Kind};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
-use crate::record::{Bodies, Kind};
-use crate::slot::{Rarely, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::run::link::LinkError;
+use crate::run::notify::Got;
 use base::{Array, EventMask, FieldType, Status};
 
 record! {
@@ -86,7 +86,7 @@ macro_rules! long_text_monitor {
             let r = &mut db.bodies.$block[body];
             if r.len != r.olen || r.val != r.oval {
                 mask |= EventMask::VALUE | EventMask::LOG;
-                crate::access::copy_into(&r.val, 0, 1, r.val.len(), usize::MAX, &mut r.oval);
+                crate::model::values::copy_into(&r.val, 0, 1, r.val.len(), usize::MAX, &mut r.oval);
             }
             let longer = r.len != r.olen;
             r.olen = r.len;
@@ -117,7 +117,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.lsi[body];
     if device == Device::Soft
-        && let Some(text) = Db::constant_long(&r.inp)
+        && let Some(text) = r.inp.long_text()
     {
         r.val = with_nul(text.as_bytes(), r.sizv);
         r.len = r.val.len() as u32;
@@ -184,7 +184,7 @@ fn environment(db: &mut Db, rec: u32, body: usize) -> Array {
         None => {
             common.udf = 1;
             let udfs = common.udfs;
-            common.raise_with(Status::Udf, udfs, crate::message::Message::NO_ENV);
+            common.raise_with(Status::Udf, udfs, crate::rec::message::Message::NO_ENV);
             Array::U8(vec![0])
         }
     }

@@ -2,13 +2,13 @@
 
 use super::lsi::{get_link_long, long_text_monitor, text, with_nul};
 use super::stringin::ALWAYS;
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, Text, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
-use crate::record::Bodies;
-use crate::slot::{Rarely, Text, record};
-use crate::support::Output;
+use crate::run::device::Device;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
 use base::{Array, EventMask, Status, Value};
 
 record! {
@@ -44,7 +44,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.lso[body];
     if device != Device::Missing
-        && let Some(text) = Db::constant_long(&r.dol)
+        && let Some(text) = r.dol.long_text()
     {
         r.val = with_nul(text.as_bytes(), r.sizv);
         r.len = r.val.len() as u32;
@@ -115,7 +115,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         return false;
     }
     let mut value = db.lend_array(base::FieldType::U8);
-    crate::put::convert_into(&db.bodies.lso[body].val, usize::MAX, 0, &mut value);
+    crate::model::values::convert_into(&db.bodies.lso[body].val, usize::MAX, 0, &mut value);
     db.failed = db.put_link_long(rec, link, &value).is_err();
     db.recycle_array(value);
     db.out_is_pending(rec, link, !simulated)

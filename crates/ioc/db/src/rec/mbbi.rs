@@ -1,18 +1,18 @@
 //! mbbi record.
 
-use crate::deadband;
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::error::PutError;
-use crate::link::Link;
-use crate::notify::Got;
+use crate::model::deadband;
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, Text, record};
+use crate::rec::table::Bodies;
 use crate::rec::{
     Read, Sim, any_state, changed, device_mask, device_state, init_sim, mask_of, no_state, post_raw, read_input,
     read_soft, state_written, take_stamp,
 };
-use crate::record::Bodies;
-use crate::scan::Fed;
-use crate::slot::{Rarely, Text, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::run::notify::Got;
+use crate::run::scan::Fed;
+use crate::text::error::PutError;
 use base::Status;
 
 record! {
@@ -72,16 +72,16 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     }
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.mbbi[body];
-    if let Some(sval) = Db::constant::<u16>(&r.sim.siol) {
+    if let Some(sval) = r.sim.siol.number::<u16>() {
         r.sval = u32::from(sval);
     }
     r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
     if device == Device::SoftRaw {
-        if let Some(rval) = Db::constant(&r.inp) {
+        if let Some(rval) = r.inp.number() {
             r.rval = rval;
         }
     } else if device != Device::External
-        && let Some(val) = Db::constant(&r.inp)
+        && let Some(val) = r.inp.number()
     {
         r.val = val;
         db.common[rec as usize].udf = 0;

@@ -1,12 +1,12 @@
 //! mbbiDirect record.
 
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
-use crate::notify::Got;
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Read, Sim, device_mask, init_sim, mask_of, read_input, read_soft, take_stamp};
-use crate::record::Bodies;
-use crate::slot::{Rarely, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::run::notify::Got;
 use base::{EventMask, Status};
 
 record! {
@@ -65,16 +65,16 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     }
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.mbbi_direct[body];
-    if let Some(sval) = Db::constant::<u32>(&r.sim.siol) {
+    if let Some(sval) = r.sim.siol.number::<u32>() {
         r.sval = sval as i32;
     }
     r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
     if device == Device::SoftRaw {
-        if let Some(rval) = Db::constant(&r.inp) {
+        if let Some(rval) = r.inp.number() {
             r.rval = rval;
         }
     } else if device != Device::External
-        && let Some(val) = Db::constant::<u32>(&r.inp)
+        && let Some(val) = r.inp.number::<u32>()
     {
         r.val = val as i32;
         db.common[rec as usize].udf = 0;
@@ -126,7 +126,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
         Device::External => match db.device_read(rec, resumed) {
             Got::Pending => Read::Pending,
             Got::Value(fed) => {
-                let Some(raw) = fed.scalar().and_then(crate::conv::number::<u32>) else { return Read::Failed };
+                let Some(raw) = fed.scalar().and_then(crate::text::conv::number::<u32>) else { return Read::Failed };
                 let r = &mut db.bodies.mbbi_direct[body];
                 // Without NOBT there is no mask, and all bits count.
                 r.rval = if r.mask == 0 { raw } else { raw & r.mask };

@@ -1,16 +1,16 @@
 //! mbbo record.
 
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::error::PutError;
-use crate::link::Link;
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, Text, record};
+use crate::rec::table::Bodies;
 use crate::rec::{
     Mode, STATE_NAMES, Sim, any_state, changed, device_mask, drive_output, init_sim, mask_of, mode, no_device,
     post_raw, stamp_output, state_written,
 };
-use crate::record::Bodies;
-use crate::slot::{Rarely, Text, record};
-use crate::support::Output;
+use crate::run::device::Device;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
+use crate::text::error::PutError;
 use base::{Scalar, Status, Str40, Value};
 
 record! {
@@ -78,7 +78,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     }
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.mbbo[body];
-    if let Some(val) = Db::constant(&r.dol) {
+    if let Some(val) = r.dol.number() {
         r.val = val;
         db.common[rec as usize].udf = 0;
     }

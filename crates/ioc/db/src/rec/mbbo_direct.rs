@@ -1,14 +1,14 @@
 //! mbboDirect record.
 
 use super::mbbi_direct::{BIT_NAMES, post_bits, refresh};
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::error::PutError;
-use crate::link::Link;
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, device_mask, drive_output, init_sim, mask_of, mode, no_device, stamp_output};
-use crate::record::Bodies;
-use crate::slot::{Rarely, record};
-use crate::support::Output;
+use crate::run::device::Device;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
+use crate::text::error::PutError;
 use base::{EventMask, Scalar, Status, Value};
 
 record! {
@@ -47,7 +47,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let r = &mut db.bodies.mbbo_direct[body];
     let common = &mut db.common[rec as usize];
-    if let Some(val) = Db::constant::<u32>(&r.dol) {
+    if let Some(val) = r.dol.number::<u32>() {
         r.val = val as i32;
         common.udf = 0;
     }
@@ -151,7 +151,7 @@ fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
         db.bodies.mbbo_direct[body].val = val as i32;
     } else if db.common[rec as usize].udf != 0 {
         let udfs = db.common[rec as usize].udfs;
-        db.common[rec as usize].raise_with(Status::Udf, udfs, crate::message::Message::UDFS);
+        db.common[rec as usize].raise_with(Status::Udf, udfs, crate::rec::message::Message::UDFS);
         return false;
     }
     true

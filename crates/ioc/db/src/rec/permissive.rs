@@ -1,7 +1,7 @@
 //! permissive record.
 
-use crate::engine::{Db, Outcome};
-use crate::slot::{Text, record};
+use crate::model::slot::{Text, record};
+use crate::run::engine::{Db, Outcome};
 use base::EventMask;
 
 record! {

@@ -1,11 +1,11 @@
 //! printf record.
 
 use super::lsi::text;
-use crate::conv::Number;
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::{Link, LinkKind};
-use crate::slot::{Text, record};
+use crate::model::link::{Link, LinkKind};
+use crate::model::slot::{Text, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::text::conv::Number;
 use base::{Array, Directive, EventMask, FieldType};
 
 record! {
@@ -135,7 +135,7 @@ impl Inputs {
     fn number<T: Number>(&mut self, db: &mut Db) -> Result<T, Bad> {
         let link = self.take(db)?;
         if link.is_constant() {
-            return Db::constant(&link).ok_or(Bad::Link);
+            return link.number().ok_or(Bad::Link);
         }
         db.get_link(self.rec, link.brief()).ok().flatten().ok_or(Bad::Link)
     }
@@ -236,7 +236,7 @@ fn convert(
             let cut =
                 directive.precision.filter(|precision| *precision > 0).map_or(room, |precision| precision.min(room));
             let bytes = if link.is_constant() {
-                Db::constant_long(&link).ok_or(Bad::Link)?.into_bytes()
+                link.long_text().ok_or(Bad::Link)?.into_bytes()
             } else if brief.kind == LinkKind::Db && db.is_long_text(brief.target, brief.field) {
                 // A text that is not seen as characters (`$`) is read as one, a number, as C does it.
                 let one = db.get_link::<i8>(inputs.rec, brief).ok().flatten().ok_or(Bad::Link)?;
@@ -254,7 +254,7 @@ fn convert(
         b's' => {
             let link = inputs.take(db)?;
             let text = if link.is_constant() {
-                Db::constant_text(&link)
+                link.short_text()
             } else {
                 db.get_link_text(inputs.rec, link.brief()).ok().flatten()
             };

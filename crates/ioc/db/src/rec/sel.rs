@@ -1,11 +1,11 @@
 //! sel record.
 
 use super::calc::INPUT_NAMES;
-use crate::deadband::{self, Limits};
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::deadband::{self, Limits};
+use crate::model::link::Link;
+use crate::model::slot::{Inline, record};
 use crate::rec::check_limits;
-use crate::slot::{Inline, record};
+use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Status};
 
 record! {
@@ -37,11 +37,11 @@ const INPUTS: usize = 12;
 /// At start: constants; other inputs hold no number.
 pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
     let r = &mut db.bodies.sel[body];
-    if let Some(seln) = Db::constant(&r.nvl) {
+    if let Some(seln) = r.nvl.number() {
         r.seln = seln;
     }
     for index in 0..INPUTS {
-        r.a[index] = Db::constant(&r.inp[index]).unwrap_or(f64::NAN);
+        r.a[index] = r.inp[index].number().unwrap_or(f64::NAN);
     }
 }
 

@@ -1,9 +1,9 @@
 //! seq record.
 
-use crate::callback::Callback;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
-use crate::slot::record;
+use crate::model::link::Link;
+use crate::model::slot::record;
+use crate::run::callback::Callback;
+use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Status};
 
 record! {
@@ -33,11 +33,11 @@ const GROUPS: usize = 16;
 /// At start: constants.
 pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
     let r = &mut db.bodies.seq[body];
-    if let Some(seln) = Db::constant(&r.sell) {
+    if let Some(seln) = r.sell.number() {
         r.seln = seln;
     }
     for index in 0..GROUPS {
-        if let Some(value) = Db::constant(&r.dol[index]) {
+        if let Some(value) = r.dol[index].number() {
             r.dov[index] = value;
         }
     }

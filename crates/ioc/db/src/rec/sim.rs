@@ -1,10 +1,10 @@
 //! Simulation mode.
 
-use crate::callback::Callback;
-use crate::engine::Db;
-use crate::link::Link;
-use crate::record::{Bodies, Kind};
-use crate::slot::{Fields, Idle, Rarely, Slot};
+use crate::model::link::Link;
+use crate::model::slot::{Fields, Idle, Rarely, Slot};
+use crate::rec::table::{Bodies, Kind};
+use crate::run::callback::Callback;
+use crate::run::engine::Db;
 use base::Status;
 
 /// The fields of simulation mode.
@@ -136,7 +136,7 @@ pub(crate) fn init_sim(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
         if sim.sscn != u16::MAX {
             sim.oldsimm = sim.simm;
         }
-        if let Some(simm) = Db::constant::<u16>(&sim.siml) {
+        if let Some(simm) = sim.siml.number::<u16>() {
             sim.simm = simm;
         }
         check_simm(db, rec, body, sim_of);

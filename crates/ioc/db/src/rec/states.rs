@@ -1,9 +1,9 @@
 //! Names and numbers of states.
 
-use crate::dev::Device;
-use crate::engine::Db;
-use crate::record::Kind;
-use crate::slot::Text;
+use crate::model::slot::Text;
+use crate::rec::table::Kind;
+use crate::run::device::Device;
+use crate::run::engine::Db;
 use base::{EventMask, Scalar, Str40};
 
 /// The name of a state.

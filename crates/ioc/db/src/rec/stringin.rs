@@ -1,12 +1,12 @@
 //! stringin record.
 
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
-use crate::notify::Got;
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Read, Sim, init_sim, read_input, take_stamp};
-use crate::record::Bodies;
-use crate::slot::{Rarely, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::run::notify::Got;
 use base::{EventMask, Status, Str40};
 
 record! {
@@ -34,14 +34,14 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     init_sim(db, rec, body, sim);
     let device = db.device(rec);
     let r = &mut db.bodies.stringin[body];
-    if let Some(sval) = Db::constant_text(&r.sim.siol) {
+    if let Some(sval) = r.sim.siol.short_text() {
         r.sval = sval;
     }
     if device == Device::Missing {
         return;
     }
     if matches!(device, Device::Soft | Device::SoftAsync)
-        && let Some(val) = Db::constant_text(&r.inp)
+        && let Some(val) = r.inp.short_text()
     {
         r.val = val;
         db.common[rec as usize].udf = 0;
@@ -100,7 +100,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             db.stamp_now(rec);
             let mut text = [0; 39];
             let format = db.bodies.stringin[body].inp.text().trim_start_matches('@');
-            let length = crate::local::write(db.common[rec as usize].time, format, &mut text, db.local);
+            let length = crate::text::local::write(db.common[rec as usize].time, format, &mut text, db.local);
             db.bodies.stringin[body].val = Str40::new(&text[..length]);
             db.common[rec as usize].udf = 0;
             Read::Value
@@ -128,7 +128,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
                     let common = &mut db.common[rec as usize];
                     common.udf = 1;
                     let udfs = common.udfs;
-                    common.raise_with(Status::Udf, udfs, crate::message::Message::NO_ENV);
+                    common.raise_with(Status::Udf, udfs, crate::rec::message::Message::NO_ENV);
                 }
             }
             Read::Value

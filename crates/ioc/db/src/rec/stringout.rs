@@ -1,14 +1,14 @@
 //! stringout record.
 
 use super::stringin::ALWAYS;
-use crate::dev::Device;
-use crate::dev::Stream;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, record};
+use crate::rec::table::Bodies;
 use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
-use crate::record::Bodies;
-use crate::slot::{Rarely, record};
-use crate::support::Output;
+use crate::run::device::Device;
+use crate::run::device::Stream;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Status, Str40, Value};
 
 record! {
@@ -38,7 +38,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
         return;
     }
     let r = &mut db.bodies.stringout[body];
-    if let Some(val) = Db::constant_text(&r.dol) {
+    if let Some(val) = r.dol.short_text() {
         r.val = val;
         db.common[rec as usize].udf = 0;
     }

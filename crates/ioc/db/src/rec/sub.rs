@@ -1,13 +1,13 @@
 //! sub record.
 
-use crate::deadband::{self, Limits};
-use crate::engine::{Db, Outcome};
-use crate::error::PutError;
-use crate::function::{ARGUMENTS, Call, Function, SubCall};
-use crate::link::Link;
+use crate::model::deadband::{self, Limits};
+use crate::model::link::Link;
+use crate::model::slot::{Inline, Text, record};
 use crate::rec::calc::{INPUT_NAMES, changed_inputs};
 use crate::rec::check_limits;
-use crate::slot::{Inline, Text, record};
+use crate::run::engine::{Db, Outcome};
+use crate::run::function::{ARGUMENTS, Call, Function, SubCall};
+use crate::text::error::PutError;
 use base::{EventMask, Status};
 
 record! {
@@ -42,7 +42,7 @@ record! {
 pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     let r = &mut db.bodies.sub[body];
     for index in 0..ARGUMENTS {
-        if let Some(value) = Db::constant(&r.inp[index]) {
+        if let Some(value) = r.inp[index].number() {
             r.a[index] = value;
         }
     }

@@ -1,11 +1,11 @@
 //! subArray record.
 
 use super::arrays::{kind_of, room};
-use crate::dev::Device;
-use crate::engine::{Db, Outcome};
-use crate::link::Link;
+use crate::model::link::Link;
+use crate::model::slot::{Inline, record};
 use crate::rec::{no_device, take_stamp};
-use crate::slot::{Inline, record};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
 use base::{Array, EventMask, Status};
 
 record! {
@@ -42,7 +42,7 @@ pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
     if device == Device::Missing {
         return;
     }
-    if let Some(values) = Db::constant_array(&r.inp, kind_of(r.ftvl), wanted(r)) {
+    if let Some(values) = r.inp.elements(kind_of(r.ftvl), wanted(r)) {
         take_part(db, rec, body, values);
     }
 }
@@ -58,7 +58,7 @@ fn take_part(db: &mut Db, rec: u32, body: usize, values: Array) {
     let (first, room) = (r.indx as usize, r.malm);
     let count = values.len().saturating_sub(first).min(r.nelm as usize);
     let (from, to) = (first.min(values.len()), (first + count).min(values.len()));
-    crate::access::copy_into(&values, from, 1, to, room as usize, &mut r.val);
+    crate::model::values::copy_into(&values, from, 1, to, room as usize, &mut r.val);
     r.nord = count as i32;
     db.recycle_array(values);
     db.common[rec as usize].udf = 0;
@@ -75,12 +75,12 @@ pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
     let before = r.nord;
     let (link, kind, count) = (r.inp.brief(), kind_of(r.ftvl), wanted(r));
     let read = if r.inp.is_constant() {
-        match Db::constant_array(&r.inp, kind, count) {
+        match r.inp.elements(kind, count) {
             Some(values) => Some(values),
             // An empty link: what is there is cut again.
             None => {
                 let mut again = db.lend_array(kind);
-                crate::put::convert_into(&db.bodies.sub_array[body].val, usize::MAX, 0, &mut again);
+                crate::model::values::convert_into(&db.bodies.sub_array[body].val, usize::MAX, 0, &mut again);
                 Some(again)
             }
         }

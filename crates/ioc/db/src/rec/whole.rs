@@ -12,13 +12,13 @@ macro_rules! whole_input {
             init_sim(db, rec, body, sim);
             let device = db.device(rec);
             let r = &mut db.bodies.$block[body];
-            if let Some(sval) = Db::constant(&r.sim.siol) {
+            if let Some(sval) = r.sim.siol.number() {
                 r.sval = sval;
             }
             if device == Device::Missing {
                 return;
             }
-            if let Some(val) = Db::constant(&r.inp) {
+            if let Some(val) = r.inp.number() {
                 r.val = val;
                 db.common[rec as usize].udf = 0;
             }
@@ -71,7 +71,7 @@ macro_rules! whole_input {
                 Device::External => match db.device_read(rec, resumed) {
                     Got::Constant | Got::Failed => Read::Failed,
                     Got::Pending => Read::Pending,
-                    Got::Value(fed) => match fed.scalar().and_then(crate::conv::number::<$type>) {
+                    Got::Value(fed) => match fed.scalar().and_then(crate::text::conv::number::<$type>) {
                         Some(value) => {
                             db.bodies.$block[body].val = value;
                             Read::Value
@@ -143,7 +143,7 @@ macro_rules! whole_output {
                 return;
             }
             let r = &mut db.bodies.$block[body];
-            if let Some(val) = Db::constant(&r.dol) {
+            if let Some(val) = r.dol.number() {
                 r.val = val;
                 db.common[rec as usize].udf = 0;
             }

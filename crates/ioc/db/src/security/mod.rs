@@ -240,7 +240,7 @@ fn is_listed(all: &[Members], wanted: &[String], is: impl Fn(&str) -> bool) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::macros::Macros;
+    use crate::text::macros::Macros;
 
     const FILE: &str = r#"
         UAG(ops) { root, anna }  HAG(control) { HostA, "$(EXTRA=hostb)" }

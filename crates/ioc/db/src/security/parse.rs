@@ -2,9 +2,9 @@
 
 use super::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Rule, Security};
 use crate::calc::{self, INPUTS};
-use crate::error::{FileError, Place};
-use crate::lex::{Lexer, Token};
-use crate::macros::{Macros, expand_lines};
+use crate::text::error::{FileError, Place};
+use crate::text::lex::{Lexer, Token};
+use crate::text::macros::{Macros, expand_lines};
 use base::nearest;
 
 /// Largest file that is read.

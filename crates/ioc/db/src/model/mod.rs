@@ -1,0 +1,10 @@
+//! What a database is made of, at rest: field tables, fields in memory, links as data, names, values.
+
+pub(crate) mod constant;
+pub(crate) mod deadband;
+pub(crate) mod json_link;
+pub(crate) mod link;
+pub(crate) mod names;
+pub(crate) mod schema;
+pub(crate) mod slot;
+pub(crate) mod values;

@@ -1,0 +1,120 @@
+//! Arrays: elements set, picked and converted, in memory that is there.
+
+use crate::text::conv;
+use base::{Array, FieldType, Scalar};
+
+/// Sets one element of an array; whether the value fits.
+pub(crate) fn set_element(array: &mut Array, at: usize, value: Scalar) -> bool {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match array {
+                $(Array::$variant(elements) => match (elements.get_mut(at), conv::number(value)) {
+                    (Some(place), Some(number)) => *place = number,
+                    _ => return false,
+                },)*
+                Array::String(elements) => match elements.get_mut(at) {
+                    Some(place) => *place = base::text::scalar(value, 6),
+                    None => return false,
+                },
+                Array::Enum(elements) => match (elements.get_mut(at), conv::number(value)) {
+                    (Some(place), Some(number)) => *place = number,
+                    _ => return false,
+                },
+            }
+        };
+    }
+    arms!(I8 U8 I16 U16 I32 U32 I64 U64 F32 F64);
+    true
+}
+
+/// Makes an array longer by zeros, or shorter.
+pub(crate) fn resize(array: &mut Array, len: usize) {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match array {
+                $(Array::$variant(elements) => elements.resize(len, Default::default()),)*
+            }
+        };
+    }
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
+}
+
+/// At most `max` elements as elements of `into`'s type, in its memory; whether all of them fit.
+pub(crate) fn convert_into(from: &Array, max: usize, precision: u16, into: &mut Array) -> bool {
+    if from.kind() == into.kind() {
+        copy_into(from, 0, 1, from.len(), max, into);
+        return true;
+    }
+    let len = from.len().min(max);
+    resize(into, len);
+    (0..len).all(|at| match (from.get(at), &mut *into) {
+        (Some(scalar), Array::String(texts)) => {
+            texts[at] = base::text::scalar(scalar, precision);
+            true
+        }
+        (Some(scalar), into) => set_element(into, at, scalar),
+        (None, _) => false,
+    })
+}
+
+/// At most `max` elements as elements of another type; `None` where one does not fit.
+pub(crate) fn convert_array(from: &Array, kind: FieldType, max: usize, precision: u16) -> Option<Array> {
+    let mut out = Array::zeros(kind, 0);
+    convert_into(from, max, precision, &mut out).then_some(out)
+}
+
+/// First index and end of a range over `len` elements; `None` where it is empty.
+pub(crate) fn slice(len: usize, first: i32, last: i32) -> Option<(usize, usize)> {
+    let index = |at: i32| if at < 0 { len as i64 + i64::from(at) } else { i64::from(at) };
+    let from = index(first).max(0);
+    let to = index(last).max(0).min(len as i64 - 1);
+    (from <= to).then(|| (from as usize, to as usize + 1))
+}
+
+/// Every `step`th element from `from` to before `to`.
+pub(crate) fn pick(array: &Array, from: usize, step: usize, to: usize) -> Array {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match array {
+                $(Array::$variant(elements) => Array::$variant(elements[from..to].iter().step_by(step).copied().collect()),)*
+            }
+        };
+    }
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum)
+}
+
+/// Copies every `step`th element from `from` to before `to`, at most `max`, into another array's memory.
+pub(crate) fn copy_into(array: &Array, from: usize, step: usize, to: usize, max: usize, into: &mut Array) {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match (array, into) {
+                $((Array::$variant(elements), Array::$variant(into)) => {
+                    into.clear();
+                    if step == 1 {
+                        into.extend_from_slice(&elements[from..to.min(from + max.min(to - from))]);
+                    } else {
+                        into.extend(elements[from..to].iter().step_by(step).take(max).copied());
+                    }
+                })*
+                (array, into) => {
+                    *into = pick(array, from, step, to);
+                    into.truncate(max);
+                }
+            }
+        };
+    }
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_count_from_both_ends() {
+        assert_eq!(slice(10, 2, 4), Some((2, 5)));
+        assert_eq!(slice(10, -3, -1), Some((7, 10)));
+        assert_eq!(slice(3, 5, 9), None);
+        assert_eq!((slice(0, 1, 4), slice(0, 0, -1), slice(0, i32::MIN, i32::MAX)), (None, None, None));
+    }
+}

@@ -1,0 +1,88 @@
+//! Messages of alarms (AMSG), by number: two bytes in a record, and no memory is needed to raise one.
+
+use crate::model::slot::{AnyText, Fields, Slot, Zero};
+use std::sync::OnceLock;
+
+/// A message by its number in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Message(u16);
+
+/// Messages that are not about a link, in the order of their numbers.
+const TEXTS: [&str; 9] = [
+    "",
+    "Async in progress",
+    "No such ENV",
+    "UDFS",
+    "calcPerform",
+    "OCAL calcPerform",
+    "BPT Error",
+    "post_major error",
+    "post_minor error",
+];
+
+impl Message {
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const ASYNC: Self = Self(1);
+    pub(crate) const NO_ENV: Self = Self(2);
+    pub(crate) const UDFS: Self = Self(3);
+    pub(crate) const CALC: Self = Self(4);
+    pub(crate) const OCAL: Self = Self(5);
+    pub(crate) const BREAKS: Self = Self(6);
+    pub(crate) const MAJOR: Self = Self(7);
+    pub(crate) const MINOR: Self = Self(8);
+
+    /// The message `field NAME` of a LINK alarm.
+    pub(crate) fn of_field(name: &str) -> Self {
+        let fields = &table()[TEXTS.len()..];
+        let found = fields.binary_search_by(|text| text["field ".len()..].cmp(name));
+        found.map_or(Self::NONE, |at| Self((TEXTS.len() + at) as u16))
+    }
+}
+
+/// All messages: the texts above, then one for each name of a link field, sorted; made once.
+fn table() -> &'static [String] {
+    static TABLE: OnceLock<Vec<String>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let schema = crate::rec::table::builtin();
+        let links = schema.types.iter().flat_map(|kind| &kind.fields).filter(|field| field.link_field().is_some());
+        let mut fields: Vec<String> = links.map(|field| format!("field {}", field.name)).collect();
+        fields.sort_unstable();
+        fields.dedup();
+        TEXTS.iter().map(|text| (*text).to_owned()).chain(fields).collect()
+    })
+}
+
+/// Makes the table, so that raising the first alarm on a real-time thread does not.
+pub(crate) fn prepare() {
+    table();
+}
+
+impl AnyText for Message {
+    fn bytes(&self) -> &[u8] {
+        table().get(usize::from(self.0)).map_or(b"", |text| text.as_bytes())
+    }
+    fn set(&mut self, _: &[u8]) {}
+}
+
+impl Fields for Message {
+    const COUNT: usize = 1;
+    fn slot(&mut self, _: usize) -> Slot<'_> {
+        Slot::Text(self)
+    }
+}
+
+impl Zero for Message {
+    const ZERO: Self = Self::NONE;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_link_field_has_a_message() {
+        assert_eq!(Message::of_field("INPA").bytes(), b"field INPA");
+        assert_eq!(Message::of_field("FLNK").bytes(), b"field FLNK");
+        assert_eq!(Message::of_field("NONSENSE"), Message::NONE);
+    }
+}

@@ -1,0 +1,4 @@
+//! What operators look at.
+
+pub(crate) mod json;
+pub(crate) mod links;

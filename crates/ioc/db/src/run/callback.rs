@@ -1,0 +1,245 @@
+//! What is processed soon: callbacks by priority, scan-once requests, delays.
+//!
+//! The order is that of EPICS' threads: callbacks of PRIO High, scan-once requests, callbacks of Medium, then of Low; links
+//! over channels into this database have every other turn.
+
+use crate::run::engine::{Db, Now};
+use crate::run::scan::{PRIORITIES, priority};
+use base::{DurNs, MonoNs};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A queue of records to be processed, since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueInfo {
+    /// Entries now.
+    pub used: usize,
+    /// The most entries that there were.
+    pub high_water: usize,
+    /// Room.
+    pub size: usize,
+    /// Entries that found no room.
+    pub overflows: u64,
+}
+
+/// What a record waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Callback {
+    /// The second half of an asynchronous processing.
+    Resume,
+    /// Something of the record type's own, by number.
+    Own(u8),
+}
+
+/// An entry of a queue.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Call(u32, Callback),
+    /// The records of a group with the queue's priority.
+    Group(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    at: MonoNs,
+    serial: u64,
+    rec: u32,
+    callback: Callback,
+}
+
+/// How many scan-once requests, callbacks of each priority, and delays may wait.
+const ONCE_LIMIT: usize = 10_000;
+const CALLBACK_LIMIT: usize = 10_000;
+const TIMER_ROOM: usize = 1_024;
+
+/// Where single scans stand among the queues.
+const ONCE: usize = PRIORITIES;
+/// The highest priority.
+const HIGH: usize = PRIORITIES - 1;
+
+/// The queues.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    once: VecDeque<u32>,
+    queues: [VecDeque<Work>; PRIORITIES],
+    timers: BinaryHeap<Reverse<Timer>>,
+    serial: u64,
+    /// The most entries that each queue had, callbacks by priority, then single scans; and those that found no room.
+    high_water: [usize; PRIORITIES + 1],
+    lost: [u64; PRIORITIES + 1],
+}
+
+impl Callbacks {
+    /// Takes the memory that the queues may need.
+    pub(crate) fn reserve(&mut self) {
+        self.once.reserve(ONCE_LIMIT);
+        self.queues.iter_mut().for_each(|queue| queue.reserve(CALLBACK_LIMIT));
+        self.timers.reserve(TIMER_ROOM);
+    }
+}
+
+impl Db {
+    /// Asks for one processing soon (scanOnce).
+    pub(crate) fn scan_once(&mut self, rec: u32) {
+        let callbacks = &mut self.scans.callbacks;
+        if callbacks.once.len() >= ONCE_LIMIT {
+            self.counters.once_lost += 1;
+            callbacks.lost[ONCE] += 1;
+            return;
+        }
+        callbacks.once.push_back(rec);
+        callbacks.high_water[ONCE] = callbacks.high_water[ONCE].max(callbacks.once.len());
+    }
+
+    /// Asks for the second half of an asynchronous processing soon, in the order of PRIO.
+    pub(crate) fn call_back(&mut self, rec: u32, callback: Callback) {
+        let queue = priority(self.common[rec as usize].prio);
+        self.queue(queue, Work::Call(rec, callback));
+    }
+
+    /// Queues the records of a group, each priority for itself.
+    pub(crate) fn queue_group(&mut self, group: u32) {
+        for prio in 0..PRIORITIES {
+            if !self.scans.groups[group as usize][prio].is_empty() {
+                self.queue(prio, Work::Group(group));
+            }
+        }
+    }
+
+    fn queue(&mut self, prio: usize, work: Work) {
+        let callbacks = &mut self.scans.callbacks;
+        let queue = &mut callbacks.queues[prio];
+        if queue.len() >= CALLBACK_LIMIT {
+            self.counters.callback_lost += 1;
+            callbacks.lost[prio] += 1;
+            return;
+        }
+        queue.push_back(work);
+        callbacks.high_water[prio] = callbacks.high_water[prio].max(queue.len());
+    }
+
+    /// How full the queues are and were: callbacks of PRIO Low, Medium and High, single scans. With `reset` the highest
+    /// marks and the counts begin anew.
+    pub fn queues(&mut self, reset: bool) -> [QueueInfo; PRIORITIES + 1] {
+        let callbacks = &mut self.scans.callbacks;
+        let info = std::array::from_fn(|at| {
+            let (used, size) = match callbacks.queues.get(at) {
+                Some(queue) => (queue.len(), CALLBACK_LIMIT),
+                None => (callbacks.once.len(), ONCE_LIMIT),
+            };
+            QueueInfo { used, size, high_water: callbacks.high_water[at], overflows: callbacks.lost[at] }
+        });
+        if reset {
+            (callbacks.high_water, callbacks.lost) = Default::default();
+        }
+        info
+    }
+
+    /// As [`call_back`](Self::call_back), after a delay.
+    pub(crate) fn call_back_after(&mut self, rec: u32, callback: Callback, seconds: f64) {
+        let delay = DurNs((seconds.clamp(0.0, 9e9) * 1e9) as i64);
+        let callbacks = &mut self.scans.callbacks;
+        callbacks.serial += 1;
+        let timer = Timer { at: self.now.mono + delay, serial: callbacks.serial, rec, callback };
+        callbacks.timers.push(Reverse(timer));
+    }
+
+    /// Gives up a record's delays of one kind.
+    pub(crate) fn cancel_delay(&mut self, rec: u32, callback: Callback) {
+        self.scans.callbacks.timers.retain(|Reverse(timer)| timer.rec != rec || timer.callback != callback);
+    }
+
+    /// Does what is due: events, interrupts, scan-once requests, callbacks and delays, about `limit` processings at most
+    /// (a list is not divided); how many it did.
+    pub fn advance(&mut self, now: Now, limit: usize) -> usize {
+        self.now = now;
+        let mut done = 0;
+        // Links that ask for each other, or for their own record, for ever do not hold up the rest, and are not held up.
+        let mut turn = false;
+        while done < limit {
+            self.expire(now.mono);
+            turn = !turn;
+            let callbacks = &mut self.scans.callbacks;
+            if let Some(work) = callbacks.queues[HIGH].pop_front() {
+                done += self.work(HIGH, work);
+            } else if turn && self.do_chore() {
+                done += 1;
+            } else if let Some(rec) = self.scans.callbacks.once.pop_front() {
+                self.run(rec);
+                done += 1;
+            } else if let Some(prio) = (0..HIGH).rev().find(|prio| !self.scans.callbacks.queues[*prio].is_empty()) {
+                if let Some(work) = self.scans.callbacks.queues[prio].pop_front() {
+                    done += self.work(prio, work);
+                }
+            } else if self.remotes.chores.is_empty() {
+                break;
+            }
+        }
+        self.restart_notifies(now);
+        done
+    }
+
+    /// Delays that are over become callbacks.
+    fn expire(&mut self, now: MonoNs) {
+        while let Some(Reverse(timer)) = self.scans.callbacks.timers.peek().copied()
+            && timer.at <= now
+        {
+            self.scans.callbacks.timers.pop();
+            self.call_back(timer.rec, timer.callback);
+        }
+    }
+
+    fn work(&mut self, prio: usize, work: Work) -> usize {
+        match work {
+            Work::Call(rec, callback) => {
+                self.called(rec, callback);
+                1
+            }
+            Work::Group(group) => self.process_group(group as usize, prio),
+        }
+    }
+
+    /// Processes the records of a group that have one priority.
+    fn process_group(&mut self, group: usize, prio: usize) -> usize {
+        // The list is taken out while it is walked: what comes to it meanwhile stands in a new one, what leaves is noted.
+        let mut list = std::mem::take(&mut self.scans.groups[group][prio]);
+        self.scans.walking = true;
+        for rec in &list {
+            if !self.scans.left.contains(rec) {
+                self.run(*rec);
+            }
+        }
+        self.scans.walking = false;
+        let count = list.len().max(1);
+        let left = &mut self.scans.left;
+        if !left.is_empty() {
+            list.retain(|rec| !left.contains(rec));
+            left.clear();
+        }
+        let added = std::mem::replace(&mut self.scans.groups[group][prio], list);
+        added.into_iter().for_each(|rec| self.join_group(group as u32, rec));
+        count
+    }
+
+    fn called(&mut self, rec: u32, callback: Callback) {
+        if self.common[rec as usize].removed {
+            return;
+        }
+        match callback {
+            Callback::Resume if self.common[rec as usize].pact != 0 => self.resume(rec),
+            Callback::Resume => {}
+            Callback::Own(number) => crate::rec::own_callback(self, rec, number),
+        }
+    }
+
+    /// When [`advance`](Self::advance) has something to do next: at once, at an instant, or never.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<MonoNs> {
+        let callbacks = &self.scans.callbacks;
+        let waits = !callbacks.once.is_empty() || callbacks.queues.iter().any(|queue| !queue.is_empty());
+        if waits || !self.remotes.chores.is_empty() {
+            return Some(MonoNs(0));
+        }
+        callbacks.timers.peek().map(|Reverse(timer)| timer.at)
+    }
+}

@@ -1,0 +1,320 @@
+//! Channels: what a name leads to, and what is known of it.
+
+use crate::model::schema::{FieldDef, Special, TypeDef};
+use crate::run::engine::Db;
+use crate::run::filter::Filters;
+use crate::text::error::FindError;
+use base::{Alarm, FieldType, Stamp};
+
+/// Number of VAL in most record types: the first field after the common ones. A test holds it to the field table.
+pub(crate) const VAL_FIELD: usize = 48;
+/// Number of PROC.
+pub(crate) const PROC_FIELD: usize = 17;
+/// Number of DISP.
+pub(crate) const DISP_FIELD: usize = 16;
+
+/// A record, by number. Numbers of removed records are not given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecId(pub u32);
+
+/// A field of a record, found by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Channel {
+    /// The record.
+    pub record: RecId,
+    /// Number of the field in its type.
+    pub field: u16,
+    /// A text that is to be seen as an array of characters (`$`).
+    pub long_string: bool,
+    /// Record type (RTYP) instead of a field.
+    pub type_name: bool,
+    /// What is done to its values and events (`[1:2:9]`, `{"dbnd":{"abs":1}}`).
+    pub filters: Filters,
+}
+
+/// What a field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldInfo {
+    /// Type of its elements, as it is stored: menus are [`FieldType::Menu`], links [`FieldType::Link`].
+    pub kind: FieldType,
+    /// How many elements it can hold; 1 for what is no array.
+    pub elements_max: u32,
+    /// Whether it can be written at all.
+    pub writable: bool,
+    /// Access security level, 0 or 1.
+    pub level: u8,
+    /// Whether it holds a varying number of elements.
+    pub array: bool,
+    /// Bytes of a text with its NUL.
+    pub text_size: u16,
+}
+
+/// A name that is not there.
+struct Absent<'db, 'a> {
+    record: &'a str,
+    field: &'a str,
+    /// Type of the record, where that is there.
+    kind: Option<&'db TypeDef>,
+}
+
+impl Absent<'_, '_> {
+    fn error(self) -> FindError {
+        let record = self.record.to_owned();
+        match self.kind {
+            None => FindError::NoRecord { name: record },
+            Some(kind) => {
+                FindError::NoField { record, field: self.field.to_owned(), nearest: kind.nearest_field(self.field) }
+            }
+        }
+    }
+}
+
+impl Db {
+    /// Finds `RECORD`, `RECORD.FIELD`, with aliases, and with `$`, `[first:step:last]` or JSON filters after the field.
+    ///
+    /// # Errors
+    /// When there is no such record or field, or the modifier is not understood.
+    pub fn find(&self, name: &str) -> Result<Channel, FindError> {
+        let (mut channel, modifier) = self.find_field(name).map_err(Absent::error)?;
+        self.modifiers(&mut channel, modifier)?;
+        Ok(channel)
+    }
+
+    /// Whether there are the record and the field of a name. As C, which answers searches so, this does not look at
+    /// modifiers. Does not allocate: most names that are searched for are of other IOCs.
+    #[must_use]
+    pub fn has_field(&self, name: &str) -> bool {
+        self.find_field(name).is_ok()
+    }
+
+    /// The record and the field of a name, and what stands behind them; or the names of both, where one is absent, and
+    /// the type of the record that lacks the field.
+    fn find_field<'a>(&self, name: &'a str) -> Result<(Channel, &'a str), Absent<'_, 'a>> {
+        let (record, rest) = name.split_once('.').unwrap_or((name, ""));
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let (field, modifier) = rest.split_at(end);
+        let known = self.names.find(record.as_bytes());
+        let known = known.filter(|(_, rec)| !self.common[*rec as usize].removed && self.is_started(*rec));
+        let (_, rec) = known.ok_or(Absent { record, field, kind: None })?;
+        let kind = self.type_of(rec);
+        let mut channel = Channel {
+            record: RecId(rec),
+            field: kind.val,
+            long_string: false,
+            type_name: false,
+            filters: Filters::default(),
+        };
+        if !field.is_empty() {
+            match kind.field(field) {
+                Some(found) => channel.field = found,
+                None if field == "RTYP" => channel.type_name = true,
+                None => return Err(Absent { record, field, kind: Some(kind) }),
+            }
+        }
+        Ok((channel, modifier))
+    }
+
+    /// Whether a record may be found: what is loaded while the database runs begins to live with the next init.
+    const fn is_started(&self, rec: u32) -> bool {
+        !self.running || rec < self.started
+    }
+
+    fn modifiers(&self, channel: &mut Channel, modifier: &str) -> Result<(), FindError> {
+        let bad = || FindError::BadModifier { text: modifier.to_owned(), what: String::new() };
+        let mut rest = modifier;
+        if let Some(after) = rest.strip_prefix('$') {
+            let def = self.def(channel.record.0, channel.field);
+            let text = matches!(def.kind, Some(FieldType::String | FieldType::Link))
+                || self.is_long_text(channel.record.0, channel.field);
+            if !text {
+                return Err(bad());
+            }
+            channel.long_string = true;
+            rest = after;
+        }
+        if let Some(body) = rest.strip_prefix('[') {
+            let (body, after) = body.split_once(']').ok_or_else(bad)?;
+            let parts: Vec<&str> = body.split(':').map(str::trim).collect();
+            let number = |text: &str, default: i32| if text.is_empty() { Some(default) } else { text.parse().ok() };
+            let (first, step, last) = match parts[..] {
+                [one] => {
+                    let at = number(one, 0).filter(|_| !one.is_empty()).ok_or_else(bad)?;
+                    (at, 1, at)
+                }
+                [first, last] => (number(first, 0).ok_or_else(bad)?, 1, number(last, -1).ok_or_else(bad)?),
+                [first, step, last] => {
+                    let step = number(step, 1).filter(|step| *step > 0).ok_or_else(bad)?;
+                    (number(first, 0).ok_or_else(bad)?, step as u32, number(last, -1).ok_or_else(bad)?)
+                }
+                _ => return Err(bad()),
+            };
+            channel.filters.add_range(first, step, last);
+            rest = after;
+        }
+        if rest.starts_with('{') {
+            let wrong = |what| FindError::BadModifier { text: modifier.to_owned(), what };
+            let json = crate::text::json::parse(rest).map_err(|error| wrong(error.to_string()))?;
+            channel.filters.add_json(&json, &self.states).map_err(wrong)?;
+            rest = "";
+        }
+        if rest.is_empty() { Ok(()) } else { Err(bad()) }
+    }
+
+    /// Whether a field has a value that can be read: what C declares without a type has none.
+    #[must_use]
+    pub fn has_value(&self, channel: &Channel) -> bool {
+        let (rec, field) = (channel.record.0, channel.field);
+        channel.type_name
+            || self.def(rec, field).kind.is_some()
+            || self.is_array(rec, field)
+            || self.is_long_text(rec, field)
+    }
+
+    /// What a field is.
+    #[must_use]
+    pub fn info(&self, channel: &Channel) -> FieldInfo {
+        if channel.type_name {
+            return FieldInfo {
+                kind: FieldType::String,
+                elements_max: 1,
+                // C says so too, and refuses each write.
+                writable: true,
+                level: 1,
+                array: false,
+                text_size: 40,
+            };
+        }
+        let rec = channel.record.0;
+        let def = self.def(rec, channel.field);
+        let array = self.is_array(rec, channel.field);
+        let size =
+            if self.is_long_text(rec, channel.field) { self.capacity(rec, channel.field) as u16 } else { def.size };
+        let mut info = FieldInfo {
+            kind: self.element_type(rec, channel.field),
+            elements_max: if array { self.capacity(rec, channel.field) } else { 1 },
+            writable: def.special != Special::NoMod,
+            level: def.level,
+            array,
+            text_size: size,
+        };
+        if channel.long_string {
+            let size = if info.kind == FieldType::Link { 1024 } else { u32::from(size) };
+            info.kind = FieldType::I8;
+            info.array = true;
+            info.elements_max = size;
+        }
+        (info.kind, info.elements_max, info.array) = channel.filters.shape(info.kind, info.elements_max, info.array);
+        info
+    }
+
+    /// The definition of a field.
+    #[inline]
+    pub(crate) fn def(&self, rec: u32, field: u16) -> &FieldDef {
+        &self.type_of(rec).fields[usize::from(field)]
+    }
+
+    /// The type of a record.
+    #[inline]
+    pub(crate) fn type_of(&self, rec: u32) -> &TypeDef {
+        &self.schema.types[self.common[rec as usize].kind() as usize]
+    }
+
+    /// Name of a channel's record.
+    #[must_use]
+    pub fn name_of(&self, record: RecId) -> &str {
+        self.record_name(record.0)
+    }
+
+    /// A channel's name: the record, with the field unless that is the record's value.
+    #[must_use]
+    pub fn channel_name(&self, channel: &Channel) -> String {
+        let (record, kind) = (self.name_of(channel.record), self.type_of(channel.record.0));
+        if channel.type_name {
+            format!("{record}.RTYP")
+        } else if channel.field == kind.val {
+            record.to_owned()
+        } else {
+            format!("{record}.{}", kind.fields[usize::from(channel.field)].name)
+        }
+    }
+
+    /// Type name of a record.
+    #[must_use]
+    pub fn type_name(&self, record: RecId) -> &str {
+        &self.type_of(record.0).name
+    }
+
+    /// Fields of a record's type.
+    #[must_use]
+    pub fn fields(&self, record: RecId) -> &[FieldDef] {
+        &self.type_of(record.0).fields
+    }
+
+    /// All records in the order in which they were loaded.
+    pub fn records(&self) -> impl Iterator<Item = RecId> + '_ {
+        self.common.iter().enumerate().filter(|(_, common)| !common.removed).map(|(rec, _)| RecId(rec as u32))
+    }
+
+    /// Aliases and the records that they denote.
+    pub fn aliases(&self) -> impl Iterator<Item = (&str, RecId)> + '_ {
+        self.names
+            .iter()
+            .filter(|(number, rec)| self.common[*rec as usize].name != *number)
+            .map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(rec)))
+    }
+
+    /// All names, of records and aliases, in the order in which they were given.
+    pub fn all_names(&self) -> impl Iterator<Item = (&str, RecId)> {
+        let live = self.names.iter().filter(|(_, rec)| !self.common[*rec as usize].removed);
+        live.map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(rec)))
+    }
+
+    /// Info tags of a record.
+    #[must_use]
+    pub fn info_tags(&self, record: RecId) -> &[(String, String)] {
+        self.info.get(&record.0).map_or(&[], Vec::as_slice)
+    }
+
+    /// The committed alarm of a record.
+    #[must_use]
+    pub fn alarm(&self, record: RecId) -> Alarm {
+        self.common[record.0 as usize].alarm()
+    }
+
+    /// Acknowledgement state: ACKT (transient alarms need it) and ACKS (highest unacknowledged severity).
+    #[must_use]
+    pub fn acknowledge_state(&self, record: RecId) -> (u16, u16) {
+        let common = &self.common[record.0 as usize];
+        (common.ackt, common.acks)
+    }
+
+    /// Time stamp and user tag of a record.
+    #[must_use]
+    pub fn stamp(&self, record: RecId) -> (Stamp, u64) {
+        let common = &self.common[record.0 as usize];
+        (common.time, common.utag)
+    }
+
+    /// The access security group of a record.
+    #[must_use]
+    pub fn access_group(&self, record: RecId) -> &str {
+        std::str::from_utf8(self.common[record.0 as usize].rare.asg.bytes()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixed_field_numbers_are_those_of_the_table() {
+        let db = Db::new();
+        for kind in &db.schema.types {
+            let number = |name: &str| kind.field(name).map(usize::from);
+            assert_eq!((number("PROC"), number("DISP")), (Some(PROC_FIELD), Some(DISP_FIELD)), "{}", kind.name);
+            if ["ai", "ao", "calc"].contains(&kind.name.as_str()) {
+                assert_eq!(number("VAL"), Some(VAL_FIELD), "{}", kind.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Device supports: which one a record uses, and those of base that need the world outside (time, environment, streams).
+//! Those from outside are in `support`.
+
+pub(crate) mod readback;
+pub(crate) mod support;
+
+use crate::model::link::LinkKind;
+use crate::model::slot::Slot;
+use crate::rec::table::Kind;
+use crate::run::engine::Db;
+
+/// A device support of base.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Device {
+    /// The DTYP names none.
+    #[default]
+    Missing = 0,
+    Soft,
+    SoftRaw,
+    SoftAsync,
+    SoftTimestamp,
+    GeneralTime,
+    Stdio,
+    Getenv,
+    DbState,
+    /// One from outside ([`crate::Support`]).
+    External,
+}
+
+/// Where a `stdio` device support writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+    /// The error log.
+    Log,
+}
+
+impl Device {
+    fn from_name(name: &str) -> Self {
+        match name {
+            "Soft Channel" => Self::Soft,
+            "Raw Soft Channel" => Self::SoftRaw,
+            "Async Soft Channel" => Self::SoftAsync,
+            "Soft Timestamp" => Self::SoftTimestamp,
+            "General Time" => Self::GeneralTime,
+            "stdio" => Self::Stdio,
+            "getenv" => Self::Getenv,
+            "Db State" => Self::DbState,
+            _ => Self::Missing,
+        }
+    }
+}
+
+/// The device support that a record's DTYP and link ask for.
+pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
+    let kind = db.type_of(rec);
+    if kind.devices.is_empty() {
+        return Device::Soft;
+    }
+    let Some(entry) = kind.devices.get(usize::from(db.common[rec as usize].dtyp)) else { return Device::Missing };
+    let device = Device::from_name(&entry.name);
+    let wants_address = entry.link != "CONSTANT";
+    if let Some(field) = kind.field("INP").or_else(|| kind.field("OUT")) {
+        fit_link(db, rec, field, wants_address);
+    }
+    match device {
+        Device::Missing => {
+            let name = db.type_of(rec).devices[usize::from(db.common[rec as usize].dtyp)].name.clone();
+            let address = db.address(rec);
+            db.attach(rec, &name, &address).unwrap_or(Device::Missing)
+        }
+        Device::GeneralTime => {
+            let known: &[&str] = match db.common[rec as usize].kind() {
+                Kind::Ai => &["TIME"],
+                Kind::Bo => &["RSTERRCNT"],
+                Kind::LongIn => &["GETERRCNT"],
+                _ => &["BESTTCP", "TOPTCP", "BESTTEP"],
+            };
+            let address = db.address(rec);
+            let asked = address.trim_start_matches('@').trim();
+            if known.iter().any(|known| known.eq_ignore_ascii_case(asked)) {
+                return Device::GeneralTime;
+            }
+            let text = format!(
+                "{}: General Time has no \"{asked}\" for this type of record, expected {}",
+                db.record_name(rec),
+                known.join(" or ")
+            );
+            db.notice(text);
+            // Active from the start, as C's device support leaves it.
+            db.common[rec as usize].broken = true;
+            db.common[rec as usize].pact = 1;
+            Device::Missing
+        }
+        device => device,
+    }
+}
+
+/// Makes a link an address, or none, as DTYP has it: as in C one that is something else is told, and the record has an empty
+/// one.
+fn fit_link(db: &mut Db, rec: u32, field: u16, wants_address: bool) {
+    let Slot::Link(link) = db.peek(rec, field) else { return };
+    let (unset, is_address) = (link.is_empty(), link.brief().kind == LinkKind::Hardware);
+    if is_address == wants_address {
+        return;
+    }
+    if !unset {
+        let expected = if wants_address {
+            "a device address such as @…"
+        } else {
+            "a constant or the name of a process variable"
+        };
+        let link = db.link_text(rec, field);
+        let record = db.record_name(rec);
+        let text = format!("{record}: the link \"{link}\" does not fit DTYP, expected {expected}; it is left empty");
+        db.notice(text);
+    }
+    db.set_link(rec, field, if wants_address { "@" } else { "" });
+}
+
+impl Db {
+    /// The device support of a record.
+    #[inline]
+    pub(crate) fn device(&self, rec: u32) -> Device {
+        self.common[rec as usize].device
+    }
+
+    /// Texts that `stdio` device supports wrote, since the last call.
+    pub fn take_output(&mut self) -> Vec<(Stream, String)> {
+        std::mem::take(&mut self.output)
+    }
+
+    /// Sets an environment variable that `getenv` device supports see.
+    pub fn set_environment(&mut self, name: &str, value: &str) {
+        self.environment.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Sets a state that `Db State` device supports and filters see (dbStateSet); it is made when it is not there.
+    pub fn set_state(&mut self, name: &str, on: bool) {
+        let known = self.states.get_mut(name);
+        let changed = known.as_ref().is_none_or(|state| **state != on);
+        match known {
+            Some(state) => *state = on,
+            None => drop(self.states.insert(name.to_owned(), on)),
+        }
+        if changed {
+            self.signal(crate::run::scan::Signal::State(base::Str40::from(name), on));
+        }
+    }
+
+    /// A state; `None` when it was never made.
+    #[must_use]
+    pub fn state(&self, name: &str) -> Option<bool> {
+        self.states.get(name).copied()
+    }
+
+    /// Names of all states and whether they are set.
+    pub fn states(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.states.iter().map(|(name, on)| (name.as_str(), *on))
+    }
+}

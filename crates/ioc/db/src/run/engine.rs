@@ -1,0 +1,584 @@
+//! The database itself, and how a record is processed.
+
+use crate::model::json_link::JsonLinks;
+use crate::model::link::{LinkKind, PP};
+use crate::model::names::Names;
+use crate::model::schema::Schema;
+use crate::rec::common::Common;
+use crate::rec::table::{Bodies, Kind};
+use crate::run::events::Events;
+use crate::run::function::Functions;
+use crate::run::link::remote::Remotes;
+use crate::run::link::through::Throughs;
+use crate::run::notify::Notifies;
+use crate::run::scan::Scans;
+use crate::text::local::LocalText;
+use base::{EventMask, MonoNs, Stamp, Status};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The time of a processing pass: wall clock for stamps, monotonic clock for delays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// What records are stamped with.
+    pub wall: Stamp,
+    /// What delays count from.
+    pub mono: MonoNs,
+}
+
+/// Something that the operator should read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice(pub String);
+
+/// What went wrong so often, since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Records processed.
+    pub processed: u64,
+    /// Records that were asked to process while they were active.
+    pub while_active: u64,
+    /// Processings given up because links nested deeper than the limit.
+    pub too_deep: u64,
+    /// Scan-once requests lost because the queue was full.
+    pub once_lost: u64,
+    /// Callbacks lost because the queue was full.
+    pub callback_lost: u64,
+    /// Events and states that the IOC's other databases were not told, because too many waited.
+    pub signals_lost: u64,
+}
+
+/// How deep links may process records inside of each other (chains of forward links do not nest).
+const DEPTH_LIMIT: u32 = 200;
+/// How often an active record may be asked to process before it gets a SCAN alarm.
+const MAX_LOCK: u8 = 10;
+
+/// What a record type's processing came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Finished: the forward link is next.
+    Done,
+    /// Waits for a callback; the record stays active.
+    Pending,
+    /// Given up: the record stays active for good, as EPICS leaves a record without support.
+    Broken,
+    /// Finished, forward link and all, but a link whose PP brought it here is told that it failed.
+    Failed,
+    /// Finished, but the forward link is not followed.
+    NoForward,
+    /// As `NoForward`, and it failed.
+    GivenUp,
+}
+
+/// An EPICS database.
+pub struct Db {
+    /// Shared with the databases that were divided from this one.
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) names: Names,
+    pub(crate) common: Vec<Common>,
+    pub(crate) bodies: Bodies,
+    pub(crate) info: HashMap<u32, Vec<(String, String)>>,
+    pub(crate) events: Events,
+    pub(crate) notifies: Notifies,
+    pub(crate) scans: Scans,
+    pub(crate) remotes: Remotes,
+    pub(crate) away: HashMap<u32, crate::run::split::Away>,
+    pub(crate) division: Option<crate::run::split::Division>,
+    pub(crate) functions: Functions,
+    pub(crate) supports: crate::run::device::support::Supports,
+    pub(crate) json: JsonLinks,
+    pub(crate) throughs: Throughs,
+    pub(crate) states: HashMap<String, bool>,
+    pub(crate) environment: HashMap<String, String>,
+    pub(crate) output: Vec<(crate::run::device::Stream, String)>,
+    pub(crate) notices: Vec<Notice>,
+    /// Files with errors are refused whole.
+    pub(crate) strict: bool,
+    pub(crate) counters: Counters,
+    pub(crate) now: Now,
+    pub(crate) clock: Option<fn() -> Stamp>,
+    pub(crate) local: LocalText,
+    pub(crate) active: Vec<u32>,
+    pub(crate) seed: u16,
+    pub(crate) pool: crate::run::pool::Pool,
+    pub(crate) running: bool,
+    /// Records from here on were loaded since the last init: nobody finds them yet.
+    pub(crate) started: u32,
+    /// What autosave puts back at the next init.
+    pub(crate) restores: Vec<crate::text::saved::Saved>,
+    /// Its number, where this is a part of a database that was divided.
+    pub(crate) part: Option<u32>,
+    /// Records whose ASG was written.
+    pub(crate) regrouped: BTreeSet<u32>,
+    pub(crate) pending: Vec<crate::model::link::PendingLink>,
+    pub(crate) pending_text: Vec<u8>,
+    /// Whether the record that was processed last says that it failed.
+    pub(crate) failed: bool,
+    pub(crate) depth: u32,
+    /// Lock sets with breakpoints.
+    pub(crate) stops: Option<Box<crate::run::stop::Stops>>,
+}
+
+impl Default for Db {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Db {
+    /// An empty database that knows EPICS 7's record types.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut db = Self {
+            schema: crate::rec::table::builtin(),
+            names: Names::default(),
+            common: Vec::new(),
+            bodies: Bodies::default(),
+            info: HashMap::new(),
+            events: Events::default(),
+            notifies: Notifies::default(),
+            scans: Scans::default(),
+            remotes: Remotes::default(),
+            away: HashMap::new(),
+            division: None,
+            functions: Functions::default(),
+            supports: crate::run::device::support::Supports::default(),
+            json: JsonLinks::default(),
+            throughs: Throughs::default(),
+            states: HashMap::new(),
+            environment: HashMap::new(),
+            output: Vec::new(),
+            notices: Vec::new(),
+            strict: false,
+            counters: Counters::default(),
+            now: Now::default(),
+            clock: None,
+            local: crate::text::local::utc,
+            active: Vec::new(),
+            seed: 0xa3bf,
+            pool: crate::run::pool::Pool::default(),
+            running: false,
+            started: 0,
+            restores: Vec::new(),
+            part: None,
+            regrouped: BTreeSet::new(),
+            pending: Vec::new(),
+            pending_text: Vec::new(),
+            failed: false,
+            depth: 0,
+            stops: None,
+        };
+        db.make_firsts();
+        db
+    }
+
+    /// Whether it has been initialised.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// What went wrong so often.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What the operator should read, since the last call.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Records whose access security group was written since the last call.
+    pub fn take_regrouped(&mut self) -> Vec<crate::run::channel::RecId> {
+        std::mem::take(&mut self.regrouped).into_iter().map(crate::run::channel::RecId).collect()
+    }
+
+    /// A record whose access security group was written, and the group. Does not allocate.
+    pub fn next_regrouped(&mut self) -> Option<(crate::run::channel::RecId, base::Str40)> {
+        let rec = self.regrouped.pop_first()?;
+        Some((crate::run::channel::RecId(rec), base::Str40::new(self.common[rec as usize].rare.asg.bytes())))
+    }
+
+    /// With a clock each record is stamped by itself, as C's IOC does; without, all records of a pass share its time.
+    pub fn stamp_each_record(&mut self, clock: Option<fn() -> Stamp>) {
+        self.clock = clock;
+    }
+
+    /// What writes texts in local time; UTC without.
+    pub fn set_local_text(&mut self, local: LocalText) {
+        self.local = local;
+    }
+
+    pub(crate) fn notice(&mut self, text: String) {
+        // The shell drains notices; one that does not must not be flooded.
+        if self.notices.len() < 10_000 {
+            self.notices.push(Notice(text));
+        }
+    }
+
+    pub(crate) fn record_name(&self, rec: u32) -> &str {
+        std::str::from_utf8(self.names.name(self.common[rec as usize].name)).unwrap_or_default()
+    }
+
+    /// Processes a record and what its links lead to (dbProcess); whether it says that it failed.
+    pub(crate) fn run(&mut self, rec: u32) -> bool {
+        if self.depth >= DEPTH_LIMIT {
+            self.counters.too_deep += 1;
+            self.common[rec as usize].raise(Status::Link, 3);
+            return true;
+        }
+        self.depth += 1;
+        let next = self.process_one(rec, false);
+        let failed = self.failed;
+        if let Some(next) = next {
+            self.follow(rec, next);
+        }
+        self.depth -= 1;
+        failed
+    }
+
+    /// A callback's second half: the record is active and goes on where it stopped.
+    pub(crate) fn resume(&mut self, rec: u32) {
+        self.depth += 1;
+        if let Some(next) = self.process_one(rec, true) {
+            self.follow(rec, next);
+        }
+        self.depth -= 1;
+    }
+
+    /// Processes a chain of forward links, and then ends the activity of its records, the last one's first.
+    // Apart, so that a record that is processed by being read, without a chain, does not save registers for one.
+    #[inline(never)]
+    pub(crate) fn follow(&mut self, first: u32, second: u32) {
+        let base = self.active.len();
+        self.active.push(first);
+        let mut current = second;
+        while let Some(next) = self.process_one(current, false) {
+            self.active.push(current);
+            current = next;
+        }
+        while self.active.len() > base {
+            if let Some(done) = self.active.pop() {
+                self.finish(done);
+            }
+        }
+    }
+
+    /// One record up to its forward link; the record that is to be processed next, before the activity of this one
+    /// ends. `resumed` when a callback continues it.
+    pub(crate) fn process_one(&mut self, rec: u32, resumed: bool) -> Option<u32> {
+        self.failed = false;
+        let mut common = &mut self.common[rec as usize];
+        if !resumed {
+            if common.pact != 0 {
+                self.already_active(rec);
+                return None;
+            }
+            common.lcnt = 0;
+            if !common.rare.rests() {
+                if crate::run::stop::stops(common.rare.marks) {
+                    return self.process_stoppable(rec);
+                }
+                if !common.rare.sdis.is_constant() {
+                    self.read_sdis(rec);
+                }
+                common = &mut self.common[rec as usize];
+            }
+            if common.disa == common.disv {
+                self.disabled(rec);
+                return None;
+            }
+            common.pact = 1;
+        }
+        common.on_stack = true;
+        self.counters.processed += 1;
+        let outcome = self.dispatch(rec, resumed);
+        self.failed = matches!(outcome, Outcome::Failed | Outcome::Broken | Outcome::GivenUp);
+        match outcome {
+            Outcome::Done | Outcome::Failed => {}
+            Outcome::Pending | Outcome::Broken => {
+                self.common[rec as usize].on_stack = false;
+                return None;
+            }
+            Outcome::NoForward | Outcome::GivenUp => {
+                let common = &mut self.common[rec as usize];
+                common.pact = 0;
+                common.on_stack = false;
+                return None;
+            }
+        }
+        let flnk = self.common[rec as usize].flnk.brief();
+        match flnk.kind {
+            LinkKind::Constant => {}
+            LinkKind::Db => {
+                let target = flnk.target;
+                if self.common[target as usize].scan == 0 {
+                    self.hand_over(rec, target);
+                    return Some(target);
+                }
+            }
+            _ => self.forward_elsewhere(rec),
+        }
+        self.finish(rec);
+        None
+    }
+
+    /// After everything that the forward link led to: completion of notifies, reprocessing, and the end of activity.
+    #[inline]
+    fn finish(&mut self, rec: u32) {
+        let mut common = &mut self.common[rec as usize];
+        if (common.notify | u32::from(common.rpro)) != 0 {
+            self.finish_special(rec);
+            common = &mut self.common[rec as usize];
+        }
+        common.putf = 0;
+        common.pact = 0;
+        common.on_stack = false;
+    }
+
+    #[cold]
+    fn finish_special(&mut self, rec: u32) {
+        self.notify_completion(rec);
+        let common = &mut self.common[rec as usize];
+        if common.rpro != 0 {
+            common.rpro = 0;
+            self.scan_once(rec);
+        }
+    }
+
+    /// Passes what a put started from the source to the target (processTarget, its first half).
+    #[inline]
+    pub(crate) fn hand_over(&mut self, source: u32, target: u32) {
+        let from = &self.common[source as usize];
+        let (putf, notify) = (from.putf, from.notify);
+        if notify != 0 {
+            self.notify_add(source, target);
+        }
+        let to = &mut self.common[target as usize];
+        if to.pact == 0 {
+            to.putf = putf;
+        } else if putf != 0 && source != target && !to.on_stack {
+            to.putf = 0;
+            to.rpro = 1;
+        }
+    }
+
+    /// Processes the target of a link (processTarget); whether it failed.
+    pub(crate) fn process_target(&mut self, source: u32, target: u32) -> bool {
+        self.hand_over(source, target);
+        // A callback (seq) writes while its record is not being processed: chains that lead back to it must see it busy
+        // here, and not ask for another processing.
+        let from = &mut self.common[source as usize];
+        let (pact, on_stack) = (from.pact, from.on_stack);
+        from.pact = 1;
+        from.on_stack = true;
+        let failed = self.run(target);
+        let from = &mut self.common[source as usize];
+        from.pact = pact;
+        from.on_stack = on_stack;
+        failed
+    }
+
+    /// Processes the target of a link where it is passive (dbScanPassive); whether it failed.
+    #[inline]
+    pub(crate) fn process_passive(&mut self, source: u32, target: u32) -> bool {
+        self.common[target as usize].scan == 0 && self.process_target(source, target)
+    }
+
+    #[cold]
+    fn already_active(&mut self, rec: u32) {
+        if self.common[rec as usize].rare.marks & crate::run::stop::STOPS != 0 && self.is_held(rec) {
+            return;
+        }
+        self.counters.while_active += 1;
+        let common = &mut self.common[rec as usize];
+        let tries = common.lcnt;
+        if common.stat == Status::Scan as u16 {
+            return;
+        }
+        common.lcnt = tries.wrapping_add(1);
+        if tries < MAX_LOCK || common.sevr >= 3 {
+            return;
+        }
+        common.raise_with(Status::Scan, 3, crate::rec::message::Message::ASYNC);
+        let mask = self.reset_alarms(rec);
+        self.post_value(rec, mask | EventMask::VALUE | EventMask::LOG);
+    }
+
+    #[cold]
+    pub(crate) fn read_sdis(&mut self, rec: u32) {
+        let link = self.common[rec as usize].rare.sdis.brief();
+        if let Ok(Some(value)) = self.get_link::<i16>(rec, link) {
+            self.common[rec as usize].disa = value;
+        }
+    }
+
+    #[cold]
+    fn disabled(&mut self, rec: u32) {
+        let common = &mut self.common[rec as usize];
+        common.rpro = 0;
+        common.putf = 0;
+        if common.stat != Status::Disable as u16 {
+            common.sevr = common.diss;
+            common.stat = Status::Disable as u16;
+            common.nsev = 0;
+            common.nsta = 0;
+            self.post_common(rec, "STAT", EventMask::VALUE);
+            self.post_common(rec, "SEVR", EventMask::VALUE);
+            self.post_value(rec, EventMask::VALUE | EventMask::ALARM);
+        }
+        self.notify_completion(rec);
+    }
+
+    /// A forward link that leads out of this database, or is JSON.
+    #[cold]
+    fn forward_elsewhere(&mut self, rec: u32) {
+        let link = self.common[rec as usize].flnk.brief();
+        self.forward(rec, link);
+    }
+
+    /// Follows a forward link of a record that is being processed (fanout's LNKn, …).
+    pub(crate) fn forward(&mut self, rec: u32, link: crate::model::link::Brief) {
+        match link.kind {
+            LinkKind::Db => {
+                self.process_passive(rec, link.target);
+            }
+            LinkKind::Remote => self.remote_forward(link),
+            LinkKind::Through => {
+                if let Some(bare) = self.bare(link) {
+                    self.process_passive(rec, bare.target);
+                }
+            }
+            LinkKind::Constant | LinkKind::Hardware | LinkKind::Json => {}
+        }
+    }
+
+    /// Commits the alarm of this processing (recGblResetAlarms); the events to add to the value's.
+    #[inline]
+    pub(crate) fn reset_alarms(&mut self, rec: u32) -> EventMask {
+        if self.common[rec as usize].alarm_stays() { EventMask::NONE } else { self.alarm_changed(rec) }
+    }
+
+    #[cold]
+    pub(crate) fn alarm_changed(&mut self, rec: u32) -> EventMask {
+        let common = &mut self.common[rec as usize];
+        let (old_status, old_severity) = (common.stat, common.sevr);
+        let mut mask = EventMask::NONE;
+        if common.namsg != common.amsg {
+            common.amsg = common.namsg;
+            mask = EventMask::ALARM;
+        }
+        common.stat = common.nsta;
+        common.sevr = common.nsev.min(3);
+        common.nsta = 0;
+        common.nsev = 0;
+        let (status, severity) = (common.stat, common.sevr);
+        if old_severity != severity {
+            mask = EventMask::ALARM;
+            self.post_common(rec, "SEVR", EventMask::VALUE);
+        }
+        if old_status != status {
+            mask |= EventMask::VALUE;
+        }
+        if mask.is_empty() {
+            return EventMask::NONE;
+        }
+        self.post_common(rec, "STAT", mask);
+        self.post_common(rec, "AMSG", mask);
+        let common = &mut self.common[rec as usize];
+        if common.ackt == 0 || severity >= common.acks {
+            common.acks = severity;
+            self.post_common(rec, "ACKS", EventMask::VALUE);
+        }
+        EventMask::ALARM
+    }
+
+    /// Stamps a record (recGblGetTimeStamp).
+    #[inline]
+    pub(crate) fn stamp_now(&mut self, rec: u32) {
+        if !self.common[rec as usize].stamp(self.now.wall, self.clock) {
+            self.stamp_specially(rec, 0, None);
+        }
+    }
+
+    /// As [`stamp_now`](Self::stamp_now), for a record in simulation mode `simm` with its link.
+    pub(crate) fn stamp_simulated(&mut self, rec: u32, simm: u16, siol: Option<crate::model::link::Brief>) {
+        if simm == 0 {
+            self.stamp_now(rec);
+        } else {
+            self.stamp_specially(rec, simm, siol);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn stamp_specially(&mut self, rec: u32, simm: u16, siol: Option<crate::model::link::Brief>) {
+        let tsel = self.common[rec as usize].rare.tsel.brief();
+        if tsel.kind != LinkKind::Constant {
+            if tsel.flags & crate::model::link::IS_TIME != 0 {
+                self.stamp_from_link(rec, tsel);
+                return;
+            }
+            if let Ok(Some(event)) = self.get_link::<i16>(rec, tsel) {
+                self.common[rec as usize].tse = event;
+            }
+        }
+        let wall = self.clock.map_or(self.now.wall, |clock| clock());
+        let tse = self.common[rec as usize].tse;
+        if tse != -2 {
+            // Of events and of the best source (-1) nobody but an event generator knows the time: the stamp stays.
+            if let Some(stamp) =
+                self.scans.event_stamp(tse).or_else(|| (tse == 0 || self.scans.last_resort).then_some(wall))
+            {
+                self.common[rec as usize].time = stamp;
+            }
+        } else if simm != 0 {
+            match siol {
+                Some(link) if link.kind != LinkKind::Constant => self.stamp_from_link(rec, link),
+                _ => self.common[rec as usize].time = wall,
+            }
+        }
+    }
+
+    /// Takes time and tag from a link's source.
+    pub(crate) fn stamp_from_link(&mut self, rec: u32, link: crate::model::link::Brief) {
+        match link.kind {
+            LinkKind::Db => {
+                let source = &self.common[link.target as usize];
+                let (time, utag) = (source.time, source.utag);
+                let common = &mut self.common[rec as usize];
+                common.time = time;
+                common.utag = utag;
+            }
+            LinkKind::Through => {
+                if let Some(bare) = self.bare(link) {
+                    self.stamp_from_link(rec, bare);
+                }
+            }
+            LinkKind::Remote => {
+                if let Some(time) = self.remotes.stamp(link.target) {
+                    self.common[rec as usize].time = time;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a link processes its passive source or target.
+    pub(crate) const fn is_pp(flags: u8) -> bool {
+        flags & PP != 0
+    }
+
+    #[inline]
+    fn dispatch(&mut self, rec: u32, resumed: bool) -> Outcome {
+        let common = &self.common[rec as usize];
+        let body = common.body as usize;
+        macro_rules! arms {
+            ($($variant:ident, $module:ident, $name:literal;)*) => {
+                match common.kind() {
+                    $(Kind::$variant => crate::rec::$module::process(self, rec, body, resumed),)*
+                }
+            };
+        }
+        crate::rec::table::each_type!(arms)
+    }
+}

@@ -1,0 +1,494 @@
+//! Subscriptions and their bounded queues.
+//!
+//! The rule is EPICS': where a queue runs short of room, or flow is stopped, a subscription that already waits has its
+//! last queued event replaced by the new one, and that is counted. Each subscription always has room for one event.
+
+use crate::run::channel::{Channel, RecId};
+use crate::run::engine::Db;
+use crate::run::filter::Watch;
+use crate::run::link::remote::RemoteId;
+use base::{Alarm, EventMask, Scalar, Stamp, Value};
+use std::collections::VecDeque;
+
+/// A queue of events, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub u32);
+
+/// Not a queue: its subscriptions feed the link that their token names, at once.
+pub(crate) const LINKS: QueueId = QueueId(u32::MAX);
+
+/// A subscription, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubId(pub u32);
+
+/// One update of a subscription.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The number that the subscriber gave.
+    pub token: u64,
+    /// The value: of the moment of the event; of now for arrays and long texts, as in EPICS.
+    pub value: Value,
+    /// The record's alarm at the moment of the event.
+    pub alarm: Alarm,
+    /// The record's stamp.
+    pub stamp: Stamp,
+    /// The record's user tag.
+    pub utag: u64,
+    /// Why the event was sent.
+    pub mask: EventMask,
+}
+
+/// One update of a subscription, as the queue holds it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Posted {
+    /// The number that the subscriber gave.
+    pub token: u64,
+    /// The value of the moment of the event; `None` for arrays and long texts, which are read when they are sent.
+    pub value: Option<Scalar>,
+    /// The record's alarm at the moment of the event.
+    pub alarm: Alarm,
+    /// The record's stamp.
+    pub stamp: Stamp,
+    /// The record's user tag.
+    pub utag: u64,
+    /// Why the event was sent.
+    pub mask: EventMask,
+}
+
+struct Sub {
+    channel: Channel,
+    mask: EventMask,
+    queue: u32,
+    token: u64,
+    /// Number of the next subscription of the record, plus one.
+    next: u32,
+    /// Events that wait.
+    waiting: u32,
+    /// Number of the newest of them, counted since the queue was opened.
+    newest: u64,
+    alive: bool,
+    /// Whether the value is taken when the event is drained.
+    late: bool,
+    /// What filters before the queue remember.
+    watch: Option<Box<Watch>>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    sub: u32,
+    pub(crate) value: Scalar,
+    alarm: Alarm,
+    pub(crate) stamp: Stamp,
+    pub(crate) utag: u64,
+    pub(crate) mask: EventMask,
+}
+
+/// Instead of its subscription in an event that waited when that ended.
+const ENDED: u32 = u32::MAX;
+
+struct Queue {
+    entries: VecDeque<Entry>,
+    /// Number of the first entry.
+    first: u64,
+    capacity: usize,
+    subs: usize,
+    stopped: bool,
+    replaced: u64,
+}
+
+impl Queue {
+    /// Drops the event at the front.
+    #[inline]
+    fn pop(&mut self) {
+        self.entries.pop_front();
+        self.first += 1;
+    }
+}
+
+/// All subscriptions and queues.
+#[derive(Default)]
+pub(crate) struct Events {
+    subs: Vec<Sub>,
+    free: Vec<u32>,
+    queues: Vec<Option<Queue>>,
+}
+
+/// How many events a subscription adds to its queue's room.
+const ROOM_PER_SUB: usize = 4;
+
+impl Db {
+    /// A queue that holds at least `capacity` events, and four for each subscription.
+    pub fn open_queue(&mut self, capacity: usize) -> QueueId {
+        let queue = Queue {
+            entries: VecDeque::with_capacity(capacity),
+            first: 0,
+            capacity,
+            subs: 0,
+            stopped: false,
+            replaced: 0,
+        };
+        let number = self.events.queues.iter().position(Option::is_none).unwrap_or(self.events.queues.len());
+        if number == self.events.queues.len() {
+            self.events.queues.push(Some(queue));
+        } else {
+            self.events.queues[number] = Some(queue);
+        }
+        QueueId(number as u32)
+    }
+
+    /// Takes the memory for so many further subscriptions in a queue.
+    pub fn reserve_subscriptions(&mut self, queue: QueueId, count: usize) {
+        self.events.subs.reserve(count);
+        self.events.free.reserve(count);
+        if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
+            queue.entries.reserve((queue.subs + count) * ROOM_PER_SUB);
+        }
+    }
+
+    /// Ends a queue and its subscriptions.
+    pub fn close_queue(&mut self, queue: QueueId) {
+        let subs: Vec<u32> = (0..self.events.subs.len() as u32)
+            .filter(|sub| self.events.subs[*sub as usize].alive && self.events.subs[*sub as usize].queue == queue.0)
+            .collect();
+        for sub in subs {
+            self.unsubscribe(SubId(sub));
+        }
+        if let Some(slot) = self.events.queues.get_mut(queue.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    /// Subscribes to a field. The current value is not sent: read it with [`Db::get`]; but where filters
+    /// [decide](crate::Filters::decide) about events it is the first of these, and sent if they let it pass.
+    pub fn subscribe(&mut self, queue: QueueId, channel: &Channel, mask: EventMask, token: u64) -> SubId {
+        let rec = channel.record.0;
+        let late = channel.long_string || self.is_array(rec, channel.field) || self.is_long_text(rec, channel.field);
+        let mut watch = channel.filters.watch();
+        let first = watch.as_mut().and_then(|watch| {
+            let value = self.read_scalar(rec, channel.field).unwrap_or(Scalar::I8(0));
+            // No event of properties alone, which filters do not look at; wanted whatever the mask.
+            let first = self.entry(0, rec, value, mask & (EventMask::VALUE | EventMask::LOG | EventMask::ALARM));
+            watch.pass(first, late, &self.states, self.now.wall).map(|passed| Entry { mask, ..passed })
+        });
+        let sub = Sub {
+            channel: channel.clone(),
+            mask,
+            queue: queue.0,
+            token,
+            next: self.common[rec as usize].monitors,
+            waiting: 0,
+            newest: 0,
+            alive: true,
+            late,
+            watch,
+        };
+        let number = match self.events.free.pop() {
+            Some(number) => {
+                self.events.subs[number as usize] = sub;
+                number
+            }
+            None => {
+                self.events.subs.push(sub);
+                self.events.subs.len() as u32 - 1
+            }
+        };
+        self.common[rec as usize].monitors = number + 1;
+        if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
+            queue.subs += 1;
+            let room = queue.capacity.max(queue.subs * ROOM_PER_SUB);
+            queue.capacity = room;
+            queue.entries.reserve(room.saturating_sub(queue.entries.len()));
+        }
+        if let Some(first) = first {
+            self.hand_on(number, Entry { sub: number, ..first });
+        }
+        SubId(number)
+    }
+
+    /// Ends a subscription; its waiting events are dropped.
+    pub fn unsubscribe(&mut self, sub: SubId) {
+        let Some(found) = self.events.subs.get(sub.0 as usize).filter(|found| found.alive) else { return };
+        let (rec, queue, next) = (found.channel.record.0, found.queue, found.next);
+        if self.common[rec as usize].monitors == sub.0 + 1 {
+            self.common[rec as usize].monitors = next;
+        } else {
+            let mut at = self.common[rec as usize].monitors;
+            while at != 0 {
+                let before = &mut self.events.subs[at as usize - 1];
+                if before.next == sub.0 + 1 {
+                    before.next = next;
+                    break;
+                }
+                at = before.next;
+            }
+        }
+        self.events.subs[sub.0 as usize].alive = false;
+        if let Some(queue) = self.events.queues.get_mut(queue as usize).and_then(Option::as_mut) {
+            queue.subs -= 1;
+            // The numbers of later entries must stay, so dropped ones are only marked.
+            for entry in queue.entries.iter_mut().filter(|entry| entry.sub == sub.0) {
+                entry.sub = ENDED;
+            }
+        }
+        self.events.free.push(sub.0);
+    }
+
+    /// Stops or resumes the flow: while stopped, each subscription keeps only its newest event.
+    pub fn flow_control(&mut self, queue: QueueId, stopped: bool) {
+        if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
+            queue.stopped = stopped;
+        }
+    }
+
+    /// How many events were replaced by newer ones in a queue.
+    #[must_use]
+    pub fn replaced(&self, queue: QueueId) -> u64 {
+        self.events.queues.get(queue.0 as usize).and_then(Option::as_ref).map_or(0, |queue| queue.replaced)
+    }
+
+    /// How many events wait in a queue.
+    #[must_use]
+    pub fn waiting(&self, queue: QueueId) -> usize {
+        self.events.queues.get(queue.0 as usize).and_then(Option::as_ref).map_or(0, |queue| queue.entries.len())
+    }
+
+    /// Hands at most `max` events of a queue to `take`, oldest first; how many.
+    pub fn drain(&mut self, queue: QueueId, max: usize, mut take: impl FnMut(SubId, Event)) -> usize {
+        let mut count = 0;
+        while count < max
+            && let Some((sub, waiting)) = self.events.next(queue)
+        {
+            // Copied once, from where it waits: of values that were just written, each further copy waits for the one before.
+            let Entry { sub: number, value, alarm, stamp, utag, mask } = waiting.entries[0];
+            let mut event = Event { token: sub.token, value: Value::Scalar(value), alarm, stamp, utag, mask };
+            let plain = !sub.late && sub.channel.filters.is_empty();
+            sub.waiting -= 1;
+            waiting.pop();
+            if !plain {
+                event.value = self.value_now(number, event.value, stamp);
+            }
+            take(SubId(number), event);
+            count += 1;
+        }
+        count
+    }
+
+    /// The value of an event whose subscription reads late, or has filters.
+    #[cold]
+    fn value_now(&mut self, sub: u32, value: Value, stamp: Stamp) -> Value {
+        let sub = &self.events.subs[sub as usize];
+        if !sub.late {
+            return sub.channel.filters.apply(value, stamp, self.local);
+        }
+        let channel = sub.channel.clone();
+        let plain = self.get_plain(&channel, usize::MAX);
+        self.filtered(&channel, plain, stamp)
+    }
+
+    /// The oldest event of a queue, without reading what is read late. Does not allocate.
+    pub fn next_posted(&mut self, queue: QueueId) -> Option<(SubId, Posted)> {
+        let (sub, waiting) = self.events.next(queue)?;
+        let Entry { sub: number, value, alarm, stamp, utag, mask } = waiting.entries[0];
+        sub.waiting -= 1;
+        waiting.pop();
+        let value = match (sub.late, sub.channel.filters.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some(value),
+            (false, false) => match sub.channel.filters.apply(Value::Scalar(value), stamp, self.local) {
+                Value::Scalar(scalar) => Some(scalar),
+                Value::Array(_) => None,
+            },
+        };
+        Some((SubId(number), Posted { token: sub.token, value, alarm, stamp, utag, mask }))
+    }
+
+    /// Tells the subscribers of a field (db_post_events).
+    #[inline]
+    pub(crate) fn post(&mut self, rec: u32, field: u16, mask: EventMask) {
+        if self.common[rec as usize].monitors != 0 {
+            self.post_to(rec, Some(field), mask);
+        }
+    }
+
+    /// Tells all subscribers of a record that want such an event.
+    pub(crate) fn post_all(&mut self, rec: u32, mask: EventMask) {
+        if self.common[rec as usize].monitors != 0 {
+            self.post_to(rec, None, mask);
+        }
+    }
+
+    /// As [`post`](Self::post) for VAL.
+    #[inline]
+    pub(crate) fn post_value(&mut self, rec: u32, mask: EventMask) {
+        if self.common[rec as usize].monitors != 0 {
+            let val = self.type_of(rec).val;
+            self.post_to(rec, Some(val), mask);
+        }
+    }
+
+    /// As [`post`](Self::post) for a field by name, other than VAL.
+    #[inline]
+    pub(crate) fn post_named(&mut self, rec: u32, field: &str, mask: EventMask) {
+        if self.common[rec as usize].monitors != 0
+            && self.is_watched_beyond_val(rec)
+            && let Some(field) = self.type_of(rec).field(field)
+        {
+            self.post_to(rec, Some(field), mask);
+        }
+    }
+
+    /// Whether somebody subscribes to another field than VAL. Few do, and names need not be looked up for the others.
+    fn is_watched_beyond_val(&self, rec: u32) -> bool {
+        let val = self.type_of(rec).val;
+        let mut at = self.common[rec as usize].monitors;
+        while at != 0 {
+            let sub = &self.events.subs[at as usize - 1];
+            if sub.channel.field != val {
+                return true;
+            }
+            at = sub.next;
+        }
+        false
+    }
+
+    /// As [`post_named`](Self::post_named), for common fields.
+    #[inline]
+    pub(crate) fn post_common(&mut self, rec: u32, field: &str, mask: EventMask) {
+        self.post_named(rec, field, mask);
+    }
+
+    fn post_to(&mut self, rec: u32, field: Option<u16>, mask: EventMask) {
+        let mut at = self.common[rec as usize].monitors;
+        let mut last: Option<(u16, Scalar)> = None;
+        while at != 0 {
+            let number = at - 1;
+            let sub = &self.events.subs[number as usize];
+            at = sub.next;
+            let own = sub.channel.field;
+            if !sub.mask.meets(mask) || field.is_some_and(|field| field != own) || sub.channel.type_name {
+                continue;
+            }
+            // An entry that is made where it is queued costs half of one that is made here and moved there.
+            match self.double_val(rec, own) {
+                Some(value) if sub.watch.is_none() => {
+                    let entry = self.entry(number, rec, Scalar::F64(value), mask);
+                    self.hand_on(number, entry);
+                }
+                _ => self.post_other(number, rec, mask, &mut last),
+            }
+        }
+    }
+
+    /// Queues an event of a value of any kind that filters let pass; `last` is the field that was read last.
+    #[inline(never)]
+    fn post_other(&mut self, number: u32, rec: u32, mask: EventMask, last: &mut Option<(u16, Scalar)>) {
+        let sub = &self.events.subs[number as usize];
+        let (field, late) = (sub.channel.field, sub.late);
+        let value = match *last {
+            _ if late => Scalar::I8(0),
+            Some((read, value)) if read == field => value,
+            _ => {
+                let value = self.read_scalar(rec, field).unwrap_or(Scalar::I8(0));
+                *last = Some((field, value));
+                value
+            }
+        };
+        let mut entry = self.entry(number, rec, value, mask);
+        if let Some(watch) = &mut self.events.subs[number as usize].watch {
+            match watch.pass(entry, late, &self.states, self.now.wall) {
+                Some(passed) => entry = passed,
+                None => return,
+            }
+        }
+        self.hand_on(number, entry);
+    }
+
+    /// Queues an event, or feeds the link that it is for.
+    #[inline(always)]
+    fn hand_on(&mut self, number: u32, entry: Entry) {
+        if self.events.subs[number as usize].queue == LINKS.0 {
+            self.feed_link(number, entry);
+        } else {
+            self.events.add_or_replace_newest(number, entry);
+        }
+    }
+
+    /// What an event shows goes to the link that its subscription is of. Does not allocate, but for filters of arrays.
+    #[inline(never)]
+    fn feed_link(&mut self, number: u32, entry: Entry) {
+        let sub = &self.events.subs[number as usize];
+        let link = RemoteId(sub.token as u32);
+        let value = if sub.channel.filters.is_empty() && sub.late {
+            let channel = sub.channel.clone();
+            let mut value = self.remotes.take_value(link.0).unwrap_or(Value::Scalar(entry.value));
+            self.get_into(&channel, usize::MAX, &mut value);
+            value
+        } else if sub.channel.filters.is_empty() {
+            Value::Scalar(entry.value)
+        } else {
+            self.value_now(number, Value::Scalar(entry.value), entry.stamp)
+        };
+        self.remote_update(link, crate::run::link::here::as_sent(value), entry.alarm, entry.stamp);
+    }
+
+    #[inline]
+    fn entry(&self, sub: u32, rec: u32, value: Scalar, mask: EventMask) -> Entry {
+        let common = &self.common[rec as usize];
+        Entry { sub, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask }
+    }
+
+    /// Ends the subscription that feeds a link.
+    pub(crate) fn end_watch(&mut self, source: u32, link: u32) {
+        let mut at = self.common[source as usize].monitors;
+        while at != 0 {
+            let sub = &self.events.subs[at as usize - 1];
+            if sub.queue == LINKS.0 && sub.token == u64::from(link) {
+                self.unsubscribe(SubId(at - 1));
+                return;
+            }
+            at = sub.next;
+        }
+    }
+
+    /// Ends all subscriptions of a record that is removed.
+    pub(crate) fn end_subscriptions(&mut self, record: RecId) {
+        while self.common[record.0 as usize].monitors != 0 {
+            self.unsubscribe(SubId(self.common[record.0 as usize].monitors - 1));
+        }
+    }
+}
+
+impl Events {
+    /// A queue with an event at its front, and that event's subscription. Does not allocate.
+    #[inline]
+    fn next(&mut self, queue: QueueId) -> Option<(&mut Sub, &mut Queue)> {
+        let waiting = self.queues.get_mut(queue.0 as usize)?.as_mut()?;
+        while waiting.entries.front().is_some_and(|entry| entry.sub == ENDED) {
+            waiting.pop();
+        }
+        let Some(entry) = waiting.entries.front() else {
+            // The next pass fills the same memory again, which is still in the caches, and not what follows in the ring.
+            waiting.entries.clear();
+            return None;
+        };
+        Some((self.subs.get_mut(entry.sub as usize)?, waiting))
+    }
+
+    /// Queues an event; short of room, the subscription's newest waiting event gives way.
+    #[inline(always)]
+    fn add_or_replace_newest(&mut self, number: u32, entry: Entry) {
+        let sub = &mut self.subs[number as usize];
+        let Some(queue) = self.queues.get_mut(sub.queue as usize).and_then(Option::as_mut) else { return };
+        if sub.waiting > 0 && (queue.stopped || queue.entries.len() + queue.subs >= queue.capacity) {
+            if let Some(newest) = queue.entries.get_mut((sub.newest - queue.first) as usize) {
+                let mask = newest.mask | entry.mask;
+                *newest = Entry { mask, ..entry };
+            }
+            queue.replaced += 1;
+            return;
+        }
+        sub.newest = queue.first + queue.entries.len() as u64;
+        sub.waiting += 1;
+        queue.entries.push_back(entry);
+    }
+}

@@ -1,0 +1,392 @@
+//! Reading fields.
+
+use crate::model::link::{self, LinkKind};
+use crate::model::slot::Slot;
+use crate::model::values::{copy_into, slice};
+use crate::rec::table::Kind;
+use crate::run::channel::Channel;
+use crate::run::engine::Db;
+use base::{Array, Characters, FieldType, Scalar, Stamp, Str40, Value};
+
+impl Db {
+    /// A field's elements as another type; `None` where one cannot be.
+    pub fn get_as(&mut self, channel: &Channel, kind: FieldType) -> Option<Array> {
+        match self.get(channel, usize::MAX) {
+            Value::Array(array) => {
+                let precision = u16::try_from(self.meta(channel).precision).unwrap_or(0);
+                crate::model::values::convert_array(&array, kind, usize::MAX, precision)
+            }
+            Value::Scalar(_) if kind == FieldType::String => Some(Array::String(vec![self.get_text(channel)])),
+            Value::Scalar(scalar) => {
+                let mut array = Array::zeros(kind, 1);
+                crate::model::values::set_element(&mut array, 0, scalar).then_some(array)
+            }
+        }
+    }
+
+    /// A field's value, at most `max` elements.
+    pub fn get(&mut self, channel: &Channel, max: usize) -> Value {
+        if channel.filters.is_empty() {
+            return self.get_plain(channel, max);
+        }
+        let value = self.get_plain(channel, usize::MAX);
+        let (stamp, _) = self.stamp_of(channel);
+        let mut value = self.filtered(channel, value, stamp);
+        if let Value::Array(array) = &mut value {
+            array.truncate(max);
+        }
+        value
+    }
+
+    /// A channel's plain value as its filters show it. A text read as characters ends with a zero, as C has it, also where a
+    /// range leaves its end out.
+    pub(crate) fn filtered(&self, channel: &Channel, plain: Value, stamp: Stamp) -> Value {
+        let mut value = channel.filters.apply(plain, stamp, self.local);
+        if let (true, Value::Array(Array::I8(bytes))) = (channel.long_string, &mut value) {
+            bytes.pop();
+            bytes.push(0);
+        }
+        value
+    }
+
+    /// Time stamp and user tag of what [`get`](Self::get) reads.
+    #[must_use]
+    pub fn stamp_of(&self, channel: &Channel) -> (Stamp, u64) {
+        let (stamp, utag) = self.stamp(channel.record);
+        (if channel.filters.stamps_now() { self.now.wall } else { stamp }, utag)
+    }
+
+    /// What a channel's value is, if it is a link or the characters of a text.
+    #[must_use]
+    pub fn characters(&self, channel: &Channel) -> Characters {
+        let def = self.def(channel.record.0, channel.field);
+        match (channel.long_string, def.link_field()) {
+            _ if channel.type_name || !channel.filters.is_empty() => Characters::Array,
+            (_, Some(_)) => Characters::Link,
+            (true, None) if !self.is_long_text(channel.record.0, channel.field) => Characters::Text(def.size.into()),
+            _ => Characters::Array,
+        }
+    }
+
+    /// A field's value before filters.
+    pub(crate) fn get_plain(&mut self, channel: &Channel, max: usize) -> Value {
+        let rec = channel.record.0;
+        if channel.type_name {
+            return Value::from(self.type_of(rec).name.as_str());
+        }
+        if channel.long_string {
+            let is_array = self.is_long_text(rec, channel.field);
+            let mut bytes =
+                if is_array { self.whole_bytes(rec, channel.field) } else { self.long_text(rec, channel.field) };
+            if !is_array {
+                bytes.push(0);
+            }
+            bytes.truncate(max);
+            return Value::from(bytes.iter().map(|byte| *byte as i8).collect::<Vec<i8>>());
+        }
+        if let Some(value) = self.double_val(rec, channel.field) {
+            return Value::Scalar(Scalar::F64(value));
+        }
+        if self.is_array(rec, channel.field) {
+            let mut array = self.whole_array(rec, channel.field);
+            array.truncate(max);
+            return Value::Array(array);
+        }
+        let unwritten = |slot: Slot<'_>| matches!(slot, Slot::Array(array) if array.is_empty());
+        if self.is_long_text(rec, channel.field) && unwritten(self.peek(rec, channel.field)) {
+            // Nothing was ever written here: C has no element then.
+            return Value::Array(Array::String(Vec::new()));
+        }
+        Value::Scalar(self.read_scalar(rec, channel.field).unwrap_or(Scalar::String(Str40::EMPTY)))
+    }
+
+    /// As [`get`](Self::get), into memory that is there: nothing is allocated where `into` is an array of the field's type
+    /// with room for its elements, or a scalar for a scalar field.
+    pub fn get_into(&mut self, channel: &Channel, max: usize, into: &mut Value) {
+        let rec = channel.record.0;
+        let array = !channel.type_name && !channel.long_string && self.is_array(rec, channel.field);
+        let ordered = array && self.common[rec as usize].kind() == Kind::Compress;
+        if array
+            && self.is_hidden(rec, channel.field)
+            && let Value::Array(into) = &mut *into
+        {
+            into.truncate(0);
+            return;
+        }
+        if let (true, false, Value::Array(into)) = (array, ordered, &mut *into)
+            && let Some(range) = channel.filters.only_range()
+            && let Slot::Array(found) = self.peek(rec, channel.field)
+        {
+            let len = found.len();
+            let (from, step, to) = range.map_or((0, 1, len), |(first, step, last)| {
+                slice(len, first, last).map_or((0, 1, 0), |(from, to)| (from, step as usize, to))
+            });
+            copy_into(found, from, step, to, max, into);
+            return;
+        }
+        if let (true, true, Value::Array(into @ Array::F64(_))) = (ordered, channel.filters.is_empty(), &mut *into) {
+            crate::rec::compress::ordered_into(self, rec, max, into);
+            return;
+        }
+        match (self.get(channel, max), into) {
+            // The elements move into the memory that is there.
+            (Value::Array(array), Value::Array(into)) => copy_into(&array, 0, 1, array.len(), max, into),
+            (value, into) => *into = value,
+        }
+    }
+
+    /// A field as EPICS prints it: state names, menu choices, PREC digits; an array's first element.
+    pub fn get_text(&mut self, channel: &Channel) -> Str40 {
+        if channel.type_name {
+            return Str40::from(self.type_of(channel.record.0).name.as_str());
+        }
+        self.read_text(channel.record.0, channel.field).unwrap_or_default()
+    }
+
+    /// A text field, however long.
+    pub fn get_long_text(&mut self, channel: &Channel) -> Vec<u8> {
+        self.long_text(channel.record.0, channel.field)
+    }
+
+    fn long_text(&mut self, rec: u32, field: u16) -> Vec<u8> {
+        if self.def(rec, field).link_field().is_some() {
+            return self.link_text(rec, field).into_bytes();
+        }
+        if self.is_long_text(rec, field) {
+            return crate::rec::lsi::text(&self.whole_bytes(rec, field)).to_vec();
+        }
+        if self.def(rec, field).name == "NAME" {
+            return self.record_name(rec).as_bytes().to_vec();
+        }
+        match self.peek(rec, field) {
+            Slot::Text(text) => text.bytes().to_vec(),
+            Slot::Str(text) => text.bytes().to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The bytes of lsi's, lso's or printf's VAL or OVAL.
+    pub(crate) fn whole_bytes(&mut self, rec: u32, field: u16) -> Vec<u8> {
+        match self.peek(rec, field) {
+            Slot::Array(Array::U8(bytes)) => bytes.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether a field is a text longer than EPICS strings (lsi, lso, printf).
+    #[inline]
+    pub(crate) fn is_long_text(&self, rec: u32, field: u16) -> bool {
+        let def = self.def(rec, field);
+        def.kind.is_none()
+            && matches!(self.common[rec as usize].kind(), Kind::Lsi | Kind::Lso | Kind::Printf)
+            && matches!(def.name.as_str(), "VAL" | "OVAL")
+    }
+
+    /// Whether a field holds a varying number of elements.
+    #[inline]
+    pub(crate) fn is_array(&self, rec: u32, field: u16) -> bool {
+        let def = self.def(rec, field);
+        def.kind.is_none() && def.at != crate::model::schema::At::Nowhere && !self.is_long_text(rec, field)
+    }
+
+    /// How many elements an array field can hold (bytes, for a long text).
+    pub(crate) fn capacity(&self, rec: u32, field: u16) -> u32 {
+        crate::rec::capacity(self, rec, field)
+    }
+
+    /// Type of a field's elements.
+    pub(crate) fn element_type(&self, rec: u32, field: u16) -> FieldType {
+        match self.def(rec, field).kind {
+            Some(FieldType::Enum) if crate::rec::is_plain_number(self, rec) => FieldType::U16,
+            Some(kind) => kind,
+            None if self.is_long_text(rec, field) => FieldType::String,
+            None => crate::rec::element_type(self, rec, field),
+        }
+    }
+
+    /// A field's only or first element; `None` where there is none.
+    pub(crate) fn read_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
+        let kind = self.def(rec, field).kind;
+        if kind.is_none() {
+            let common = &self.common[rec as usize];
+            match common.kind() {
+                // As C has it: what a client wrote is not seen before the record was processed.
+                Kind::Printf if self.bodies.printf[common.body as usize].len == 0 => return None,
+                Kind::Compress => return crate::rec::compress::ordered(self, rec, 1).get(0),
+                _ if self.is_hidden(rec, field) => return None,
+                _ => {}
+            }
+        }
+        let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device))
+            && !(kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec));
+        match self.peek(rec, field) {
+            Slot::U16(v) if enumerated => Some(Scalar::Enum(*v)),
+            Slot::Text(text) => Some(Scalar::String(Str40::new(text.bytes()))),
+            Slot::Link(_) => Some(Scalar::String(Str40::new(self.link_text(rec, field).as_bytes()))),
+            Slot::Array(Array::U8(bytes)) if matches!(bytes.last(), Some(0)) && kind.is_none() => {
+                let bytes = Str40::new(bytes);
+                if self.is_long_text(rec, field) {
+                    Some(Scalar::String(bytes))
+                } else {
+                    self.whole_array(rec, field).get(0)
+                }
+            }
+            Slot::Array(array) => {
+                let first = array.get(0);
+                if self.is_long_text(rec, field) {
+                    // A text that was never set cannot be read: it has not even its NUL.
+                    first.map(|_| Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
+                } else {
+                    first
+                }
+            }
+            Slot::None => self.special_scalar(rec, field),
+            slot => slot.scalar(),
+        }
+    }
+
+    /// What is not stored as a field: the name.
+    fn special_scalar(&self, rec: u32, field: u16) -> Option<Scalar> {
+        match self.def(rec, field).name.as_str() {
+            "NAME" => Some(Scalar::String(Str40::from(self.record_name(rec)))),
+            _ => None,
+        }
+    }
+
+    /// What a link that asks for one element reads. C's links look at the memory of lsi and lso, which may never have been
+    /// written, and at that of a compress record of one sample, newest first, which is not where its sample is.
+    pub(crate) fn link_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
+        match self.common[rec as usize].kind() {
+            Kind::Lsi | Kind::Lso if self.is_long_text(rec, field) => {
+                Some(Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
+            }
+            Kind::Compress if self.is_lifo_of_one(rec, field) => Some(Scalar::F64(0.0)),
+            _ => self.read_scalar(rec, field),
+        }
+    }
+
+    fn is_lifo_of_one(&self, rec: u32, field: u16) -> bool {
+        let common = &self.common[rec as usize];
+        common.kind() == Kind::Compress
+            && self.def(rec, field).kind.is_none()
+            && self.bodies.compress[common.body as usize].is_lifo_of_one()
+    }
+
+    /// A field's first element as EPICS prints it.
+    pub(crate) fn read_text(&mut self, rec: u32, field: u16) -> Option<Str40> {
+        let scalar = self.read_scalar(rec, field)?;
+        Some(self.text_of(rec, field, scalar))
+    }
+
+    /// An element of a field as EPICS prints it.
+    pub(crate) fn text_of(&mut self, rec: u32, field: u16, scalar: Scalar) -> Str40 {
+        match scalar {
+            Scalar::Enum(index) => self.enum_text(rec, field, index),
+            Scalar::F64(_) | Scalar::F32(_) => base::text::scalar(scalar, self.precision_of(rec, field)),
+            _ => base::text::scalar(scalar, 0),
+        }
+    }
+
+    /// The word of a menu, device or state number.
+    fn enum_text(&self, rec: u32, field: u16, index: u16) -> Str40 {
+        let def = self.def(rec, field);
+        match def.kind {
+            Some(FieldType::Menu) => {
+                let menu = def.menu_index.map(|menu| &self.schema.menus[usize::from(menu)]);
+                menu.and_then(|menu| menu.choices.get(usize::from(index)))
+                    .map_or_else(|| base::text::scalar(Scalar::U16(index), 0), |choice| Str40::from(choice.as_str()))
+            }
+            Some(FieldType::Device) => {
+                let devices = &self.type_of(rec).devices;
+                devices.get(usize::from(index)).map_or(Str40::EMPTY, |device| Str40::from(device.name.as_str()))
+            }
+            _ => crate::rec::state_text(self, rec, index),
+        }
+    }
+
+    /// Whether an array shows none of its elements: a subArray that is undefined.
+    fn is_hidden(&self, rec: u32, field: u16) -> bool {
+        let common = &self.common[rec as usize];
+        common.kind() == Kind::SubArray && common.udf != 0 && self.def(rec, field).kind.is_none()
+    }
+
+    /// All elements of an array field, in order.
+    pub(crate) fn whole_array(&mut self, rec: u32, field: u16) -> Array {
+        if self.is_hidden(rec, field) {
+            return Array::zeros(self.element_type(rec, field), 0);
+        }
+        if self.common[rec as usize].kind() == Kind::Compress && self.def(rec, field).kind.is_none() {
+            return crate::rec::compress::ordered(self, rec, usize::MAX);
+        }
+        match self.peek(rec, field) {
+            Slot::Array(array) => array.clone(),
+            _ => Array::F64(Vec::new()),
+        }
+    }
+
+    /// How many elements a field can hold: 1 for what is no array.
+    pub(crate) fn element_count(&self, rec: u32, field: u16) -> usize {
+        if self.is_array(rec, field) { self.capacity(rec, field) as usize } else { 1 }
+    }
+
+    /// Up to `max` elements of a field as elements of `kind`; `None` where one cannot become that.
+    pub(crate) fn read_array(&mut self, rec: u32, field: u16, kind: FieldType, max: usize) -> Option<Array> {
+        if self.is_array(rec, field) && !(max == 1 && self.is_lifo_of_one(rec, field)) {
+            let precision = self.precision_of(rec, field);
+            let ordered = self.common[rec as usize].kind() == Kind::Compress || self.is_hidden(rec, field);
+            let mut into = self.lend_array(kind);
+            let fits = match self.peek(rec, field) {
+                Slot::Array(array) if !ordered => crate::model::values::convert_into(array, max, precision, &mut into),
+                _ => crate::model::values::convert_into(&self.whole_array(rec, field), max, precision, &mut into),
+            };
+            if fits {
+                return Some(into);
+            }
+            self.recycle_array(into);
+            return None;
+        }
+        if max != 1 && self.is_long_text(rec, field) && self.read_scalar(rec, field).is_none() {
+            return Some(self.lend_array(kind));
+        }
+        let scalar = self.link_scalar(rec, field)?;
+        if matches!(kind, FieldType::String) {
+            let text = self.text_of(rec, field, scalar);
+            let mut into = self.lend_array(kind);
+            if let Array::String(texts) = &mut into {
+                texts.push(text);
+            }
+            return Some(into);
+        }
+        let mut into = self.lend_array(kind);
+        crate::model::values::resize(&mut into, 1);
+        crate::model::values::set_element(&mut into, 0, scalar).then_some(into)
+    }
+
+    /// A link as EPICS prints it.
+    pub(crate) fn link_text(&mut self, rec: u32, field: u16) -> String {
+        let Some(link_field) = self.def(rec, field).link_field() else { return String::new() };
+        let Slot::Link(found) = self.peek(rec, field) else { return String::new() };
+        let brief = found.brief();
+        let mut text = found.text().to_owned();
+        // An input that is read asynchronously has no use for NPP and PP.
+        let by_notify = link_field == link::LinkField::In
+            && self.device(rec) == crate::run::device::Device::SoftAsync
+            && self.def(rec, field).name == "INP";
+        match brief.kind {
+            LinkKind::Constant | LinkKind::Hardware | LinkKind::Json => {}
+            LinkKind::Db => {
+                if text.is_empty() {
+                    text.push_str(self.record_name(brief.target));
+                    if brief.field != self.type_of(brief.target).val {
+                        text.push('.');
+                        text.push_str(&self.def(brief.target, brief.field).name);
+                    }
+                }
+                let flags = if by_notify { brief.flags & link::MS_BITS | link::NO_PP } else { brief.flags };
+                link::write_modifiers(&mut text, flags, link_field);
+            }
+            LinkKind::Remote | LinkKind::Through => link::write_modifiers(&mut text, brief.flags, link_field),
+        }
+        text
+    }
+}

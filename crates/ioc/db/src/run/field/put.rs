@@ -1,0 +1,376 @@
+//! Writing fields.
+
+use crate::model::schema::Special;
+use crate::model::slot::{Slot, with_number};
+use crate::model::values::{convert_into, set_element};
+use crate::run::channel::{Channel, DISP_FIELD, PROC_FIELD};
+use crate::run::engine::{Db, Now};
+use crate::text::conv::{self, prefix};
+use crate::text::error::PutError;
+use base::{Array, EventMask, FieldType, Scalar, Status, Str40, Value};
+
+impl Db {
+    /// Writes a field as a client does (dbPutField): DISP is obeyed, links are relinked, passive records process.
+    ///
+    /// # Errors
+    /// When the field cannot be written or the value does not fit it; the record is unchanged then.
+    pub fn put(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
+        self.now = now;
+        self.check_put(channel)?;
+        let (rec, field) = (channel.record.0, channel.field);
+        if self.def(rec, field).link_field().is_some() {
+            let text = match value {
+                Value::Scalar(Scalar::String(text)) => text.bytes().to_vec(),
+                Value::Array(Array::I8(bytes)) => {
+                    bytes.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect()
+                }
+                Value::Array(Array::U8(bytes)) => bytes.iter().copied().take_while(|byte| *byte != 0).collect(),
+                _ => return Err(PutError::BadValue { what: "a link is written as text".into() }),
+            };
+            return self.put_link_field(rec, field, &String::from_utf8_lossy(&text));
+        }
+        self.put_value(channel, value)?;
+        let def = self.def(rec, field);
+        let pp = def.process_passive;
+        let common = &mut self.common[rec as usize];
+        if usize::from(field) == PROC_FIELD || (pp && common.scan == 0) {
+            if common.pact != 0 {
+                common.rpro = 1;
+            } else {
+                common.putf = 1;
+                self.run(rec);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a text of any length into a field, as [`put`](Self::put) does: as C's `dbpf`, an array of characters takes
+    /// it as text, other arrays take a list, `[1, 2]`, or one element.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_text(&mut self, channel: &Channel, text: &str, now: Now) -> Result<(), PutError> {
+        let long = self.def(channel.record.0, channel.field).link_field().is_some()
+            || channel.long_string
+            || self.is_long_text(channel.record.0, channel.field);
+        if long {
+            let mut bytes: Vec<i8> = text.bytes().map(|byte| byte as i8).collect();
+            bytes.push(0);
+            let long = Channel { long_string: true, ..channel.clone() };
+            return self.put(&long, &Value::from(bytes), now);
+        }
+        let info = self.info(channel);
+        let is_list = text.trim_start().starts_with('[');
+        let value = match info.kind {
+            FieldType::I8 | FieldType::U8 if info.array && info.elements_max > 1 => {
+                Value::from(text.bytes().chain([0]).take(info.elements_max as usize).collect::<Vec<u8>>())
+            }
+            kind if info.array && (info.elements_max > 1 || is_list) => {
+                match crate::model::constant::typed_list(text, kind, info.elements_max as usize) {
+                    Ok(list) => Value::Array(list),
+                    Err(what) if is_list => return Err(PutError::BadValue { what }),
+                    Err(_) => Value::from(text),
+                }
+            }
+            _ => Value::from(text),
+        };
+        self.put(channel, &value, now)
+    }
+
+    pub(crate) fn check_put(&self, channel: &Channel) -> Result<(), PutError> {
+        if channel.type_name {
+            return Err(PutError::NoModify);
+        }
+        if self.common[channel.record.0 as usize].disp != 0 && usize::from(channel.field) != DISP_FIELD {
+            return Err(PutError::Disabled);
+        }
+        Ok(())
+    }
+
+    /// Writes without processing (dbPut).
+    pub(crate) fn put_value(&mut self, channel: &Channel, value: &Value) -> Result<(), PutError> {
+        let (rec, field) = (channel.record.0, channel.field);
+        if channel.long_string || self.is_long_text(rec, field) {
+            let bytes = match value {
+                Value::Array(Array::I8(bytes)) => bytes.iter().map(|byte| *byte as u8).collect(),
+                Value::Array(Array::U8(bytes)) => bytes.clone(),
+                Value::Scalar(scalar) => base::text::scalar(*scalar, 6).bytes().to_vec(),
+                Value::Array(array) => {
+                    array.get(0).map(|scalar| base::text::scalar(scalar, 6).bytes().to_vec()).unwrap_or_default()
+                }
+            };
+            return self.put_long_text(rec, field, &bytes);
+        }
+        match value {
+            Value::Array(array) if self.is_array(rec, field) => self.put_array(rec, field, array),
+            Value::Array(array) => match array.get(0) {
+                Some(scalar) => self.put_scalar(rec, field, scalar),
+                None => self.put_nothing(rec, field),
+            },
+            Value::Scalar(scalar) => self.put_scalar(rec, field, *scalar),
+        }
+    }
+
+    /// Writes one element (dbPut).
+    pub(crate) fn put_scalar(&mut self, rec: u32, field: u16, value: Scalar) -> Result<(), PutError> {
+        // Fields with a type of their own are neither arrays nor long texts.
+        if self.def(rec, field).kind.is_none() {
+            if self.is_array(rec, field) {
+                let mut one = Array::zeros(value.kind(), 1);
+                set_element(&mut one, 0, value);
+                return self.put_array(rec, field, &one);
+            }
+            if self.is_long_text(rec, field) {
+                let text = base::text::scalar(value, 6);
+                return self.put_long_text(rec, field, text.bytes());
+            }
+        }
+        let special = self.before(rec, field)?;
+        let stored = self.store(rec, field, value);
+        self.after(rec, field, special, stored)
+    }
+
+    /// Writes a text into lsi, lso, or a text field that is seen as characters.
+    pub(crate) fn put_long_text(&mut self, rec: u32, field: u16, bytes: &[u8]) -> Result<(), PutError> {
+        let special = self.before(rec, field)?;
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        let limit = if self.is_long_text(rec, field) {
+            self.capacity(rec, field) as usize
+        } else {
+            usize::from(self.def(rec, field).size)
+        };
+        let text = &bytes[..end.min(limit.saturating_sub(1))];
+        match self.slot(rec, field) {
+            Slot::Text(slot) => slot.set(text),
+            Slot::Str(slot) => *slot = Str40::new(text),
+            Slot::Array(Array::U8(stored)) => {
+                stored.clear();
+                stored.extend_from_slice(text);
+                stored.push(0);
+                crate::rec::lsi::set_len(self, rec);
+            }
+            _ => return Err(PutError::BadValue { what: "the field is no text".into() }),
+        }
+        self.after(rec, field, special, Ok(()))
+    }
+
+    /// Writes an array (dbPut).
+    pub(crate) fn put_array(&mut self, rec: u32, field: u16, values: &Array) -> Result<(), PutError> {
+        if !self.is_array(rec, field) {
+            return match values.get(0) {
+                Some(scalar) if !self.is_long_text(rec, field) => self.put_scalar(rec, field, scalar),
+                Some(_) => match values {
+                    Array::U8(bytes) => self.put_long_text(rec, field, bytes),
+                    Array::I8(bytes) => {
+                        let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
+                        self.put_long_text(rec, field, &bytes)
+                    }
+                    _ => self.put_long_text(
+                        rec,
+                        field,
+                        base::text::scalar(values.get(0).unwrap_or(Scalar::U8(0)), 6).bytes(),
+                    ),
+                },
+                None => self.put_nothing(rec, field),
+            };
+        }
+        let special = self.before(rec, field)?;
+        let kind = self.element_type(rec, field);
+        let max = self.capacity(rec, field) as usize;
+        let precision = self.precision_of(rec, field);
+        let mut converted = self.lend_array(kind);
+        // An empty text is zero for a number, and no number for an element.
+        let empty = kind != FieldType::String
+            && matches!(values, Array::String(texts) if texts.iter().take(max).any(|text| text.bytes().is_empty()));
+        if empty || !convert_into(values, max, precision, &mut converted) {
+            self.recycle_array(converted);
+            return self.after(
+                rec,
+                field,
+                special,
+                Err(PutError::BadValue { what: format!("an element is no {kind:?}") }),
+            );
+        }
+        let stored = crate::rec::store_array(self, rec, field, converted);
+        self.after(rec, field, special, stored)
+    }
+
+    /// Writes no element at all into a field that holds one: it stays, and the link is to blame.
+    fn put_nothing(&mut self, rec: u32, field: u16) -> Result<(), PutError> {
+        if self.is_long_text(rec, field) {
+            // A long text stays too, and is counted anew.
+            let text = self.whole_bytes(rec, field);
+            return self.put_long_text(rec, field, &text);
+        }
+        let special = self.before(rec, field)?;
+        // C takes fields whose place only their record knows for arrays.
+        if special != Special::DbAddr {
+            self.common[rec as usize].raise(Status::Link, 3);
+        }
+        self.after(rec, field, special, Ok(()))
+    }
+
+    /// What must happen before a write.
+    fn before(&mut self, rec: u32, field: u16) -> Result<Special, PutError> {
+        let special = self.def(rec, field).special;
+        match special {
+            Special::None | Special::DbAddr => {}
+            Special::NoMod | Special::Attribute => return Err(PutError::NoModify),
+            Special::Scan => self.scan_delete(rec),
+            _ => crate::rec::special(self, rec, field, false)?,
+        }
+        Ok(special)
+    }
+
+    /// What must happen after a write: record support, UDF, events.
+    fn after(&mut self, rec: u32, field: u16, special: Special, stored: Result<(), PutError>) -> Result<(), PutError> {
+        match special {
+            Special::None | Special::DbAddr => {}
+            Special::As => drop(self.regrouped.insert(rec)),
+            Special::Scan => self.scan_add(rec),
+            _ => {
+                crate::rec::special(self, rec, field, true)?;
+            }
+        }
+        stored?;
+        let kind = self.type_of(rec);
+        let def = &kind.fields[usize::from(field)];
+        let (value_field, pp, property) = (kind.val == field, def.process_passive, def.property);
+        if value_field {
+            self.common[rec as usize].udf = 0;
+        }
+        if !(value_field && pp) {
+            self.post(rec, field, EventMask::VALUE | EventMask::LOG);
+        }
+        if property {
+            self.post_all(rec, EventMask::PROPERTY);
+        }
+        Ok(())
+    }
+
+    /// Converts and stores, nothing else.
+    pub(crate) fn store(&mut self, rec: u32, field: u16, value: Scalar) -> Result<(), PutError> {
+        let def = self.def(rec, field);
+        let (mut kind, size) = (def.kind, usize::from(def.size));
+        if kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec) {
+            kind = Some(FieldType::U16);
+        }
+        match kind {
+            Some(FieldType::Enum | FieldType::Menu | FieldType::Device) => {
+                let index = self.choice(rec, field, value)?;
+                if let Slot::U16(slot) = self.slot(rec, field) {
+                    *slot = index;
+                }
+                return Ok(());
+            }
+            Some(FieldType::String) => {
+                let precision =
+                    if matches!(value, Scalar::F64(_) | Scalar::F32(_)) { self.precision_of(rec, field) } else { 0 };
+                let text = base::text::scalar(value, precision);
+                let bytes = text.bytes();
+                let bytes = &bytes[..bytes.len().min(size.max(1) - 1)];
+                match self.slot(rec, field) {
+                    Slot::Str(slot) => *slot = Str40::new(bytes),
+                    Slot::Text(slot) => slot.set(bytes),
+                    _ => {}
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        with_number!(self.slot(rec, field), place => *place = conv::number(value).ok_or_else(|| bad_number(value))?,
+            Slot::Str(slot) => *slot = base::text::scalar(value, 6),
+            Slot::Text(slot) => slot.set(base::text::scalar(value, 6).bytes()),
+            Slot::None | Slot::Link(_) | Slot::Array(_) => return Err(PutError::NoModify),
+        );
+        Ok(())
+    }
+
+    /// The number of a state, menu choice or device.
+    fn choice(&self, rec: u32, field: u16, value: Scalar) -> Result<u16, PutError> {
+        let Scalar::String(text) = value else {
+            return conv::number::<u16>(value).ok_or_else(|| bad_number(value));
+        };
+        let text = text.to_str();
+        let def = self.def(rec, field);
+        let bad = || PutError::BadChoice { given: text.to_owned() };
+        let (found, count) = match def.kind {
+            Some(FieldType::Menu) => {
+                let choices = def.menu_index.map_or(&[][..], |menu| &self.schema.menus[usize::from(menu)].choices);
+                (choices.iter().position(|choice| choice == text), choices.len())
+            }
+            Some(FieldType::Device) => {
+                let devices = &self.type_of(rec).devices;
+                (devices.iter().position(|device| device.name == text), devices.len())
+            }
+            _ => return crate::rec::state_number(self, rec, text).ok_or_else(bad),
+        };
+        match found {
+            Some(index) => Ok(index as u16),
+            None => prefix::<u16>(text, 10)
+                .filter(|index| usize::from(*index) < count && whole_number(text))
+                .ok_or_else(bad),
+        }
+    }
+
+    /// Writes ACKT: whether transient alarms must be acknowledged.
+    pub fn put_ackt(&mut self, channel: &Channel, transient: bool) {
+        let rec = channel.record.0;
+        let common = &mut self.common[rec as usize];
+        if common.ackt == u16::from(transient) {
+            return;
+        }
+        common.ackt = u16::from(transient);
+        let lower = !transient && common.acks > common.sevr;
+        if lower {
+            common.acks = common.sevr;
+        }
+        self.post_common(rec, "ACKT", EventMask::VALUE | EventMask::ALARM);
+        if lower {
+            self.post_common(rec, "ACKS", EventMask::VALUE | EventMask::ALARM);
+        }
+        self.post_all(rec, EventMask::ALARM);
+    }
+
+    /// Acknowledges an alarm of at most `severity`.
+    pub fn put_acks(&mut self, channel: &Channel, severity: u16) {
+        let rec = channel.record.0;
+        let common = &mut self.common[rec as usize];
+        if severity >= common.acks {
+            common.acks = 0;
+            self.post_common(rec, "ACKS", EventMask::VALUE | EventMask::ALARM);
+            self.post_all(rec, EventMask::ALARM);
+        }
+    }
+
+    /// Processes a record as a write to its PROC does.
+    pub fn process(&mut self, record: crate::run::channel::RecId, now: Now) {
+        self.now = now;
+        let common = &mut self.common[record.0 as usize];
+        if common.pact != 0 {
+            common.rpro = 1;
+        } else {
+            common.putf = 1;
+            self.run(record.0);
+        }
+    }
+}
+
+impl Db {
+    /// Processes a record if it is passive (dbScanPassive).
+    pub fn process_if_passive(&mut self, record: crate::run::channel::RecId, now: Now) {
+        self.now = now;
+        if self.common[record.0 as usize].scan == 0 {
+            self.run(record.0);
+        }
+    }
+}
+
+fn bad_number(value: Scalar) -> PutError {
+    let given = base::text::scalar(value, 6);
+    PutError::BadValue { what: format!("found \"{}\", expected a number that fits the field", given.to_str()) }
+}
+
+fn whole_number(text: &str) -> bool {
+    text.trim().bytes().all(|byte| byte.is_ascii_digit() || byte == b'+')
+}

@@ -1,0 +1,396 @@
+//! Links over channels: the database keeps the newest values of their process variables. Those elsewhere the shell
+//! connects, those of this database are served [here](super::here).
+
+use crate::model::link::{Brief, CA, CP, CPP, MS_BITS};
+use crate::rec::table::Kind;
+use crate::run::callback::Callback;
+use crate::run::channel::Channel;
+use crate::run::device::Device;
+use crate::run::engine::Db;
+use crate::run::link::LinkError;
+use crate::run::link::here::Chore;
+use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Status, Str40, Value};
+use std::collections::VecDeque;
+
+/// A remote process variable that links refer to, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RemoteId(pub u32);
+
+/// What the shell is to do for a remote link.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RemoteRequest {
+    /// Connect to this name; `monitor` when its value is wanted.
+    Connect {
+        /// Number of the link.
+        id: RemoteId,
+        /// Name of the process variable.
+        name: String,
+        /// Whether values are wanted (input links).
+        monitor: bool,
+    },
+    /// Write a value.
+    Put {
+        /// Number of the link.
+        id: RemoteId,
+        /// The value.
+        value: Value,
+        /// Whether [`Db::remote_written`] is to tell when what it started has ended.
+        notify: bool,
+    },
+    /// A forward link to a record, not to a PROC field: the record is processed if it is of this IOC. Over Channel
+    /// Access such a link does nothing, as in C.
+    Process {
+        /// Number of the link.
+        id: RemoteId,
+    },
+    /// The link is gone.
+    Disconnect {
+        /// Number of the link.
+        id: RemoteId,
+    },
+}
+
+struct Remote {
+    holder: u32,
+    flags: u8,
+    name: Box<str>,
+    /// What it leads to, where that is of this database.
+    source: Option<Box<Channel>>,
+    disconnects: u32,
+    value: Option<Value>,
+    alarm: Alarm,
+    stamp: Stamp,
+    meta: Meta,
+    connected: bool,
+    alive: bool,
+    /// The holder waits for the end of its write.
+    waiting: bool,
+}
+
+/// All remote links.
+#[derive(Default)]
+pub(crate) struct Remotes {
+    links: Vec<Remote>,
+    requests: VecDeque<RemoteRequest>,
+    /// What links to this database's own fields ask for.
+    pub(crate) chores: VecDeque<Chore>,
+    /// Writes that were lost because too many waited.
+    pub(crate) lost: u64,
+}
+
+/// How many requests may wait for the shell.
+const REQUEST_LIMIT: usize = 100_000;
+
+/// Whether a forward link's target is a PROC field, as C looks at it.
+pub(crate) fn names_proc(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, field)| field.contains("PROC"))
+}
+
+impl Remotes {
+    pub(crate) fn stamp(&self, id: u32) -> Option<Stamp> {
+        self.links.get(id as usize).filter(|link| link.connected).map(|link| link.stamp)
+    }
+
+    pub(crate) fn value(&self, id: u32) -> Option<&Value> {
+        self.links.get(id as usize).filter(|link| link.connected)?.value.as_ref()
+    }
+
+    pub(crate) fn meta(&self, id: u32) -> Option<&Meta> {
+        self.links.get(id as usize).filter(|link| link.connected).map(|link| &link.meta)
+    }
+
+    /// Takes the memory that a pass's writes need.
+    pub(crate) fn reserve(&mut self) {
+        self.requests.reserve(self.links.len() + 64);
+        self.chores.reserve(self.links.len() + 64);
+    }
+
+    /// A new link; `source` is what it leads to, where that is of this database.
+    pub(crate) fn add(&mut self, holder: u32, flags: u8, name: &str, monitor: bool, source: Option<Channel>) -> u32 {
+        let id = self.links.len() as u32;
+        self.links.push(Remote {
+            holder,
+            flags,
+            name: name.into(),
+            source: source.map(Box::new),
+            disconnects: 0,
+            value: None,
+            alarm: Alarm::NONE,
+            stamp: Stamp::EPOCH,
+            meta: Meta::default(),
+            connected: false,
+            alive: true,
+            waiting: false,
+        });
+        if self.source(id).is_some() {
+            self.chores.push_back(Chore::Connect { id: RemoteId(id), monitor });
+        } else {
+            self.requests.push_back(RemoteRequest::Connect { id: RemoteId(id), name: name.to_owned(), monitor });
+        }
+        id
+    }
+
+    /// Ends a link; what it led to, where that is of this database.
+    fn remove(&mut self, id: u32) -> Option<Box<Channel>> {
+        let link = self.links.get_mut(id as usize).filter(|link| link.alive)?;
+        link.alive = false;
+        link.connected = false;
+        link.value = None;
+        let source = link.source.take();
+        if source.is_none() {
+            self.requests.push_back(RemoteRequest::Disconnect { id: RemoteId(id) });
+        }
+        source
+    }
+
+    /// What a link leads to, where that is of this database.
+    pub(crate) fn source(&self, id: u32) -> Option<&Channel> {
+        self.links.get(id as usize)?.source.as_deref()
+    }
+
+    /// Whether a link can be used now.
+    pub(crate) fn is_connected(&self, id: u32) -> bool {
+        self.links.get(id as usize).is_some_and(|link| link.connected)
+    }
+
+    /// The newest value is taken out, to be filled anew.
+    pub(crate) fn take_value(&mut self, id: u32) -> Option<Value> {
+        self.links.get_mut(id as usize)?.value.take()
+    }
+}
+
+impl Db {
+    /// The oldest thing that the shell is to do for a remote link. Does not allocate.
+    pub fn next_remote(&mut self) -> Option<RemoteRequest> {
+        self.remotes.requests.pop_front()
+    }
+
+    /// Whether there is something that the shell is to do for a remote link.
+    #[must_use]
+    pub fn asks_elsewhere(&self) -> bool {
+        !self.remotes.requests.is_empty()
+    }
+
+    /// What reports say of a remote link: the name, whether it can be used, how often it was lost.
+    pub(crate) fn remote_state(&self, id: u32) -> Option<(&str, bool, u32)> {
+        let link = self.remotes.links.get(id as usize).filter(|link| link.alive)?;
+        Some((&link.name, link.connected, link.disconnects))
+    }
+
+    /// Writes to remote links that were given up because too many waited.
+    #[must_use]
+    pub fn remote_lost(&self) -> u64 {
+        self.remotes.lost
+    }
+
+    /// A remote process variable is connected, or its value or alarm changed. CP and CPP links process their holder soon.
+    /// The value before comes back, so that it need not be freed on a real-time thread.
+    pub fn remote_update(&mut self, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) -> Option<Value> {
+        let link = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive)?;
+        let before = link.value.replace(value);
+        link.alarm = alarm;
+        link.stamp = stamp;
+        let fresh = !std::mem::replace(&mut link.connected, true);
+        let (holder, flags) = (link.holder, link.flags);
+        if fresh {
+            crate::rec::connection_changed(self, holder);
+        }
+        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
+            self.scan_once(holder);
+        }
+        before
+    }
+
+    /// Exchanges units, limits and labels of a remote process variable with those before, so that they need not be
+    /// freed on a real-time thread.
+    pub fn remote_meta(&mut self, id: RemoteId, meta: &mut Meta) {
+        if let Some(link) = self.remotes.links.get_mut(id.0 as usize) {
+            std::mem::swap(&mut link.meta, meta);
+        }
+    }
+
+    /// A remote process variable can be written (output links get no values).
+    pub fn remote_connect(&mut self, id: RemoteId) {
+        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
+        link.connected = true;
+        let holder = link.holder;
+        crate::rec::connection_changed(self, holder);
+    }
+
+    /// A remote process variable is gone; links to it raise LINK alarms. CP links process their holder.
+    pub fn remote_disconnect(&mut self, id: RemoteId) {
+        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
+        link.disconnects += u32::from(link.connected);
+        link.connected = false;
+        link.value = None;
+        let (holder, flags) = (link.holder, link.flags);
+        crate::rec::connection_changed(self, holder);
+        self.remote_written(id, false);
+        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
+            self.scan_once(holder);
+        }
+    }
+
+    /// A write that was to be told of has ended, or `ok` is false: the record that waited for it goes on.
+    pub fn remote_written(&mut self, id: RemoteId, ok: bool) {
+        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.waiting) else { return };
+        link.waiting = false;
+        let holder = link.holder;
+        if !ok {
+            self.common[holder as usize].raise(Status::Link, 3);
+        }
+        self.call_back(holder, Callback::Resume);
+    }
+
+    /// Writes a record's output; whether the record is to wait for the end (Async Soft Channel over a link to
+    /// elsewhere). `real` is false for a simulation's output, `resumed` when the end has come.
+    #[inline]
+    pub(crate) fn write_out(&mut self, rec: u32, link: Brief, value: Scalar, real: bool, resumed: bool) -> bool {
+        // Outputs to nowhere are usual: setpoints that others read.
+        if link.kind == crate::model::link::LinkKind::Constant || self.out_has_ended(rec, link, real, resumed) {
+            self.failed = false;
+            return false;
+        }
+        // A failed write has raised its alarm.
+        self.failed = self.put_link(rec, link, value).is_err() && !(real && self.hides_failed_write(rec));
+        self.out_is_pending(rec, link, real)
+    }
+
+    /// Whether whoever processes a record through a link is not told that its write failed: so some of C's supports for soft
+    /// channels have it, others tell.
+    #[cold]
+    fn hides_failed_write(&self, rec: u32) -> bool {
+        let hides =
+            matches!(self.common[rec as usize].kind(), Kind::LongOut | Kind::Int64Out | Kind::Mbbo | Kind::MbboDirect);
+        hides && matches!(self.device(rec), Device::Soft | Device::SoftRaw)
+    }
+
+    /// Whether a record's output was written already, and the end of that has resumed it.
+    pub(crate) fn out_has_ended(&mut self, rec: u32, link: Brief, real: bool, resumed: bool) -> bool {
+        let ended = resumed && self.awaits_end(rec, link, real);
+        if ended {
+            self.failed = false;
+        }
+        ended
+    }
+
+    /// Whether a record is to wait for the end of the write that it has just asked for.
+    pub(crate) fn out_is_pending(&mut self, rec: u32, link: Brief, real: bool) -> bool {
+        if self.failed || !self.awaits_end(rec, link, real) {
+            return false;
+        }
+        match (self.remotes.requests.back_mut(), self.remotes.chores.back_mut()) {
+            (Some(RemoteRequest::Put { id, notify, .. }), _) | (_, Some(Chore::Put { id, notify, .. }))
+                if id.0 == link.target =>
+            {
+                *notify = true;
+            }
+            // Given up, which was counted.
+            _ => return false,
+        }
+        self.remotes.links[link.target as usize].waiting = true;
+        true
+    }
+
+    fn awaits_end(&self, rec: u32, link: Brief, real: bool) -> bool {
+        real && link.kind == crate::model::link::LinkKind::Remote && self.device(rec) == Device::SoftAsync
+    }
+
+    /// The newest value of a remote link, its severity passed on.
+    fn remote_value(&mut self, rec: u32, link: Brief) -> Option<&Value> {
+        let remote = self.remotes.links.get(link.target as usize).filter(|remote| remote.connected)?;
+        let alarm = remote.alarm;
+        if link.flags & MS_BITS != 0 && remote.value.is_some() {
+            self.inherit(rec, link.flags, alarm.status as u16, alarm.severity as u16);
+        }
+        self.remotes.value(link.target)
+    }
+
+    /// The first element of a remote link's newest value; none of an empty array.
+    pub(crate) fn remote_scalar(&mut self, rec: u32, link: Brief) -> Option<Scalar> {
+        self.remote_value(rec, link)?.get(0)
+    }
+
+    /// The newest value of a remote link as text: the name of a state, a number with six digits as C has it.
+    pub(crate) fn remote_text(&mut self, rec: u32, link: Brief) -> Option<Str40> {
+        let scalar = self.remote_scalar(rec, link)?;
+        if let (Scalar::Enum(_), Some(source)) = (scalar, self.remotes.source(link.target)) {
+            let (source, field) = (source.record.0, source.field);
+            return Some(self.text_of(source, field, scalar));
+        }
+        let meta = self.remotes.meta(link.target)?;
+        Some(match scalar {
+            Scalar::Enum(index) if !meta.labels.is_empty() => {
+                let label = meta.labels.get(usize::from(index)).copied();
+                label.unwrap_or_else(|| base::text::scalar(Scalar::U16(index), 0))
+            }
+            other => base::text::scalar(other, 6),
+        })
+    }
+
+    pub(crate) fn remote_array(&mut self, rec: u32, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
+        match self.remote_value(rec, link)? {
+            Value::Array(array) => crate::model::values::convert_array(array, kind, max, 6),
+            Value::Scalar(scalar) => {
+                let mut array = Array::zeros(kind, 1);
+                crate::model::values::set_element(&mut array, 0, *scalar).then_some(array)
+            }
+        }
+    }
+
+    pub(crate) fn remote_put(&mut self, rec: u32, link: Brief, value: Value) -> Result<(), LinkError> {
+        let connected = self.remotes.links.get(link.target as usize).is_some_and(|remote| remote.connected);
+        if !connected || !self.fits(link.target, &value) {
+            return Err(self.put_link_alarm(rec, link));
+        }
+        self.request_put(link.target, value);
+        Ok(())
+    }
+
+    /// A forward link over a channel: writes 1 to the PROC field that it names; another, as in C, does nothing. One that
+    /// asks for no channel, to a record of another owner, processes that.
+    pub(crate) fn remote_forward(&mut self, link: Brief) {
+        let id = link.target;
+        let Some(remote) = self.remotes.links.get(id as usize).filter(|remote| remote.connected) else { return };
+        if names_proc(&remote.name) {
+            self.request_put(id, Value::from(1i16));
+        } else if link.flags & CA == 0 {
+            self.request(RemoteRequest::Process { id: RemoteId(id) });
+        }
+    }
+
+    fn request_put(&mut self, id: u32, value: Value) {
+        let here = self.remotes.source(id).is_some();
+        let id = RemoteId(id);
+        if !here {
+            self.request(RemoteRequest::Put { id, value, notify: false });
+        } else if self.remotes.chores.len() >= REQUEST_LIMIT {
+            self.remotes.lost += 1;
+        } else {
+            self.remotes.chores.push_back(Chore::Put { id, value, notify: false });
+        }
+    }
+
+    fn request(&mut self, request: RemoteRequest) {
+        if self.remotes.requests.len() >= REQUEST_LIMIT {
+            self.remotes.lost += 1;
+            return;
+        }
+        self.remotes.requests.push_back(request);
+    }
+
+    /// Ends what a link holds elsewhere.
+    pub(crate) fn release_link(&mut self, link: Brief) {
+        match link.kind {
+            crate::model::link::LinkKind::Remote => {
+                self.remote_written(RemoteId(link.target), false);
+                if let Some(source) = self.remotes.remove(link.target) {
+                    self.end_watch(source.record.0, link.target);
+                }
+            }
+            crate::model::link::LinkKind::Through => self.throughs.remove(link.target),
+            crate::model::link::LinkKind::Json => self.json.remove(link.target),
+            _ => {}
+        }
+    }
+}

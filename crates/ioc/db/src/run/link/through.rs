@@ -1,0 +1,85 @@
+//! Links to fields of this database with modifiers: `rec.VAL$`, `rec.VAL[1:3]`, `rec.VAL{"ts":{"num":"sec"}}`.
+
+use crate::model::link::{Brief, LinkKind};
+use crate::run::channel::Channel;
+use crate::run::engine::Db;
+use crate::run::link::LinkError;
+use base::{Array, FieldType, Scalar, Value};
+
+/// The channels of such links; places of those that ended are used again.
+#[derive(Default)]
+pub(crate) struct Throughs {
+    channels: Vec<Option<Channel>>,
+    free: Vec<u32>,
+}
+
+impl Throughs {
+    pub(crate) fn add(&mut self, channel: Channel) -> u32 {
+        match self.free.pop() {
+            Some(id) => {
+                self.channels[id as usize] = Some(channel);
+                id
+            }
+            None => {
+                self.channels.push(Some(channel));
+                self.channels.len() as u32 - 1
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, id: u32) -> Option<&Channel> {
+        self.channels.get(id as usize)?.as_ref()
+    }
+
+    pub(crate) fn remove(&mut self, id: u32) {
+        self.channels[id as usize] = None;
+        self.free.push(id);
+    }
+}
+
+impl Db {
+    /// The same link without its modifiers.
+    pub(crate) fn bare(&self, link: Brief) -> Option<Brief> {
+        let channel = self.throughs.get(link.target)?;
+        Some(Brief { kind: LinkKind::Db, flags: link.flags, field: channel.field, target: channel.record.0 })
+    }
+
+    /// Reads such a link; `None` where its source failed.
+    pub(crate) fn through_get(&mut self, rec: u32, link: Brief) -> Option<Value> {
+        let bare = self.bare(link)?;
+        if Self::is_pp(link.flags) && self.process_passive(rec, bare.target) {
+            return None;
+        }
+        let channel = self.throughs.get(link.target)?.clone();
+        let value = self.get(&channel, usize::MAX);
+        self.inherit_from(rec, bare);
+        Some(value)
+    }
+
+    /// As [`through_get`](Self::through_get), the first element.
+    pub(crate) fn through_scalar(&mut self, rec: u32, link: Brief) -> Option<Scalar> {
+        self.through_get(rec, link)?.get(0)
+    }
+
+    /// As [`through_get`](Self::through_get), at most `max` elements of another type.
+    pub(crate) fn through_array(&mut self, rec: u32, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
+        let source = self.bare(link)?;
+        let precision = self.precision_of(source.target, source.field);
+        match self.through_get(rec, link)? {
+            Value::Array(array) => crate::model::values::convert_array(&array, kind, max, precision),
+            Value::Scalar(scalar) => {
+                let mut one = Array::zeros(kind, 1);
+                crate::model::values::set_element(&mut one, 0, scalar).then_some(one)
+            }
+        }
+    }
+
+    /// Writes such a link: `$` counts, filters do not.
+    pub(crate) fn through_put(&mut self, rec: u32, link: Brief, value: &Value) -> Result<(), LinkError> {
+        let (Some(bare), Some(channel)) = (self.bare(link), self.throughs.get(link.target).cloned()) else {
+            return Err(LinkError);
+        };
+        let done = self.put_value(&channel, value);
+        self.after_put(rec, bare, done.is_ok())
+    }
+}

@@ -1,0 +1,302 @@
+//! Put with completion: told when everything that a put started has ended.
+
+use crate::run::channel::Channel;
+use crate::run::engine::{Db, Now};
+use crate::run::link::remote::RemoteId;
+use crate::text::error::PutError;
+use base::Value;
+use std::collections::{HashMap, VecDeque};
+
+/// A put that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The number that the caller gave.
+    pub token: u64,
+    /// Why the value was not written, where the put had to wait and then failed.
+    pub error: Option<PutError>,
+}
+
+/// What became of a put with completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotifyState {
+    /// Everything has ended already.
+    Done,
+    /// [`Db::take_completed`] will name its token.
+    Pending,
+}
+
+struct Waiting {
+    whom: Whom,
+    /// Records that have not ended yet.
+    records: u32,
+    /// The put itself has not returned yet.
+    starting: bool,
+}
+
+/// Who waits for the end of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// A client, by the number that it gave.
+    Client(u64),
+    /// A record of this database that reads its source so (Async Soft Channel).
+    Reader(u32),
+    /// A link's holder that writes so (Async Soft Channel).
+    Link(RemoteId),
+}
+
+/// All puts that wait for completion.
+#[derive(Default)]
+pub(crate) struct Notifies {
+    next: u32,
+    waiting: HashMap<u32, Waiting>,
+    completed: VecDeque<Completed>,
+    /// Puts to records that are busy with another one.
+    queued: Vec<(u32, Channel, Value, Whom)>,
+}
+
+/// Puts with completion for which there is room without asking for memory.
+const ROOM: usize = 1_024;
+
+impl Notifies {
+    /// Takes the memory that usual use needs.
+    pub(crate) fn reserve(&mut self) {
+        self.waiting.reserve(ROOM);
+        self.completed.reserve(ROOM);
+        self.queued.reserve(ROOM);
+    }
+}
+
+impl Db {
+    /// Writes as [`Db::put`] does and tells when all processing that it started has ended.
+    ///
+    /// # Errors
+    /// As [`Db::put`]; then nothing is pending.
+    pub fn put_notify(
+        &mut self,
+        channel: &Channel,
+        value: &Value,
+        token: u64,
+        now: Now,
+    ) -> Result<NotifyState, PutError> {
+        self.put_notify_for(channel, value, Whom::Client(token), now)
+    }
+
+    /// As [`put_notify`](Self::put_notify), whoever waits.
+    pub(crate) fn put_notify_for(
+        &mut self,
+        channel: &Channel,
+        value: &Value,
+        whom: Whom,
+        now: Now,
+    ) -> Result<NotifyState, PutError> {
+        let rec = channel.record.0;
+        let common = &self.common[rec as usize];
+        if common.notify != 0 || (common.pact != 0 && !common.broken) {
+            // The record is busy: the put waits for its turn, as EPICS restarts it.
+            self.check_put(channel)?;
+            self.notifies.queued.push((rec, channel.clone(), value.clone(), whom));
+            return Ok(NotifyState::Pending);
+        }
+        let id = self.start_notify(rec, whom);
+        if let Err(error) = self.put(channel, value, now) {
+            self.common[rec as usize].notify = 0;
+            self.notifies.waiting.remove(&id);
+            return Err(error);
+        }
+        // A put that processed nothing leaves the record as it was: it has ended, unless a breakpoint has the record wait.
+        if self.common[rec as usize].notify == id && self.common[rec as usize].pact == 0 && !self.waits(rec) {
+            self.notify_completion(rec);
+        }
+        let Some(waiting) = self.notifies.waiting.get_mut(&id) else { return Ok(NotifyState::Done) };
+        waiting.starting = false;
+        if waiting.records == 0 {
+            self.notifies.waiting.remove(&id);
+            return Ok(NotifyState::Done);
+        }
+        Ok(NotifyState::Pending)
+    }
+
+    fn start_notify(&mut self, rec: u32, whom: Whom) -> u32 {
+        self.notifies.next = self.notifies.next.wrapping_add(1).max(1);
+        let id = self.notifies.next;
+        self.notifies.waiting.insert(id, Waiting { whom, records: 1, starting: true });
+        self.common[rec as usize].notify = id;
+        id
+    }
+
+    /// Gives up a put with completion; nothing will be told of it.
+    pub fn cancel_notify(&mut self, token: u64) {
+        let whom = Whom::Client(token);
+        self.notifies.queued.retain(|queued| queued.3 != whom);
+        let ids: Vec<u32> =
+            self.notifies.waiting.iter().filter(|(_, waiting)| waiting.whom == whom).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.notifies.waiting.remove(&id);
+            for common in self.common.iter_mut().filter(|common| common.notify == id) {
+                common.notify = 0;
+            }
+        }
+        self.notifies.completed.retain(|completed| completed.token != token);
+    }
+
+    /// Puts with completion that have ended since the last call.
+    pub fn take_completed(&mut self) -> Vec<Completed> {
+        self.notifies.completed.drain(..).collect()
+    }
+
+    /// The oldest put with completion that has ended and was not told of. Does not allocate.
+    pub fn next_completed(&mut self) -> Option<Completed> {
+        self.notifies.completed.pop_front()
+    }
+
+    /// The target of a record's link takes part in the record's put (dbNotifyAdd).
+    #[cold]
+    pub(crate) fn notify_add(&mut self, source: u32, target: u32) {
+        let id = self.common[source as usize].notify;
+        let to = &mut self.common[target as usize];
+        if to.notify != 0 || to.pact != 0 || to.scan != 0 {
+            return;
+        }
+        to.notify = id;
+        if let Some(waiting) = self.notifies.waiting.get_mut(&id) {
+            waiting.records += 1;
+        }
+    }
+
+    /// A record has ended its part (dbNotifyCompletion).
+    pub(crate) fn notify_completion(&mut self, rec: u32) {
+        let id = std::mem::take(&mut self.common[rec as usize].notify);
+        if id == 0 {
+            return;
+        }
+        if let Some(waiting) = self.notifies.waiting.get_mut(&id) {
+            waiting.records -= 1;
+            if waiting.records == 0 && !waiting.starting {
+                let whom = waiting.whom;
+                self.notifies.waiting.remove(&id);
+                self.tell(whom, None);
+            }
+        }
+    }
+
+    /// Tells who waited that a put has ended.
+    fn tell(&mut self, whom: Whom, error: Option<PutError>) {
+        match whom {
+            Whom::Client(token) => self.notifies.completed.push_back(Completed { token, error }),
+            Whom::Reader(rec) => self.call_back(rec, crate::run::callback::Callback::Resume),
+            Whom::Link(link) => self.remote_written(link, error.is_none()),
+        }
+    }
+
+    /// Starts puts that waited for a busy record.
+    pub(crate) fn restart_notifies(&mut self, now: Now) {
+        if self.notifies.queued.is_empty() {
+            return;
+        }
+        let mut at = 0;
+        while at < self.notifies.queued.len() {
+            let rec = self.notifies.queued[at].0;
+            let common = &self.common[rec as usize];
+            if common.notify != 0 || common.pact != 0 {
+                at += 1;
+                continue;
+            }
+            let (_, channel, value, whom) = self.notifies.queued.remove(at);
+            match self.put_notify_for(&channel, &value, whom, now) {
+                Ok(NotifyState::Pending) => {}
+                Ok(NotifyState::Done) => self.tell(whom, None),
+                Err(error) => self.tell(whom, Some(error)),
+            }
+        }
+    }
+}
+
+/// What an asynchronous read came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Got<T> {
+    /// The link is constant: nothing is read.
+    Constant,
+    /// The source is processing; a callback resumes the record.
+    Pending,
+    /// The source cannot be read; the READ alarm is raised.
+    Failed,
+    /// The value.
+    Value(T),
+}
+
+impl Db {
+    /// Processes a link's source, waits for its end, then reads it (Async Soft Channel).
+    pub(crate) fn async_get<T: crate::text::conv::Number>(
+        &mut self,
+        rec: u32,
+        link: crate::model::link::Brief,
+        resumed: bool,
+    ) -> Got<T> {
+        match self.async_ready(rec, link, resumed) {
+            Got::Value(()) => match self.read_number::<T>(link.target, link.field) {
+                Some(value) => Got::Value(value),
+                None => self.async_failed(rec),
+            },
+            Got::Constant => Got::Constant,
+            Got::Pending => Got::Pending,
+            Got::Failed => Got::Failed,
+        }
+    }
+
+    /// As [`async_get`](Self::async_get), for text.
+    pub(crate) fn async_get_text(
+        &mut self,
+        rec: u32,
+        link: crate::model::link::Brief,
+        resumed: bool,
+    ) -> Got<base::Str40> {
+        match self.async_ready(rec, link, resumed) {
+            Got::Value(()) => match self.read_text(link.target, link.field) {
+                Some(value) => Got::Value(value),
+                None => self.async_failed(rec),
+            },
+            Got::Constant => Got::Constant,
+            Got::Pending => Got::Pending,
+            Got::Failed => Got::Failed,
+        }
+    }
+
+    fn async_failed<T>(&mut self, rec: u32) -> Got<T> {
+        self.common[rec as usize].raise(base::Status::Read, 3);
+        Got::Failed
+    }
+
+    fn async_ready(&mut self, rec: u32, link: crate::model::link::Brief, resumed: bool) -> Got<()> {
+        use crate::model::link::LinkKind;
+        match link.kind {
+            LinkKind::Constant => return Got::Constant,
+            LinkKind::Db => {}
+            _ => return self.async_failed(rec),
+        }
+        if resumed {
+            let source = &self.common[link.target as usize];
+            let (status, severity) = (source.stat, source.sevr);
+            self.inherit(rec, link.flags, status, severity);
+            return Got::Value(());
+        }
+        let target = &self.common[link.target as usize];
+        if target.scan == 0 && target.notify == 0 && target.pact == 0 {
+            let id = self.start_notify(link.target, Whom::Reader(rec));
+            self.common[link.target as usize].putf = 1;
+            self.run(link.target);
+            if self.common[link.target as usize].notify == id && self.common[link.target as usize].pact == 0 {
+                self.notify_completion(link.target);
+            }
+            match self.notifies.waiting.get_mut(&id) {
+                Some(waiting) if waiting.records > 0 => waiting.starting = false,
+                _ => {
+                    self.notifies.waiting.remove(&id);
+                    self.call_back(rec, crate::run::callback::Callback::Resume);
+                }
+            }
+        } else {
+            self.call_back(rec, crate::run::callback::Callback::Resume);
+        }
+        Got::Pending
+    }
+}

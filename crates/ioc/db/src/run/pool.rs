@@ -1,0 +1,68 @@
+//! Memory for arrays on their way from record to record, so that processing asks for none.
+
+use crate::model::slot::Slot;
+use crate::run::engine::Db;
+use base::{Array, FieldType};
+
+/// Types that elements of arrays have.
+const KINDS: usize = FieldType::Enum as usize + 1;
+
+/// One array of each element type, lent out and given back.
+#[derive(Default)]
+pub(crate) struct Pool([Option<Array>; KINDS]);
+
+impl Db {
+    /// An empty array of a type; give it back with [`recycle_array`](Self::recycle_array).
+    pub(crate) fn lend_array(&mut self, kind: FieldType) -> Array {
+        let mut array =
+            self.pool.0.get_mut(kind as usize).and_then(Option::take).unwrap_or_else(|| Array::zeros(kind, 0));
+        array.truncate(0);
+        array
+    }
+
+    /// Takes an array back; of two of a type the larger is kept.
+    pub(crate) fn recycle_array(&mut self, array: Array) {
+        let Some(place) = self.pool.0.get_mut(array.kind() as usize) else { return };
+        if place.as_ref().is_none_or(|kept| room(kept) < room(&array)) {
+            *place = Some(array);
+        }
+    }
+
+    /// Takes the memory that arrays need on their way between records, for all that are there now: from then on
+    /// processing allocates nothing for them.
+    pub fn reserve_arrays(&mut self) {
+        // Scalars may be read as arrays of one.
+        for kind in [FieldType::F64, FieldType::U8, FieldType::String] {
+            self.pool.0[kind as usize].get_or_insert_with(|| Array::zeros(kind, 40));
+        }
+        for rec in 0..self.common.len() as u32 {
+            let val = self.type_of(rec).val;
+            let long_text = self.is_long_text(rec, val);
+            if self.common[rec as usize].removed || !(long_text || self.is_array(rec, val)) {
+                continue;
+            }
+            let most = self.capacity(rec, val) as usize;
+            let kind = if long_text { FieldType::U8 } else { self.element_type(rec, val) };
+            for field in [Some(val), self.type_of(rec).field("OVAL")].into_iter().flatten() {
+                if let (true, Slot::Array(Array::U8(bytes))) = (long_text, self.slot(rec, field)) {
+                    bytes.reserve(most.saturating_sub(bytes.len()));
+                }
+            }
+            if self.pool.0.get(kind as usize).is_some_and(|kept| kept.as_ref().map_or(0, room) < most) {
+                self.pool.0[kind as usize] = Some(Array::zeros(kind, most));
+            }
+        }
+    }
+}
+
+/// Elements for which an array has memory.
+fn room(array: &Array) -> usize {
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match array {
+                $(Array::$variant(elements) => elements.capacity(),)*
+            }
+        };
+    }
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum)
+}

@@ -1,0 +1,481 @@
+//! Scan lists: periodic, by event, by interrupt source. What they queue is processed by [`Db::advance`].
+
+use crate::run::callback::Callbacks;
+use crate::run::channel::RecId;
+use crate::run::engine::{Db, Now};
+use base::{Alarm, DurNs, Stamp, Str40, Value};
+use std::collections::{HashMap, VecDeque};
+
+/// A periodic scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// Number in menuScan; what [`Db::scan`] takes.
+    pub index: u16,
+    /// The choice in menuScan.
+    pub name: String,
+    /// Time between two passes.
+    pub period: DurNs,
+    /// How many records are scanned so.
+    pub records: usize,
+}
+
+/// An interrupt source that device supports post to, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub u32);
+
+/// What an interrupt source delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fed {
+    /// The value; `None` where there is none to be had, or where something was written.
+    pub value: Option<Value>,
+    /// Its alarm.
+    pub alarm: Alarm,
+    /// When it was taken: the record's stamp if its TSE is −2.
+    pub stamp: Stamp,
+    /// The record's UTAG: the number of the pulse that it belongs to, or 0.
+    pub tag: u64,
+}
+
+/// Something that concerns all databases of an IOC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// An event was posted.
+    Event(Str40),
+    /// A state was set or cleared.
+    State(Str40, bool),
+}
+
+/// Signals that may wait to be told to the other databases.
+const SIGNALS_MAX: usize = 1_024;
+
+/// PRIO: low, medium, high.
+pub(crate) const PRIORITIES: usize = 3;
+
+/// Records that are processed when one thing happens: by PRIO, each list ordered by phase.
+pub(crate) type Group = [Vec<u32>; PRIORITIES];
+
+/// Lists of what is processed when.
+#[derive(Default)]
+pub(crate) struct Scans {
+    /// By number in menuScan, ordered by phase.
+    lists: Vec<Vec<u32>>,
+    /// Event and I/O Intr lists, by number.
+    pub(crate) groups: Vec<Group>,
+    events: HashMap<Vec<u8>, u32>,
+    sources: HashMap<Vec<u8>, u32>,
+    /// The source that a record's device support listens to.
+    listens: HashMap<u32, u32>,
+    /// What the sources delivered last, by number of their group.
+    fed: Vec<Option<Fed>>,
+    /// Whether a group is being walked, and the records that left theirs meanwhile.
+    pub(crate) walking: bool,
+    pub(crate) left: Vec<u32>,
+    pub(crate) callbacks: Callbacks,
+    event_stamps: HashMap<i16, Stamp>,
+    /// Events of which nothing is known are stamped with the wall clock.
+    pub(crate) last_resort: bool,
+    /// For the other databases of the IOC; `None` where there is no other.
+    signals: Option<VecDeque<Signal>>,
+}
+
+impl Scans {
+    /// The stamp of a time event, where the shell has set one.
+    pub(crate) fn event_stamp(&self, event: i16) -> Option<Stamp> {
+        self.event_stamps.get(&event).copied()
+    }
+
+    /// The source that a record listens to.
+    pub(crate) fn source_of(&self, rec: u32) -> Option<SourceId> {
+        self.listens.get(&rec).copied().map(SourceId)
+    }
+
+    /// What the source that a record listens to delivered last.
+    pub(crate) fn fed_to(&self, rec: u32) -> Option<&Fed> {
+        let group = self.listens.get(&rec)?;
+        self.fed.get(*group as usize)?.as_ref()
+    }
+
+    fn new_group(&mut self) -> u32 {
+        self.groups.push(Group::default());
+        self.fed.push(None);
+        self.groups.len() as u32 - 1
+    }
+}
+
+/// The name of an event, without blanks round it; a number without its fraction, as EPICS reads it.
+pub(crate) fn event_name(text: &[u8]) -> Option<Vec<u8>> {
+    let name = text.trim_ascii();
+    if name.is_empty() {
+        return None;
+    }
+    if let Some((number, len)) = base::text::parse_double(name)
+        && len == name.len()
+        && (0.0..256.0).contains(&number)
+    {
+        let number = number as u32;
+        return (number > 0).then(|| number.to_string().into_bytes());
+    }
+    Some(name.to_vec())
+}
+
+/// Period of a choice of menuScan, such as `.1 second`, `5 Hz`, `2 minutes`.
+pub(crate) fn period(choice: &str) -> Option<DurNs> {
+    let (number, len) = base::text::parse_double(choice.trim().as_bytes())?;
+    let unit = choice.trim()[len..].trim().to_ascii_lowercase();
+    let seconds = match unit.as_str() {
+        "second" | "seconds" => number,
+        "minute" | "minutes" => number * 60.0,
+        "hour" | "hours" => number * 3600.0,
+        "hz" | "hertz" if number > 0.0 => 1.0 / number,
+        _ => return None,
+    };
+    (seconds > 0.0 && seconds < 1e9).then(|| DurNs((seconds * 1e9).round() as i64))
+}
+
+const PASSIVE: u16 = 0;
+const EVENT: u16 = 1;
+const IO_INTR: u16 = 2;
+
+impl Db {
+    /// The periodic scans, fast and slow as menuScan has them.
+    #[must_use]
+    pub fn scans(&self) -> Vec<Scan> {
+        let choices = self.schema.menu_index("menuScan").map_or(&[][..], |menu| &self.schema.menus[menu].choices);
+        choices
+            .iter()
+            .enumerate()
+            .skip(3)
+            .filter_map(|(index, name)| {
+                let records = self.scanned(index as u16);
+                Some(Scan { index: index as u16, name: name.clone(), period: period(name)?, records })
+            })
+            .collect()
+    }
+
+    /// How many records a periodic scan has.
+    #[must_use]
+    pub fn scanned(&self, index: u16) -> usize {
+        self.scans.lists.get(usize::from(index)).map_or(0, Vec::len)
+    }
+
+    /// Records of a scan list, in the order in which they are processed.
+    #[must_use]
+    pub fn scan_list(&self, index: u16) -> Vec<RecId> {
+        self.scans
+            .lists
+            .get(usize::from(index))
+            .map_or_else(Vec::new, |list| list.iter().map(|rec| RecId(*rec)).collect())
+    }
+
+    /// Names of events and the records that wait for them, those of higher PRIO first.
+    pub fn event_lists(&self) -> impl Iterator<Item = (&str, Vec<RecId>)> + '_ {
+        self.groups_of(&self.scans.events)
+    }
+
+    /// Names of interrupt sources and their I/O Intr records, those of higher PRIO first.
+    pub fn source_lists(&self) -> impl Iterator<Item = (&str, Vec<RecId>)> + '_ {
+        self.groups_of(&self.scans.sources)
+    }
+
+    fn groups_of<'a>(&'a self, names: &'a HashMap<Vec<u8>, u32>) -> impl Iterator<Item = (&'a str, Vec<RecId>)> + 'a {
+        names.iter().map(|(name, group)| {
+            let lists = self.scans.groups[*group as usize].iter().rev();
+            (std::str::from_utf8(name).unwrap_or_default(), lists.flatten().map(|rec| RecId(*rec)).collect())
+        })
+    }
+
+    /// One pass of a periodic scan.
+    pub fn scan(&mut self, index: u16, now: Now) {
+        self.now = now;
+        let index = usize::from(index);
+        let Some(list) = self.scans.lists.get_mut(index).map(std::mem::take) else { return };
+        for rec in &list {
+            if usize::from(self.common[*rec as usize].scan) == index {
+                self.run(*rec);
+            }
+        }
+        // Records that came to the list during the pass stand in the new one.
+        let added = std::mem::replace(&mut self.scans.lists[index], list);
+        self.scans.lists[index]
+            .retain(|rec| usize::from(self.common[*rec as usize].scan) == index && !added.contains(rec));
+        for rec in added {
+            self.insert_by_phase(index, rec);
+        }
+    }
+
+    fn insert_by_phase(&mut self, index: usize, rec: u32) {
+        let phase = self.common[rec as usize].phas;
+        let common = &self.common;
+        let list = &mut self.scans.lists[index];
+        let at = list.partition_point(|other| common[*other as usize].phas <= phase);
+        list.insert(at, rec);
+    }
+
+    /// Sorts a record into the list that its SCAN asks for.
+    pub(crate) fn scan_add(&mut self, rec: u32) {
+        if !self.running {
+            return;
+        }
+        let common = &self.common[rec as usize];
+        let scan = common.scan;
+        match scan {
+            PASSIVE => {}
+            EVENT => {
+                let Some(name) = event_name(common.rare.evnt.bytes()) else { return };
+                let group = match self.scans.events.get(&name) {
+                    Some(group) => *group,
+                    None => {
+                        let group = self.scans.new_group();
+                        self.scans.events.insert(name, group);
+                        group
+                    }
+                };
+                self.join_group(group, rec);
+            }
+            IO_INTR => match self.scans.listens.get(&rec) {
+                Some(group) => self.join_group(*group, rec),
+                None => {
+                    let name = self.record_name(rec).to_owned();
+                    self.notice(format!(
+                        "{name}: SCAN is \"I/O Intr\", but the device support has no interrupts; SCAN set to Passive"
+                    ));
+                    self.common[rec as usize].scan = PASSIVE;
+                }
+            },
+            index => {
+                let index = usize::from(index);
+                if self.scans.lists.len() <= index {
+                    self.scans.lists.resize(index + 1, Vec::new());
+                }
+                self.insert_by_phase(index, rec);
+            }
+        }
+    }
+
+    pub(crate) fn join_group(&mut self, group: u32, rec: u32) {
+        let common = &self.common;
+        let (phase, prio) = (common[rec as usize].phas, priority(common[rec as usize].prio));
+        let list = &mut self.scans.groups[group as usize][prio];
+        let at = list.partition_point(|other| common[*other as usize].phas <= phase);
+        list.insert(at, rec);
+    }
+
+    fn leave_group(&mut self, group: u32, rec: u32) {
+        if self.scans.walking {
+            self.scans.left.push(rec);
+        }
+        self.scans.groups[group as usize].iter_mut().for_each(|list| list.retain(|other| *other != rec));
+    }
+
+    /// Fills all lists at start: sorted once instead of inserted one by one.
+    pub(crate) fn fill_scans(&mut self) {
+        let choices = self.schema.menu_index("menuScan").map_or(0, |menu| self.schema.menus[menu].choices.len());
+        self.scans.lists = vec![Vec::new(); choices.max(3)];
+        self.scans.callbacks.reserve();
+        self.scans.left.reserve(64);
+        self.notifies.reserve();
+        self.remotes.reserve();
+        for rec in 0..self.common.len() as u32 {
+            let common = &self.common[rec as usize];
+            let scan = if common.away || common.removed { 0 } else { usize::from(common.scan) };
+            if scan > 2 && scan < self.scans.lists.len() {
+                self.scans.lists[scan].push(rec);
+            } else if scan > 0 {
+                self.scan_add(rec);
+            }
+        }
+        for list in &mut self.scans.lists {
+            list.sort_by_key(|rec| self.common[*rec as usize].phas);
+        }
+    }
+
+    /// Takes a record out of its list.
+    pub(crate) fn scan_delete(&mut self, rec: u32) {
+        let common = &self.common[rec as usize];
+        match common.scan {
+            PASSIVE => {}
+            EVENT => {
+                let group = event_name(common.rare.evnt.bytes()).and_then(|name| self.scans.events.get(&name).copied());
+                if let Some(group) = group {
+                    self.leave_group(group, rec);
+                }
+            }
+            IO_INTR => {
+                if let Some(group) = self.scans.listens.get(&rec).copied() {
+                    self.leave_group(group, rec);
+                }
+            }
+            index => {
+                if let Some(list) = self.scans.lists.get_mut(usize::from(index)) {
+                    list.retain(|other| *other != rec);
+                }
+            }
+        }
+    }
+
+    /// The interrupt source of this name; it is made when it is not there. Names are the device support's own.
+    pub fn source(&mut self, name: &str) -> SourceId {
+        let group = match self.scans.sources.get(name.as_bytes()) {
+            Some(group) => *group,
+            None => {
+                let group = self.scans.new_group();
+                self.scans.sources.insert(name.as_bytes().to_vec(), group);
+                group
+            }
+        };
+        SourceId(group)
+    }
+
+    /// A record's device support listens to a source (`get_ioint_info`): SCAN may then be "I/O Intr". Without a source
+    /// it listens to none. To be called when the record starts and when its link changes.
+    pub fn listen(&mut self, record: RecId, source: Option<SourceId>) {
+        let rec = record.0;
+        let waits = self.running && self.common[rec as usize].scan == IO_INTR;
+        if waits {
+            self.scan_delete(rec);
+        }
+        match source {
+            Some(source) => self.scans.listens.insert(rec, source.0),
+            None => self.scans.listens.remove(&rec),
+        };
+        if waits {
+            self.scan_add(rec);
+        }
+    }
+
+    /// A source has a new value: it is kept as the source's newest, and the source [interrupts](Self::interrupt).
+    /// The value before comes back, so that its memory can be used again, and is not freed on a real-time thread.
+    ///
+    /// Real-time: neither allocates nor blocks.
+    pub fn feed(&mut self, source: SourceId, fed: Fed) -> Option<Fed> {
+        let before = self.scans.fed.get_mut(source.0 as usize)?.replace(fed);
+        self.interrupt(source);
+        before
+    }
+
+    /// What the source that a record listens to delivered last.
+    #[must_use]
+    pub fn fed(&self, record: RecId) -> Option<&Fed> {
+        self.scans.fed_to(record.0)
+    }
+
+    /// Something happened at a source: its I/O Intr records are queued, each list by its PRIO (`scanIoRequest`);
+    /// [`Db::advance`] processes them. Requests beyond the queue's bound are lost and counted.
+    ///
+    /// Real-time: neither allocates nor blocks.
+    pub fn interrupt(&mut self, source: SourceId) {
+        if (source.0 as usize) < self.scans.groups.len() {
+            self.queue_group(source.0);
+        }
+    }
+
+    /// Posts an event by name or number: records that wait for it are processed by [`advance`](Self::advance), each
+    /// list by its PRIO.
+    pub fn post_event(&mut self, name: &str) {
+        self.post_event_bytes(name.as_bytes());
+    }
+
+    /// Posts an event from a record (event, calcout).
+    pub(crate) fn post_event_bytes(&mut self, name: &[u8]) {
+        self.signal(Signal::Event(Str40::new(name)));
+        self.post_here(name);
+    }
+
+    fn post_here(&mut self, name: &[u8]) {
+        let name = name.trim_ascii();
+        // Names are nearly always as they stand in the list: then nothing is allocated.
+        let group = match self.scans.events.get(name) {
+            Some(group) => Some(*group),
+            None => event_name(name).and_then(|name| self.scans.events.get(&name).copied()),
+        };
+        if let Some(group) = group {
+            self.queue_group(group);
+        }
+    }
+
+    /// From now on events and states are told to the other databases, by [`next_signal`](Self::next_signal).
+    pub fn share_signals(&mut self) {
+        self.scans.signals.get_or_insert_with(|| VecDeque::with_capacity(SIGNALS_MAX));
+    }
+
+    /// What the other databases are to be told next. Does not allocate.
+    pub fn next_signal(&mut self) -> Option<Signal> {
+        self.scans.signals.as_mut()?.pop_front()
+    }
+
+    /// Takes what another database of the IOC tells.
+    pub fn take_signal(&mut self, signal: &Signal) {
+        match signal {
+            Signal::Event(name) => self.post_here(name.bytes()),
+            Signal::State(name, on) => {
+                if let Some(state) = self.states.get_mut(name.to_str()) {
+                    *state = *on;
+                } else {
+                    self.states.insert(name.to_str().to_owned(), *on);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        let Some(signals) = &mut self.scans.signals else { return };
+        if signals.len() < SIGNALS_MAX {
+            signals.push_back(signal);
+        } else {
+            self.counters.signals_lost += 1;
+        }
+    }
+
+    /// Has records be stamped with the wall clock whose TSE is an event (or −1) that nothing stamps; else their stamps stay as
+    /// they are, undefined at first.
+    pub const fn stamp_events_last_resort(&mut self) {
+        self.scans.last_resort = true;
+    }
+
+    /// Tells of records that were loaded from `first` on whose TSE nothing stamps.
+    pub(crate) fn tell_unstamped(&mut self, first: u32) {
+        for rec in first..self.common.len() as u32 {
+            let common = &self.common[rec as usize];
+            let tse = common.tse;
+            let known = matches!(tse, 0 | -2) || self.scans.last_resort || self.scans.event_stamp(tse).is_some();
+            if !(known || common.removed || common.away) {
+                let name = self.record_name(rec);
+                let what =
+                    format!("{name}.TSE = {tse}: nothing gives the time of this event, the stamp stays undefined");
+                self.notice(format!("{what} (installLastResortEventProvider before iocInit: it is the wall clock's)"));
+            }
+        }
+    }
+
+    /// Sets the stamp that records with this TSE (1 to 255, or −1) get.
+    pub fn set_event_stamp(&mut self, event: i16, stamp: Stamp) {
+        self.scans.event_stamps.insert(event, stamp);
+    }
+}
+
+/// The queue of a PRIO.
+pub(crate) fn priority(prio: u16) -> usize {
+    usize::from(prio).min(PRIORITIES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scan_choices_have_periods() {
+        assert_eq!(period(".1 second"), Some(DurNs::from_ms(100)));
+        assert_eq!(period("10 second"), Some(DurNs::from_secs(10)));
+        assert_eq!(period("4 Hz"), Some(DurNs::from_ms(250)));
+        assert_eq!(period("2 minutes"), Some(DurNs::from_secs(120)));
+        assert_eq!(period("I/O Intr"), None);
+    }
+
+    #[test]
+    fn event_names_are_trimmed_and_numbers_cut() {
+        assert_eq!(event_name(b" hello "), Some(b"hello".to_vec()));
+        assert_eq!(event_name(b"5.7"), Some(b"5".to_vec()));
+        assert_eq!(event_name(b"0"), None);
+        assert_eq!(event_name(b""), None);
+    }
+}

@@ -1,0 +1,351 @@
+//! One database into several, each with an owner of its own: whole lock sets go to the scan groups that scan them.
+//!
+//! A lock set is what links of the database join (CA, CP and CPP links join nothing, as in C). The database that is split
+//! keeps the names of all records and what does not change about them: it is the directory. Links that lead from one
+//! part to another become links elsewhere, as over Channel Access.
+
+use crate::model::link::PendingLink;
+use crate::model::link::{self, CA, CP, CPP, LinkText};
+use crate::rec::table::Kind;
+use crate::run::channel::RecId;
+use crate::run::engine::Db;
+use crate::run::scan::period;
+use std::collections::{BTreeSet, HashMap};
+
+/// A scan group: lock sets with records of these scans get an owner of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanGroup {
+    /// Choices of menuScan, such as `.1 second`; also `Event`, `I/O Intr`, and `Passive` for what nothing scans.
+    pub scans: Vec<String>,
+    /// How many owners share the group's lock sets.
+    pub owners: usize,
+}
+
+/// Where a record is that another database owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Away {
+    /// Number of the part, as [`Db::split`] returned them.
+    pub part: usize,
+    /// The record's number there.
+    pub record: RecId,
+}
+
+/// Sets of records that links join (union by size, paths halved).
+struct Sets {
+    parent: Vec<u32>,
+    size: Vec<u32>,
+}
+
+impl Sets {
+    fn new(count: usize) -> Self {
+        Self { parent: (0..count as u32).collect(), size: vec![1; count] }
+    }
+
+    fn find(&mut self, mut at: u32) -> u32 {
+        while self.parent[at as usize] != at {
+            let above = self.parent[self.parent[at as usize] as usize];
+            self.parent[at as usize] = above;
+            at = above;
+        }
+        at
+    }
+
+    fn join(&mut self, a: u32, b: u32) {
+        let (mut large, mut small) = (self.find(a), self.find(b));
+        if large == small {
+            return;
+        }
+        if self.size[large as usize] < self.size[small as usize] {
+            std::mem::swap(&mut large, &mut small);
+        }
+        self.parent[small as usize] = large;
+        self.size[large as usize] += self.size[small as usize];
+    }
+}
+
+/// How a database was divided, for records that are loaded later.
+pub(crate) struct Division {
+    /// The group that each claimed choice of menuScan belongs to.
+    claims: HashMap<u16, usize>,
+    /// The scans of each group, for notices.
+    scans: Vec<String>,
+    /// The group of each owner.
+    groups: Vec<usize>,
+    /// The owner of each part. The first parts are one for each owner; later ones hold what was loaded later.
+    owners: Vec<usize>,
+}
+
+/// Who reaches a lock set that is to be assigned.
+#[derive(Default)]
+struct Reach {
+    /// Records of it that are to be assigned.
+    records: usize,
+    groups: BTreeSet<usize>,
+    /// Owners of records that are in it already.
+    owners: BTreeSet<usize>,
+}
+
+impl Db {
+    /// Splits a loaded database that was not initialised yet. `groups` stand in the order of their priority, highest
+    /// first: a lock set that several reach goes to the first of them, which is said in a notice. A group's lock sets
+    /// are shared out among its owners, largest first, each to the owner with the fewest records.
+    ///
+    /// Returns the parts, group by group, owner by owner; what belongs to no group stays here. Initialise the parts,
+    /// then call [`learn`](Self::learn) for each, then initialise this one.
+    ///
+    /// # Errors
+    /// A scan that menuScan does not have, or that two groups claim.
+    pub fn split(&mut self, groups: &[ScanGroup]) -> Result<Vec<Self>, String> {
+        let of_owners: Vec<usize> =
+            groups.iter().enumerate().flat_map(|(number, group)| vec![number; group.owners.max(1)]).collect();
+        let division = Division {
+            claims: self.claims(groups)?,
+            scans: groups.iter().map(|group| group.scans.join("\", \"")).collect(),
+            owners: (0..of_owners.len()).collect(),
+            groups: of_owners,
+        };
+        let assigned = self.assign(Kind::ALL.len() as u32, &division);
+        let parts = (0..division.groups.len()).map(|owner| self.take_part(owner, owner, &assigned)).collect();
+        self.division = Some(division);
+        Ok(parts)
+    }
+
+    /// Splits off what was loaded since the last [`init`](Self::init) and belongs to scan groups, by the same rule; a lock
+    /// set whose links lead to records of owners goes to the first of these, as if it had been there before. Records
+    /// that have an owner stay where they are. `part` gives the number of an owner's next part, or `None` where the
+    /// owner can take no more: then its records stay here, which is said in a notice.
+    ///
+    /// Returns the parts with their owners and numbers, to be treated as those of [`split`](Self::split).
+    pub fn split_new(&mut self, mut part: impl FnMut(usize) -> Option<usize>) -> Vec<(usize, usize, Self)> {
+        let Some(mut division) = self.division.take() else { return Vec::new() };
+        let assigned = self.assign(self.first_new(), &division);
+        let mut parts = Vec::new();
+        for owner in 0..division.groups.len() {
+            let count = assigned.iter().filter(|to| **to == Some(owner)).count();
+            if count == 0 {
+                continue;
+            }
+            let Some(number) = part(owner) else {
+                self.notice(format!(
+                    "{count} records stay out of the scan group with \"{}\": its thread has taken records up too often; \
+                     load more with one command, or start the IOC anew",
+                    division.scans[division.groups[owner]]
+                ));
+                continue;
+            };
+            division.owners.resize(division.owners.len().max(number + 1), owner);
+            division.owners[number] = owner;
+            parts.push((owner, number, self.take_part(number, owner, &assigned)));
+        }
+        self.division = Some(division);
+        parts
+    }
+
+    /// The owner of each record from `first` on that belongs to a scan group.
+    fn assign(&mut self, first: u32, division: &Division) -> Vec<Option<usize>> {
+        let count = self.common.len() as u32;
+        let mut sets = self.lock_sets();
+        let mut reached: HashMap<u32, Reach> = HashMap::new();
+        for rec in first..count {
+            let common = &self.common[rec as usize];
+            if !common.removed {
+                let reach = reached.entry(sets.find(rec)).or_default();
+                reach.records += 1;
+                reach.groups.extend(division.claims.get(&common.scan));
+            }
+        }
+        let mut load = vec![0; division.groups.len()];
+        for (rec, away) in &self.away {
+            let owner = division.owners[away.part];
+            load[owner] += 1;
+            if let Some(reach) = reached.get_mut(&sets.find(*rec)) {
+                reach.groups.insert(division.groups[owner]);
+                reach.owners.insert(owner);
+            }
+        }
+        let mut owned: Vec<(u32, Reach)> = reached.into_iter().filter(|(_, reach)| !reach.groups.is_empty()).collect();
+        owned.sort_by_key(|(set, reach)| (std::cmp::Reverse(reach.records), *set));
+        let mut owner_of: HashMap<u32, usize> = HashMap::new();
+        for (set, reach) in owned {
+            let Some(group) = reach.groups.first() else { continue };
+            if reach.groups.len() > 1 {
+                let record = (first..count).find(|rec| sets.find(*rec) == set).unwrap_or(set);
+                self.notice(format!(
+                    "{}: its lock set ({} records) is scanned by {} scan groups; all of it goes to the first, with \"{}\"",
+                    self.record_name(record),
+                    reach.records,
+                    reach.groups.len(),
+                    division.scans[*group]
+                ));
+            }
+            let of_group = |owner: &usize| division.groups[*owner] == *group;
+            let known = reach.owners.iter().copied().find(of_group);
+            let least = (0..load.len()).filter(of_group).min_by_key(|owner| load[*owner]);
+            if let Some(owner) = known.or(least) {
+                load[owner] += reach.records;
+                owner_of.insert(set, owner);
+            }
+        }
+        (0..count).map(|rec| if rec < first { None } else { owner_of.get(&sets.find(rec)).copied() }).collect()
+    }
+
+    /// The group that each claimed choice of menuScan belongs to.
+    fn claims(&self, groups: &[ScanGroup]) -> Result<HashMap<u16, usize>, String> {
+        let choices = self.schema.menu_index("menuScan").map_or(&[][..], |menu| &self.schema.menus[menu].choices);
+        let mut claims = HashMap::new();
+        for (number, group) in groups.iter().enumerate() {
+            for scan in &group.scans {
+                let wanted = period(scan);
+                // `.1 second`, `0.1 second` and `10 Hz` are the same rate.
+                let found = choices
+                    .iter()
+                    .enumerate()
+                    .find(|(_, choice)| *choice == scan || (wanted.is_some() && period(choice) == wanted));
+                let Some((index, _)) = found else {
+                    let known = choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>();
+                    return Err(format!("scan \"{scan}\" is not in menuScan; expected one of {}", known.join(", ")));
+                };
+                if claims.insert(index as u16, number).is_some() {
+                    return Err(format!("scan \"{scan}\" is claimed twice"));
+                }
+            }
+        }
+        Ok(claims)
+    }
+
+    /// Joins the records that links of the database join.
+    fn lock_sets(&self) -> Sets {
+        let mut sets = Sets::new(self.common.len());
+        for item in &self.pending {
+            let Some(link_field) = self.def(item.rec, item.field).link_field() else { continue };
+            let text = self.pending_text(item);
+            match link::parse(text, link_field) {
+                Ok(LinkText::Pv(name, flags)) if flags & (CA | CP | CPP) == 0 => {
+                    self.join_name(&mut sets, item.rec, name)
+                }
+                // JSON links name records inside of expressions: whatever is the name of a record counts.
+                Ok(LinkText::Json(text, _)) => text
+                    .split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '{' | '}' | '[' | ']' | ':'))
+                    .chain(text.split(['"', '\'']))
+                    .for_each(|word| self.join_name(&mut sets, item.rec, word.split_whitespace().next().unwrap_or(""))),
+                _ => {}
+            }
+        }
+        sets
+    }
+
+    fn join_name(&self, sets: &mut Sets, rec: u32, name: &str) {
+        let record = name.split('.').next().unwrap_or_default();
+        if let Some((_, other)) = self.names.find(record.as_bytes()).filter(|_| !record.is_empty()) {
+            sets.join(rec, other);
+        }
+    }
+
+    fn pending_text(&self, item: &PendingLink) -> &str {
+        std::str::from_utf8(&self.pending_text[item.start as usize..(item.start + item.len) as usize])
+            .unwrap_or_default()
+    }
+
+    /// Moves the records that are assigned to an owner out, into a part of this number.
+    fn take_part(&mut self, part: usize, owner: usize, assigned: &[Option<usize>]) -> Self {
+        let mut to = Self::new();
+        to.schema = self.schema.clone();
+        to.clock = self.clock;
+        to.scans.last_resort = self.scans.last_resort;
+        to.local = self.local;
+        to.environment = self.environment.clone();
+        to.states = self.states.clone();
+        to.functions = self.functions.clone();
+        to.restores = self.restores.clone();
+        to.part = Some(part as u32);
+        to.supports = self.supports.for_part();
+        for rec in (0..assigned.len()).filter(|rec| assigned[*rec] == Some(owner)) {
+            let rec = rec as u32;
+            let kind = self.common[rec as usize].kind();
+            let name = self.names.name(self.common[rec as usize].name).to_vec();
+            let new = to.create(kind, &name);
+            self.bodies.swap(kind, self.common[rec as usize].body, &mut to.bodies, to.common[new as usize].body);
+            let (body, number) = (to.common[new as usize].body, to.common[new as usize].name);
+            to.common[new as usize] = self.common[rec as usize].clone();
+            to.common[new as usize].body = body;
+            to.common[new as usize].name = number;
+            if let Some(tags) = self.info.get(&rec) {
+                to.info.insert(new, tags.clone());
+            }
+            self.away.insert(rec, Away { part, record: RecId(new) });
+            self.common[rec as usize].away = true;
+        }
+        for (number, rec) in self.names.iter() {
+            if assigned.get(rec as usize) == Some(&Some(owner))
+                && let Some(away) = self.away.get(&rec)
+            {
+                to.names.add(self.names.name(number), away.record.0);
+            }
+        }
+        let pending = std::mem::take(&mut self.pending);
+        for item in &pending {
+            if assigned.get(item.rec as usize) == Some(&Some(owner))
+                && let Some(away) = self.away.get(&item.rec)
+            {
+                let start = to.pending_text.len() as u32;
+                to.pending_text.extend_from_slice(self.pending_text(item).as_bytes());
+                to.pending.push(PendingLink { rec: away.record.0, field: item.field, start, len: item.len });
+            }
+        }
+        self.pending = pending.into_iter().filter(|item| assigned[item.rec as usize] != Some(owner)).collect();
+        to
+    }
+
+    /// Takes over what clients are told about a part's records before they read them: types, sizes, access groups.
+    pub fn learn(&mut self, part: usize, from: &Self) {
+        let away: Vec<(u32, Away)> =
+            self.away.iter().filter(|(_, away)| away.part == part).map(|(rec, away)| (*rec, *away)).collect();
+        for (rec, away) in away {
+            let there = &from.common[away.record.0 as usize];
+            let here = &mut self.common[rec as usize];
+            let (body, name) = (here.body, here.name);
+            *here = there.clone();
+            (here.body, here.name, here.away) = (body, name, true);
+            (here.monitors, here.notify) = (0, 0);
+            self.bodies.copy(here.kind(), body, &from.bodies, there.body);
+        }
+    }
+
+    /// Where a record is, if another database owns it.
+    #[must_use]
+    pub fn away(&self, record: RecId) -> Option<Away> {
+        if !self.common[record.0 as usize].away {
+            return None;
+        }
+        self.away.get(&record.0).copied()
+    }
+
+    /// Learns that a record of another owner has changed its access security group.
+    pub fn regroup_away(&mut self, away: Away, group: base::Str40) {
+        if let Some((rec, _)) = self.away.iter().find(|(_, known)| **known == away) {
+            self.common[*rec as usize].rare.asg.set(group.bytes());
+            self.regrouped.insert(*rec);
+        }
+    }
+
+    /// Forgets a record that the database which owned it has removed.
+    pub fn remove_away(&mut self, record: RecId) {
+        self.common[record.0 as usize].removed = true;
+        self.away.remove(&record.0);
+    }
+
+    /// The last record of a part, by its number there; `None` where all were removed.
+    #[must_use]
+    pub fn last_of(&self, part: usize) -> Option<RecId> {
+        self.away.values().filter(|away| away.part == part).map(|away| away.record).max()
+    }
+
+    /// How many records belong to each part.
+    #[must_use]
+    pub fn parts(&self) -> HashMap<usize, usize> {
+        self.away.values().fold(HashMap::new(), |mut counts, away| {
+            *counts.entry(away.part).or_default() += 1;
+            counts
+        })
+    }
+}

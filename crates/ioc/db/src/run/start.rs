@@ -1,0 +1,250 @@
+//! From loaded records to a running database (iocInit), and changes of links while it runs.
+
+use crate::model::link::{self, Brief, CA, CP, CPP, IS_TIME, Link, LinkField, LinkKind, LinkText};
+use crate::model::slot::Slot;
+use crate::run::channel::RecId;
+use crate::run::device;
+use crate::run::engine::{Db, Now};
+use crate::text::error::PutError;
+use base::{EventMask, FieldType, Status};
+
+/// `PINI`: process at which state of the start.
+const PINI_YES: u16 = 1;
+const PINI_RUN: u16 = 2;
+const PINI_RUNNING: u16 = 3;
+
+impl Db {
+    /// Resolves links, initialises all records, processes those with PINI, and fills the scan lists.
+    ///
+    /// May be called again after further records were loaded: only those are initialised then.
+    pub fn init(&mut self, now: Now) {
+        self.now = now;
+        crate::rec::message::prepare();
+        let first = self.first_new();
+        let end = self.common.len() as u32;
+        self.started = end;
+        let pending = std::mem::take(&mut self.pending);
+        let text = std::mem::take(&mut self.pending_text);
+        for item in &pending {
+            let bytes = &text[item.start as usize..(item.start + item.len) as usize];
+            let text = std::str::from_utf8(bytes).unwrap_or_default();
+            if !self.common[item.rec as usize].removed {
+                self.set_link(item.rec, item.field, text);
+            }
+        }
+        drop(pending);
+        drop(text);
+        for rec in first..end {
+            if self.common[rec as usize].removed || self.common[rec as usize].away {
+                continue;
+            }
+            let common = &mut self.common[rec as usize];
+            if common.udf != 0 && common.stat == Status::Udf as u16 {
+                common.sevr = common.udfs;
+            }
+            self.common[rec as usize].device = device::choose(self, rec);
+            crate::rec::init(self, rec);
+        }
+        self.tell_unstamped(first);
+        self.restore_now();
+        // Every record can be active once.
+        self.active.reserve(self.common.len() + 16);
+        let added = self.running;
+        for pini in [PINI_YES, PINI_RUN] {
+            self.process_at_start(first, pini);
+        }
+        if added {
+            for rec in first..end {
+                let common = &self.common[rec as usize];
+                if !common.removed && !common.away {
+                    self.scan_add(rec);
+                }
+            }
+        } else {
+            self.running = true;
+            self.fill_scans();
+        }
+        self.process_at_start(first, PINI_RUNNING);
+        // As in C, links over channels have no value until here, and the one that the start has left then.
+        self.connect_links();
+    }
+
+    /// The first record that is not initialised.
+    pub(crate) const fn first_new(&self) -> u32 {
+        if self.running { self.started } else { crate::rec::table::Kind::ALL.len() as u32 }
+    }
+
+    /// Processes the records whose PINI is this choice: when the IOC pauses (4, then 5) and goes on (2, then 3).
+    pub fn process_pini(&mut self, pini: u16, now: Now) {
+        self.now = now;
+        self.process_at_start(crate::rec::table::Kind::ALL.len() as u32, pini);
+    }
+
+    fn process_at_start(&mut self, first: u32, pini: u16) {
+        let mut records: Vec<u32> = (first..self.common.len() as u32)
+            .filter(|rec| {
+                let common = &self.common[*rec as usize];
+                common.pini == pini && !common.removed && !common.away
+            })
+            .collect();
+        // EPICS goes through the types in the order of its .dbd, through each type's records as they were loaded.
+        records.sort_by_key(|rec| (self.common[*rec as usize].phas, self.common[*rec as usize].kind() as u8));
+        for rec in records {
+            self.run(rec);
+        }
+    }
+
+    /// Removes a record: its subscriptions and its own links end, its name is free. Links to it read and write what is
+    /// left of it until [`unlink`](Self::unlink) comes by.
+    pub fn remove_record(&mut self, record: RecId) {
+        let rec = record.0;
+        self.scan_delete(rec);
+        self.end_subscriptions(record);
+        self.detach(rec);
+        let common = &mut self.common[rec as usize];
+        common.removed = true;
+        common.scan = 0;
+        common.pact = 1;
+        for field in self.link_fields(rec) {
+            if matches!(self.peek(rec, field), Slot::Link(link) if !link.is_constant()) {
+                self.set_link(rec, field, "");
+            }
+        }
+    }
+
+    /// Makes links of this database to a removed record links elsewhere, which find a later record of the name: those of
+    /// `count` records from number `from` on. Whether there are more records; an owner does other things between.
+    pub fn unlink(&mut self, gone: RecId, from: u32, count: u32) -> bool {
+        let end = (from.saturating_add(count) as usize).min(self.common.len()) as u32;
+        for rec in from..end {
+            if self.common[rec as usize].removed || self.common[rec as usize].away {
+                continue;
+            }
+            for field in self.link_fields(rec) {
+                let Slot::Link(link) = self.peek(rec, field) else { continue };
+                let link = link.brief();
+                let leads = match link.kind {
+                    LinkKind::Db => link.target == gone.0,
+                    LinkKind::Through => self.throughs.get(link.target).is_some_and(|channel| channel.record == gone),
+                    LinkKind::Remote => self.remotes.source(link.target).is_some_and(|channel| channel.record == gone),
+                    _ => false,
+                };
+                if leads {
+                    let text = self.link_text(rec, field);
+                    let said = self.notices.len();
+                    self.set_link(rec, field, &text);
+                    // Whoever removes a record knows that it is gone.
+                    self.notices.truncate(said);
+                }
+            }
+        }
+        (end as usize) < self.common.len()
+    }
+
+    fn link_fields(&self, rec: u32) -> Vec<u16> {
+        let fields = self.type_of(rec).fields.iter().enumerate();
+        fields.filter(|(_, def)| def.kind == Some(FieldType::Link)).map(|(field, _)| field as u16).collect()
+    }
+
+    /// Sets a link field from its text and resolves it.
+    pub(crate) fn set_link(&mut self, rec: u32, field: u16, text: &str) {
+        let Some(link_field) = self.def(rec, field).link_field() else { return };
+        let link = match link::parse(text, link_field) {
+            Err(what) => {
+                let name = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
+                self.notice(format!("{name}: {what}"));
+                Link::EMPTY
+            }
+            Ok(LinkText::Constant(text)) => Link::of_constant(text),
+            Ok(LinkText::Hardware(text)) => Link::hardware(text),
+            Ok(LinkText::Json(text, link)) => {
+                Link::to(Brief { kind: LinkKind::Json, flags: 0, field: 0, target: self.add_json(*link) }, text)
+            }
+            Ok(LinkText::Pv(name, flags)) => self.resolve(rec, field, link_field, name, flags),
+        };
+        if let Slot::Link(slot) = self.slot(rec, field) {
+            let old = std::mem::replace(slot, link).brief();
+            self.release_link(old);
+        }
+        crate::rec::links_changed(self, rec);
+    }
+
+    /// A link to a name: into this database, or over a channel, which it asks for or needs.
+    fn resolve(&mut self, rec: u32, field: u16, link_field: LinkField, name: &str, flags: u8) -> Link {
+        let is_tsel = self.def(rec, field).name == "TSEL";
+        let (name, flags) = match name.strip_suffix(".TIME").filter(|_| is_tsel) {
+            Some(short) => (short, flags | IS_TIME),
+            None => (name, flags),
+        };
+        let found = self.find(name);
+        let here = found.is_ok();
+        let found = found.ok().filter(|found| !found.type_name && !self.common[found.record.0 as usize].away);
+        let way = flags & (CP | CPP | CA);
+        match found {
+            Some(channel) if way == 0 || self.reads_by_notify(rec, field) => {
+                if channel.long_string || !channel.filters.is_empty() {
+                    let target = self.throughs.add(channel);
+                    return Link::to(Brief { kind: LinkKind::Through, flags, field: 0, target }, name);
+                }
+                let target = channel.record.0;
+                let plain = if channel.field == self.type_of(target).val {
+                    name == self.record_name(target)
+                } else {
+                    name.strip_prefix(self.record_name(target)).and_then(|rest| rest.strip_prefix('.'))
+                        == Some(&*self.def(target, channel.field).name)
+                };
+                let brief = Brief { kind: LinkKind::Db, flags, field: channel.field, target };
+                Link::to(brief, if plain { "" } else { name })
+            }
+            source => {
+                let forward = link_field == LinkField::Forward;
+                if forward && (!here || way != 0) && !crate::run::link::remote::names_proc(name) {
+                    let holder = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
+                    let why = if here { "asks for CA" } else { "is not in this database" };
+                    self.notice(format!("{holder}: forward link to \"{name}\", which {why} and names no PROC field"));
+                }
+                let over = if way == 0 { flags | CA } else { flags };
+                let target = self.remotes.add(rec, over, name, link_field == LinkField::In, source);
+                // EPICS prints the modifiers that were given, not that it went over the network.
+                Link::to(Brief { kind: LinkKind::Remote, flags, field: 0, target }, name)
+            }
+        }
+    }
+
+    /// Whether a field is an input that is read by a put with completion to its source, whose modifiers do not count.
+    fn reads_by_notify(&self, rec: u32, field: u16) -> bool {
+        let dtyp = usize::from(self.common[rec as usize].dtyp);
+        self.def(rec, field).name == "INP"
+            && self.type_of(rec).devices.get(dtyp).is_some_and(|device| device.name == "Async Soft Channel")
+    }
+
+    /// Writes a link field while the database runs (dbPutFieldLink).
+    pub(crate) fn put_link_field(&mut self, rec: u32, field: u16, text: &str) -> Result<(), PutError> {
+        let Some(link_field) = self.def(rec, field).link_field() else { return Err(PutError::NoModify) };
+        let parsed = link::parse(text, link_field).map_err(|what| PutError::BadLink { what })?;
+        let device_link =
+            matches!(self.def(rec, field).name.as_str(), "INP" | "OUT") && !self.type_of(rec).devices.is_empty();
+        if device_link {
+            let dtyp = usize::from(self.common[rec as usize].dtyp);
+            let wants_address = self.type_of(rec).devices.get(dtyp).is_some_and(|device| device.link != "CONSTANT");
+            if wants_address != matches!(parsed, LinkText::Hardware(_)) {
+                return Err(PutError::BadLink {
+                    what: "the link's kind does not fit the device support (DTYP)".into(),
+                });
+            }
+        } else if matches!(parsed, LinkText::Hardware(_)) {
+            return Err(PutError::BadLink { what: "a device address in a field that is no device link".into() });
+        }
+        self.set_link(rec, field, text);
+        if device_link {
+            if self.common[rec as usize].broken {
+                self.common[rec as usize].broken = false;
+                self.common[rec as usize].pact = 0;
+            }
+            self.common[rec as usize].device = device::choose(self, rec);
+        }
+        crate::rec::link_put(self, rec, field);
+        self.post(rec, field, EventMask::VALUE | EventMask::LOG);
+        Ok(())
+    }
+}

@@ -1,0 +1,11 @@
+//! Files and their texts, without a database: lexer, JSON, macros, substitutions, numbers and stamps as texts, autosave's
+//! files.
+
+pub(crate) mod conv;
+pub(crate) mod error;
+pub(crate) mod json;
+pub(crate) mod lex;
+pub(crate) mod local;
+pub(crate) mod macros;
+pub(crate) mod saved;
+pub(crate) mod substitutions;

@@ -1,0 +1,220 @@
+//! `.substitutions` files: which template with which macros, how often.
+
+use crate::text::error::{FileError, Place};
+use crate::text::lex::{Lexer, Token};
+
+/// A template to be loaded once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// The template.
+    pub file: String,
+    /// Its macros as [`crate::Macros::parse`] reads them, those of `global` first.
+    pub macros: String,
+    /// Where it stands, for errors in the template.
+    pub place: Place,
+    /// The first value too many for the pattern, which is left out as C does it: found and expected, with its place.
+    pub surplus: Option<String>,
+}
+
+/// Most instances of a file.
+const INSTANCES_MAX: usize = 1_000_000;
+
+/// Reads a `.substitutions` file: `file NAME { pattern {A, B} {1, 2} … }`, `file NAME { {A=1, B=2} … }`, `global {…}`.
+///
+/// # Errors
+/// The first thing that is malformed, with file, line and column.
+pub fn parse_substitutions(text: &str, file: &str) -> Result<Vec<Instance>, FileError> {
+    let lexer = Lexer::of_substitutions(text, file);
+    let mut parser = Parser { lexer, globals: String::new(), all: Vec::new(), surplus: None };
+    loop {
+        match parser.lexer.next()? {
+            (Token::End, _) => return Ok(parser.all),
+            (Token::Word { text, quoted: false }, _) if text == "global" => parser.globals()?,
+            (Token::Word { text, quoted: false }, _) if text == "file" => parser.template()?,
+            (_, place) => return Err(parser.lexer.error(place, "expected file or global")),
+        }
+    }
+}
+
+struct Parser<'a> {
+    lexer: Lexer<'a>,
+    globals: String,
+    all: Vec<Instance>,
+    /// What is wrong with the instance that is being read.
+    surplus: Option<String>,
+}
+
+impl Parser<'_> {
+    fn globals(&mut self) -> Result<(), FileError> {
+        self.lexer.punct(b'{', "after global")?;
+        let added = self.definitions()?;
+        self.globals.push_str(&added);
+        Ok(())
+    }
+
+    /// `A=1, B="2" }`, with a comma behind each.
+    fn definitions(&mut self) -> Result<String, FileError> {
+        let mut out = String::new();
+        loop {
+            if self.lexer.take(b'}') {
+                return Ok(out);
+            }
+            if self.lexer.take(b',') {
+                continue;
+            }
+            let (name, _) = self.lexer.word("the name of a macro or }")?;
+            self.lexer.punct(b'=', "after the name of a macro")?;
+            let (value, _) = self.value("the value of the macro")?;
+            define(&mut out, &name, value);
+        }
+    }
+
+    /// A value and whether it stands in quotes.
+    fn value(&mut self, what: &str) -> Result<((String, bool), Place), FileError> {
+        match self.lexer.next()? {
+            (Token::Word { text, quoted }, place) => Ok(((text.into_owned(), quoted), place)),
+            (_, place) => Err(self.lexer.error(place, format!("expected {what}"))),
+        }
+    }
+
+    /// `NAME { … }`
+    fn template(&mut self) -> Result<(), FileError> {
+        let (file, place) = self.lexer.word("the name of a template")?;
+        let file = file.into_owned();
+        if file.is_empty() {
+            return Err(self.lexer.error(place, "the name of the template is empty"));
+        }
+        self.lexer.punct(b'{', "after the name of the template")?;
+        let mut pattern: Option<Vec<String>> = None;
+        let mut first = true;
+        loop {
+            match self.lexer.next()? {
+                (Token::Punct(b'}'), _) => return Ok(()),
+                (Token::Punct(b'{'), place) => {
+                    let macros = match &pattern {
+                        Some(names) => self.values(&names.clone())?,
+                        None => self.definitions()?,
+                    };
+                    if self.all.len() >= INSTANCES_MAX {
+                        return Err(self.lexer.error(place, format!("more than {INSTANCES_MAX} instances")));
+                    }
+                    let macros = format!("{}{macros}", self.globals);
+                    let surplus = self.surplus.take();
+                    self.all.push(Instance { file: file.clone(), macros, place, surplus });
+                }
+                (Token::Word { text, quoted: false }, _) if text == "pattern" && first => {
+                    self.lexer.punct(b'{', "after pattern")?;
+                    let mut names = Vec::new();
+                    while !self.lexer.take(b'}') {
+                        if !self.lexer.take(b',') {
+                            names.push(self.lexer.word("the name of a macro or }")?.0.into_owned());
+                        }
+                    }
+                    pattern = Some(names);
+                }
+                (Token::Word { text, quoted: false }, _) if text == "global" => {
+                    self.globals()?;
+                    continue;
+                }
+                // Old files have the name of a record before each brace; it means nothing.
+                (Token::Word { .. }, _) if *self.lexer.peek()? == Token::Punct(b'{') => continue,
+                (_, place) => return Err(self.lexer.error(place, "expected pattern, global, { or }")),
+            }
+            first = false;
+        }
+    }
+
+    /// `1, "2" }` for the macros of a pattern.
+    fn values(&mut self, names: &[String]) -> Result<String, FileError> {
+        let mut out = String::new();
+        let mut count = 0;
+        while !self.lexer.take(b'}') {
+            if self.lexer.take(b',') {
+                continue;
+            }
+            let (value, place) = self.value("a value or }")?;
+            match names.get(count) {
+                Some(name) => define(&mut out, name, value),
+                None if self.surplus.is_none() => {
+                    let what = format!("value {} of a pattern of {} macros is left out", count + 1, names.len());
+                    self.surplus = Some(self.lexer.error(place, what).to_string());
+                }
+                None => {}
+            }
+            count += 1;
+        }
+        Ok(out)
+    }
+}
+
+fn define(out: &mut String, name: &str, (value, quoted): (String, bool)) {
+    out.push_str(name);
+    out.push('=');
+    if quoted {
+        out.push('"');
+    }
+    out.push_str(&value);
+    if quoted {
+        out.push('"');
+    }
+    out.push(',');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::macros::Macros;
+    use proptest::prelude::*;
+
+    #[test]
+    fn patterns_and_definitions_give_the_same_instances() {
+        let text = "global { P=X:, T=\"a b\" }\n\
+            file \"m.db\" { pattern { N, V } { 1, 10 } {2 \"$(P)20\"} }\n\
+            file n.db { { N=3, V='v,w' } global {T=c} {N=4} old{N=5} {} }";
+        let all = parse_substitutions(text, "t.substitutions").unwrap();
+        let seen: Vec<String> = all
+            .iter()
+            .map(|one| {
+                let macros = Macros::parse(&one.macros);
+                format!("{} {}", one.file, macros.expand("$(P)|$(T)|$(N=-)|$(V=-)").0)
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                "m.db X:|a b|1|10",
+                "m.db X:|a b|2|X:20",
+                "n.db X:|a b|3|v,w",
+                "n.db X:|c|4|-",
+                "n.db X:|c|5|-",
+                "n.db X:|c|-|-"
+            ]
+        );
+    }
+
+    #[test]
+    fn values_too_many_for_a_pattern_are_left_out_and_told() {
+        let all = parse_substitutions("file a.db { pattern {A} {1, 2} {3} }", "t.sub").unwrap();
+        assert_eq!(all[0].macros, "A=1,");
+        assert_eq!(all[0].surplus.as_deref(), Some("t.sub:1:29: value 2 of a pattern of 1 macros is left out"));
+        assert_eq!((all[1].macros.as_str(), &all[1].surplus), ("A=3,", &None));
+    }
+
+    #[test]
+    fn errors_name_their_place() {
+        for (text, expected) in [
+            ("fil a.db {}", "t.sub:1:1: expected file or global"),
+            ("file a.db { {A 1} }", "t.sub:1:16: found \"1\", expected \"=\" after the name of a macro"),
+            ("file a.db { pattern {A} {1 ", "t.sub:1:28: expected a value or }"),
+        ] {
+            assert_eq!(parse_substitutions(text, "t.sub").unwrap_err().to_string(), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_panics(text in "(file|global|pattern|[{}=,a'\" \n#]){0,60}") {
+            let _ = parse_substitutions(&text, "t.sub");
+        }
+    }
+}
