@@ -53,8 +53,16 @@ impl Out {
         (place >= self.start).then_some(place)
     }
 
-    /// The first `len` waiting bytes are sent.
-    pub(super) fn sent(&mut self, len: usize) {
+    /// Takes the server's spare memory for a message of `len` bytes, if that is more than a circuit keeps and nothing waits.
+    pub(super) fn make_room(&mut self, len: usize, spare: &mut Vec<u8>) {
+        if len > KEPT_BYTES_MAX && self.bytes.is_empty() && self.bytes.capacity() < spare.capacity() {
+            std::mem::swap(&mut self.bytes, spare);
+        }
+    }
+
+    /// The first `len` waiting bytes are sent. Memory that the circuit need not keep becomes the server's `spare` one, if it is
+    /// larger: fresh memory for each large array would cost more than to fill it.
+    pub(super) fn sent(&mut self, len: usize, spare: &mut Vec<u8>) {
         self.start = (self.start + len).min(self.bytes.len());
         if self.start == self.bytes.len() {
             // The next burst is likely to be as large: it finds its memory here.
@@ -62,10 +70,13 @@ impl Out {
             self.base += self.bytes.len() as u64;
             self.bytes.clear();
             self.start = 0;
+            if self.bytes.capacity() > KEPT_BYTES_MAX && self.bytes.capacity() > spare.capacity() {
+                std::mem::swap(&mut self.bytes, spare);
+            }
             if self.bytes.capacity() > kept {
                 self.bytes.shrink_to(kept);
             }
-        } else if self.start >= 64 << 10 && self.start * 2 >= self.bytes.len() {
+        } else if self.start >= 64 << 10 && self.len() <= (self.start / 8).max(64 << 10) && self.len() <= self.start {
             self.base += self.start as u64;
             self.bytes.drain(..self.start);
             self.start = 0;
@@ -79,16 +90,48 @@ mod tests {
 
     #[test]
     fn memory_for_bursts_stays_while_they_come_and_is_bounded() {
-        let mut out = Out::default();
+        let (mut out, mut spare) = (Out::default(), Vec::new());
         let mut burst = |len: usize| {
             out.vec().extend(std::iter::repeat_n(0, len));
-            out.sent(len);
+            out.sent(len, &mut spare);
             out.vec().capacity()
         };
         let held = burst(12_000);
         assert!(held >= 12_000);
         assert_eq!(burst(12_000), held);
         assert!((KEPT_BYTES..12_000).contains(&burst(100)));
-        assert!((KEPT_BYTES_MAX..1 << 20).contains(&burst(1 << 20)));
+        assert!(burst(1 << 20) < 1 << 20);
+        assert!(spare.capacity() >= 1 << 20, "the server has it now");
+    }
+
+    #[test]
+    fn a_large_message_uses_the_server_s_spare_memory_and_gives_it_back() {
+        let (mut out, mut spare) = (Out::default(), Vec::with_capacity(1 << 20));
+        let memory = spare.as_ptr();
+        out.make_room(1000, &mut spare);
+        assert_eq!(out.vec().capacity(), 0, "small ones do without");
+        for _ in 0..2 {
+            out.make_room(1 << 20, &mut spare);
+            out.vec().extend(std::iter::repeat_n(7, 1 << 20));
+            out.sent(1 << 19, &mut spare);
+            assert_eq!((out.unsent().len(), out.end()), (1 << 19, out.base + (1 << 20)));
+            out.sent(1 << 19, &mut spare);
+            assert_eq!(spare.as_ptr(), memory);
+        }
+        out.vec().push(1);
+        out.make_room(1 << 20, &mut spare);
+        assert_eq!(out.unsent(), [1], "what waits stays");
+    }
+
+    #[test]
+    fn what_is_sent_of_a_long_stream_is_let_go_without_moving_much() {
+        let (mut out, mut spare) = (Out::default(), Vec::new());
+        for _ in 0..1000 {
+            out.vec().extend(std::iter::repeat_n(0, 32 << 10));
+            let waiting = out.len();
+            out.sent(waiting.saturating_sub(100).min(32 << 10), &mut spare);
+            assert!(out.bytes.len() <= 256 << 10, "{}", out.bytes.len());
+        }
+        assert_eq!(out.end(), 1000 * (32 << 10));
     }
 }

@@ -175,6 +175,8 @@ pub struct Server {
     touched: Vec<u32>,
     scratch: Reading,
     message: Vec<u8>,
+    /// Memory of a large message that was sent, for the next.
+    spare: Vec<u8>,
     tokens: u32,
     /// When the first circuit may have waited long enough for a put; at the latest then.
     next_wait: Option<MonoNs>,
@@ -240,7 +242,7 @@ impl Server {
     /// The first `len` bytes of the output have been sent. Requests that waited for room are then handled.
     pub fn sent(&mut self, now: MonoNs, id: CircuitId, len: usize, backend: &mut impl Backend) {
         let Some(circuit) = self.circuits.get_mut(id.0) else { return };
-        circuit.out.sent(len);
+        circuit.out.sent(len, &mut self.spare);
         if circuit.out.len() >= circuit.room(&self.limits) / 2 {
             return;
         }
