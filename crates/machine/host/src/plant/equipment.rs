@@ -59,6 +59,8 @@ pub(crate) fn read(
         command.push("--require-rt".into());
     }
     let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
+    // The class of its real-time lane stands in its own file, which may be read again any time.
+    read.process.has_own_priorities = true;
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: READY_WITHIN };
     }

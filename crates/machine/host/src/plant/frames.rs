@@ -308,7 +308,8 @@ pub(crate) fn process(config: &Config, isolated: Option<&CpuSet>) -> Process {
         budget: BUDGET,
         ladder: LADDER.to_vec(),
         threads: Vec::new(),
-        has_own_priorities: false,
+        // The dispatcher's.
+        has_own_priorities: true,
         name,
     }
 }

@@ -174,6 +174,7 @@ pub(crate) fn read(
     if section.value("cpus").is_none() && real_time && has_shield {
         read.process.cpus = Cpus::Shield;
     }
+    read.process.has_own_priorities = real_time;
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: LOAD_WITHIN };
     }

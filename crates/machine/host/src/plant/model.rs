@@ -136,7 +136,7 @@ pub struct Process {
     pub ladder: Vec<Rung>,
     /// Classes and CPUs of threads by name.
     pub threads: Vec<ThreadRule>,
-    /// Whether it gives threads of its own a fixed priority, as its command line says: the guard watches it then.
+    /// Whether it may give threads of its own a fixed priority (bands, scans, lanes, a frame): the guard watches it then.
     #[serde(default)]
     pub has_own_priorities: bool,
 }

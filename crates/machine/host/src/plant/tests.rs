@@ -408,6 +408,22 @@ fn an_ioc_is_a_process_whose_command_line_is_made() {
 }
 
 #[test]
+fn the_guard_watches_who_gives_its_own_threads_a_priority_and_nobody_else() {
+    let watched = |part: &str| {
+        let checked = check(&format!("[plant]\nname = \"p\"\n{part}"), &Anywhere);
+        checked.plant.expect(part).processes.iter().any(|process| process.has_own_priorities)
+    };
+    let ioc = |scan: &str| format!("[[ioc]]\nname = \"i\"\nscript = \"st.cmd\"\n{scan}");
+    assert!(watched(&ioc("scan = [{ rates = [\".1 second\"], class = \"fifo:80\" }]")));
+    assert!(!watched(&ioc("scan = [{ rates = [\".1 second\"], class = \"other\" }]")));
+    assert!(!watched(&ioc("")));
+    assert!(watched("[[equipment]]\nname = \"e\"\nfile = \"e.toml\""));
+    assert!(watched("[messages]\nname = \"main\"\nbands = [{ number = \"1\", class = \"rr:5\" }]"));
+    assert!(!watched("[messages]\nname = \"main\"\nbands = [{ number = \"1\", class = \"other\" }]"));
+    assert!(!watched("[[process]]\nname = \"a\"\ncommand = \"/bin/good\""));
+}
+
+#[test]
 fn everything_that_is_wrong_with_an_ioc_is_said_at_once() {
     let bad = "[plant]\nname = \"x\"\n[[ioc]]\nname = \"a\"\ncommand = \"tahti\"\nload = [{ file = \"a.txt\" }, { macros = \"P=1\" }]\n\
                scan = [{ rates = [\"1 second\"], class = \"fifo:200\" }, { rates = [\"1 second\"], class = \"fifo:1\", cpu = \"1\" }, {}]\n\
