@@ -213,6 +213,29 @@ fn a_keeper_that_is_stopped_holds_up_nobody_and_is_killed_with_its_process_at_th
 }
 
 #[test]
+fn a_keeper_that_takes_long_to_start_holds_up_nobody() {
+    let quick = "restart = { backoff = \"0s\" }";
+    let bench = Bench::new("slow", &(sh("slow", "sleep 1000", quick) + &sh("b", "sleep 1000", quick)));
+    // Whoever writes into a pipe without a reader waits.
+    let spec = bench.dir.join("run/p/keep/slow/spec.json");
+    fs::create_dir_all(spec.parent().unwrap()).unwrap();
+    assert!(Command::new("mkfifo").arg(&spec).status().unwrap().success());
+    let up = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let b = || bench.process("b")["pid"].as_i64().map(|pid| pid as i32);
+    bench.until("started", || bench.log().contains("b: started"));
+    let first = b().unwrap();
+    kill(first, "SEGV");
+    bench.until("restarted", || b().is_some_and(|pid| pid != first));
+    assert_eq!(bench.process("slow")["state"], "starting", "{}", bench.log());
+    let reader = fs::File::open(&spec).unwrap();
+    fs::remove_file(&spec).unwrap();
+    bench.until("another try", || bench.process("slow")["state"] == "running");
+    drop(reader);
+    bench.run(&["down"]);
+    finish(up);
+}
+
+#[test]
 fn a_reload_changes_only_what_differs_and_prints_it() {
     let keep = sh("keep", "sleep 1000", "");
     let bench = Bench::new("reload", &(keep.clone() + &sh("old", "sleep 1000", "") + &sh("edit", "sleep 1000", "")));

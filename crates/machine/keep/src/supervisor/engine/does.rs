@@ -1,8 +1,6 @@
 //! Carrying actions out: starts, signals, safe-output commands, notes.
 
-use super::keepers::dismiss;
-use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun, Told};
-use crate::keeper::Keeper;
+use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun, Told, Waits};
 use crate::keeper::protocol::{self, KeeperSpec, Request, Target};
 use crate::launch::{self, InheritedFd, Terminal};
 use crate::page::Page;
@@ -15,6 +13,9 @@ use sys::clock::mono_now;
 
 impl Engine {
     pub(super) fn start(&mut self, id: Id) {
+        if self.reshield.is_some() || self.is_beside(id) {
+            return self.waits.push(Waits::Start(id));
+        }
         self.look_before(id);
         let started = self.keeper_spec(id).and_then(|spec| self.start_as(id, spec));
         if let Err(why) = started {
@@ -55,15 +56,7 @@ impl Engine {
                 return Ok(());
             }
         }
-        let kid = &mut self.kids[id];
-        if let Some(keeper) = kid.keeper.take() {
-            kid.told.clear();
-            dismiss(keeper);
-        }
-        let keeper = Keeper::start(&spec, &self.common.program).map_err(|error| error.to_string())?;
-        kid.keeper_pid = keeper.process().map(|process| process.pid);
-        (kid.keeper, kid.spec, kid.child, kid.exit) = (Some(keeper), Some(spec), None, None);
-        Ok(())
+        self.begin_keeper(id, spec)
     }
 
     pub(super) fn send(&mut self, id: Id, signal: Signal) {

@@ -180,7 +180,7 @@ impl Engine {
             let unit = &self.all.units()[id];
             let (name, alive) = (unit.spec.name.clone(), unit.state.is_alive());
             self.kids[id].child = children.get(&name).copied();
-            match Keeper::adopt(&self.run.keeper(&name)) {
+            match self.reach(&name) {
                 Ok(Some((keeper, status))) => {
                     // Without its spec it is replaced at the next start.
                     let spec = std::fs::read(keeper.dir().join(SPEC_NAME)).ok();
@@ -190,7 +190,7 @@ impl Engine {
                     self.followed(id, status);
                 }
                 Ok(None) if alive => lost.push((id, "its keeper did not survive".to_owned())),
-                Err(error) if alive => lost.push((id, error.to_string())),
+                Err(why) if alive => lost.push((id, why)),
                 Ok(None) | Err(_) => {}
             }
         }
@@ -200,6 +200,12 @@ impl Engine {
         self.adopt_strays();
     }
 
+    /// Reaches the keeper of a process that another supervisor started, if it serves.
+    fn reach(&mut self, name: &str) -> Result<Option<(Keeper, protocol::Status)>, String> {
+        let folder = self.run.keeper(name);
+        self.beside("tahti-adopt", move || Keeper::adopt(&folder))?.map_err(|error| error.to_string())
+    }
+
     /// Takes up keepers whose processes the plant does not know: they are stopped, so that nothing runs unsupervised.
     fn adopt_strays(&mut self) {
         for name in self.run.keepers() {
@@ -207,9 +213,10 @@ impl Engine {
                 continue;
             }
             // Nobody serves there, or nobody who keeps to the protocol.
-            let Ok(Some((keeper, status))) = Keeper::adopt(&self.run.keeper(&name)) else { continue };
+            let Ok(Some((keeper, status))) = self.reach(&name) else { continue };
             let Some(child) = status.child.or(status.held) else {
-                super::keepers::dismiss(keeper);
+                // Without a thread for it it stays behind, idle.
+                let _ = self.beside("tahti-keeper", move || super::keepers::dismiss(keeper));
                 continue;
             };
             self.tell.event(mono_now(), &name, &format!("runs (process {}), but the plant has it no more", child.pid));

@@ -1,12 +1,14 @@
 //! Talking with keepers: nobody waits for one, because the others' processes need the supervisor meanwhile.
 
-use super::{Engine, Told};
-use crate::keeper::protocol::Request;
+use super::{Engine, Told, Waits};
+use crate::keeper::protocol::{KeeperSpec, Request};
 use crate::keeper::{ANSWER_WITHIN, Keeper, News};
+use crate::supervisor::aside::Aside;
 use crate::supervisor::control;
 use crate::supervisor::probe;
 use base::{DurNs, MonoNs};
 use host::supervise::{End, Event, Id, State};
+use rustix::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 use sys::clock::mono_now;
 
@@ -15,7 +17,103 @@ const KILL_WITHIN: DurNs = DurNs::from_secs(1);
 /// How long a keeper may take to end.
 const QUIT_WITHIN: Duration = Duration::from_millis(500);
 
+/// What is done about a keeper beside the loop; the process starts when it is over, not before.
+#[derive(Debug)]
+pub(super) enum Beside {
+    /// One is started, the one before it dismissed.
+    Start(Aside<Result<Keeper, String>>, Box<KeeperSpec>),
+    /// One has gone, and what it left is ended; how many processes that were.
+    End(Aside<usize>, String),
+    /// One that is no longer needed ends.
+    Dismiss(Aside<()>),
+}
+
+impl Beside {
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Start(work, _) => work.as_fd(),
+            Self::End(work, _) => work.as_fd(),
+            Self::Dismiss(work) => work.as_fd(),
+        }
+    }
+}
+
 impl Engine {
+    /// Starts a keeper in the place of the one that is there; its process follows as news.
+    ///
+    /// # Errors
+    /// It could not be begun.
+    pub(super) fn begin_keeper(&mut self, id: Id, spec: KeeperSpec) -> Result<(), String> {
+        let kid = &mut self.kids[id];
+        let (before, program, told) = (kid.keeper.take(), self.common.program.clone(), spec.clone());
+        (kid.spec, kid.child, kid.exit) = (None, None, None);
+        kid.told.clear();
+        let work = Aside::begin("tahti-keeper", move || {
+            if let Some(before) = before {
+                dismiss(before);
+            }
+            Keeper::start(&told, &program).map_err(|error| error.to_string())
+        })?;
+        kid.beside = Some(Beside::Start(work, Box::new(spec)));
+        Ok(())
+    }
+
+    /// Whether something is done about the keeper of this process, or of another one that had its name.
+    pub(super) fn is_beside(&self, id: Id) -> bool {
+        let units = self.all.units();
+        let same = |other: Id| units[other].spec.name == units[id].spec.name;
+        (0..self.kids.len()).any(|other| self.kids[other].beside.is_some() && same(other))
+    }
+
+    /// Goes on with what has been done beside the loop.
+    pub(super) fn keepers_beside(&mut self) {
+        let mut any = false;
+        for id in 0..self.kids.len() {
+            match &self.kids[id].beside {
+                Some(Beside::Start(work, _)) => {
+                    let Some(outcome) = work.take() else { continue };
+                    let Some(Beside::Start(_, spec)) = self.kids[id].beside.take() else { continue };
+                    self.began_keeper(id, *spec, outcome.and_then(|keeper| keeper));
+                }
+                Some(Beside::End(work, _)) => {
+                    let Some(outcome) = work.take() else { continue };
+                    let Some(Beside::End(_, why)) = self.kids[id].beside.take() else { continue };
+                    self.ended_family(id, &why, outcome);
+                }
+                Some(Beside::Dismiss(work)) if work.take().is_some() => self.kids[id].beside = None,
+                Some(Beside::Dismiss(_)) | None => continue,
+            }
+            any = true;
+        }
+        if any {
+            self.let_start();
+        }
+    }
+
+    /// Starts what waited for the shield or for a keeper, as far as it need not wait on.
+    pub(super) fn let_start(&mut self) {
+        for waits in std::mem::take(&mut self.waits) {
+            match waits {
+                _ if self.reshield.is_some() => self.waits.push(waits),
+                Waits::Start(id) if self.all.units()[id].state == State::Launching => self.start(id),
+                Waits::Start(_) => {}
+                // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
+                Waits::Go(id) => drop(self.tell_keeper(id, &Request::Go, Told::Own)),
+            }
+        }
+    }
+
+    fn began_keeper(&mut self, id: Id, spec: KeeperSpec, outcome: Result<Keeper, String>) {
+        match outcome {
+            Ok(keeper) => {
+                let kid = &mut self.kids[id];
+                kid.keeper_pid = keeper.process().map(|process| process.pid);
+                (kid.keeper, kid.spec) = (Some(keeper), Some(spec));
+            }
+            Err(why) => self.event(Event::StartFailed(id, why)),
+        }
+    }
+
     /// Tells a keeper what to do; the outcome comes as news.
     ///
     /// # Errors
@@ -115,10 +213,8 @@ impl Engine {
 
     /// Ends a keeper that does not answer, with everything below it.
     pub(super) fn give_up_keeper(&mut self, id: Id, why: &str) {
-        if let Some(keeper) = self.kids[id].keeper.take() {
-            probe::end_keeper(&keeper);
-        }
-        self.keeper_gone(id, why);
+        let hung = self.kids[id].keeper.take();
+        self.end_family(id, hung, why);
     }
 
     /// Tells operators who wait for an answer of this keeper that none will come.
@@ -132,19 +228,41 @@ impl Engine {
 
     /// A keeper was killed: its child goes with it, because nobody would know of its end.
     pub(super) fn keeper_gone(&mut self, id: Id, why: &str) {
+        self.end_family(id, None, why);
+    }
+
+    /// Ends what is left of a process without a keeper, or with one that hangs, beside the loop: dying takes its time.
+    fn end_family(&mut self, id: Id, hung: Option<Keeper>, why: &str) {
         self.refuse(id, why);
         let kid = &mut self.kids[id];
         (kid.keeper, kid.keeper_pid, kid.silence_told) = (None, None, false);
         kid.told.clear();
-        let child = kid.child.take();
+        let (child, folder) = (kid.child.take(), self.run.keeper(&self.name(id)));
         self.tell.event(mono_now(), &self.name(id), why);
-        if let Some(child) = child {
-            probe::kill_for_good(child);
+        let work = Aside::begin("tahti-family", move || {
+            if let Some(keeper) = hung {
+                probe::end_keeper(&keeper);
+            }
+            if let Some(child) = child {
+                probe::kill_for_good(child);
+            }
+            // What it started and does not mind the end of its terminal would run beside the next copy.
+            crate::group::end_family(&folder)
+        });
+        match work {
+            Ok(work) => self.kids[id].beside = Some(Beside::End(work, why.to_owned())),
+            Err(error) => self.ended_family(id, why, Err(error)),
         }
-        // What it started and does not mind the end of its terminal would run beside the next copy.
-        let more = crate::group::end_family(&self.run.keeper(&self.name(id)));
-        if more > 0 {
-            self.tell.event(mono_now(), &self.name(id), &format!("{more} processes that it left behind were killed"));
+    }
+
+    fn ended_family(&mut self, id: Id, why: &str, killed: Result<usize, String>) {
+        let said = match killed {
+            Ok(0) => None,
+            Ok(more) => Some(format!("{more} processes that it left behind were killed")),
+            Err(error) => Some(format!("PROCESSES THAT IT LEFT BEHIND MAY STILL RUN: {error}")),
+        };
+        if let Some(said) = said {
+            self.tell.event(mono_now(), &self.name(id), &said);
         }
         if self.all.units()[id].state == State::Launching {
             self.event(Event::StartFailed(id, why.to_owned()));
@@ -152,6 +270,11 @@ impl Engine {
             self.event(Event::Exited(id, End::Unseen));
         }
     }
+}
+
+/// Has a keeper ended beside the loop whose child is gone; nothing where no thread can be had.
+pub(super) fn dismiss_beside(keeper: Keeper) -> Option<Beside> {
+    Aside::begin("tahti-keeper", move || dismiss(keeper)).ok().map(Beside::Dismiss)
 }
 
 /// Ends a keeper whose child is gone, and waits until its place is free for another one.

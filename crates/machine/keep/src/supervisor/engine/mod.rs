@@ -52,6 +52,8 @@ pub(crate) struct Kid {
     pub(crate) keeper: Option<Keeper>,
     /// What the keeper was told and has not answered, oldest first.
     told: VecDeque<Told>,
+    /// What is done about its keeper beside the loop.
+    beside: Option<keepers::Beside>,
     /// Whether people know that the keeper does not answer.
     silence_told: bool,
     /// What its keeper was told; `None` for one that was adopted.
@@ -100,7 +102,7 @@ struct Before {
     listeners: BTreeSet<u64>,
 }
 
-/// What waits until the shield stands again.
+/// What waits until the shield stands again, a start also for what is done about its keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     /// A start.
@@ -252,15 +254,18 @@ impl Engine {
     /// Runs until the plant is down or another program takes over.
     pub(crate) fn run(&mut self) -> Left {
         loop {
-            self.act();
             self.reshielded();
+            self.keepers_beside();
+            // Behind everything that may want something done, for nobody wakes the loop for that.
+            self.act();
             self.recorded(mono_now());
             self.tell_service(mono_now());
             if self.all.phase() != Phase::Starting {
                 self.tell.say_where_more_is(mono_now());
             }
             // What is done beside the loop would be lost.
-            let busy = self.reshield.is_some() || self.evidence_until(mono_now()).is_some();
+            let beside = self.reshield.is_some() || self.kids.iter().any(|kid| kid.beside.is_some());
+            let busy = beside || self.evidence_until(mono_now()).is_some();
             if !busy && let Some(program) = self.upgrade.take() {
                 return Left::Upgrade(program);
             }
@@ -320,7 +325,6 @@ impl Engine {
                 // Each is bounded, but there may be many.
                 self.watchdog(mono_now());
                 match action {
-                    Action::Start(id) if self.reshield.is_some() => self.waits.push(Waits::Start(id)),
                     Action::Start(id) => self.start(id),
                     Action::Signal(id, Signal::ABRT) if self.look_first(id, mono_now()) => {}
                     Action::Signal(id, signal) => self.send(id, signal),
@@ -338,7 +342,8 @@ impl Engine {
                 && !unit.state.is_alive()
                 && let Some(keeper) = kid.keeper.take()
             {
-                keepers::dismiss(keeper);
+                // Without a thread it stays behind, idle, until the plant is down.
+                kid.beside = keepers::dismiss_beside(keeper);
             }
         }
     }
@@ -418,6 +423,8 @@ impl Engine {
         if let Some(guard) = &self.guard {
             fds.push(PollFd::new(guard, PollFlags::IN));
         }
+        let beside = self.kids.iter().filter_map(|kid| kid.beside.as_ref());
+        fds.extend(beside.map(|beside| PollFd::from_borrowed_fd(beside.bell(), PollFlags::IN)));
         fds.extend(self.recorder.as_ref().map(|recorder| PollFd::new(recorder, PollFlags::IN)));
         fds.extend(self.reshield.as_ref().map(|change| PollFd::new(&change.work, PollFlags::IN)));
         // An interrupted or failed wait is a wait that ended early: everything is looked at without blocking.
@@ -532,7 +539,7 @@ impl Engine {
 
     /// Has something done that may take its time, and waits for it here: before there is a plant to look after, or
     /// after. Watchdogs are petted meanwhile.
-    fn beside<T: Send + 'static>(
+    pub(super) fn beside<T: Send + 'static>(
         &mut self,
         name: &str,
         work: impl FnOnce() -> T + Send + 'static,
@@ -557,11 +564,9 @@ impl Engine {
 
     /// Ends the keepers, whose children are gone.
     fn dismiss(&mut self) {
-        for kid in &mut self.kids {
-            if let Some(keeper) = kid.keeper.take() {
-                keepers::dismiss(keeper);
-            }
-        }
+        let keepers: Vec<Keeper> = self.kids.iter_mut().filter_map(|kid| kid.keeper.take()).collect();
+        // Those that cannot be told stay behind, idle, until the next supervisor.
+        let _ = self.beside("tahti-keepers", move || keepers.into_iter().for_each(keepers::dismiss));
     }
 
     /// Tells those who wait for the end.

@@ -1,15 +1,13 @@
 //! The shield changed under running processes: by a comparison that changes sides, by a reload. It may take as long as
 //! irqbalance takes to obey, so that it is done beside the loop; what would start meanwhile waits.
 
-use super::{Engine, Waits};
-use crate::keeper::protocol::Request;
+use super::Engine;
 use crate::supervisor::aside::Aside;
 use crate::supervisor::control::Reply;
 use crate::supervisor::probe;
 use crate::supervisor::shielding::{Lowered, Raised, Shielding};
 use base::{CpuSet, Policy};
 use host::plant::{Cpus, Plant, Shield};
-use host::supervise::State;
 use sys::clock::mono_now;
 
 /// A change that is under way.
@@ -128,14 +126,7 @@ impl Engine {
         let moved = self.move_over(masks, others);
         self.start_guard();
         self.saved = None;
-        for waits in std::mem::take(&mut self.waits) {
-            match waits {
-                Waits::Start(id) if self.all.units()[id].state == State::Launching => self.start(id),
-                Waits::Start(_) => {}
-                // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
-                Waits::Go(id) => drop(self.tell_keeper(id, &Request::Go, super::Told::Own)),
-            }
-        }
+        self.let_start();
         self.go_on(then, outcome.and(moved));
     }
 
