@@ -3,8 +3,10 @@
 
 use crate::alone;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long anything may hang before the test fails: never how long something should take.
@@ -95,16 +97,30 @@ impl Drop for Bench {
     }
 }
 
+/// The end of a process and all that it wrote: read while it writes, for a pipe holds little.
 pub(crate) fn finish(mut child: Child) -> Output {
     let begin = Instant::now();
-    while child.try_wait().unwrap().is_none() {
+    let (out, err) = (child.stdout.take().map(read_on), child.stderr.take().map(read_on));
+    let joined = |thread: Option<JoinHandle<Vec<u8>>>| thread.map_or(Vec::new(), |thread| thread.join().unwrap());
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Output { status, stdout: joined(out), stderr: joined(err) };
+        }
         if begin.elapsed() > WATCHDOG {
             child.kill().unwrap();
-            panic!("a command hangs: {}", text(&child.wait_with_output().unwrap()));
+            let status = child.wait().unwrap();
+            panic!("a command hangs: {}", text(&Output { status, stdout: joined(out), stderr: joined(err) }));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    child.wait_with_output().unwrap()
+}
+
+fn read_on(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        from.read_to_end(&mut all).unwrap();
+        all
+    })
 }
 
 pub(crate) fn text(output: &Output) -> String {
