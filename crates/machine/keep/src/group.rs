@@ -13,6 +13,7 @@ use host::proc::mountinfo::mounts;
 use rustix::fs::Access;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use sys::root::RootDir;
 
@@ -37,7 +38,10 @@ impl Group {
     /// Makes the group of the keeper in `folder` and notes it there; again is fine. `joined` are the groups that the
     /// child joins anyway. `None` where no group may be made: the mark is left then.
     pub(crate) fn make(folder: &Path, name: &str, joined: &[PathBuf]) -> Option<Self> {
-        let name = format!("tahti-{}-{:08x}", name.replace('/', "_"), short_hash(folder));
+        // Plants of the same name may be up in several trees.
+        let mut hasher = DefaultHasher::new();
+        folder.hash(&mut hasher);
+        let name = format!("tahti-{}-{:08x}", name.replace('/', "_"), hasher.finish() as u32);
         let in_v2 = |dir: &PathBuf| dir.join("cgroup.procs").exists() && !dir.join("tasks").exists();
         let parents = parents(&RootDir::machine(), joined.iter().any(in_v2));
         let group = parents.into_iter().find_map(|parent| Self::below(&parent, &name))?;
@@ -196,15 +200,6 @@ fn parents(root: &RootDir, v2_is_taken: bool) -> Vec<PathBuf> {
         }
     }
     found
-}
-
-/// Tells apart plants of the same name in several trees (FNV-1a, folded).
-fn short_hash(path: &Path) -> u32 {
-    let bytes = path.as_os_str().as_encoded_bytes();
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    (hash ^ hash >> 32) as u32
 }
 
 #[cfg(test)]
