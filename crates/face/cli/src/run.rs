@@ -101,6 +101,8 @@ fn wanted(args: Args) -> Result<Foreground, String> {
     let name = Path::new(&program).file_name().map_or(program.clone(), |name| name.to_string_lossy().into_owned());
     let mut launch = LaunchSpec::new(name, args.command);
     (launch.policy, launch.mlock, launch.numa_node) = (args.policy, args.mlock, args.numa);
+    // As in a plant: all but what systemd says to this process; another user starts clean.
+    launch.env_pass = Some(if args.user.is_some() { Vec::new() } else { vec!["*".to_owned()] });
     (launch.require_rt, launch.reset_on_fork, launch.user) = (args.require_rt, args.reset_on_fork, args.user);
     if let Some(list) = &args.capabilities {
         let words = list.split(',').filter(|word| !word.trim().is_empty());

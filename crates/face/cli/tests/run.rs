@@ -26,6 +26,15 @@ fn the_exit_code_is_the_programs_own() {
 }
 
 #[test]
+fn the_callers_environment_is_the_programs_but_for_what_systemd_says_to_the_caller() {
+    let mut command = tahti(&["run", "--", "env"]);
+    command.env("EPICS_CA_ADDR_LIST", "10.0.0.255").env("NOTIFY_SOCKET", "/nowhere").env("WATCHDOG_USEC", "1000000");
+    let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(said.contains("EPICS_CA_ADDR_LIST=10.0.0.255\n"), "{said}");
+    assert!(!said.contains("NOTIFY_SOCKET") && !said.contains("WATCHDOG_USEC"), "{said}");
+}
+
+#[test]
 fn streams_pass_through_untouched() {
     let output = run(&["run", "sh", "-c", "echo out; echo err >&2"]);
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));

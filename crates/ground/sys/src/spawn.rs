@@ -28,6 +28,8 @@ pub enum Step {
     Write(CString, Vec<u8>),
     /// Scheduling class.
     Scheduling(Scheduling),
+    /// Nice value of its time sharing; a real-time class keeps it for threads that leave it.
+    Nice(i8),
     /// CPUs.
     Affinity(CpuSet),
     /// Binds memory to the NUMA nodes of this mask.
@@ -402,6 +404,8 @@ fn perform(step: &Step) -> i32 {
         }
         // SAFETY: a null-terminated string.
         Step::Directory(dir) => checked(unsafe { libc::chdir(dir.as_ptr()) }.into()),
+        // SAFETY: numbers only; 0 is the caller.
+        Step::Nice(nice) => checked(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, (*nice).into()) }.into()),
         Step::Umask(mask) => {
             // SAFETY: numbers only; the call cannot fail.
             unsafe { libc::umask(*mask) };

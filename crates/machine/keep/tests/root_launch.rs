@@ -64,6 +64,7 @@ fn cpus_limits_directory_and_cpuset_are_set_before_the_program_runs() {
     spec.dir = Some("/usr".into());
     spec.limits = vec![Limit { resource: Resource::Files, value: Some(55) }];
     spec.oom_score = Some(500);
+    (spec.policy, spec.nice) = (Some("fifo:3".parse().unwrap()), Some(-7));
     spec.env.insert("BEAM".into(), "on".into());
     let running = run(&spec);
     assert_eq!(status(&running, "Cpus_allowed_list:"), "1");
@@ -71,6 +72,8 @@ fn cpus_limits_directory_and_cpuset_are_set_before_the_program_runs() {
     assert_eq!(std::fs::read_link(at("cwd")).unwrap(), PathBuf::from("/usr"));
     let limits = root.read(&at("limits")).unwrap();
     assert!(limits.lines().any(|line| line.starts_with("Max open files") && line.contains(" 55 ")), "{limits}");
+    let pid = rustix::process::Pid::from_raw(running.0.child.pid);
+    assert_eq!(rustix::process::getpriority_process(pid).unwrap(), -7);
     assert_eq!(root.read(&at("oom_score_adj")).unwrap().trim(), "500");
     assert!(root.read(&at("environ")).unwrap().contains("BEAM=on"));
 }
@@ -205,7 +208,7 @@ fn a_reservation_on_some_of_the_cpus_is_refused_with_the_partition_as_remedy() {
 /// What a shell script prints when it is started so.
 fn says(spec: &mut LaunchSpec, script: &str) -> String {
     spec.argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-    let file = PathBuf::from(format!("/run/tahti-launch-says-{}", std::process::id()));
+    let file = PathBuf::from(format!("/run/tahti-launch-says-{}-{}", spec.name, std::process::id()));
     (spec.terminal, spec.output) = (Terminal::Null, Some(file.clone()));
     let child = start(spec).unwrap_or_else(|error| panic!("{error}")).child;
     while !matches!(look(child.pid, false), Ok(Waited::Ended(_))) {

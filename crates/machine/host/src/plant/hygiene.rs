@@ -2,6 +2,7 @@
 
 use super::keys;
 use super::model::{Hygiene, Operators, ProtectHome, ProtectSystem, Sandbox};
+use std::ops::RangeInclusive;
 use table::{Diagnostics, Section, clipped};
 use toml::de::DeValue;
 
@@ -10,8 +11,9 @@ pub(super) fn read(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Hygien
     let passed = section.texts("pass_environment", found);
     Hygiene {
         pass_environment: passed.map(|names| names.into_iter().map(|(name, _)| name.to_owned()).collect()),
+        nice: nice(section, found),
         umask: umask(section, found),
-        oom_score_adjust: oom_score(section, found),
+        oom_score_adjust: whole(section, "oom_score_adjust", -1000..=1000, found),
         no_new_privileges: section.flag("no_new_privileges", found).unwrap_or(true),
         sandbox: sandbox(section, found),
     }
@@ -38,17 +40,37 @@ fn umask(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<u32> {
     mask
 }
 
-fn oom_score(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<i16> {
-    let value = section.value("oom_score_adjust")?;
+/// Beside a class without a nice value of its own.
+fn nice(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<i8> {
+    let nice = whole(section, "nice", -20..=19, found)?;
+    if let (Some(DeValue::String(class)), Some(value)) =
+        (section.value("class").map(|class| class.get_ref()), section.value("nice"))
+    {
+        let class = class.trim();
+        let why = match class.split_once(':') {
+            Some(("other" | "batch", _)) => "which has a nice value already",
+            None if class == "idle" => "which has no use for it",
+            _ => return Some(nice as i8),
+        };
+        let message = format!("`nice` beside class {class}, {why}");
+        found.error(value.span(), message, "one of the two", "remove `nice`, or what follows the class's name");
+    }
+    Some(nice as i8)
+}
+
+/// A whole number within these bounds.
+fn whole(section: &Section<'_>, key: &str, bounds: RangeInclusive<i16>, found: &mut Diagnostics<'_>) -> Option<i16> {
+    let value = section.value(key)?;
     let number = match value.get_ref() {
         DeValue::Integer(number) => i16::from_str_radix(number.as_str(), number.radix()).ok(),
         _ => None,
     };
-    let score = number.filter(|score| (-1000..=1000).contains(score));
-    if score.is_none() {
-        section.wrong("oom_score_adjust", value, "a whole number from -1000 to 1000", found);
+    let number = number.filter(|number| bounds.contains(number));
+    if number.is_none() {
+        let expected = format!("a whole number from {} to {}", bounds.start(), bounds.end());
+        section.wrong(key, value, &expected, found);
     }
-    score
+    number
 }
 
 fn sandbox(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Sandbox> {

@@ -114,6 +114,14 @@ pub const PROCESS: Table = Table {
             "Scheduling class of the process; its threads inherit it unless `threads` says otherwise. `deadline` needs CPUs of its own: `cpus = \"shield\"`.",
         ),
         key(
+            "nice",
+            "-5",
+            "-20 to 19",
+            "the class's own, 0",
+            "Nice value of its threads in time sharing, as systemd's `Nice=`; what it starts inherits it. The same as `class = \"other:-5\"`, so only one \
+             of the two may say it. In a real-time class it counts for threads that leave the class (`threads`, `reset_on_fork`). Below 0 needs CAP_SYS_NICE.",
+        ),
+        key(
             "cpus",
             r#""shield""#,
             "`shield`, `housekeeping` or a CPU list",

@@ -146,6 +146,9 @@ pub struct Process {
 pub struct Hygiene {
     /// Patterns of the supervisor's variables that it gets; `None`: all, or none of them where it has a user of its own.
     pub pass_environment: Option<Vec<String>>,
+    /// Nice value of its time-sharing threads, -20 to 19, beside the class.
+    #[serde(default)]
+    pub nice: Option<i8>,
     /// Permissions that its new files do not get.
     pub umask: Option<u32>,
     /// What the kernel adds to its score when memory runs out, -1000 (never) to 1000 (first).
@@ -158,7 +161,14 @@ pub struct Hygiene {
 
 impl Default for Hygiene {
     fn default() -> Self {
-        Self { pass_environment: None, umask: None, oom_score_adjust: None, no_new_privileges: true, sandbox: None }
+        Self {
+            pass_environment: None,
+            nice: None,
+            umask: None,
+            oom_score_adjust: None,
+            no_new_privileges: true,
+            sandbox: None,
+        }
     }
 }
 

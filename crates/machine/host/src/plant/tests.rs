@@ -599,7 +599,7 @@ discipline = "underrunnable+underrunnable"
 fn what_a_process_inherits_and_may_do_is_read_and_every_mistake_in_it_has_its_place() {
     let plant =
         |keys: &str| format!("[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\ncommand = \"/bin/good\"\n{keys}");
-    let keys = "umask = \"0027\"\noom_score_adjust = -500\nno_new_privileges = false\npass_environment = [\"EPICS_*\"]\n\
+    let keys = "umask = \"0027\"\nnice = -5\nclass = \"fifo:5\"\noom_score_adjust = -500\nno_new_privileges = false\npass_environment = [\"EPICS_*\"]\n\
                 limits = { rttime = \"500ms\" }\n\
                 sandbox = { protect_system = \"strict\", protect_home = true, private_tmp = true, read_write_paths = [\"/var\"] }\n";
     let checked = check(&plant(keys), &Bench);
@@ -607,6 +607,7 @@ fn what_a_process_inherits_and_may_do_is_read_and_every_mistake_in_it_has_its_pl
     let process = checked.plant.unwrap().processes.remove(0);
     let hygiene = process.hygiene;
     assert_eq!((hygiene.umask, hygiene.oom_score_adjust, hygiene.no_new_privileges), (Some(0o27), Some(-500), false));
+    assert_eq!(hygiene.nice, Some(-5));
     assert_eq!(process.limits.rttime, Some(DurNs::from_ms(500)));
     let sandbox = hygiene.sandbox.unwrap();
     assert_eq!((sandbox.protect_system, sandbox.protect_home), (ProtectSystem::Strict, ProtectHome::Yes));
@@ -616,6 +617,9 @@ fn what_a_process_inherits_and_may_do_is_read_and_every_mistake_in_it_has_its_pl
     assert!(plain.no_new_privileges);
     for (keys, expected) in [
         ("umask = \"0999\"", "6:9 `umask` cannot be"),
+        ("nice = 20", "`nice`"),
+        ("class = \"other:5\"\nnice = 5", "7:8 `nice` beside class other:5, which has a nice value already"),
+        ("class = \"idle\"\nnice = 5", "`nice` beside class idle"),
         ("umask = \"+7\"", "6:9 `umask` cannot be"),
         ("oom_score_adjust = 2000", "`oom_score_adjust`"),
         ("sandbox = { protect_system = \"all\" }", "`protect_system`"),

@@ -153,6 +153,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         ("ladder", *ladder != new.ladder, Effect::Restart),
         ("threads", *threads != new.threads, Effect::Restart),
         ("pass_environment", hygiene.pass_environment != new.hygiene.pass_environment, Effect::Restart),
+        ("nice", hygiene.nice != new.hygiene.nice, Effect::Restart),
         ("umask", hygiene.umask != new.hygiene.umask, Effect::Restart),
         ("oom_score_adjust", hygiene.oom_score_adjust != new.hygiene.oom_score_adjust, Effect::Restart),
         ("no_new_privileges", hygiene.no_new_privileges != new.hygiene.no_new_privileges, Effect::Restart),

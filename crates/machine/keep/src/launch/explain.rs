@@ -25,6 +25,11 @@ pub(super) fn explain(spec: &LaunchSpec, program: &Path, step: Option<&Step>, er
             let (found, remedy) = class_refused(&root, spec, scheduling.policy, errno);
             (format!("class {}", scheduling.policy), found, remedy)
         }
+        Some(Step::Nice(nice)) => {
+            let remedy =
+                "below the starter's own only with CAP_SYS_NICE or a higher RLIMIT_NICE: ask for less".to_owned();
+            (format!("nice value {nice}"), answer, remedy)
+        }
         Some(Step::Affinity(cpus)) => {
             let allowed = field(&root.read("/proc/self/status").unwrap_or_default(), "Cpus_allowed_list:");
             let remedy = "choose CPUs that are online and in its cpuset".to_owned();

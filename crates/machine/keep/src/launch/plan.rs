@@ -68,6 +68,10 @@ impl Plan {
             let reset_on_fork = spec.reset_on_fork || matches!(policy, Policy::Deadline(_));
             plan.want(spec, Step::Scheduling(Scheduling { policy, reset_on_fork }));
         }
+        if let Some(nice) = spec.nice {
+            // After the class, which brings one along.
+            plan.want(spec, Step::Nice(nice));
+        }
         if let Some(node) = spec.numa_node {
             if node >= 64 {
                 return Err(refuse(&format!("NUMA node {node}"), "64 nodes are supported".into(), "choose another"));

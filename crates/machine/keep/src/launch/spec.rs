@@ -55,6 +55,9 @@ pub struct LaunchSpec {
     /// Scheduling class; `None` leaves the starter's.
     #[serde(default)]
     pub policy: Option<Policy>,
+    /// Nice value, as systemd's `Nice=`: of time-sharing threads; one in a real-time class has no use for it.
+    #[serde(default)]
+    pub nice: Option<i8>,
     /// Whether its children start as `other`. Always set for DEADLINE (the kernel refuses `fork` without).
     #[serde(default)]
     pub reset_on_fork: bool,
@@ -106,6 +109,7 @@ impl LaunchSpec {
             capabilities: None,
             limits: Vec::new(),
             policy: None,
+            nice: None,
             reset_on_fork: false,
             cpus: None,
             cgroups: Vec::new(),

@@ -87,7 +87,7 @@ impl Common {
     pub(crate) fn keeper(&self, run: &RunDir, process: &Process) -> Result<KeeperSpec, String> {
         let mut launch = self.launch(run, process, &process.command)?;
         launch.limits = limits(process);
-        launch.policy = Some(process.class);
+        (launch.policy, launch.nice) = (Some(process.class), process.hygiene.nice);
         let cpus = self.cpus(process);
         launch.cpus = Some(cpus);
         if !self.isolated.is_empty() && cpus.is_subset(&self.isolated) {
