@@ -5,7 +5,7 @@ use base::CpuSet;
 use host::doctor::Files;
 use host::plan::{Profile, Want, model, plan, release};
 use libfuzzer_sys::fuzz_target;
-use sys::capture::Captured;
+use keep::machine::capture::Captured;
 
 fuzz_target!(|input: (u8, bool, &str)| {
     let (bits, polling, text) = input;
@@ -13,7 +13,7 @@ fuzz_target!(|input: (u8, bool, &str)| {
     let cpus: CpuSet = (0..8u16).filter(|cpu| bits >> cpu & 1 == 1).collect();
     let profile = if polling { Profile::Polling } else { Profile::ControlLoop };
     let want = Want { cpus, profile, ..Want::default() };
-    let Ok(snapshot) = sys::machine::snapshot(&Captured(files.scrubbed()), &cpus) else { return };
+    let Ok(snapshot) = keep::machine::snapshot(&Captured(files.scrubbed()), &cpus) else { return };
     let Ok(plan) = plan(&snapshot, &want) else { return };
     let after = model(&snapshot, &plan);
     let _ = model(&after, &release(&after, &plan.steps, false).plan);

@@ -2,10 +2,10 @@
 //! and what is written reads back the same.
 #![no_main]
 
-use host::proc::{cgroup, interrupts, mountinfo, status, task_stat};
 use host::snapshot::{Cache, Class, Form, Snapshot};
 use keep::shield::journal::Journal;
 use libfuzzer_sys::fuzz_target;
+use proc::{cgroup, interrupts, mountinfo, status, task_stat};
 
 fuzz_target!(|text: &str| {
     if let Some(stat) = task_stat::Stat::parse(text) {
@@ -15,7 +15,7 @@ fuzz_target!(|text: &str| {
     cgroup::memberships(text).for_each(drop);
     mountinfo::mounts(text).for_each(drop);
     if let Ok(table) = interrupts::Interrupts::parse(text) {
-        let keys = sys::machine::irq_keys(&table);
+        let keys = keep::machine::irq_keys(&table);
         assert!(keys.len() <= table.rows.len());
     }
     if let Some(ways) = Cache::parse(text) {

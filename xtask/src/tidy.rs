@@ -10,7 +10,7 @@ use syn::visit::{self, Visit};
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
-    ("bench", &["broker", "ca", "frame", "host", "keep", "msg", "ring", "rt", "sys"]),
+    ("bench", &["broker", "ca", "frame", "host", "keep", "msg", "proc", "ring", "rt", "sys"]),
     ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),
     ("db", &[]),
@@ -20,11 +20,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fabric", &["broker", "msg", "sys"]),
     ("fieldbus", &[]),
     ("frame", &[]),
-    ("host", &["frame", "table"]),
+    ("host", &["frame", "proc", "table"]),
     ("msg", &[]),
-    ("sys", &["host"]),
+    ("sys", &[]),
     ("table", &[]),
-    ("keep", &["host", "sys", "ring"]),
+    ("keep", &["host", "proc", "sys", "ring"]),
     (
         "cli",
         &[
@@ -46,14 +46,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("iocd", &["broker", "ca", "db", "fieldbus", "msg", "port", "ring", "rt", "sys"]),
     ("port", &["fieldbus", "sys"]),
-    ("testkit", &["host", "sys"]),
+    ("testkit", &["sys"]),
+    ("proc", &[]),
     ("ring", &[]),
-    ("rt", &["frame", "ring", "sys"]),
+    ("rt", &["frame", "proc", "ring", "sys"]),
     ("xtask", &[]),
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] = &["base", "ca", "db", "equipment", "fieldbus", "frame", "host", "msg", "ring", "table"];
+const PURE: &[&str] = &["base", "ca", "db", "equipment", "fieldbus", "frame", "host", "msg", "proc", "ring", "table"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

@@ -51,6 +51,6 @@ impl Machine for Here<'_> {
     }
 
     fn online(&self) -> Option<CpuSet> {
-        sys::machine::online(&sys::root::RootDir::machine())
+        sys::kernel::online(&sys::root::RootDir::machine())
     }
 }

@@ -96,8 +96,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
 /// What doctor and shield read, without what only the machine's owner should know.
 fn capture(root: Option<&Path>) -> ExitCode {
     let files = match root {
-        None => sys::capture::take(&RootDir::machine()).map_err(|error| error.to_string()),
-        Some(path) => sys::capture::load(path).map(|captured| captured.0.scrubbed()),
+        None => keep::machine::capture::take(&RootDir::machine()).map_err(|error| error.to_string()),
+        Some(path) => keep::machine::capture::load(path).map(|captured| captured.0.scrubbed()),
     };
     match files {
         Ok(files) => {
@@ -113,12 +113,12 @@ fn capture(root: Option<&Path>) -> ExitCode {
 
 /// The machine itself, a directory, or a capture.
 fn facts(root: Option<&Path>) -> Result<Facts, String> {
-    let Some(path) = root else { return Ok(sys::facts::gather(&RootDir::machine())) };
+    let Some(path) = root else { return Ok(keep::machine::facts::gather(&RootDir::machine())) };
     if path.is_dir() {
-        return Ok(sys::facts::gather(&RootDir::at(path)));
+        return Ok(keep::machine::facts::gather(&RootDir::at(path)));
     }
-    let captured = sys::capture::load(path).map_err(|why| format!("--root {why}"))?;
-    Ok(Facts { files: captured.0, probes: sys::facts::no_probes() })
+    let captured = keep::machine::capture::load(path).map_err(|why| format!("--root {why}"))?;
+    Ok(Facts { files: captured.0, probes: keep::machine::facts::no_probes() })
 }
 
 fn explain(id: &str) -> ExitCode {

@@ -110,10 +110,16 @@ pub fn sleep_until(wake: MonoNs) {
 /// What the kernel says of the discipline of `CLOCK_REALTIME`.
 #[derive(Clone, Copy, Debug)]
 pub struct Discipline {
-    /// What `adjtimex` answered: `TIME_OK`, …, `TIME_ERROR` (5).
-    pub state: i32,
-    /// The kernel's structure.
-    pub timex: libc::timex,
+    /// Whether the kernel takes the clock for synchronised.
+    pub synchronised: bool,
+    /// TAI less UTC, in seconds; 0 where nobody has set it.
+    pub tai_offset_s: i32,
+    /// How far the daemon thinks the clock to be off.
+    pub estimated_error_us: i64,
+    /// How far off it may be at most.
+    pub maximum_error_us: i64,
+    /// The frequency's correction, in parts per thousand million.
+    pub frequency_ppb: i64,
 }
 
 /// Reads the discipline of `CLOCK_REALTIME`, changing nothing.
@@ -125,7 +131,17 @@ pub fn discipline() -> Result<Discipline> {
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `timex` is valid and writable for the call.
     let state = unsafe { libc::adjtimex(&raw mut timex) };
-    if state < 0 { Err(Error::last("read the clock's discipline")) } else { Ok(Discipline { state, timex }) }
+    if state < 0 {
+        return Err(Error::last("read the clock's discipline"));
+    }
+    Ok(Discipline {
+        synchronised: state != libc::TIME_ERROR && timex.status & libc::STA_UNSYNC == 0,
+        tai_offset_s: timex.tai,
+        estimated_error_us: timex.esterror,
+        maximum_error_us: timex.maxerror,
+        // `freq` is in parts per million with 16 bits of fraction.
+        frequency_ppb: timex.freq.saturating_mul(1000) >> 16,
+    })
 }
 
 /// The resolution of `CLOCK_MONOTONIC` timers: 1 ns with high-resolution timers, a tick without.

@@ -81,6 +81,12 @@ pub trait Kernel {
     fn is_machine(&self) -> bool;
 }
 
+/// The CPUs online; nothing where the kernel does not tell.
+#[must_use]
+pub fn online(root: &impl Kernel) -> Option<CpuSet> {
+    root.read("/sys/devices/system/cpu/online").ok()?.parse().ok()
+}
+
 impl Kernel for RootDir {
     fn read(&self, path: &str) -> Result<String> {
         self.read(path)

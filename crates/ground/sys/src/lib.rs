@@ -8,12 +8,9 @@
 
 pub mod alloc;
 pub mod bell;
-pub mod capture;
 pub mod child;
 pub mod clock;
-pub mod disturbance;
 mod error;
-pub mod facts;
 pub mod files;
 pub mod futex;
 pub mod gpio;
@@ -21,14 +18,12 @@ pub mod handover;
 pub mod interfaces;
 pub mod keeping;
 pub mod kernel;
-pub mod machine;
 pub mod mem;
 pub mod mutex;
 pub mod peer;
 pub mod plugin;
 pub mod poll;
 pub mod pps;
-pub mod probe;
 pub mod registers;
 pub mod root;
 pub mod sched;

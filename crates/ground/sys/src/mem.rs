@@ -1,7 +1,7 @@
 //! This process's own memory.
 
 use crate::error::{Doing, Result};
-use rustix::mm::MlockAllFlags;
+use rustix::mm::{MapFlags, MlockAllFlags, ProtFlags};
 
 /// Keeps every page that this process has touched, and will touch, in memory; pages never touched cost
 /// nothing (`MCL_ONFAULT`).
@@ -48,9 +48,39 @@ pub fn trim() {
     // SAFETY: malloc_trim may be called at any time; it locks the allocator itself.
     let _ = unsafe { libc::malloc_trim(0) };
 }
+
 /// How much memory the machine has.
 #[must_use]
 pub fn total() -> base::Size {
     let info = rustix::system::sysinfo();
     base::Size((info.totalram as u64).saturating_mul(u64::from(info.mem_unit)))
+}
+
+/// Maps `bytes` of memory, locks them, and gives them back: whether that is allowed.
+///
+/// # Errors
+/// The kernel's.
+pub fn try_lock(bytes: usize) -> Result<()> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    let doing = |what: &str| format!("{what} {bytes} bytes of memory");
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let start =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }.doing(|| doing("map"))?;
+    // SAFETY: `start` and `bytes` are the mapping just made.
+    let locked = unsafe { rustix::mm::mlock(start, bytes) };
+    // SAFETY: the mapping is this function's own and nothing refers to it any more; unmapping unlocks it.
+    let unmapped = unsafe { rustix::mm::munmap(start, bytes) };
+    locked.doing(|| doing("lock"))?;
+    unmapped.doing(|| doing("unmap"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locking_more_memory_than_there_is_address_space_is_refused() {
+        assert!(try_lock(usize::MAX / 2).is_err());
+        assert!(try_lock(0).is_err());
+    }
 }

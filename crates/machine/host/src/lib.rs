@@ -8,7 +8,6 @@ pub mod guard;
 pub mod knob;
 pub mod plan;
 pub mod plant;
-pub mod proc;
 pub mod reach;
 pub mod snapshot;
 pub mod suggest;

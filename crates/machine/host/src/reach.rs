@@ -1,8 +1,8 @@
 //! What reached each CPU between two samples: the proof of a shield, and the names of what it cannot keep away.
 
-use crate::proc::interrupts::Interrupts;
 use crate::snapshot::{Snapshot, Task, TaskKey};
 use base::{CpuId, CpuSet};
+use proc::interrupts::Interrupts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ pub fn reach(
 ) -> Vec<CpuReach> {
     let rows = |before: &str, after: &str| -> Vec<(String, String, BTreeMap<CpuId, u64>)> {
         let (Ok(before), Ok(after)) = (Interrupts::parse(before), Interrupts::parse(after)) else { return Vec::new() };
-        let counts = |row: &crate::proc::interrupts::Row<'_>| {
+        let counts = |row: &proc::interrupts::Row<'_>| {
             let old = before.row(row.name);
             let delta = |cpu: CpuId| {
                 let was = old.map_or(0, |old| before.count(old, cpu));

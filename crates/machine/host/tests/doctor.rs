@@ -9,8 +9,8 @@ use host::doctor::{
     examine, reads,
 };
 use host::knob;
-use host::proc::chrony::Tracking;
-use host::proc::ptp::CurrentDataSet;
+use proc::chrony::Tracking;
+use proc::ptp::CurrentDataSet;
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::fs;

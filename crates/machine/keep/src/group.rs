@@ -8,8 +8,8 @@
 
 use crate::launch::start_ticks;
 use base::DurNs;
-use host::proc::cgroup::memberships;
-use host::proc::mountinfo::mounts;
+use proc::cgroup::memberships;
+use proc::mountinfo::mounts;
 use rustix::fs::Access;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::BTreeSet;

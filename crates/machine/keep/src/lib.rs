@@ -12,6 +12,7 @@ mod group;
 pub mod guard;
 pub mod keeper;
 pub mod launch;
+pub mod machine;
 mod notify;
 mod page;
 mod run_dir;

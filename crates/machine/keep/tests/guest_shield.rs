@@ -114,7 +114,7 @@ fn release() -> Released {
 }
 
 fn snapshot() -> Snapshot {
-    sys::machine::snapshot(&root(), &cpus("0-3")).expect("the machine can be read")
+    keep::machine::snapshot(&root(), &cpus("0-3")).expect("the machine can be read")
 }
 
 fn mask(tid: i32) -> CpuSet {

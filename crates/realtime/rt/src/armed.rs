@@ -138,7 +138,7 @@ impl Rt<Building> {
             threads.push(Thread { spec, gate, handle: Some(handle), tid: ready.tid });
         }
         step_aside(&threads);
-        let aligned_to_tai = sys::clock::discipline().is_ok_and(|discipline| discipline.timex.tai > 0);
+        let aligned_to_tai = sys::clock::discipline().is_ok_and(|discipline| discipline.tai_offset_s > 0);
         // Of consequence only for loops: tasks keep their own time.
         obtained.extend(pulses.then(|| match aligned_to_tai {
             true => Obtained::yes("pulses counted in TAI"),

@@ -29,6 +29,7 @@ mod armed;
 mod barrier;
 mod condition;
 pub mod device;
+mod disturbance;
 pub mod frames;
 mod looping;
 mod obtained;

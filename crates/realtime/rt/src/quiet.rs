@@ -4,10 +4,10 @@
 //! what is known to remain on the CPU, and measures what came of it. What makes a CPU quiet is the boot (`nohz_full=`) and
 //! the shield.
 
+use crate::disturbance::{Counts, Remains};
 use crate::obtained::Obtained;
 use base::{CpuId, DurNs, MonoNs, RtLevel};
 use sys::clock::mono_now;
-use sys::disturbance::{Counts, Remains};
 use sys::root::RootDir;
 use sys::thread::{ThreadUsage, usage};
 

@@ -48,7 +48,7 @@ impl Drop for Bound {
 /// How often the interrupt of `device` came on each CPU.
 fn counts(device: &str) -> Vec<u64> {
     let text = fs::read_to_string("/proc/interrupts").unwrap();
-    let table = host::proc::interrupts::Interrupts::parse(&text).unwrap();
+    let table = proc::interrupts::Interrupts::parse(&text).unwrap();
     let row = table.rows.iter().find(|row| row.actions().any(|action| action.contains(device))).expect("it is there");
     row.counts.clone()
 }
@@ -56,7 +56,7 @@ fn counts(device: &str) -> Vec<u64> {
 /// Shields `cpu` with the interrupt of `device` on it, as an operator does, and lets `ring` raise it some times.
 fn placed_on_its_handlers_cpu(device: &str, cpu: u16, mut ring: impl FnMut()) {
     let (root, dir) = (RootDir::machine(), RunDir::from_env());
-    let affinity = || sys::machine::snapshot(&root, &CpuSet::single(cpu)).unwrap();
+    let affinity = || keep::machine::snapshot(&root, &CpuSet::single(cpu)).unwrap();
     let asked = |snapshot: &host::snapshot::Snapshot| {
         let found = snapshot.irqs.iter().find(|(key, _)| key.0.contains(device)).expect("it has a handler");
         found.1.requested

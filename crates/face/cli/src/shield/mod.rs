@@ -201,10 +201,11 @@ fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
 
 fn suggest_cpus(root: &RootDir, path: Option<&Path>, count: usize, json: bool) -> Outcome {
     let snapshot = match path {
-        None => sys::machine::snapshot(root, &CpuSet::EMPTY),
-        Some(path) => {
-            sys::machine::snapshot(&sys::capture::load(path).map_err(|why| format!("--root {why}"))?, &CpuSet::EMPTY)
-        }
+        None => keep::machine::snapshot(root, &CpuSet::EMPTY),
+        Some(path) => keep::machine::snapshot(
+            &keep::machine::capture::load(path).map_err(|why| format!("--root {why}"))?,
+            &CpuSet::EMPTY,
+        ),
     }
     .map_err(text)?;
     let (cpus, ranked) = (suggest::suggest(&snapshot, count)?, suggest::rank(&snapshot));
@@ -224,16 +225,16 @@ fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
 
 /// What a shield on a captured machine would write.
 fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
-    let machine = sys::capture::load(path).map_err(|why| format!("--root {why}"))?;
+    let machine = keep::machine::capture::load(path).map_err(|why| format!("--root {why}"))?;
     let cpus = match wish.cpus.ok_or(NO_CPUS)? {
         Choice::Cpus(cpus) => cpus,
         Choice::Auto(count) => {
-            suggest::suggest(&sys::machine::snapshot(&machine, &CpuSet::EMPTY).map_err(text)?, count)?
+            suggest::suggest(&keep::machine::snapshot(&machine, &CpuSet::EMPTY).map_err(text)?, count)?
         }
     };
     let (profile, parts) = (wish.profile.unwrap_or_default(), wish.parts.unwrap_or_default());
     let want = Want { cpus, profile, parts, spare: wish.spare, irqs: wish.irqs, ..Want::default() };
-    print_plan(&sys::machine::snapshot(&machine, &want.cpus).map_err(text)?, &want, json)
+    print_plan(&keep::machine::snapshot(&machine, &want.cpus).map_err(text)?, &want, json)
 }
 
 fn print_plan(snapshot: &Snapshot, want: &Want, json: bool) -> Outcome {

@@ -2,10 +2,10 @@
 
 use super::pattern::{matches_path, numbers};
 use super::probe::{NotTried, Probes};
-use crate::proc::boot_line::BootLine;
-use crate::proc::kconfig::Kconfig;
-use crate::proc::version::Version;
 use base::CpuSet;
+use proc::boot_line::BootLine;
+use proc::kconfig::Kconfig;
+use proc::version::Version;
 use std::collections::BTreeMap;
 use std::fmt;
 

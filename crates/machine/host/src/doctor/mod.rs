@@ -2,7 +2,7 @@
 //!
 //! Each check is a unit struct in a file of [`checks`], named in the table [`CHECKS`] with its own
 //! documentation; adding one touches nothing else. What could not be read is *unknown*, never fine.
-//! Nothing here reads or changes the machine: `sys::facts` gathers, this decides.
+//! Nothing here reads or changes the machine: `keep::machine` gathers, this decides.
 
 mod capture;
 mod check;
@@ -10,6 +10,7 @@ pub mod checks;
 mod document;
 mod facts;
 mod finding;
+pub mod gzip;
 mod pattern;
 mod probe;
 mod report;

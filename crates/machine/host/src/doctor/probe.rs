@@ -1,7 +1,7 @@
 //! Facts that no file tells: what was tried and measured.
 
-use crate::proc::chrony::Tracking;
-use crate::proc::ptp::CurrentDataSet;
+use proc::chrony::Tracking;
+use proc::ptp::CurrentDataSet;
 use std::fmt;
 
 /// A probe's result, or why it was not made.

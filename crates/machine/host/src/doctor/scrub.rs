@@ -3,9 +3,9 @@
 use super::checks::discipline::STEERING;
 use super::facts::{Files, Read};
 use super::pattern::matches_path;
-use crate::proc::boot_line::BootLine;
-use crate::proc::mountinfo::mounts;
-use crate::proc::task_stat::{KTHREAD, Stat};
+use proc::boot_line::BootLine;
+use proc::mountinfo::mounts;
+use proc::task_stat::{KTHREAD, Stat};
 use std::fmt::Write as _;
 
 /// Boot parameters that name disks, networks and secrets.

@@ -1,9 +1,9 @@
 //! What only a boot parameter can do: said as the exact parameter to add.
 
 use crate::plan::{Context, Note, Profile};
-use crate::proc::boot_line::BootLine;
-use crate::proc::version::Version;
 use crate::snapshot::Cgroup;
+use proc::boot_line::BootLine;
+use proc::version::Version;
 
 /// The parameters that would help this shield and are not on the boot line.
 #[must_use]

@@ -2,8 +2,8 @@
 
 use super::{Doc, Knob, at_most};
 use crate::plan::{Context, Part};
-use crate::proc::version::Version;
 use crate::snapshot::{Form, Value};
+use proc::version::Version;
 
 /// Timers armed on an idle CPU go to a busy one; since 6.9 that is done by the expiring side and does no harm.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 //! Moving a task sets no mask, so nothing sticks to it: brought back, it follows its old cpuset again.
 
 use super::{Backend, Context, Draft, PlanError};
-use crate::proc::version::Version;
 use crate::snapshot::{Cgroup, Form, Place, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
+use proc::version::Version;
 use std::collections::{HashMap, HashSet};
 
 /// The cpuset that everybody moves into.

@@ -1,9 +1,9 @@
 //! A plan in the making.
 
 use super::{Backend, Note, Plan, Spare, Step, Want, housekeeping};
-use crate::proc::version::Version;
 use crate::snapshot::{Class, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
+use proc::version::Version;
 
 /// What every part of a plan looks at.
 #[derive(Debug)]

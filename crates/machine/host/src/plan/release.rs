@@ -4,9 +4,9 @@
 //! way back can be planned again at any time: after a kill in the middle it holds just what is left to do.
 
 use super::{Plan, Step};
-use crate::proc::version::Version;
 use crate::snapshot::{Place, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
+use proc::version::Version;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

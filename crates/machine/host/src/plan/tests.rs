@@ -1,9 +1,9 @@
 //! Properties over invented machines, and tables for what a property does not say.
 
 use super::*;
-use crate::proc::version::Version;
 use crate::snapshot::{Class, Form, Irq, IrqKey, Irqbalance, Target, Task, TaskKey, Value};
 use base::{CpuId, Policy};
+use proc::version::Version;
 use proptest::prelude::*;
 
 const MOUNT: &str = "/sys/fs/cgroup/cpuset";

@@ -1,8 +1,8 @@
 //! What the kernel does to everybody when a cgroup's partition or controller changes (version 2).
 
 use super::{Cgroup, Snapshot, Task, TaskKey, Value};
-use crate::proc::version::Version;
 use base::CpuSet;
+use proc::version::Version;
 use std::collections::BTreeMap;
 
 /// Files that a cgroup has while the one above hands the controller down, with their first values.

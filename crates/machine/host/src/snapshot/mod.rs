@@ -1,6 +1,6 @@
 //! The machine as a plain value: what a plan is made from, compared with, and tried on.
 //!
-//! `sys::machine` reads one below a root directory in a single pass; tests invent them. Never does a
+//! `keep::machine` reads one below a root directory in a single pass; tests invent them. Never does a
 //! snapshot act on anything: [`Snapshot::set`] changes the value, as the kernel would change the machine.
 
 mod cache;
@@ -14,8 +14,8 @@ pub use key::{BadKey, IrqKey, TaskKey};
 pub use task::{Class, Place, Task};
 pub use value::{Form, Target, Value};
 
-use crate::proc::version::Version;
 use base::{CpuId, CpuSet};
+use proc::version::Version;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

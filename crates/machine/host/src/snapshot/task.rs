@@ -1,7 +1,7 @@
 //! A thread as a plan sees it.
 
-use crate::proc::task_stat::Stat;
 use base::{CpuSet, Policy, Priority};
+use proc::task_stat::Stat;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

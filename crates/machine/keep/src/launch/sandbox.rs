@@ -1,7 +1,7 @@
 //! The sandbox as mounts: what systemd's keys of the same names do, as far as plain mounts can.
 
 use host::plant::{ProtectHome, ProtectSystem, Sandbox};
-use host::proc::mountinfo::mounts;
+use proc::mountinfo::mounts;
 use std::ffi::CString;
 use std::path::Path;
 use sys::root::RootDir;

@@ -3,9 +3,9 @@
 use super::fault;
 use base::CpuSet;
 use host::plan::Step;
-use host::proc::interrupts::Interrupts;
-use host::proc::task_stat::Stat;
 use host::snapshot::{Cgroup, Class, IrqKey, Place, Snapshot, Target, TaskKey, Value};
+use proc::interrupts::Interrupts;
+use proc::task_stat::Stat;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ impl<K: Kernel> RealMachine<K> {
     /// The interrupt's number now: they move when a device comes back.
     fn number(&mut self, key: &IrqKey) -> Option<u32> {
         if self.irqs.is_empty() {
-            self.irqs = sys::machine::irq_keys(&Interrupts::parse(&self.root.read("/proc/interrupts").ok()?).ok()?);
+            self.irqs = crate::machine::irq_keys(&Interrupts::parse(&self.root.read("/proc/interrupts").ok()?).ok()?);
         }
         self.irqs.get(key).copied()
     }
@@ -157,7 +157,7 @@ impl<K: Kernel> Machine for RealMachine<K> {
     }
 
     fn snapshot(&mut self, cpus: &CpuSet) -> Result<Snapshot, Error> {
-        let mut snapshot = sys::machine::snapshot(&self.root, cpus)?;
+        let mut snapshot = crate::machine::snapshot(&self.root, cpus)?;
         self.remember(&snapshot);
         self.irqs = snapshot.irqs.iter().map(|(key, irq)| (key.clone(), irq.number)).collect();
         if self.root.is_machine() {
@@ -167,7 +167,7 @@ impl<K: Kernel> Machine for RealMachine<K> {
     }
 
     fn look_again(&mut self, before: &Snapshot, steps: &[Step]) -> Result<Snapshot, Error> {
-        let mut snapshot = sys::machine::look_again(&self.root, before);
+        let mut snapshot = crate::machine::look_again(&self.root, before);
         self.remember(&snapshot);
         for Step { target, .. } in steps {
             let seen = match target {

@@ -260,7 +260,7 @@ pub fn choose(root: &RootDir, dir: &RunDir, choice: Choice) -> Result<base::CpuS
     {
         return Ok(journal.want.cpus);
     }
-    let snapshot = sys::machine::snapshot(root, &base::CpuSet::EMPTY).map_err(|error| error.to_string())?;
+    let snapshot = crate::machine::snapshot(root, &base::CpuSet::EMPTY).map_err(|error| error.to_string())?;
     host::suggest::suggest(&snapshot, count)
 }
 

@@ -42,9 +42,9 @@ pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, 
     let snapshot = RealMachine::at(root).snapshot(&cpus)?;
     let may_come = |task: &Task| task.cpus.intersects(&cpus);
     let keys: Vec<TaskKey> = snapshot.tasks.iter().filter(|(_, task)| may_come(task)).map(|(key, _)| *key).collect();
-    let before = sys::machine::sample(root, keys.iter());
+    let before = crate::machine::sample(root, keys.iter());
     std::thread::sleep(window);
-    let after = sys::machine::sample(root, keys.iter());
+    let after = crate::machine::sample(root, keys.iter());
     let place = journal.as_ref().map(|journal| journal.place.clone()).unwrap_or_default();
     let reached = reach(&snapshot, &cpus, |task| is_resident(&snapshot, &place, &cpus, task), &before, &after);
     let (drift, newcomers) = match &journal {

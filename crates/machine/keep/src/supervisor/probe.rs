@@ -73,7 +73,7 @@ pub fn threads(pid: i32) -> Vec<Thread> {
 /// Steal ticks of each CPU; empty where the kernel does not tell.
 pub(crate) fn steal() -> BTreeMap<CpuId, u64> {
     let text = RootDir::machine().read("/proc/stat").unwrap_or_default();
-    let times = host::proc::stat::cpu_times(&text).unwrap_or_default();
+    let times = proc::stat::cpu_times(&text).unwrap_or_default();
     times.into_iter().filter_map(|(cpu, times)| Some((cpu?, times.steal))).collect()
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn file_id(path: &std::path::Path) -> Option<FileId> {
 
 /// The CPUs online; CPU 0 where the kernel does not tell.
 pub(crate) fn online() -> CpuSet {
-    sys::machine::online(&RootDir::machine()).unwrap_or_else(|| CpuSet::single(0))
+    sys::kernel::online(&RootDir::machine()).unwrap_or_else(|| CpuSet::single(0))
 }
 
 /// The machine on which a plant file is checked.

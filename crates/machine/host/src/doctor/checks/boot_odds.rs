@@ -1,9 +1,9 @@
 //! The boot line: parameters that work against each other. Each rule is one function of [`RULES`].
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
-use crate::proc::boot_line::{BootLine, Isolcpus};
-use crate::proc::version::Version;
 use base::CpuSet;
+use proc::boot_line::{BootLine, Isolcpus};
+use proc::version::Version;
 
 /// Parameters that work against each other, or ask for what this machine does not have.
 pub struct Contradictions;

@@ -1,8 +1,8 @@
 //! What a shield can be built from: control groups and who owns them.
 
 use crate::doctor::{About, Check, Facts, Files, Finding, How, Unknown, Use};
-use crate::proc::mountinfo::mounts;
-use crate::proc::version::Version;
+use proc::mountinfo::mounts;
+use proc::version::Version;
 
 /// Since then a version 2 partition can be `isolated`.
 const ISOLATED_SINCE: Version = Version::new(6, 1);

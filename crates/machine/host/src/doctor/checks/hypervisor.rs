@@ -1,7 +1,7 @@
 //! Whether somebody below the kernel takes time away: a hypervisor, the firmware.
 
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
-use crate::proc::stat::cpu_times;
+use proc::stat::cpu_times;
 
 const TYPE: &str = "/sys/hypervisor/type";
 const VENDOR: &str = "/sys/class/dmi/id/sys_vendor";

@@ -2,7 +2,7 @@
 
 use super::isolation::{isolated, last_cpu};
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use, named};
-use crate::proc::interrupts::Interrupts;
+use proc::interrupts::Interrupts;
 
 const TABLE: &str = "/proc/interrupts";
 const AFFINITY: &str = "/proc/irq/#/smp_affinity_list";

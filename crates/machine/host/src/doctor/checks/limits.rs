@@ -2,8 +2,8 @@
 
 use super::permissions::{CAP_IPC_LOCK, CAP_SYS_NICE, RAISE_RTPRIO, has_capability};
 use crate::doctor::{About, Check, Facts, Finding, How, Unknown, Use};
-use crate::proc::limits::limit;
 use base::Size;
+use proc::limits::limit;
 
 const LIMITS: &str = "/proc/self/limits";
 

@@ -5,7 +5,7 @@
 
 use super::check::Check;
 use super::facts::Facts;
-use crate::proc::mountinfo::mounts;
+use proc::mountinfo::mounts;
 
 pub mod boot;
 pub mod boot_odds;

@@ -1,8 +1,8 @@
 //! What this user may do, found by really trying; and for each refusal the remedy of its cause.
 
 use crate::doctor::{About, Check, Errno, Facts, Finding, How, Remedy, Unknown, Use, named};
-use crate::proc::limits::limit;
-use crate::proc::status;
+use proc::limits::limit;
+use proc::status;
 
 /// Lifts the limit of locked memory.
 pub(super) const CAP_IPC_LOCK: u32 = 14;

@@ -2,8 +2,8 @@
 
 use super::permissions::fifo_was_granted;
 use crate::doctor::{About, Check, Facts, Files, Finding, How, Unknown, Use};
-use crate::proc::cgroup::memberships;
-use crate::proc::mountinfo::mounts;
+use proc::cgroup::memberships;
+use proc::mountinfo::mounts;
 
 /// Whether control groups may use the real-time classes only out of a runtime of their own.
 pub struct RtGroupSched;

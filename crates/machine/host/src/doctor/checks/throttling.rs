@@ -3,8 +3,8 @@
 use super::isolation::isolated;
 use super::{DEBUGFS, debugfs_is_missing};
 use crate::doctor::{About, Check, Facts, Finding, Found, How, Unknown, Use, named};
-use crate::proc::version::Version;
 use base::CpuId;
+use proc::version::Version;
 
 const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const PERIOD: &str = "/proc/sys/kernel/sched_rt_period_us";

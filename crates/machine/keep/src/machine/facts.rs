@@ -1,12 +1,10 @@
 //! Gathers what `host::doctor` wants to know: files below a root directory, and on the machine itself
 //! what can only be tried or measured. Decides nothing.
 
-use crate::error::Error;
-use crate::probe;
-use crate::root::RootDir;
-use host::doctor::{Facts, Files, Probes, Read, matches_component, reads, reads_then};
-use host::proc::gzip;
-use rustix::io::Errno;
+use super::probe;
+use host::doctor::{Facts, Files, Probes, Read, gzip, matches_component, reads, reads_then};
+use sys::root::RootDir;
+use sys::{Errno, Error};
 
 /// A kernel configuration has 300 KB; more than this is no configuration.
 const UNPACKED_BYTES_MAX: usize = 4 << 20;

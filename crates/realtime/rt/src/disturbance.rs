@@ -1,19 +1,18 @@
 //! What may take a CPU away from the thread that spins on it, and how often it did.
 
-use crate::error::{Error, Result};
-use crate::root::RootDir;
 use base::{CpuId, CpuSet};
-use host::proc::interrupts::Interrupts;
-use host::proc::{stat, timer_list};
-use rustix::io::Errno;
+use proc::interrupts::Interrupts;
+use proc::{stat, timer_list};
+use sys::root::RootDir;
+use sys::{Errno, Error, Result};
 
 /// What counters say of one CPU at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Interrupts: what they are, how often they came. In the kernel's order.
-    pub interrupts: Vec<(String, u64)>,
+    pub(crate) interrupts: Vec<(String, u64)>,
     /// Time taken by the hypervisor, in ticks of 10 ms; `None` if it is not told.
-    pub steal_ticks: Option<u64>,
+    pub(crate) steal_ticks: Option<u64>,
 }
 
 impl Counts {
@@ -21,12 +20,12 @@ impl Counts {
     ///
     /// # Errors
     /// The kernel's; `EINVAL` for a table that cannot be read.
-    pub fn of(root: &RootDir, cpu: CpuId) -> Result<Self> {
+    pub(crate) fn of(root: &RootDir, cpu: CpuId) -> Result<Self> {
         const TABLE: &str = "/proc/interrupts";
         let text = root.read(TABLE)?;
         let table = Interrupts::parse(&text)
             .map_err(|why| Error { doing: format!("read {TABLE}: {why}"), errno: Errno::INVAL })?;
-        let name = |row: &host::proc::interrupts::Row<'_>| match row.number() {
+        let name = |row: &proc::interrupts::Row<'_>| match row.number() {
             Some(number) => format!("interrupt {number} ({})", row.device_and_action()),
             None => row.device_and_action(),
         };
@@ -38,7 +37,7 @@ impl Counts {
 
     /// What has come since `before`, most frequent first.
     #[must_use]
-    pub fn since(&self, before: &Self) -> Vec<(String, u64)> {
+    pub(crate) fn since(&self, before: &Self) -> Vec<(String, u64)> {
         let was = |name: &str| before.interrupts.iter().find(|(of, _)| of == name).map_or(0, |(_, count)| *count);
         let moved = self.interrupts.iter().map(|(name, count)| (name.clone(), count.saturating_sub(was(name))));
         let mut moved: Vec<_> = moved.filter(|(_, count)| *count > 0).collect();
@@ -49,31 +48,31 @@ impl Counts {
 
 /// What stock Linux leaves on a CPU, as far as it tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub(crate) struct Remains {
     /// CPUs whose tick stops while one task runs (`nohz_full=`); `None` on a kernel that cannot.
-    pub nohz_full: Option<CpuSet>,
+    pub(crate) nohz_full: Option<CpuSet>,
     /// Whether the kernel trusts its clock: where it ceases to, ticks go on in spite of `nohz_full=`. `None` if it does not
     /// tell (it tells root, in debugfs).
-    pub clock_trusted: Option<bool>,
+    pub(crate) clock_trusted: Option<bool>,
     /// The clock source, such as `tsc`.
-    pub clock_source: String,
+    pub(crate) clock_source: String,
     /// CPUs whose RCU callbacks run elsewhere, as far as the command line says.
-    pub rcu_elsewhere: CpuSet,
+    pub(crate) rcu_elsewhere: CpuSet,
     /// High-resolution timers that are armed there; `None` if the kernel does not tell (it tells root).
-    pub timers: Option<Vec<String>>,
+    pub(crate) timers: Option<Vec<String>>,
     /// Interrupts whose handlers run there: number and device.
-    pub interrupts: Vec<String>,
+    pub(crate) interrupts: Vec<String>,
     /// Processor time in a second after which all real-time threads of a CPU are stopped, in microseconds; `None`: never.
-    pub throttled_after_us: Option<u64>,
+    pub(crate) throttled_after_us: Option<u64>,
 }
 
 impl Remains {
     /// Reads what remains on `cpu`. What cannot be read stays empty.
     #[must_use]
-    pub fn of(root: &RootDir, cpu: CpuId) -> Self {
+    pub(crate) fn of(root: &RootDir, cpu: CpuId) -> Self {
         let cpus = |path: &str| root.read(path).ok().map(|text| text.trim().parse().unwrap_or(CpuSet::EMPTY));
         let nohz_full = cpus("/sys/devices/system/cpu/nohz_full");
-        let boot = host::proc::boot_line::BootLine::parse(&root.read("/proc/cmdline").unwrap_or_default());
+        let boot = proc::boot_line::BootLine::parse(&root.read("/proc/cmdline").unwrap_or_default());
         let last = cpus("/sys/devices/system/cpu/possible").and_then(|cpus| cpus.iter().last()).unwrap_or(cpu);
         let listed = boot.cpus("rcu_nocbs", last).flatten().unwrap_or(CpuSet::EMPTY);
         let timers = root.read("/proc/timer_list").ok();

@@ -6,11 +6,11 @@ use base::{CpuId, CpuSet};
 use host::doctor::{Facts, Files, Probes, Read, Use, examine};
 use host::plan::{self, Plan, Profile, Release, Spared, Step, Want};
 use host::snapshot::{Cgroup, Snapshot, Target, Value};
+use keep::machine::capture::Captured;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::LazyLock;
-use sys::capture::Captured;
 
 /// Every machine by its name.
 static MACHINES: LazyLock<BTreeMap<String, Files>> = LazyLock::new(|| {
@@ -40,7 +40,7 @@ fn any_machine() -> impl Strategy<Value = Files> {
 }
 
 fn snapshot(files: &Files, cpus: &CpuSet) -> sys::Result<Snapshot> {
-    sys::machine::snapshot(&Captured(files.clone()), cpus)
+    keep::machine::snapshot(&Captured(files.clone()), cpus)
 }
 
 /// The CPUs that a step takes something from or gives something to.

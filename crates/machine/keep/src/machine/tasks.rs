@@ -1,13 +1,13 @@
 //! Every thread of the machine, with as few files as it takes: one a thread, and one a cpuset for who is in it.
 
 use super::cpuset_path;
-use crate::error::Result;
-use crate::kernel::Kernel;
 use base::CpuSet;
-use host::proc::status;
-use host::proc::task_stat::{self, Stat};
 use host::snapshot::{Cgroup, Class, Snapshot, Task, TaskKey};
+use proc::status;
+use proc::task_stat::{self, Stat};
 use std::collections::HashMap;
+use sys::Result;
+use sys::kernel::Kernel;
 
 /// Reads all threads; the cpusets are there already.
 pub(super) fn read(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {

@@ -3,31 +3,28 @@
 //! A task that ends meanwhile is left out; everything else that cannot be read is an error or, where the
 //! kernel may lack the file, an absence.
 
+pub mod capture;
+pub mod facts;
+pub mod probe;
 mod tasks;
 
-use crate::error::Result;
-use crate::kernel::Kernel;
 use base::CpuSet;
 use host::knob;
-use host::proc::cgroup::memberships;
-use host::proc::interrupts::{Interrupts, Row};
-use host::proc::mountinfo::{Mount, mounts};
-use host::proc::status;
-use host::proc::task_stat::Stat;
 use host::reach::Sample;
 use host::snapshot::{Cgroup, Cpus, Form, Irq, IrqKey, Snapshot, Task, TaskKey, Value};
+use proc::cgroup::memberships;
+use proc::interrupts::{Interrupts, Row};
+use proc::mountinfo::{Mount, mounts};
+use proc::status;
+use proc::task_stat::Stat;
 use std::collections::{BTreeMap, BTreeSet};
+use sys::Result;
+use sys::kernel::Kernel;
 
 /// More cpusets than anybody makes; a tree beyond that is read no further.
 const CPUSETS_MAX: usize = 1 << 16;
 
 const CPU: &str = "/sys/devices/system/cpu";
-
-/// The CPUs online; nothing where the kernel does not tell.
-#[must_use]
-pub fn online(root: &impl Kernel) -> Option<CpuSet> {
-    list(root, &format!("{CPU}/online"))
-}
 
 /// Reads the machine; per-CPU knobs are read for `cpus` alone.
 ///

@@ -2,17 +2,17 @@
 //!
 //! Everything that changes a thread is done to one that is thrown away; nothing outlives a probe.
 
-use crate::clock::{discipline, mono_now, mono_resolution};
-use crate::error::{Error, Result};
-use crate::root::RootDir;
-use crate::sched::{Scheduling, affinity, set_affinity, set_scheduling};
-use crate::tool::ask;
 use base::{CpuSet, Deadline, DurNs, Policy, Priority};
 use host::doctor::{ClockCost, Errno, NotTried, Permissions, Probe, Probes, Timex, Trial};
-use host::proc::chrony::Tracking;
-use host::proc::ptp::CurrentDataSet;
-use rustix::mm::{MapFlags, ProtFlags};
+use proc::chrony::Tracking;
+use proc::ptp::CurrentDataSet;
 use std::thread;
+use sys::clock::{discipline, mono_now, mono_resolution};
+use sys::mem::try_lock;
+use sys::root::RootDir;
+use sys::sched::{Scheduling, affinity, set_affinity, set_scheduling};
+use sys::tool::ask;
+use sys::{Error, Result};
 
 /// How long another program's tool may take to answer.
 const ANSWER_LIMIT: DurNs = DurNs::from_secs(2);
@@ -49,7 +49,7 @@ pub fn permissions() -> Probe<Permissions> {
         fifo_80: on_a_thread(class(Policy::Fifo(Priority(80))))?,
         rr_1: on_a_thread(class(Policy::Rr(Priority(1))))?,
         deadline: on_a_thread(class(Policy::Deadline(reservation)))?,
-        memory_lock: on_a_thread(|| trial(lock_memory(1 << 20)))?,
+        memory_lock: on_a_thread(|| trial(try_lock(1 << 20)))?,
         affinity: on_a_thread(|| {
             trial(affinity(0).and_then(|cpus| set_affinity(0, &cpus.lowest().map_or(CpuSet::EMPTY, CpuSet::single))))
         })?,
@@ -87,12 +87,11 @@ pub fn clock_cost() -> ClockCost {
 pub fn timex() -> Probe<Timex> {
     let found = discipline().map_err(|error| NotTried(error.to_string()))?;
     Ok(Timex {
-        synchronised: found.state != libc::TIME_ERROR && found.timex.status & libc::STA_UNSYNC == 0,
-        tai_offset_s: found.timex.tai,
-        estimated_error_us: found.timex.esterror,
-        maximum_error_us: found.timex.maxerror,
-        // `freq` is in parts per million with 16 bits of fraction.
-        frequency_ppb: found.timex.freq.saturating_mul(1000) >> 16,
+        synchronised: found.synchronised,
+        tai_offset_s: found.tai_offset_s,
+        estimated_error_us: found.estimated_error_us,
+        maximum_error_us: found.maximum_error_us,
+        frequency_ppb: found.frequency_ppb,
     })
 }
 
@@ -118,21 +117,6 @@ fn read_msr(root: &RootDir, cpu: u16, register: u64) -> Result<u64> {
     }
 }
 
-/// Maps `bytes` of memory, locks them, and gives them back.
-fn lock_memory(bytes: usize) -> Result<()> {
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    let doing = |what: &str| format!("{what} {bytes} bytes of memory");
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
-    let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }
-        .map_err(|errno| Error { doing: doing("map"), errno })?;
-    // SAFETY: `start` and `bytes` are the mapping just made.
-    let locked = unsafe { rustix::mm::mlock(start, bytes) };
-    // SAFETY: the mapping is this function's own and nothing refers to it any more; unmapping unlocks it.
-    let unmapped = unsafe { rustix::mm::munmap(start, bytes) };
-    locked.map_err(|errno| Error { doing: doing("lock"), errno })?;
-    unmapped.map_err(|errno| Error { doing: doing("unmap"), errno })
-}
-
 fn trial(result: Result<()>) -> Trial {
     result.map_err(|error| Errno(error.errno.raw_os_error()))
 }
@@ -147,7 +131,7 @@ fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::scheduling;
+    use sys::sched::scheduling;
 
     #[test]
     fn trying_leaves_the_calling_thread_as_it_was() {
@@ -161,11 +145,5 @@ mod tests {
         let cost = clock_cost();
         assert!(cost.median_ns > 0 && cost.median_ns <= cost.p99_ns, "{cost:?}");
         assert!(cost.resolution_ns > 0);
-    }
-
-    #[test]
-    fn locking_more_memory_than_there_is_address_space_is_refused() {
-        assert!(lock_memory(usize::MAX / 2).is_err());
-        assert!(lock_memory(0).is_err());
     }
 }

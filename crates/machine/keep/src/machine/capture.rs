@@ -1,16 +1,14 @@
 //! Another machine's files: taken along from this one, and read as if they were a machine.
 
-use crate::error::{Error, Result};
-use crate::facts;
-use crate::kernel::Kernel;
-use crate::machine;
-use crate::root::RootDir;
+use super::{facts, snapshot};
 use base::{CpuSet, Policy};
 use host::doctor::{Files, Read};
-use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use sys::kernel::Kernel;
+use sys::root::RootDir;
+use sys::{Errno, Error, Result};
 
 /// What doctor and shield read of the machine below `root`, without what only its owner should know.
 ///
@@ -23,7 +21,7 @@ pub fn take(root: &RootDir) -> Result<Files> {
     }
     let recorder = Recorder { root, read: RefCell::default() };
     let online = root.read("/sys/devices/system/cpu/online")?.parse().unwrap_or_default();
-    machine::snapshot(&recorder, &online)?;
+    snapshot(&recorder, &online)?;
     for (path, text) in recorder.read.into_inner() {
         files.insert(path, Read::Text(text));
     }
