@@ -10,7 +10,7 @@ use syn::visit::{self, Visit};
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
-    ("bench", &["broker", "ca", "frame", "host", "keep", "msg", "proc", "ring", "rt", "sys"]),
+    ("bench", &["broker", "ca", "frame", "host", "keep", "msg", "proc", "report", "ring", "rt", "sys"]),
     ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),
     ("db", &[]),
@@ -42,19 +42,22 @@ const ARROWS: &[(&str, &[&str])] = &[
             "iocd",
             "ca",
             "msg",
+            "report",
         ],
     ),
     ("iocd", &["broker", "ca", "db", "fieldbus", "msg", "port", "ring", "rt", "sys"]),
     ("port", &["fieldbus", "sys"]),
     ("testkit", &["sys"]),
     ("proc", &[]),
+    ("report", &[]),
     ("ring", &[]),
     ("rt", &["frame", "proc", "ring", "sys"]),
     ("xtask", &[]),
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] = &["base", "ca", "db", "equipment", "fieldbus", "frame", "host", "msg", "proc", "ring", "table"];
+const PURE: &[&str] =
+    &["base", "ca", "db", "equipment", "fieldbus", "frame", "host", "msg", "proc", "report", "ring", "table"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

@@ -1,7 +1,7 @@
 //! What a direct way from client to manager could save at most: messages of the same encoding between two processes, without the
 //! server between them, and so without its rules, locks, log, and answers in another's stead.
 
-use super::parts::{Part, part};
+use super::parts::{Process, part};
 use base::{DurNs, MonoNs};
 use broker::Spin;
 use msg::{Band, Code, Frame, HEADER_WORDS, Header, Kind, Line, Reply, Request};
@@ -84,7 +84,7 @@ pub(super) struct Direct {
     end: End,
     id: u64,
     _memory: std::os::fd::OwnedFd,
-    _manager: Part,
+    _manager: Process,
 }
 
 impl Direct {

@@ -22,7 +22,7 @@ pub(super) const BEGIN: DurNs = DurNs::from_secs(20);
 
 /// A process of the measurement.
 #[derive(clap::Args)]
-pub(crate) struct PartArgs {
+pub(super) struct PartArgs {
     /// `manager`, `bulk`, `direct` or `futex`
     role: String,
     /// The server's name, or the descriptor of shared memory
@@ -33,9 +33,9 @@ pub(crate) struct PartArgs {
 }
 
 /// Ends with its owner.
-pub(super) struct Part(pub(super) Child);
+pub(super) struct Process(pub(super) Child);
 
-impl Drop for Part {
+impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
@@ -56,10 +56,10 @@ pub(super) fn reap(child: &mut Child) -> std::io::Result<ExitStatus> {
     ended
 }
 
-pub(super) fn part(words: &[&str]) -> Result<Part, String> {
+pub(super) fn part(words: &[&str]) -> Result<Process, String> {
     let binary = std::env::current_exe().map_err(|error| format!("where this binary lies: {error}"))?;
     let child = Command::new(binary).args(words).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
-    child.map(Part).map_err(|error| format!("tahti {}: {error}", words.join(" ")))
+    child.map(Process).map_err(|error| format!("tahti {}: {error}", words.join(" ")))
 }
 
 /// Until it works, as long as the other processes may take.
@@ -80,7 +80,7 @@ pub(super) fn become_class(policy: Policy) -> Result<(), String> {
 }
 
 /// The hidden processes.
-pub(crate) fn run_part(args: &PartArgs) -> Result<(), String> {
+pub(super) fn run_part(args: &PartArgs) -> Result<(), String> {
     match args.role.as_str() {
         "manager" => manager(&args.what, args.top),
         "bulk" => bulk(&args.what),
