@@ -1,7 +1,7 @@
 //! The other processes of the measurement.
 
 use base::{DurNs, Policy};
-use broker::{Client, ClientError, Desk, Manager, ManagerLane, Sending};
+use broker::{Client, ClientError, Manager, ManagerLane, Replies, Sending};
 use msg::{Answer, Asked, Band, Code, Lines, Verb, write_lines};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
@@ -102,13 +102,13 @@ fn serve(mut lane: ManagerLane, top: Option<Policy>) -> Result<(), String> {
     }
     let (mut copy, mut body) = (vec![0; BODY_BYTES], Vec::new());
     loop {
-        let served = lane.serve(DurNs::from_secs(1), |asked, desk| answer(asked, desk, &mut copy, &mut body));
+        let served = lane.serve(DurNs::from_secs(1), |asked, replies| answer(asked, replies, &mut copy, &mut body));
         served.map_err(|error| error.to_string())?;
     }
 }
 
-fn answer(asked: &Asked<'_>, desk: &mut Desk<'_>, copy: &mut [u8], body: &mut Vec<u8>) {
-    if let Some(room) = desk.room() {
+fn answer(asked: &Asked<'_>, replies: &mut Replies<'_>, copy: &mut [u8], body: &mut Vec<u8>) {
+    if let Some(room) = replies.room() {
         // The one copy, by who receives it.
         std::hint::black_box(room.copy_to(copy));
     }
@@ -117,7 +117,7 @@ fn answer(asked: &Asked<'_>, desk: &mut Desk<'_>, copy: &mut [u8], body: &mut Ve
         let lines = Lines::read(asked.body).map_or(0, Iterator::count);
         write_lines((0..lines).map(|_| "OK/1A"), body);
     }
-    desk.answer(asked.ticket, &Answer { code: Code::Ok, complement: "1794000000.123456789", body });
+    replies.answer(asked.ticket, &Answer { code: Code::Ok, complement: "1794000000.123456789", body });
 }
 
 /// A client that sends large bodies as fast as they are taken.
