@@ -75,6 +75,10 @@ int tahti_frame_trigger_fd(const char *frame, int fd);
  * ends. May be used from several threads, each variable from one. */
 tahti_exports *tahti_export_open(const char *name, uint32_t count);
 
+/* Says that each variable is written at least so often: what is older than two periods and 10 ms is stale for readers who want to
+ * know (records with DTYP `tahti Variable`, the `import` driver). A frame says it for its activities. 0: nobody says. */
+void tahti_export_period(tahti_exports *exports, uint64_t period_ns);
+
 /* Adds a variable: its index, or -1. `safe` may be NULL: it is what readers see while the activity is in trouble. */
 int tahti_export_double(tahti_exports *exports, const char *name, const char *unit, const double *safe);
 int tahti_export_int(tahti_exports *exports, const char *name, const char *unit, const int64_t *safe);

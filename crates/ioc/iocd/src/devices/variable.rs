@@ -198,12 +198,11 @@ mod tests {
     #[test]
     fn a_value_that_nobody_renews_has_a_timeout_alarm() {
         let name = format!("stale-{}", std::process::id());
-        let exports = Exports::open(&name, 2).unwrap();
-        // As a poll's table says it; a loop says nothing.
+        let exports = Exports::open(&name, 1).unwrap();
         let spec = |name, first| VariableSpec { name, unit: "", first, safe: None };
-        exports.add(&spec(rt::PERIOD, Number::Int(100_000_000))).unwrap();
+        exports.set_period(DurNs::from_ms(100));
         let index = exports.add(&spec("voltage", Number::Float(0.0))).unwrap();
-        let loops = format!("loop-{}", std::process::id());
+        let loops = format!("silent-{}", std::process::id());
         let of_loop = Exports::open(&loops, 1).unwrap();
         let silent = of_loop.add(&spec("voltage", Number::Float(0.0))).unwrap();
         let start = now();
