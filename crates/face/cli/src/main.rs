@@ -4,6 +4,8 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[macro_use]
+extern crate sys;
+
 mod out;
 
 mod attach;

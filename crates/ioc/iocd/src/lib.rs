@@ -6,6 +6,10 @@
 //! Everybody else talks to the network's thread through [`engine::Mailbox`].
 #![forbid(unsafe_code)]
 
+// What is printed may hold what others wrote into records: no terminal obeys it.
+#[macro_use]
+extern crate sys;
+
 pub mod autosave;
 mod bridge;
 pub mod config;
