@@ -24,7 +24,6 @@ mod values;
 mod variables;
 mod words;
 
-use crate::config::ServerConfig;
 use crate::devices::Devices;
 use crate::engine::{self, Engine, Mailbox};
 use crate::groups::{self, GroupSpec, Home, Threads};
@@ -33,6 +32,7 @@ use crate::plugins;
 use crate::publish::Publisher;
 use crate::putlog::Metadata;
 use crate::stamps;
+use canet::config::ServerConfig;
 use db::{Db, Function, Now};
 use script::OnError;
 use std::collections::BTreeMap;
