@@ -20,6 +20,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<Told, String> {
     let changes = report::compare(&reports(&args.base)?, &reports(&args.new)?);
+    if changes.figures.is_empty() {
+        // A gate that was shown nothing must not pass.
+        return Err(format!("nothing to compare:\n{}", changes.text()));
+    }
     Ok(Told { text: changes.text(), good: !changes.worse() })
 }
 

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 56.0;
+const RIGHT: f64 = 22.0;
 const BELOW: f64 = 34.0;
 const ABOVE: f64 = 12.0;
 /// Steps of a line, so that a page stays small.
@@ -52,7 +53,7 @@ impl Axes {
     }
 
     fn x(&self, decade: f64) -> f64 {
-        LEFT + (decade - self.from) / (self.to - self.from) * (WIDTH - LEFT - 8.0)
+        LEFT + (decade - self.from) / (self.to - self.from) * (WIDTH - LEFT - RIGHT)
     }
 
     /// One sample stands a little above the ground.
@@ -84,7 +85,7 @@ impl Axes {
             );
         }
         for decade in 0..=self.most as i64 {
-            let (count, right) = (10f64.powi(decade as i32), WIDTH - 8.0);
+            let (count, right) = (10f64.powi(decade as i32), WIDTH - RIGHT);
             let y = self.y(count);
             let _ = writeln!(
                 svg,
@@ -109,7 +110,7 @@ impl Axes {
             }
         }
         if last != 0.0 {
-            let _ = write!(path, "H{:.1}V{:.1}", WIDTH - 8.0, HEIGHT - BELOW);
+            let _ = write!(path, "H{:.1}V{:.1}", WIDTH - RIGHT, HEIGHT - BELOW);
         }
         let colour = nth % COLOURS;
         let _ = write!(svg, "<g class=\"series s{colour}\" data-series=\"{nth}\"><path d=\"{path}\"/>");

@@ -56,6 +56,9 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
 }
 
 fn wanted(out: &mut String, name: &str, reports: &[Report]) {
+    if reports.iter().all(|report| report.wanted().next().is_none()) {
+        return;
+    }
     let _ = writeln!(out, "## What was wanted: {}\n", cell(name));
     head(out, &["measurement", "figure", "measured", "wanted", ""]);
     for report in reports {

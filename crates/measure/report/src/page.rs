@@ -61,7 +61,12 @@ fn list(out: &mut String, lines: &[String]) {
 }
 
 fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
-    let class = if changes.worse() { "bad" } else { "good" };
+    let class = match changes.worse() {
+        true => "bad",
+        // Of nothing nothing good can be said.
+        false if changes.figures.is_empty() => "",
+        false => "good",
+    };
     let _ = writeln!(
         out,
         "<section><h2>From {} to {}</h2><p class=\"verdict {class}\">{}</p><table>",
@@ -97,6 +102,9 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
 
 fn wanted(out: &mut String, name: &str, reports: &[Report]) {
     let rows = || reports.iter().flat_map(|report| report.wanted().map(move |(title, row)| (report, title, row)));
+    if rows().next().is_none() {
+        return;
+    }
     let count = |verdict| rows().filter(|(_, _, row)| row.verdict == verdict).count();
     let missed = count(Some(Verdict::Missed));
     let _ = writeln!(
@@ -267,5 +275,45 @@ mod tests {
         assert_eq!(text.matches("<path").count(), 2);
         let text = markdown(&runs);
         assert!(text.contains("## From before to now\n\n1 worse") && text.contains("556.95 \\| 11.15 us"), "{text}");
+    }
+    /// Everything that is made of a report.
+    fn made(reports: &[Report]) -> usize {
+        let texts: usize = reports.iter().map(|report| crate::text(report).len()).sum();
+        let runs = [("one".to_owned(), reports.to_vec()), ("two".to_owned(), vec![report(1)])];
+        let latencies = reports.iter().flat_map(|report| &report.tables).flat_map(|table| &table.rows);
+        let drawn: usize = latencies.filter_map(|row| row.latency.as_ref()).map(|of| crate::vxworks(of).len()).sum();
+        texts + drawn + page(&runs).len() + markdown(&runs).len()
+    }
+
+    #[test]
+    fn no_report_of_somebody_else_makes_anything_panic() {
+        let whole = crate::json(&report(1));
+        let words = ["-9223372036854775808", "18446744073709551615", "1e308", "-0.0", "null", "[]", "\"\"", "true"];
+        // A multiplicative generator: the same strangers each time.
+        let mut state = 1u64;
+        let mut next = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let number = |letter: char| letter.is_ascii_digit() || letter == '.' || letter == '-';
+        let values: Vec<(usize, &str)> =
+            whole.match_indices(number).filter(|(at, _)| !whole[..*at].ends_with(number)).collect();
+        let mut understood = 0;
+        for _ in 0..600 {
+            let (at, _) = values[next(values.len())];
+            let end = whole[at..].find(|letter| !number(letter)).map_or(whole.len(), |len| at + len);
+            let strange = format!("{}{}{}", &whole[..at], words[next(words.len())], &whole[end..]);
+            if let Ok(reports) = crate::read(&strange) {
+                understood += usize::from(made(&reports) > 0);
+            }
+        }
+        assert!(understood > 50, "{understood}");
+    }
+
+    #[test]
+    fn a_name_may_be_of_any_length() {
+        let mut long = report(1);
+        long.tables[0].rows.iter_mut().for_each(|row| row.name = "long ".repeat(20_000));
+        assert!(made(&[long]) > 100_000);
     }
 }

@@ -4,8 +4,9 @@ use crate::{Figure, Latency, Report, Row, Table};
 use base::DurNs;
 use std::fmt::Write as _;
 
-/// Width of the first column.
+/// Width of the first column: at least, and at most, however long somebody's names are.
 const NAME: usize = 46;
+const NAME_MAX: usize = 200;
 
 /// The whole report, as text that ends with a line's end.
 #[must_use]
@@ -52,7 +53,7 @@ fn write_table(out: &mut String, table: &Table) {
 }
 
 fn write_latencies(out: &mut String, rows: &[Row]) {
-    let width = rows.iter().map(|row| row.name.chars().count() + 2).max().unwrap_or(0).max(28);
+    let width = rows.iter().map(|row| row.name.chars().count() + 2).max().unwrap_or(0).clamp(28, NAME_MAX);
     let spread = rows.iter().any(|row| row.latency.as_ref().is_some_and(|latency| latency.sd_ns.is_some()));
     push(out, &format!("{:<width$} {}{}", "  [us]", heads(), if spread { "       sd" } else { "" }));
     for row in rows {
@@ -129,7 +130,7 @@ fn write_figures(out: &mut String, table: &Table, rows: &[Row]) {
         "" => row.name.clone(),
         unit => format!("{} [{unit}]", row.name),
     };
-    let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).max(NAME);
+    let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).clamp(NAME, NAME_MAX);
     let cells = |name: &str, other: &str, ours: &str, ratio: &str, rest: &str| match beside {
         true => format!("  {name:<width$} {other:>10} {ours:>10} {ratio:>8}  {rest}"),
         false => format!("  {name:<width$} {ours:>10}  {rest}"),
