@@ -4,8 +4,6 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[macro_use]
-extern crate sys;
-
 mod out;
 
 mod attach;
@@ -16,6 +14,7 @@ mod control;
 mod demo;
 mod doctor;
 mod em;
+mod explain;
 mod frames;
 mod guarded;
 mod init;
@@ -26,7 +25,6 @@ mod logs;
 mod msg;
 mod process;
 mod ps;
-mod report;
 mod run;
 mod shield;
 mod top;
@@ -76,6 +74,12 @@ Examples:
   tahti em check magnets.toml
   tahti em serve magnets.toml")]
     Em(em::Args),
+    #[command(after_help = "\
+Examples:
+  tahti explain -- cyclictest -q -p80 -a1 -i1000 -D10
+  tahti explain --name 'scan-*' --above 100us --for 60s
+  tahti explain --tid 4711 --for 10s --json")]
+    Explain(explain::Args),
     Frames(frames::Args),
     Init(init::Args),
     #[command(after_help = "\
@@ -93,12 +97,6 @@ Examples:
     Msg(msg::Args),
     Ps(ps::PsArgs),
     Reload(control::ReloadArgs),
-    #[command(after_help = "\
-Examples:
-  tahti bench all --quick --json > here.json
-  tahti report here.json -o here.html
-  tahti report before.json now.json -o both.html")]
-    Report(report::Args),
     Restart(process::RestartArgs),
     Run(run::Args),
     #[command(after_help = "\
@@ -162,12 +160,13 @@ fn main() -> ExitCode {
         Command::Camonitor(args) => catools::camonitor(args),
         Command::Caput(args) => catools::caput(args),
         Command::Attach(args) => attach::run(args),
-        Command::Bench(args) => measured(bench::run(&args)),
+        Command::Bench(args) => bench::run(args),
         Command::Carepeater(args) => carepeater::run(args),
         Command::Check(args) => check::run(args),
         Command::Completion(args) => words::completion(args),
         Command::Demo(args) => demo::run(args),
         Command::Em(args) => em::run(args),
+        Command::Explain(args) => explain::run(&args),
         Command::Frames(args) => frames::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Init(args) => init::run(args),
@@ -178,7 +177,6 @@ fn main() -> ExitCode {
         Command::Msg(args) => msg::run(args),
         Command::Ps(args) => ps::ps(args),
         Command::Reload(args) => control::reload(args),
-        Command::Report(args) => report::run(&args),
         Command::Restart(args) => process::restart(args),
         Command::Signal(args) => control::signal(args),
         Command::Start(args) => process::start(args),
@@ -199,17 +197,6 @@ fn keeper(words: Vec<std::ffi::OsString>) -> ExitCode {
             eprintln!("tahti keeper: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// Prints what a measurement says; fails where it could not be made, or found that something got worse.
-fn measured(told: Result<bench::Told, String>) -> ExitCode {
-    match told {
-        Ok(told) => {
-            print!("{}", told.text);
-            ExitCode::from(u8::from(!told.good))
-        }
-        Err(why) => fail(&why),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A shield for a measurement.
 
-use crate::Touched;
+use super::Touched;
 use base::CpuSet;
 use host::plan::{Profile, Want};
 use keep::RunDir;

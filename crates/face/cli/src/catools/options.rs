@@ -5,7 +5,7 @@ use base::text::leading_int;
 use base::{DurNs, MonoNs};
 use ca::client::ChannelInfo;
 use ca::{Basic, Class, Dbr};
-use canet::session::Session;
+use iocd::session::Session;
 use std::process::ExitCode;
 
 /// How caget prints.

@@ -1,8 +1,7 @@
 //! Where the time of a frame goes, as bars: of each minor what its activities need, of each budget what its calls take.
 
-use ::report::micros;
 use base::{DurNs, Histogram, Quantile};
-use bench::looprun::shown;
+use bench::looprun::{micros, shown};
 
 /// Columns of a bar; they stand for the whole minor, or the whole budget.
 const BAR: usize = 40;

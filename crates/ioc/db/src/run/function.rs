@@ -1,5 +1,6 @@
 //! Functions that `sub` and `aSub` records call, found by name.
 
+use crate::rec::table::Kind;
 use crate::run::callback::Callback;
 use crate::run::engine::Db;
 use base::{Alarm, Array};
@@ -150,10 +151,13 @@ impl Db {
 
     /// A call that was to end later has ended: its record goes on soon, in the order of PRIO. Whether it waited for that.
     pub fn finish_function(&mut self, token: Token) -> bool {
-        if token.record as usize >= self.common.len() {
-            return false;
-        }
-        let Some(waiting) = crate::rec::waiting(self, token.record) else { return false };
+        let Some(common) = self.common.get(token.record as usize) else { return false };
+        let body = common.body as usize;
+        let waiting = match common.kind() {
+            Kind::Sub => &mut self.bodies.sub[body].waiting,
+            Kind::ASub => &mut self.bodies.a_sub[body].waiting,
+            _ => return false,
+        };
         if *waiting != token.serial || token.serial == 0 {
             return false;
         }

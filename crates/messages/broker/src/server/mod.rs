@@ -1,9 +1,9 @@
 //! The message server.
 
 mod allowance;
-mod built_in;
 mod checked;
 mod config;
+mod desk;
 mod greetings;
 mod lane;
 mod log;
@@ -16,14 +16,14 @@ mod threads;
 pub use config::{BandConfig, Config};
 pub use log_file::LogLimit;
 
+use crate::door::Door;
 use crate::greeting::{BYTES_MAX, Hello, Welcome, socket_name};
 use crate::memory::{self, Spares};
-use crate::message_buffer::{MessageBuffer, Packing};
-use crate::wake_gate::WakeGate;
+use crate::parcel::{Packing, Parcel};
 use base::{DurNs, MonoNs};
 use checked::Checked;
 use greetings::{GREETINGS_MAX, Greetings};
-use lane::{Change, Connection, Return, Seen};
+use lane::{Change, Return, Seat, Seen};
 use log_file::LogFile;
 use msg::{Band, Conn, Route, Subject, Tables};
 use pools::{Lent, News, Pools};
@@ -42,13 +42,13 @@ use threads::{Running, lane};
 const ROUND: DurNs = DurNs::from_ms(50);
 /// Changes on their way to a lane.
 const CHANGES: usize = 64;
-/// Longest that the control thread waits for lanes to take over tables.
+/// Longest that the desk waits for lanes to take over tables.
 const SETTLE: DurNs = DurNs::from_secs(1);
 /// And how often it looks at least: a machine that stopped for that long has stopped the lanes too.
 const SETTLE_LOOKS: u32 = 1_000;
-/// Room of a lane's log in words, 2 MiB, and of its queues to and from the control thread, 512 KiB each.
+/// Room of a lane's log in words, 2 MiB, and of its queues to and from the desk, 512 KiB each.
 const LOG_WORDS: usize = 1 << 18;
-const CONTROL_WORDS: usize = 1 << 16;
+const DESK_WORDS: usize = 1 << 16;
 type Inside = memory::Inside;
 
 /// What the server tells its operator.
@@ -68,16 +68,16 @@ pub enum Event {
     Mended(String),
 }
 
-/// A lane, as the control thread sees it.
+/// A lane, as the desk sees it.
 struct Lanes {
     band: Band,
-    gate: Arc<WakeGate>,
+    door: Arc<Door>,
     changes: Producer<Change>,
     returns: Consumer<Return>,
     /// Taken from `returns` while there was something to change.
     back: Vec<Return>,
-    to_control: StreamReader<Inside>,
-    from_control: StreamWriter<Inside>,
+    to_desk: StreamReader<Inside>,
+    from_desk: StreamWriter<Inside>,
     log: StreamReader<Inside>,
     /// Records that found no room, as far as the log says so.
     lost: u64,
@@ -107,7 +107,7 @@ struct Watcher {
 }
 
 /// The part of the server that knows everybody and waits for nobody in particular.
-struct Control<'a> {
+struct Desk<'a> {
     name: String,
     began: MonoNs,
     counter: Counter,
@@ -128,7 +128,7 @@ struct Control<'a> {
     /// How often somebody was refused something of which its user, or all, had as much as they may.
     over_share: u64,
     /// The kernel lets nobody in, which was told.
-    accept_failed: bool,
+    deaf: bool,
     /// What bands burnt beyond their allowance, as far as it was told, and when.
     naps_told: (u64, MonoNs),
     packing: Packing,
@@ -166,7 +166,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     if let Err(why) = places::raise_files(config.limits.conns) {
         say(Event::Trouble(why));
     }
-    let mut control = Control {
+    let mut desk = Desk {
         name: config.name,
         began: mono_now(),
         counter,
@@ -184,28 +184,28 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         clock: log::Clock::default(),
         unseen_events: 0,
         over_share: 0,
-        accept_failed: false,
+        deaf: false,
         naps_told: (0, MonoNs(0)),
         packing: Packing::new(),
         say,
     };
-    let mut buffer = MessageBuffer::new();
+    let mut parcel = Parcel::new();
     while !stop.load(Ordering::Relaxed) {
-        control.round(&mut buffer);
+        desk.round(&mut parcel);
     }
-    control.lanes.iter().for_each(|lane| lane.gate.wake());
+    desk.lanes.iter().for_each(|lane| lane.door.knock());
     running.join();
     // Its last chance, where it could not be written.
-    control.log.iter_mut().for_each(LogFile::hurry);
-    while control.write_log() {}
+    desk.log.iter_mut().for_each(LogFile::hurry);
+    while desk.write_log() {}
     Ok(())
 }
 
-impl Control<'_> {
+impl Desk<'_> {
     /// Waits until something is to be done, and does it.
-    fn round(&mut self, buffer: &mut MessageBuffer) {
+    fn round(&mut self, parcel: &mut Parcel) {
         // Who waits while nobody can be let in would wake this thread again at once.
-        let callers = if self.accept_failed { self.bell.as_fd() } else { self.counter.as_fd() };
+        let callers = if self.deaf { self.bell.as_fd() } else { self.counter.as_fd() };
         let mut fds: Vec<BorrowedFd<'_>> = vec![callers, self.bell.as_fd()];
         fds.extend(self.greetings.fds());
         let first_peer = fds.len();
@@ -215,13 +215,13 @@ impl Control<'_> {
         drop(fds);
         // A bell that was not rung reads as EAGAIN.
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8][..]);
-        let mut more = self.requests(buffer);
+        let mut more = self.requests(parcel);
         self.returns();
         self.tell_pools();
         self.tell_naps();
         more |= self.write_log();
         if more {
-            lane::wake_control(&self.bell);
+            lane::ring_desk(&self.bell);
         }
         // Nothing is said after the greeting: who is readable has gone.
         for (slot, _) in slots.iter().zip(&ready[first_peer..]).filter(|(_, ready)| **ready) {
@@ -242,11 +242,11 @@ impl Control<'_> {
             match self.counter.accept_anyone() {
                 Ok(Some(caller)) => self.greetings.push(caller, now),
                 Ok(None) => {
-                    self.accept_failed = false;
+                    self.deaf = false;
                     break;
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut self.accept_failed, true) {
+                    if !std::mem::replace(&mut self.deaf, true) {
                         (self.say)(Event::Trouble(error.to_string()));
                     }
                     break;
@@ -306,9 +306,9 @@ impl Control<'_> {
             true => Some(self.pools.take(subject.uid, &hello.bands, hello.pool).inspect_err(|_| self.over_share += 1)?),
             false => None,
         };
-        let connected = self.connect(conn, &hello, subject, &connection, pool.map(|(pool, _)| pool));
-        let news = connected.inspect_err(|_| {
-            self.disconnect(conn, &name, &hello.bands);
+        let seated = self.seat(conn, &hello, subject, &connection, pool.map(|(pool, _)| pool));
+        let news = seated.inspect_err(|_| {
+            self.unseat(conn, &name, &hello.bands);
             pool.iter().for_each(|(pool, _)| self.pools.forget(pool.number));
         })?;
         if let Some((pool, true)) = pool {
@@ -331,12 +331,12 @@ impl Control<'_> {
     }
 
     /// Gives somebody a place on each of its bands, and what it needs to use it; what tells a manager of pools.
-    fn connect(
+    fn seat(
         &mut self,
         conn: Conn,
         hello: &Checked,
         subject: Subject,
-        socket: &OwnedFd,
+        connection: &OwnedFd,
         pool: Option<Lent>,
     ) -> Result<Vec<News>, String> {
         let text = |error: sys::Error| error.to_string();
@@ -349,7 +349,7 @@ impl Control<'_> {
             let (up, down) = (up.reader(), down.writer());
             let (name, serves, fd) = (name.clone(), !hello.serves.is_empty(), memory.clone());
             let queued = if serves { Queued::of_manager() } else { Queued::of_nobody() };
-            let connection = Connection {
+            let seat = Seat {
                 conn,
                 subject,
                 name,
@@ -363,10 +363,10 @@ impl Control<'_> {
                 broken: None,
                 heard: (0, 0),
             };
-            lane.change(Change::Join(Box::new(connection)));
+            lane.change(Change::Join(Box::new(seat)));
             let lane = &self.lanes[usize::from(band.number())];
             let welcome = serde_json::to_vec(&Welcome::Band(band.number())).unwrap_or_default();
-            let mut fds = vec![fd.fd(), lane.gate.fd()];
+            let mut fds = vec![fd.fd(), lane.door.fd()];
             fds.extend(pool.and_then(|pool| self.pools.fd(pool.number)));
             let far = match serves && hello.pool > 0 {
                 true => {
@@ -379,13 +379,13 @@ impl Control<'_> {
                 false => None,
             };
             fds.extend(far.as_ref().map(AsFd::as_fd));
-            sys::handover::send(socket.as_fd(), &welcome, &fds).map_err(text)?;
+            sys::handover::send(connection.as_fd(), &welcome, &fds).map_err(text)?;
         }
         Ok(news)
     }
 
     /// Takes somebody's places back.
-    fn disconnect(&mut self, conn: Conn, name: &Arc<str>, bands: &[Band]) {
+    fn unseat(&mut self, conn: Conn, name: &Arc<str>, bands: &[Band]) {
         for lane in self.lanes.iter_mut().filter(|lane| bands.contains(&lane.band)) {
             lane.change(Change::Gone(conn, name.clone()));
         }
@@ -400,7 +400,7 @@ impl Control<'_> {
     fn leave(&mut self, slot: usize) {
         let Some(peer) = self.peers[slot].take() else { return };
         // Before the routes go, so that the lanes still know the name.
-        self.disconnect(peer.conn, &peer.name, &peer.bands);
+        self.unseat(peer.conn, &peer.name, &peer.bands);
         let before = self.tables.clone();
         self.tables.forget(peer.conn);
         self.watchers.retain(|watcher| watcher.conn != peer.conn);
@@ -431,7 +431,7 @@ impl Control<'_> {
                 ));
                 return false;
             }
-            self.lanes.iter().for_each(|lane| lane.gate.wake());
+            self.lanes.iter().for_each(|lane| lane.door.knock());
             sys::clock::sleep_until(mono_now() + DurNs::from_us(50));
         }
         true
@@ -448,15 +448,15 @@ impl Control<'_> {
                 match back {
                     Return::Broken(conn, why) => broken.push((conn, why)),
                     Return::Tables(tables) => drop(tables),
-                    Return::Connection(connection, lost) => {
-                        let lost = lost || connection.broken.is_some();
-                        connection.pool.iter().for_each(|pool| self.pools.give_back(pool.number, lost));
-                        self.spares.keep_queues(*connection);
+                    Return::Seat(seat, lost) => {
+                        let lost = lost || seat.broken.is_some();
+                        seat.pool.iter().for_each(|pool| self.pools.give_back(pool.number, lost));
+                        self.spares.keep_seat(*seat);
                     }
-                    Return::Refused(connection) => {
-                        broken.push((connection.conn, "its place was taken".to_owned()));
-                        connection.pool.iter().for_each(|pool| self.pools.forget(pool.number));
-                        self.spares.keep_queues(*connection);
+                    Return::Refused(seat) => {
+                        broken.push((seat.conn, "its place was taken".to_owned()));
+                        seat.pool.iter().for_each(|pool| self.pools.forget(pool.number));
+                        self.spares.keep_seat(*seat);
                     }
                 }
             }
@@ -474,7 +474,7 @@ impl Control<'_> {
 
 impl Spares {
     /// Keeps the memory of somebody who has gone.
-    fn keep_queues(&mut self, Connection { memory, subject, broken, .. }: Connection) {
+    fn keep_seat(&mut self, Seat { memory, subject, broken, .. }: Seat) {
         self.keep(broken.is_none().then_some(subject.uid), memory);
     }
 }
@@ -489,11 +489,11 @@ impl Lanes {
                 while let Ok(back) = self.returns.pop() {
                     self.back.push(back);
                 }
-                self.gate.wake();
+                self.door.knock();
                 sys::clock::sleep_until(mono_now() + DurNs::from_us(50));
             }
         }
         self.sent += 1;
-        self.gate.wake();
+        self.door.knock();
     }
 }

@@ -271,7 +271,8 @@ impl Db {
         let kind = self.type_of(rec);
         let output = kind.field("OUT").is_some();
         let value = kind.val;
-        let (count, elements) = crate::rec::shape(self, rec, value);
+        let (elements, count) =
+            (crate::rec::element_type(self, rec, value), crate::rec::capacity(self, rec, value).max(1));
         let place = Attaching {
             part: self.part_number(),
             record: RecId(rec),
@@ -280,7 +281,7 @@ impl Db {
             output,
             address: address.trim_start_matches('@').trim(),
             elements,
-            count: count.max(1) as usize,
+            count: count as usize,
         };
         match self.supports.all[support].attach(&place) {
             Ok(Attached { answers, interrupts }) => {

@@ -1,0 +1,282 @@
+//! A connection that comes and goes, and one exchange on it.
+
+use crate::address::{Address, Parity, Serial};
+use base::{DurNs, MonoNs};
+use fieldbus::Exchange;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::termios::{ControlModes, InputModes, OptionalActions};
+use rustix::time::Timespec;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
+use sys::clock::mono_now;
+
+/// How long opening a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// Shortest and longest time between two tries to connect.
+const BACKOFF: (DurNs, DurNs) = (DurNs::from_ms(100), DurNs::from_secs(10));
+/// Bytes taken from the kernel at once.
+const READ_BYTES: usize = 4096;
+
+/// How a line does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Times that it was connected.
+    pub connects: u64,
+    /// Times that connecting failed.
+    pub refused: u64,
+    /// Exchanges that were run.
+    pub exchanges: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes sent.
+    pub sent: u64,
+    /// Why it is not connected.
+    pub trouble: String,
+}
+
+/// A connection that is opened when it is needed. Blocks; for a thread of its own.
+#[derive(Debug)]
+pub struct Line {
+    address: Address,
+    link: Option<OwnedFd>,
+    /// No try to connect before this instant, and how long to wait after the next that fails.
+    again: (MonoNs, DurNs),
+    /// How it does.
+    pub status: Status,
+}
+
+impl Line {
+    /// A line that is not connected yet.
+    #[must_use]
+    pub fn new(address: Address) -> Self {
+        Self { address, link: None, again: (MonoNs(0), BACKOFF.0), status: Status::default() }
+    }
+
+    /// Runs an exchange to its end. Blocks as long as that takes, and for connecting, which is tried again only after
+    /// a pause that doubles from 100 ms to 10 s.
+    pub fn run(&mut self, exchange: &mut dyn Exchange) {
+        self.run_heard(exchange, &mut |_, _| {});
+    }
+
+    /// As [`run`](Self::run); all bytes that come are told too.
+    pub fn run_heard(&mut self, exchange: &mut dyn Exchange, heard: &mut dyn FnMut(MonoNs, &[u8])) {
+        self.status.exchanges += 1;
+        let mut out = Vec::new();
+        if let Err(why) = self.connect() {
+            exchange.handle_closed(mono_now(), &why);
+        }
+        while !exchange.is_over() {
+            let now = mono_now();
+            exchange.poll_transmit(now, &mut out);
+            if exchange.is_over() {
+                break;
+            }
+            match self.step(&mut out, exchange.poll_timeout()) {
+                Ok(bytes) if bytes.is_empty() => exchange.handle_timeout(mono_now()),
+                Ok(bytes) => {
+                    let now = mono_now();
+                    heard(now, &bytes);
+                    exchange.handle_bytes(now, &bytes);
+                }
+                Err(error) => {
+                    self.close(&error.to_string());
+                    exchange.handle_closed(mono_now(), &error.to_string());
+                }
+            }
+        }
+        // An exchange may end with bytes that are still to be sent; nothing is waited for behind them.
+        if let Err(error) = self.send(&mut out, mono_now() + DurNs::from_secs(1)) {
+            self.close(&error.to_string());
+        }
+        if exchange.spoils_line() {
+            self.close("closed after a bad or late answer");
+        }
+    }
+
+    /// Opens the connection if it is not open and it is time to try.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn connect(&mut self) -> Result<(), String> {
+        if self.link.is_some() {
+            return Ok(());
+        }
+        let now = mono_now();
+        if now < self.again.0 {
+            return Err(self.status.trouble.clone());
+        }
+        match open(&self.address) {
+            Ok(link) => {
+                self.link = Some(link);
+                self.again.1 = BACKOFF.0;
+                self.status.connects += 1;
+                self.status.connected = true;
+                self.status.trouble.clear();
+                Ok(())
+            }
+            Err(error) => {
+                let wait = self.again.1;
+                self.again = (mono_now() + wait, DurNs((wait.0 * 2).min(BACKOFF.1.0)));
+                self.status.refused += 1;
+                self.status.trouble = format!("{}: {error}", self.address);
+                Err(self.status.trouble.clone())
+            }
+        }
+    }
+
+    /// When it is time to try to connect again; `None` while it is connected.
+    #[must_use]
+    pub fn retry_at(&self) -> Option<MonoNs> {
+        self.link.is_none().then_some(self.again.0)
+    }
+
+    /// What to wait on for bytes that nobody asked for.
+    #[must_use]
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().map(OwnedFd::as_fd)
+    }
+
+    /// Takes bytes that have come, without waiting; no bytes: none have, or the line was closed.
+    pub fn take(&mut self) -> Vec<u8> {
+        match self.step(&mut Vec::new(), Some(MonoNs(0))) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.close(&error.to_string());
+                Vec::new()
+            }
+        }
+    }
+
+    /// Closes the connection. The next one may be tried at once.
+    pub fn close(&mut self, why: &str) {
+        self.link = None;
+        self.status.connected = false;
+        self.status.trouble = format!("{}: {why}", self.address);
+    }
+
+    /// Sends all that waits, for at most so long.
+    fn send(&mut self, out: &mut Vec<u8>, until: MonoNs) -> io::Result<()> {
+        let Some(link) = &self.link else { return Ok(()) };
+        while !out.is_empty() {
+            self.status.sent += write_some(link, out)? as u64;
+            let left = (until - mono_now()).0;
+            if left <= 0 {
+                break;
+            }
+            let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+            match poll(&mut [PollFd::new(link, PollFlags::OUT)], Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if out.is_empty() {
+            Ok(())
+        } else {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the device takes no more bytes"))
+        }
+    }
+
+    /// Sends what waits as far as the kernel takes it, and waits for bytes until `until`; none: time has passed.
+    fn step(&mut self, out: &mut Vec<u8>, until: Option<MonoNs>) -> io::Result<Vec<u8>> {
+        let Some(link) = &self.link else { return Err(io::ErrorKind::NotConnected.into()) };
+        loop {
+            self.status.sent += write_some(link, out)? as u64;
+            let left = until.map_or(DurNs::from_secs(3600), |until| until - mono_now()).0.max(0);
+            let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+            let flags = if out.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+            let mut polled = [PollFd::new(link, flags)];
+            match poll(&mut polled, Some(&timeout)) {
+                Ok(0) => return Ok(Vec::new()),
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let seen = polled[0].revents();
+            if !seen.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                continue;
+            }
+            let mut bytes = vec![0; READ_BYTES];
+            match rustix::io::read(link, &mut bytes) {
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the device closed the connection")),
+                Ok(len) => {
+                    bytes.truncate(len);
+                    self.status.received += len as u64;
+                    return Ok(bytes);
+                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Sends what the kernel takes now; how many bytes.
+fn write_some(link: &OwnedFd, out: &mut Vec<u8>) -> io::Result<usize> {
+    if out.is_empty() {
+        return Ok(0);
+    }
+    match rustix::io::write(link, out) {
+        Ok(len) => {
+            out.drain(..len);
+            Ok(len)
+        }
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open(address: &Address) -> io::Result<OwnedFd> {
+    match address {
+        Address::Tcp(host, port) => open_tcp(host, *port),
+        Address::Serial(serial) => open_serial(serial),
+    }
+}
+
+fn open_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for place in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&place, CONNECT_MAX) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                return Ok(stream.into());
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn open_serial(serial: &Serial) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(&serial.path, flags, Mode::empty())?;
+    let mut line = rustix::termios::tcgetattr(&fd)?;
+    line.make_raw();
+    line.set_speed(serial.baud)?;
+    let modes = &mut line.control_modes;
+    modes.remove(ControlModes::CSIZE | ControlModes::PARENB | ControlModes::PARODD | ControlModes::CSTOPB);
+    modes.remove(ControlModes::CRTSCTS);
+    modes.insert(ControlModes::CREAD | ControlModes::CLOCAL);
+    modes.insert(match serial.bits {
+        5 => ControlModes::CS5,
+        6 => ControlModes::CS6,
+        7 => ControlModes::CS7,
+        _ => ControlModes::CS8,
+    });
+    match serial.parity {
+        Parity::None => {}
+        Parity::Even => modes.insert(ControlModes::PARENB),
+        Parity::Odd => modes.insert(ControlModes::PARENB | ControlModes::PARODD),
+    }
+    modes.set(ControlModes::CSTOPB, serial.stop == 2);
+    modes.set(ControlModes::CRTSCTS, serial.crtscts);
+    line.input_modes.set(InputModes::IXON | InputModes::IXOFF, serial.ixon);
+    rustix::termios::tcsetattr(&fd, OptionalActions::Now, &line)?;
+    rustix::termios::tcflush(&fd, rustix::termios::QueueSelector::IOFlush)?;
+    Ok(fd)
+}

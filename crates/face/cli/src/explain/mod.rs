@@ -1,0 +1,220 @@
+//! `tahti explain`: who made which thread late, for any program.
+
+mod machine;
+mod print;
+mod target;
+
+use base::{CpuSet, DurNs, MonoNs, Policy};
+use recorder::{Recorder, Wanted};
+use std::process::{Child, Command, ExitCode};
+use sys::root::RootDir;
+use sys::sched::Scheduling;
+use sys::signal::SignalFd;
+use target::Target;
+use trace::{Explainer, Merge, Summary};
+
+/// Time between two looks at what was recorded: a fraction of what the buffer holds.
+const LOOK: DurNs = DurNs::from_ms(20);
+/// Time between two looks for new threads.
+const SEARCH: DurNs = DurNs::from_ms(200);
+/// How long a program that was asked to end may take.
+const END: DurNs = DurNs::from_secs(5);
+
+/// Say who made a thread wake up late, and by how much: of any program, from the kernel's own events
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Threads to watch
+    #[arg(long, value_name = "TIDS", value_delimiter = ',')]
+    tid: Vec<i32>,
+    /// Watch all threads of these processes
+    #[arg(long, value_name = "PIDS", value_delimiter = ',')]
+    pid: Vec<i32>,
+    /// Watch threads with such a name (`*` and `?` stand for others); with --pid or CMD, of those alone
+    #[arg(long, value_name = "PATTERN")]
+    name: Option<String>,
+    /// Explain what was later than this
+    #[arg(long, value_name = "TIME", default_value = "50us")]
+    above: DurNs,
+    /// Explain cycles, too, that take longer than this from a timer's waking to the next sleep on a timer
+    #[arg(long, value_name = "TIME")]
+    cycle_above: Option<DurNs>,
+    /// How long; without it until CMD ends, or Ctrl-C
+    #[arg(long = "for", value_name = "TIME")]
+    for_: Option<DurNs>,
+    /// CPUs to listen to instead of those on which the threads may run
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// How many of the worst are shown with their parts
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    worst: usize,
+    /// Buffer for each CPU that is listened to, in KiB
+    #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=65536))]
+    buffer_kb: u32,
+    /// Keep the kernel's stack at each waking: tells masked interrupts from the host, and costs about 10 us each time
+    #[arg(long)]
+    stacks: bool,
+    /// Name system calls that do not give way: every call on the machine becomes a little slower
+    #[arg(long)]
+    syscalls: bool,
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// A program to start and to watch
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match explain(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
+    }
+}
+
+/// What a recording found.
+struct Found {
+    explainer: Explainer,
+    recorder: Recorder,
+    cpus: CpuSet,
+    span: DurNs,
+    /// Processor time that reading and explaining took.
+    burnt: DurNs,
+    /// Time that the hypervisor says to have taken of these CPUs.
+    steal: Option<DurNs>,
+}
+
+impl Found {
+    /// What is shown: real-time threads where any were seen, else the others.
+    fn summary(&self) -> &Summary {
+        match self.explainer.real_time().delays.count() {
+            0 => self.explainer.ordinary(),
+            _ => self.explainer.real_time(),
+        }
+    }
+}
+
+fn explain(args: &Args) -> Result<(), String> {
+    let mut target = Target::of(args)?;
+    let online = machine::online()?;
+    let cpus = match (args.cpus, target.cpus()?) {
+        (Some(cpus), _) => cpus,
+        (None, Some(cpus)) => cpus.and(&online),
+        (None, None) => online,
+    };
+    if !cpus.is_subset(&online) || cpus.is_empty() {
+        return Err(format!("--cpus {cpus}: not all of them are online; those are {online}"));
+    }
+    let home = sys::sched::affinity(0).unwrap_or(online);
+    // Whoever looks stands aside.
+    let aside = online.minus(&cpus);
+    if !aside.is_empty() {
+        let _ = sys::sched::set_affinity(0, &aside);
+        // There it must not wait for long: what is not read in time is lost. Programs that it starts are as they would be.
+        let policy = Policy::Other { nice: -20 };
+        let _ = sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: true });
+    }
+    let mut explainer = Explainer::new(machine::facts(), args.above, args.cycle_above, args.worst);
+    target.search().iter().for_each(|(tid, name)| explainer.watch(*tid, name));
+    let threads: Vec<i32> = explainer.watched().collect();
+    let recorder =
+        Recorder::start(&Wanted { cpus, online, buffer_kb: args.buffer_kb, threads, syscalls: args.syscalls })?;
+    let signals = SignalFd::new(&sys::signal::END_SIGNALS).map_err(|error| error.to_string())?;
+    let mut child = start(args, &home)?;
+    if let Some(child) = &child {
+        target.add_process(child.id() as i32);
+    }
+    let found = watch(
+        args,
+        Found { explainer, recorder, cpus, span: DurNs::ZERO, burnt: DurNs::ZERO, steal: None },
+        &mut target,
+        &signals,
+        &mut child,
+    );
+    end(child);
+    let found = found?;
+    match args.json {
+        true => print::json(args, &found),
+        false => print::text(args, &found, &target),
+    }
+}
+
+/// Starts the program, on the CPUs that it would have had without us.
+fn start(args: &Args, home: &CpuSet) -> Result<Option<Child>, String> {
+    let Some((program, words)) = args.command.split_first() else { return Ok(None) };
+    let mut command = Command::new(program);
+    command.args(words);
+    if args.json {
+        // Standard output is the object's alone.
+        command.stdout(std::io::stderr());
+    }
+    let child = command.spawn().map_err(|error| format!("`{program}` could not be started: {error}"))?;
+    let _ = sys::sched::set_affinity(child.id() as i32, home);
+    Ok(Some(child))
+}
+
+/// Records until the time is over, the program has ended or a signal comes.
+fn watch(
+    args: &Args,
+    mut found: Found,
+    target: &mut Target,
+    signals: &SignalFd,
+    child: &mut Option<Child>,
+) -> Result<Found, String> {
+    let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
+    let steal = machine::steal(&found.cpus);
+    let mut merge = Merge::default();
+    let mut searched = MonoNs(0);
+    // Threads that the recorder has been told of; stacks it was not asked for yet.
+    let mut named = if args.stacks { 0 } else { found.explainer.watched().count() };
+    loop {
+        let now = sys::clock::mono_now();
+        found.span = now - begin;
+        let ended = match child {
+            Some(child) => child.try_wait().map_err(|error| format!("wait for the program: {error}"))?.is_some(),
+            None => false,
+        };
+        let over = args.for_.is_some_and(|span| found.span >= span) || ended;
+        let interrupted = signals.read().map_err(|error| error.to_string())?.is_some();
+        if now - searched >= SEARCH || over {
+            searched = now;
+            target.search().iter().for_each(|(tid, name)| found.explainer.watch(*tid, name));
+            let tids: Vec<i32> = found.explainer.watched().collect();
+            if tids.len() > named && found.recorder.may_watch() {
+                found.recorder.watch(&tids, args.stacks)?;
+                named = tids.len();
+            }
+        }
+        let until = found.recorder.poll(|lane, item| merge.push(lane, item))?;
+        merge.drain(until, |item| found.explainer.take(&item, |_| {}));
+        if over || interrupted {
+            break;
+        }
+        sys::poll::is_readable(std::os::fd::AsFd::as_fd(signals), LOOK);
+    }
+    found.burnt = DurNs(sys::clock::thread_cpu().0 - burnt.0);
+    found.steal = machine::steal(&found.cpus).zip(steal).map(|(after, before)| DurNs(after.0 - before.0));
+    if found.explainer.watched().next().is_none() {
+        return Err(format!("no thread was found to watch: {}", target.wanted()));
+    }
+    Ok(found)
+}
+
+/// Ends the program if it still runs.
+fn end(child: Option<Child>) {
+    let Some(mut child) = child else { return };
+    let _ = sys::child::kill(child.id() as i32, rustix::process::Signal::TERM.as_raw());
+    let until = sys::clock::mono_now() + END;
+    while !matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+        if sys::clock::mono_now() > until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return;
+        }
+        sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(10));
+    }
+}
+
+/// A file of this machine.
+fn read(path: &str) -> Option<String> {
+    RootDir::machine().read(path).ok()
+}

@@ -1,0 +1,281 @@
+//! `tahti explain` on the real kernel: culprits that this test makes are named first, those of others aside.
+//!
+//! A thread of this test wakes every millisecond on CPU 1 in a real-time class; another one gets in its way.
+
+use base::{CpuSet, DurNs, MonoNs, Policy, Priority};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+use sys::sched::Scheduling;
+
+const PERIOD: DurNs = DurNs::from_ms(1);
+/// CPU of the watched thread.
+const CPU: u16 = 1;
+
+/// One at a time: all use the same CPU.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tahti(words: &[&str]) -> Output {
+    assert!(
+        std::fs::read_to_string("/proc/self/status").unwrap().lines().any(|line| line.starts_with("Uid:\t0\t0")),
+        "this test must run as root (--unprivileged leaves it out)"
+    );
+    Command::new(env!("CARGO_BIN_EXE_tahti")).arg("explain").args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+/// What `tahti explain` says of `tid` on its CPU.
+fn explain(tid: i32, words: &[&str]) -> Value {
+    let tid = tid.to_string();
+    let output = tahti(&[&["--tid", &tid, "--cpus", "1", "--for", "2s", "--json"], words].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for late in found["worst"].as_array().unwrap() {
+        let sum: u64 = late["parts"].as_array().unwrap().iter().map(|part| part["ns"].as_u64().unwrap()).sum();
+        assert_eq!(sum, late["ran"].as_u64().unwrap() - late["due"].as_u64().unwrap(), "{late}");
+    }
+    found
+}
+
+/// The culprits, the one with most delay first.
+fn named(found: &Value) -> Vec<String> {
+    let culprits = found["culprits"].as_array().unwrap();
+    culprits.iter().map(|culprit| culprit["text"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Takes a place: CPU, name, FIFO priority (0: time sharing).
+fn become_a(name: &str, cpu: u16, priority: u8) {
+    sys::thread::set_name(name).unwrap();
+    sys::sched::set_affinity(0, &CpuSet::single(cpu)).unwrap();
+    if priority > 0 {
+        let policy = Policy::Fifo(Priority(priority));
+        sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: false }).unwrap();
+    }
+}
+
+/// Keeps the CPU for so long.
+fn burn(span: DurNs) {
+    let until = sys::clock::mono_now() + span;
+    while sys::clock::mono_now() < until {}
+}
+
+/// Ends the threads of a test, also where it fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Starts the watched thread, which does `work` in each cycle; its id.
+fn victim<'s>(scope: &'s Scope<'s, '_>, stop: &'s AtomicBool, mut work: impl FnMut(u64) + Send + 's) -> i32 {
+    static TID: AtomicI32 = AtomicI32::new(0);
+    TID.store(0, Ordering::Relaxed);
+    scope.spawn(move || {
+        become_a("victim", CPU, 50);
+        TID.store(sys::thread::id(), Ordering::Relaxed);
+        let mut due = MonoNs(sys::clock::mono_now().0 / 1_000_000 * 1_000_000);
+        for cycle in 0.. {
+            due = due + PERIOD;
+            sys::clock::sleep_until(due);
+            work(cycle);
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    });
+    loop {
+        match TID.load(Ordering::Relaxed) {
+            0 => std::thread::yield_now(),
+            tid => return tid,
+        }
+    }
+}
+
+/// Does `work` again and again, `pause` apart.
+fn culprit<'s>(
+    scope: &'s Scope<'s, '_>,
+    stop: &'s AtomicBool,
+    (name, cpu, priority): (&'s str, u16, u8),
+    pause: DurNs,
+    mut work: impl FnMut() + Send + 's,
+) {
+    scope.spawn(move || {
+        become_a(name, cpu, priority);
+        while !stop.load(Ordering::Relaxed) {
+            work();
+            sys::clock::sleep_until(sys::clock::mono_now() + pause);
+        }
+    });
+}
+
+#[test]
+fn a_more_urgent_hog_is_named_with_its_priority() {
+    let (_turn, stop) = (turn(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |_| {});
+        culprit(scope, &stop, ("hog", CPU, 90), DurNs::from_ms(17), || burn(DurNs::from_us(2_500)));
+        let found = explain(tid, &[]);
+        assert_eq!(named(&found).first().map(String::as_str), Some("preempted by hog (real-time 90)"), "{found:#}");
+        assert!(found["wakeups"].as_u64().unwrap() > 500, "{found:#}");
+    });
+}
+
+#[test]
+fn a_thread_that_overruns_itself_is_told_so() {
+    let (_turn, stop) = (turn(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |cycle| {
+            if cycle % 25 == 0 {
+                burn(DurNs::from_ms(4));
+            }
+        });
+        let found = explain(tid, &["--cycle-above", "2ms"]);
+        assert_eq!(named(&found).first().map(String::as_str), Some("own code"), "{found:#}");
+        let occasions: Vec<_> = found["worst"].as_array().unwrap().iter().map(|late| &late["occasion"]).collect();
+        assert!(occasions.iter().any(|occasion| *occasion == "timer"), "{found:#}");
+    });
+}
+
+#[test]
+fn a_thread_that_faults_pages_in_is_told_so() {
+    let (_turn, stop) = (turn(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |cycle| {
+            if cycle % 25 == 0 {
+                // Fresh pages each time: so large a piece the allocator gives back at once, always.
+                let mut pages = vec![0u8; 40 << 20];
+                pages.iter_mut().step_by(4096).for_each(|page| *page = 1);
+                std::hint::black_box(&pages);
+            }
+        });
+        let found = explain(tid, &[]);
+        let first = named(&found).first().cloned().unwrap_or_default();
+        let faults: u64 = found["worst"].as_array().unwrap().iter().map(|late| late["faults"].as_u64().unwrap()).sum();
+        assert!(faults > 0, "{found:#}");
+        assert!(first.starts_with("own code"), "{found:#}");
+    });
+}
+
+#[test]
+fn interrupts_between_cpus_come_with_their_sender() {
+    let (_turn, stop) = (turn(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |_| {});
+        // Both share an address space: CPU 1 must forget each mapping that CPU 0 takes away.
+        culprit(scope, &stop, ("neighbour", CPU, 0), DurNs(0), || burn(DurNs::from_ms(3)));
+        culprit(scope, &stop, ("mapper", 0, 0), DurNs(0), || {
+            let mut page = vec![0u8; 40 << 20];
+            page[0] = 1;
+            std::hint::black_box(&page);
+        });
+        let found = explain(tid, &["--above", "1us"]);
+        let sender =
+            named(&found).into_iter().find(|name| name.starts_with("function call interrupt from mapper on CPU 0"));
+        assert!(sender.is_some(), "{:#?}", named(&found));
+    });
+}
+
+#[test]
+fn soft_interrupts_of_the_network_are_named() {
+    let (_turn, stop) = (turn(), AtomicBool::new(false));
+    let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = receiver.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |_| {});
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        culprit(scope, &stop, ("sender", CPU, 0), DurNs(0), move || {
+            // What nobody reads is dropped at the end of the receiver's queue: the work is done all the same.
+            (0..500).for_each(|_| _ = sender.send_to(&[0; 1400], to));
+        });
+        let found = explain(tid, &["--above", "1us"]);
+        assert!(named(&found).iter().any(|name| name == "softirq NET_RX"), "{:#?}", named(&found));
+    });
+}
+
+#[test]
+fn a_stopped_program_is_told_apart_from_a_late_one() {
+    let _turn = turn();
+    // In a real-time class, so that others' load stays out of it.
+    let script = "import os, time\nos.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))\n\
+                  print('ready', flush=True)\nwhile True: time.sleep(0.002)";
+    let mut program = Command::new("python3");
+    program.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut program = program.spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(program.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    let pid = program.id() as i32;
+    let over = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        let _stop = Stop(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                sys::child::kill(pid, 19).unwrap();
+                sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(30));
+                sys::child::kill(pid, 18).unwrap();
+                sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(50));
+            }
+        });
+        tahti(&["--pid", &pid.to_string(), "--for", "2s", "--json"])
+    });
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(named(&found).first().map(String::as_str), Some("stopped by a signal"), "{found:#}");
+}
+
+#[test]
+fn nothing_is_left_behind_whatever_becomes_of_it() {
+    let _turn = turn();
+    let tracing = sys::tracing::Tracing::mount().unwrap();
+    let ours = || {
+        let names = tracing.files().list("instances").unwrap();
+        names.into_iter().filter(|name| name.starts_with("tahti-recorder-")).collect::<Vec<_>>()
+    };
+    let before = ours();
+    // An instance of somebody else's stays, whatever it is called.
+    let theirs = format!("not-tahti-recorder-{}-1", std::process::id());
+    let foreign = sys::tracefs::Instance::make(&tracing.place(), &theirs).unwrap();
+    let program =
+        Command::new(env!("CARGO_BIN_EXE_tahti")).args(["explain", "--pid", "1"]).stdout(Stdio::null()).spawn();
+    let mut killed = program.unwrap();
+    let name = format!("tahti-recorder-{}-", killed.id());
+    while !ours().iter().any(|of| of.starts_with(&name)) {
+        assert!(killed.try_wait().unwrap().is_none(), "ended by itself");
+        std::thread::yield_now();
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(ours().iter().any(|of| of.starts_with(&name)), "the kernel itself took it away");
+    let output = tahti(&["--pid", &std::process::id().to_string(), "--for", "100ms"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let left: Vec<_> = ours().into_iter().filter(|name| !before.contains(name)).collect();
+    assert_eq!(left, Vec::<String>::new());
+    assert!(tracing.files().exists(&format!("instances/{theirs}")));
+    drop(foreign);
+}
+
+#[test]
+fn who_cannot_be_watched_is_said() {
+    let said = |words: &[&str]| {
+        let output = tahti(words);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&[]).contains("nothing to watch: name threads"), "{}", said(&[]));
+    assert!(said(&["--tid", "2147483646"]).contains("--tid 2147483646: there is no such thread"));
+    assert!(said(&["--tid", "1", "--cpus", "1000"]).contains("not all of them are online"));
+    assert!(said(&["--name", "no-such-*", "--for", "50ms"]).contains("nobody is called \"no-such-*\""));
+    assert!(said(&["--", "/no/such/program"]).contains("`/no/such/program` could not be started"));
+}

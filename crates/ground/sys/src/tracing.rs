@@ -1,0 +1,75 @@
+//! The kernel's tracing files by a mount of our own that stands in nobody's tree, and its ring buffers as they are.
+
+use crate::error::{Doing, Result};
+use crate::root::RootDir;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+/// The tracing files: gone from sight when dropped, on whatever way the process ends.
+#[derive(Debug)]
+pub struct Tracing {
+    mount: OwnedFd,
+}
+
+impl Tracing {
+    /// Mounts them, attached nowhere.
+    ///
+    /// # Errors
+    /// The kernel's: `EPERM` without privilege, `ENODEV` on a kernel without them.
+    pub fn mount() -> Result<Self> {
+        let doing = || "mount tracefs".to_owned();
+        let config = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).doing(doing)?;
+        rustix::mount::fsconfig_create(&config).doing(doing)?;
+        let mount =
+            rustix::mount::fsmount(&config, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).doing(doing)?;
+        Ok(Self { mount })
+    }
+
+    /// Where they are for this process, for as long as this lives.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("/proc/self/fd/{}", self.mount.as_raw_fd())
+    }
+
+    /// The files.
+    #[must_use]
+    pub fn files(&self) -> RootDir {
+        RootDir::at(self.place())
+    }
+}
+
+/// The buffer of one CPU in one instance, read in whole pages; what is read is gone from it.
+#[derive(Debug)]
+pub struct Pages {
+    pipe: OwnedFd,
+    path: String,
+}
+
+impl Pages {
+    /// Opens `path` (`…/per_cpu/cpuN/trace_pipe_raw`).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(path: &str) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let pipe = rustix::fs::open(path, flags, Mode::empty()).doing(|| format!("open {path}"))?;
+        Ok(Self { pipe, path: path.to_owned() })
+    }
+
+    /// Reads the next page into `page`, which must be as long as one; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read<'a>(&self, page: &'a mut [u8]) -> Result<Option<&'a [u8]>> {
+        loop {
+            match rustix::io::read(&self.pipe, &mut *page) {
+                Ok(0) | Err(Errno::AGAIN) => return Ok(None),
+                Ok(got) => return Ok(Some(&page[..got])),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno).doing(|| format!("read {}", self.path)),
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A connection to a message server, with its thread: requests go in from records, each gets one outcome.
+
+use base::{DurNs, MonoNs};
+use broker::{Client, ClientError, Sending, Waker};
+use msg::{Band, Code};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sys::bell::Bell;
+use sys::clock::mono_now;
+
+/// Requests that may wait; a record has one at most, and one more that polls it.
+const WAITING_MAX: usize = 16_384;
+/// Requests that the server has at once: it takes 256 of a client and band.
+const OUTSTANDING_MAX: usize = 256;
+/// How often a server that is gone is looked for.
+const AGAIN: DurNs = DurNs::from_ms(200);
+/// How long the thread waits at most before it looks about.
+const PAUSE: DurNs = DurNs::from_ms(100);
+/// How much longer than its deadline a request waits for the server, which answers at the deadline.
+const GRACE: DurNs = DurNs::from_ms(500);
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// The reply, and the pulse to which it belongs.
+    Reply(Code, String, u64),
+    /// The server did not even answer that nobody answered, or the request waited too long to be sent.
+    Timeout,
+    /// There is no server.
+    Lost,
+}
+
+/// A request and what is to be done with its outcome, on the connection's thread.
+pub(super) struct Letter {
+    pub(super) line: String,
+    /// Until when it is worth executing.
+    pub(super) latest: MonoNs,
+    pub(super) then: Box<dyn FnOnce(Outcome) + Send>,
+}
+
+#[derive(Default)]
+struct Inside {
+    waiting: VecDeque<Letter>,
+    /// Wakes the thread where it waits for the server.
+    waker: Option<Waker>,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    inside: Mutex<Inside>,
+    /// Wakes the thread where there is no server.
+    bell: Bell,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        // A panic elsewhere leaves nothing half done in it.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        self.bell.ring();
+        let waker = self.lock().waker.clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A connection; it ends with this.
+pub(super) struct Post(Arc<Shared>);
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.wake();
+    }
+}
+
+impl Post {
+    /// Starts the thread. The server need not be there yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn open(server: &str, band: Band) -> io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let (mine, server) = (shared.clone(), server.to_owned());
+        let builder = std::thread::Builder::new().name(format!("messages-{band}")).stack_size(256 << 10);
+        builder.spawn(move || {
+            Thread { shared: mine, server, band, waiting: VecDeque::new(), asked: HashMap::new() }.run()
+        })?;
+        Ok(Self(shared))
+    }
+
+    /// Queues a request, or gives it back where as many wait as may.
+    pub(super) fn send_or_refuse(&self, letter: Letter) -> Result<(), Letter> {
+        let mut inside = self.0.lock();
+        if inside.waiting.len() >= WAITING_MAX {
+            return Err(letter);
+        }
+        inside.waiting.push_back(letter);
+        drop(inside);
+        self.0.wake();
+        Ok(())
+    }
+}
+
+struct Thread {
+    shared: Arc<Shared>,
+    server: String,
+    band: Band,
+    waiting: VecDeque<Letter>,
+    /// What the server has, by id.
+    asked: HashMap<u64, Letter>,
+}
+
+impl Thread {
+    fn run(mut self) {
+        let mut client: Option<Client> = None;
+        let mut again = mono_now();
+        loop {
+            {
+                let mut inside = self.shared.lock();
+                if inside.closed {
+                    break;
+                }
+                self.waiting.append(&mut inside.waiting);
+                inside.waker = client.as_ref().and_then(Client::waker);
+            }
+            self.expire(mono_now());
+            if client.is_none() && !self.waiting.is_empty() && mono_now() >= again {
+                client = Client::connect(&self.server, "ioc", self.band).ok();
+                again = mono_now() + AGAIN;
+                // The waker comes first: what is queued from now on must be noticed.
+                continue;
+            }
+            let Some(present) = &mut client else {
+                self.waiting.drain(..).for_each(|letter| (letter.then)(Outcome::Lost));
+                self.shared.bell.wait(None);
+                continue;
+            };
+            if self.exchange(present).is_err() {
+                client = None;
+                again = mono_now() + AGAIN;
+                self.asked.drain().for_each(|(_, letter)| (letter.then)(Outcome::Lost));
+            }
+        }
+        let rest = self.waiting.into_iter().chain(self.asked.into_values());
+        rest.for_each(|letter| (letter.then)(Outcome::Lost));
+    }
+
+    /// Sends what may be sent, and takes what comes.
+    fn exchange(&mut self, client: &mut Client) -> Result<(), ClientError> {
+        while self.asked.len() < OUTSTANDING_MAX
+            && let Some(letter) = self.waiting.pop_front()
+        {
+            let limit = letter.latest - mono_now();
+            match client.send(&letter.line, &Sending { limit, ..Sending::default() }) {
+                Ok(id) => drop(self.asked.insert(id, letter)),
+                Err(ClientError::Message(why)) => (letter.then)(Outcome::Reply(Code::Malformed, why, 0)),
+                Err(error) => {
+                    self.waiting.push_front(letter);
+                    if error == ClientError::Full {
+                        break;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        // What has come is taken at once, without a wait between.
+        let mut next = client.next(PAUSE)?;
+        while let Some(received) = next {
+            if let Some(letter) = self.asked.remove(&received.id) {
+                (letter.then)(Outcome::Reply(received.code, received.text, received.pulse));
+            }
+            next = if self.asked.is_empty() { None } else { client.next(DurNs::ZERO)? };
+        }
+        Ok(())
+    }
+
+    /// Ends what has waited too long.
+    fn expire(&mut self, now: MonoNs) {
+        let late = |letter: &Letter, grace: DurNs| now >= letter.latest + grace;
+        for _ in 0..self.waiting.len() {
+            match self.waiting.pop_front() {
+                Some(letter) if late(&letter, DurNs::ZERO) => (letter.then)(Outcome::Timeout),
+                Some(letter) => self.waiting.push_back(letter),
+                None => {}
+            }
+        }
+        let over: Vec<u64> = self.asked.iter().filter(|(_, letter)| late(letter, GRACE)).map(|(id, _)| *id).collect();
+        for id in over {
+            if let Some(letter) = self.asked.remove(&id) {
+                (letter.then)(Outcome::Timeout);
+            }
+        }
+    }
+}

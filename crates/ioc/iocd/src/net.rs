@@ -1,0 +1,419 @@
+//! Sockets: who is ready, bytes in and out. What they mean is `ca`'s business.
+
+use crate::config::{Complaint, ServerConfig, join};
+use crate::spin::Spin;
+use base::MonoNs;
+use ca::server::CircuitId;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+
+/// Bytes taken from one circuit before the others and the scans have their turn.
+const BURST_BYTES: usize = 16 << 10;
+/// Sockets that one wait reports.
+const EVENTS_MAX: usize = 256;
+/// Connections that are kept at once; more are refused and counted.
+const CIRCUITS_MAX: usize = 16_384;
+
+const TAG_TIMER: u64 = 1 << 40;
+const TAG_MAIL: u64 = 2 << 40;
+const TAG_LISTEN: u64 = 3 << 40;
+const TAG_UDP: u64 = 4 << 40;
+const TAG_CIRCUIT: u64 = 5 << 40;
+
+/// Something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// The timer has gone off.
+    Timer,
+    /// Mail has come.
+    Mail,
+    /// A client wants to connect.
+    Listener(usize),
+    /// Datagrams have come.
+    Datagrams(usize),
+    /// A circuit can be read, written, or is gone.
+    Circuit {
+        /// Which.
+        id: CircuitId,
+        /// Bytes, or the end, have come.
+        read: bool,
+        /// There is room for bytes.
+        write: bool,
+    },
+}
+
+/// What became of bytes that were to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// So many went.
+    Bytes(usize),
+    /// The kernel's buffer is full; the circuit will be reported when there is room.
+    Full,
+    /// The connection is gone.
+    Gone,
+}
+
+struct Conn {
+    stream: TcpStream,
+    flags: EventFlags,
+}
+
+/// Wakes the engine from another thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Makes the engine look into its mailbox.
+    pub fn wake(&self) {
+        // The counter can only be full when it is read soon anyway.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    /// A waker of one's own.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// What to wait for.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Takes note of having been woken.
+    pub(crate) fn answer(&self) {
+        // Nothing to read means that nobody has woken.
+        let _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
+    }
+}
+
+/// All sockets of a server.
+pub struct Net {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    mail: Waker,
+    listeners: Vec<TcpListener>,
+    datagrams: Vec<UdpSocket>,
+    beacons: Option<UdpSocket>,
+    conns: Vec<Option<Conn>>,
+    open: usize,
+    /// Connections refused because there were too many, or no descriptors left.
+    pub refused: u64,
+    /// A descriptor to give up when all are used.
+    reserve: Option<OwnedFd>,
+    /// Port on which circuits are taken.
+    pub tcp_port: u16,
+    /// Whether that is not the port that was asked for, because that was taken.
+    pub port_taken: bool,
+    /// What of the configuration was not obtained.
+    pub complaints: Vec<Complaint>,
+    armed: Option<MonoNs>,
+    /// The timer has gone off and was not set since: setting it takes that back, which spares reading it.
+    rung: bool,
+    buffer: Box<[u8]>,
+    spin: Spin,
+}
+
+impl Net {
+    /// Opens the sockets; `None` serves nobody.
+    ///
+    /// # Errors
+    /// When a socket cannot be opened; the error names its address.
+    pub fn open(config: Option<&ServerConfig>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let timer =
+            rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let mail = Waker::new()?;
+        let mut net = Self {
+            reserve: rustix::io::dup(&epoll).ok(),
+            epoll,
+            timer,
+            mail,
+            listeners: Vec::new(),
+            datagrams: Vec::new(),
+            beacons: None,
+            conns: Vec::new(),
+            open: 0,
+            refused: 0,
+            tcp_port: 0,
+            port_taken: false,
+            complaints: Vec::new(),
+            armed: None,
+            rung: false,
+            buffer: vec![0; 65_536].into(),
+            spin: Spin::default(),
+        };
+        add(&net.epoll, &net.timer, TAG_TIMER)?;
+        add(&net.epoll, &*net.mail.0, TAG_MAIL)?;
+        if let Some(config) = config {
+            net.listen(config)?;
+        }
+        Ok(net)
+    }
+
+    fn listen(&mut self, config: &ServerConfig) -> io::Result<()> {
+        self.tcp_port = config.port;
+        for &address in &config.interfaces {
+            let listener = match TcpListener::bind(SocketAddrV4::new(address, self.tcp_port)) {
+                Ok(listener) => listener,
+                // Another server has the port: any will do, the search replies tell it.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && self.listeners.is_empty() => {
+                    self.port_taken = true;
+                    TcpListener::bind(SocketAddrV4::new(address, 0)).map_err(|error| named(error, address, 0))?
+                }
+                Err(error) => return Err(named(error, address, self.tcp_port)),
+            };
+            self.tcp_port = listener.local_addr()?.port();
+            listener.set_nonblocking(true)?;
+            add(&self.epoll, &listener, TAG_LISTEN | self.listeners.len() as u64)?;
+            self.listeners.push(listener);
+        }
+        // A socket that is bound to an address of one interface hears no broadcasts: they need sockets of their own.
+        let named_ones: Vec<Ipv4Addr> =
+            config.interfaces.iter().copied().filter(|address| !address.is_unspecified()).collect();
+        let broadcasts = crate::config::broadcasts_of(&named_ones);
+        for &address in config.interfaces.iter().chain(&broadcasts) {
+            let socket = shared_udp(address, config.port).map_err(|error| named(error, address, config.port))?;
+            if address.is_unspecified() {
+                config.groups.iter().for_each(|group| self.join(&socket, *group, address));
+            }
+            self.hear(socket)?;
+        }
+        // Nor does it hear a group; one that is bound to none hears all that are joined.
+        if !config.interfaces.iter().any(Ipv4Addr::is_unspecified) {
+            for &group in &config.groups {
+                let socket = shared_udp(group, config.port).map_err(|error| named(error, group, config.port))?;
+                config.interfaces.iter().for_each(|address| self.join(&socket, group, *address));
+                self.hear(socket)?;
+            }
+        }
+        let beacons = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        beacons.set_broadcast(true)?;
+        beacons.set_multicast_ttl_v4(config.multicast_ttl)?;
+        beacons.set_nonblocking(true)?;
+        self.beacons = Some(beacons);
+        Ok(())
+    }
+
+    /// Joins a group; a server that is not heard there may be on others.
+    fn join(&mut self, socket: &UdpSocket, group: Ipv4Addr, interface: Ipv4Addr) {
+        if let Err(error) = join(socket, group, interface) {
+            let what = format!("searches to the multicast group {group} are not heard on {interface}: {error}");
+            self.complaints.push(Complaint(format!("EPICS_CAS_INTF_ADDR_LIST: {what}")));
+        }
+    }
+
+    /// Listens to datagrams on a socket.
+    fn hear(&mut self, socket: UdpSocket) -> io::Result<()> {
+        add(&self.epoll, &socket, TAG_UDP | self.datagrams.len() as u64)?;
+        self.datagrams.push(socket);
+        Ok(())
+    }
+
+    /// A handle that wakes [`wait`](Self::wait).
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.mail.clone()
+    }
+
+    /// Waits until `until` or something is ready, whichever is first, and lists what is ready. `None` waits
+    /// for ever, a time that has passed not at all.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(&mut self, now: MonoNs, until: Option<MonoNs>, ready: &mut Vec<Ready>) -> io::Result<()> {
+        ready.clear();
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let passed = until.is_some_and(|until| until <= now);
+        if !passed && (self.rung || self.armed != until) {
+            let at = until.unwrap_or_default();
+            let value = Timespec { tv_sec: (at.0 / 1_000_000_000) as i64, tv_nsec: (at.0 % 1_000_000_000) as i64 };
+            let spec = Itimerspec { it_interval: zero, it_value: value };
+            rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
+            self.armed = until;
+            self.rung = false;
+        }
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
+        let spin_until = if passed { None } else { self.spin.until(now) };
+        let found = loop {
+            let spins = spin_until.is_some_and(|until| sys::clock::mono_now() < until);
+            match epoll::wait(&self.epoll, &mut events[..], (passed || spins).then_some(&zero)) {
+                Ok((found, _)) if found.is_empty() && spins => {}
+                Ok((found, _)) => break found,
+                Err(rustix::io::Errno::INTR) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        for event in found {
+            let flags = event.flags;
+            let (tag, index) = (event.data.u64() & !0xFF_FFFF_FFFF, (event.data.u64() & 0xFF_FFFF_FFFF) as usize);
+            ready.push(match tag {
+                TAG_TIMER => {
+                    self.rung = true;
+                    Ready::Timer
+                }
+                TAG_MAIL => {
+                    self.mail.answer();
+                    Ready::Mail
+                }
+                TAG_LISTEN => Ready::Listener(index),
+                TAG_UDP => Ready::Datagrams(index),
+                _ => Ready::Circuit {
+                    id: CircuitId(index as u32),
+                    read: flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP),
+                    write: flags.contains(EventFlags::OUT),
+                },
+            });
+        }
+        let asked = ready.iter().any(|ready| matches!(ready, Ready::Circuit { read: true, .. }));
+        self.spin.ended(now, sys::clock::mono_now(), asked);
+        Ok(())
+    }
+
+    /// Takes one connection that waits; its stream goes to [`attach`](Self::attach).
+    pub fn accept(&mut self, listener: usize) -> Option<(TcpStream, SocketAddr)> {
+        let waiting = self.listeners.get(listener)?;
+        let (stream, peer) = match waiting.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                let no_room = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+                if rustix::io::Errno::from_io_error(&error).is_some_and(|errno| no_room.contains(&errno)) {
+                    // A client that is left waiting would wake us for ever: the reserve makes room to turn it away.
+                    self.reserve = None;
+                    self.refused += u64::from(waiting.accept().is_ok());
+                    self.reserve = rustix::io::dup(&self.epoll).ok();
+                }
+                return None;
+            }
+        };
+        if self.open >= CIRCUITS_MAX {
+            self.refused += 1;
+            return None;
+        }
+        let ready = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+        let ready = ready.and_then(|()| Ok(rustix::net::sockopt::set_socket_keepalive(&stream, true)?));
+        ready.ok().map(|()| (stream, peer))
+    }
+
+    /// Watches a connection under the number of its circuit.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn attach(&mut self, id: CircuitId, stream: TcpStream) -> io::Result<()> {
+        let index = id.0 as usize;
+        add(&self.epoll, &stream, TAG_CIRCUIT | index as u64)?;
+        if self.conns.len() <= index {
+            self.conns.resize_with(index + 1, || None);
+        }
+        self.conns[index] = Some(Conn { stream, flags: EventFlags::IN });
+        self.open += 1;
+        Ok(())
+    }
+
+    /// Closes a connection.
+    pub fn detach(&mut self, id: CircuitId) {
+        if let Some(conn) = self.conns.get_mut(id.0 as usize).and_then(Option::take) {
+            let _ = epoll::delete(&self.epoll, &conn.stream);
+            self.open -= 1;
+        }
+    }
+
+    /// Reads a burst from a circuit into the common buffer; `None` when the connection has ended.
+    pub fn read(&mut self, id: CircuitId) -> Option<usize> {
+        let conn = self.conns.get_mut(id.0 as usize)?.as_mut()?;
+        match conn.stream.read(&mut self.buffer[..BURST_BYTES]) {
+            Ok(0) => None,
+            Ok(len) => Some(len),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Some(0),
+            Err(_) => None,
+        }
+    }
+
+    /// What [`read`](Self::read) or [`receive`](Self::receive) got.
+    #[must_use]
+    pub fn bytes(&self, len: usize) -> &[u8] {
+        &self.buffer[..len]
+    }
+
+    /// Sends on a circuit what the kernel takes at once.
+    pub fn send(&mut self, id: CircuitId, bytes: &[u8]) -> Sent {
+        let Some(conn) = self.conns.get_mut(id.0 as usize).and_then(Option::as_mut) else { return Sent::Gone };
+        match conn.stream.write(bytes) {
+            Ok(len) => Sent::Bytes(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Sent::Bytes(0),
+            Err(_) => Sent::Gone,
+        }
+    }
+
+    /// Says what a circuit waits for: bytes to read, room to write.
+    pub fn interest(&mut self, id: CircuitId, read: bool, write: bool) {
+        let Some(conn) = self.conns.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, read);
+        flags.set(EventFlags::OUT, write);
+        if conn.flags != flags {
+            conn.flags = flags;
+            let data = EventData::new_u64(TAG_CIRCUIT | u64::from(id.0));
+            let _ = epoll::modify(&self.epoll, &conn.stream, data, flags);
+        }
+    }
+
+    /// Takes one datagram.
+    pub fn receive(&mut self, socket: usize) -> Option<(usize, SocketAddrV4)> {
+        match self.datagrams.get(socket)?.recv_from(&mut self.buffer).ok()? {
+            (len, SocketAddr::V4(from)) => Some((len, from)),
+            (_, SocketAddr::V6(_)) => None,
+        }
+    }
+
+    /// Answers a datagram. Datagrams may be lost: the client asks again.
+    pub fn answer(&self, socket: usize, to: SocketAddrV4, bytes: &[u8]) {
+        if let Some(socket) = self.datagrams.get(socket) {
+            let _ = socket.send_to(bytes, to);
+        }
+    }
+
+    /// Sends a beacon to each address; one that cannot be reached now may be at the next.
+    pub fn beacon(&self, to: &[SocketAddrV4], bytes: &[u8]) {
+        if let Some(socket) = &self.beacons {
+            to.iter().for_each(|address| {
+                let _ = socket.send_to(bytes, address);
+            });
+        }
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub const fn connections(&self) -> usize {
+        self.open
+    }
+}
+
+fn add(epoll: &OwnedFd, fd: impl AsFd, tag: u64) -> io::Result<()> {
+    Ok(epoll::add(epoll, fd, EventData::new_u64(tag), EventFlags::IN)?)
+}
+
+fn named(error: io::Error, address: Ipv4Addr, port: u16) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen on {address}:{port}: {error}"))
+}
+
+/// A UDP socket on a port that several servers of the host share.
+fn shared_udp(address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    sockopt::set_socket_broadcast(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;
+    Ok(socket.into())
+}

@@ -1,0 +1,286 @@
+//! A Channel Access client with its sockets, driven by whoever calls [`Session::step`].
+
+use crate::config::{Complaint, addresses, multicast_ttl};
+use crate::net::Waker;
+use base::{DurNs, MonoNs};
+use ca::client::{Address, CircuitId, Client, ClientConfig, Event};
+use ca::wire::{self, Header, command};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+
+/// How long opening a connection may take.
+const CONNECT_MAX: DurNs = DurNs::from_secs(5);
+
+/// Gap between tries to register with the repeater, and how many are made.
+const REGISTER_GAP: DurNs = DurNs::from_secs(1);
+const REGISTER_TRIES_MAX: u32 = 50;
+
+/// A circuit's connection.
+struct Conn {
+    stream: TcpStream,
+    /// Until when it may take to open; `None` once it is open.
+    opening: Option<MonoNs>,
+}
+
+/// The name that rules of access security see: the user's of this process, whatever the environment says. A user without
+/// a name is sent as an empty one, as C's clients do.
+fn user_name(complaints: &mut Vec<Complaint>) -> String {
+    let (uid, name) = sys::users::own();
+    name.unwrap_or_else(|| {
+        complaints.push(Complaint(format!(
+            "user {uid} has no name on this host: servers see an empty one, which no UAG of access security holds; \
+             give it a line in /etc/passwd"
+        )));
+        String::new()
+    })
+}
+
+/// A client with its sockets.
+pub struct Session {
+    /// The protocol's side.
+    pub client: Client,
+    udp: UdpSocket,
+    search_to: Vec<SocketAddrV4>,
+    repeater: SocketAddrV4,
+    /// When to register with the repeater (again), and how often that was tried; `None` once it has confirmed.
+    register: Option<(MonoNs, u32)>,
+    conns: HashMap<CircuitId, Conn>,
+    bell: Option<Waker>,
+    /// What the environment said that could not be used.
+    pub complaints: Vec<Complaint>,
+    buffer: Vec<u8>,
+}
+
+impl Session {
+    /// Opens the socket for searches and reads EPICS' variables from `get`.
+    ///
+    /// # Errors
+    /// When the socket cannot be opened.
+    pub fn open(get: impl Fn(&str) -> Option<String>) -> io::Result<Self> {
+        let mut complaints = Vec::new();
+        let port = |name: &str, default: u16| get(name).and_then(|text| text.trim().parse().ok()).unwrap_or(default);
+        let server_port = port("EPICS_CA_SERVER_PORT", wire::SERVER_PORT);
+        let repeater = SocketAddrV4::new(Ipv4Addr::LOCALHOST, crate::repeater::port(&get));
+        let list = |name: &str, complaints: &mut Vec<Complaint>| {
+            get(name).map_or_else(Vec::new, |text| addresses(name, &text, server_port, complaints))
+        };
+        let mut search_to = list("EPICS_CA_ADDR_LIST", &mut complaints);
+        let automatic = get("EPICS_CA_AUTO_ADDR_LIST").is_none_or(|text| !text.trim().eq_ignore_ascii_case("no"));
+        if automatic {
+            let broadcasts = sys::interfaces::list().map_err(io::Error::other)?;
+            let broadcasts = broadcasts.iter().filter_map(|interface| interface.broadcast);
+            // Servers of this host hear no broadcast where they serve loopback alone.
+            let all = std::iter::once(Ipv4Addr::LOCALHOST).chain(broadcasts);
+            search_to.extend(all.map(|ip| SocketAddrV4::new(ip, server_port)));
+        }
+        let name_servers = list("EPICS_CA_NAME_SERVERS", &mut complaints);
+        let seconds = |name: &str, default: f64| {
+            let given = get(name).and_then(|text| text.trim().parse::<f64>().ok()).filter(|value| *value > 0.0);
+            DurNs((given.unwrap_or(default).min(1e6) * 1e9) as i64)
+        };
+        let config = ClientConfig {
+            user: user_name(&mut complaints),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            search_period_max: seconds("EPICS_CA_MAX_SEARCH_PERIOD", 300.0).max(DurNs::from_secs(60)),
+            quiet_max: seconds("EPICS_CA_CONN_TMO", 30.0),
+            name_servers: name_servers.iter().map(|to| Address { ip: (*to.ip()).into(), port: to.port() }).collect(),
+        };
+        let udp = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        udp.set_broadcast(true)?;
+        udp.set_multicast_ttl_v4(multicast_ttl(&get, &mut complaints))?;
+        udp.set_nonblocking(true)?;
+        Ok(Self {
+            client: Client::new(config),
+            udp,
+            search_to,
+            repeater,
+            register: Some((Self::now(), 0)),
+            conns: HashMap::new(),
+            bell: None,
+            complaints,
+            buffer: vec![0; 65_536],
+        })
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now() -> MonoNs {
+        sys::clock::mono_now()
+    }
+
+    /// Has [`step`](Self::step) return when this bell is rung.
+    pub fn listen_to(&mut self, bell: Waker) {
+        self.bell = Some(bell);
+    }
+
+    /// Moves bytes until something has happened or `until` is reached. `None` means that time is up, or that the bell
+    /// was rung.
+    ///
+    /// # Errors
+    /// The kernel's, from waiting.
+    pub fn step(&mut self, until: MonoNs) -> io::Result<Option<Event>> {
+        loop {
+            self.pump();
+            if let Some(event) = self.client.poll_event() {
+                return Ok(Some(event));
+            }
+            let now = Self::now();
+            if now >= until {
+                return Ok(None);
+            }
+            let openings = self.conns.values().filter_map(|conn| conn.opening);
+            let register = self.register.map(|(at, _)| at);
+            let wake = openings.chain(self.client.poll_timeout()).chain(register).fold(until, MonoNs::min);
+            if self.wait(now, wake)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Sends everything that waits to be sent.
+    fn pump(&mut self) {
+        let now = Self::now();
+        self.client.handle_timeout(now);
+        self.register(now);
+        while let Some(datagram) = self.client.poll_datagram(now) {
+            for to in &self.search_to {
+                // Lost searches are repeated.
+                let _ = self.udp.send_to(&datagram, to);
+            }
+        }
+        while let Some((id, server)) = self.client.poll_connect() {
+            match connect(server) {
+                Ok(stream) => {
+                    self.conns.insert(id, Conn { stream, opening: Some(now + CONNECT_MAX) });
+                }
+                Err(_) => self.client.closed(now, id),
+            }
+        }
+        let late = |conn: &Conn| conn.opening.is_some_and(|until| until <= now);
+        let late: Vec<CircuitId> = self.conns.iter().filter(|(_, conn)| late(conn)).map(|(id, _)| *id).collect();
+        late.into_iter().for_each(|id| self.close(id));
+        while let Some(id) = self.client.poll_touched() {
+            self.flush(id);
+        }
+    }
+
+    /// Tells the repeater of this host, through which beacons come, that we are here. Without one lost servers are
+    /// found by searching.
+    fn register(&mut self, now: MonoNs) {
+        if let Some((_, tries)) = self.register.filter(|(at, _)| *at <= now) {
+            let mut message = Vec::new();
+            Header::bare(command::REPEATER_REGISTER, 0, 0, 0, Ipv4Addr::LOCALHOST.into()).write(&mut message);
+            let _ = self.udp.send_to(&message, self.repeater);
+            self.register = (tries < REGISTER_TRIES_MAX).then_some((now + REGISTER_GAP, tries + 1));
+        }
+    }
+
+    fn flush(&mut self, id: CircuitId) {
+        if self.client.is_closing(id) {
+            self.close(id);
+            return;
+        }
+        let Some(Conn { stream, opening: None }) = self.conns.get_mut(&id) else { return };
+        loop {
+            let out = self.client.output(id);
+            if out.is_empty() {
+                return;
+            }
+            match stream.write(out) {
+                Ok(len) => self.client.sent(id, len),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.close(id);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, id: CircuitId) {
+        self.conns.remove(&id);
+        self.client.closed(Self::now(), id);
+    }
+
+    /// Waits until a socket is ready or `until` is reached, and takes what has come; whether the bell was rung.
+    fn wait(&mut self, now: MonoNs, until: MonoNs) -> io::Result<bool> {
+        let left = (until - now).0.max(0);
+        let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+        let ids: Vec<CircuitId> = self.conns.keys().copied().collect();
+        let (rung, udp_ready, ready) = {
+            let mut fds = vec![PollFd::new(&self.udp, PollFlags::IN)];
+            for id in &ids {
+                let conn = &self.conns[id];
+                let writes = conn.opening.is_some() || !self.client.output(*id).is_empty();
+                let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+                fds.push(PollFd::new(&conn.stream, flags));
+            }
+            if let Some(bell) = &self.bell {
+                fds.push(PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN));
+            }
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let ready: Vec<bool> = fds[1..=ids.len()].iter().map(is_ready).collect();
+            (fds.get(1 + ids.len()).is_some_and(is_ready), is_ready(&fds[0]), ready)
+        };
+        if let Some(bell) = self.bell.as_ref().filter(|_| rung) {
+            bell.answer();
+        }
+        let now = Self::now();
+        if udp_ready {
+            while let Ok((len, SocketAddr::V4(from))) = self.udp.recv_from(&mut self.buffer) {
+                let confirms = |(header, _): (Header, &[u8])| header.command == command::REPEATER_CONFIRM;
+                if from.port() == self.repeater.port() && wire::messages(&self.buffer[..len]).any(confirms) {
+                    self.register = None;
+                }
+                let from = Address { ip: (*from.ip()).into(), port: from.port() };
+                self.client.handle_datagram(now, from, &self.buffer[..len]);
+            }
+        }
+        for (id, _) in ids.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+            self.serve(now, id);
+        }
+        Ok(rung)
+    }
+
+    /// A connection has opened, failed to, or has bytes.
+    fn serve(&mut self, now: MonoNs, id: CircuitId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.opening.is_some() {
+            if !matches!(conn.stream.take_error(), Ok(None)) {
+                self.close(id);
+                return;
+            }
+            conn.opening = None;
+            self.client.connected_to(now, id);
+        }
+        self.flush(id);
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        match conn.stream.read(&mut self.buffer) {
+            Ok(0) => self.close(id),
+            Ok(len) => self.client.handle_bytes(now, id, &self.buffer[..len]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => self.close(id),
+        }
+    }
+}
+
+/// Begins to open a connection.
+fn connect(server: Address) -> io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    match rustix::net::connect(&socket, &SocketAddrV4::new(server.ip.into(), server.port)) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket.into()),
+        Err(error) => Err(error.into()),
+    }
+}

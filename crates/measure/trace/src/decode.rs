@@ -1,0 +1,241 @@
+//! Records into events: a row for each tracepoint that is understood.
+
+use crate::event::{Event, Name, Task, Vector, What};
+use crate::format::{Field, Format, FormatError};
+use crate::page::{Layout, PageError, number};
+use base::{CPUS_MAX, CpuId, CpuSet, MonoNs};
+use std::collections::BTreeMap;
+
+/// `common_flags`: in an interrupt, hard or soft, or in one that cannot be masked.
+const INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
+/// As many callers as a stack keeps.
+const CALLERS_MAX: usize = 64;
+
+/// Where a tracepoint is listened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// On the CPUs of the watched threads.
+    Watched,
+    /// There, and of the watched threads alone.
+    Threads,
+    /// On every CPU: what is done there concerns the others.
+    Everywhere,
+    /// Comes with others, or is asked for apart.
+    Apart,
+}
+
+/// A tracepoint that is understood.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its folder below `events`.
+    pub path: &'static str,
+    /// Where it is listened to.
+    pub scope: Scope,
+    /// What cannot be told without it; empty for one that another stands in for.
+    pub without: &'static str,
+    fields: &'static [&'static str],
+    make: fn(&Fields<'_>) -> Option<What>,
+}
+
+macro_rules! rows {
+    ($($path:literal, $scope:ident, $without:literal, [$($field:literal),*], $make:expr;)*) => {
+        &[$(Row { path: $path, scope: Scope::$scope, without: $without, fields: &[$($field),*], make: $make }),*]
+    };
+}
+
+/// Every tracepoint that is understood.
+pub const EVENTS: &[Row] = rows! {
+    "sched/sched_switch", Watched, "anything at all", ["prev_pid", "prev_prio", "prev_comm", "prev_state", "next_pid", "next_prio", "next_comm"],
+        |f| Some(What::Switch { from: f.task([0, 1, 2])?, state: f.unsigned(3)?, to: f.task([4, 5, 6])? });
+    "sched/sched_waking", Everywhere, "when a thread was woken, and by whom", ["pid", "prio", "comm", "target_cpu"],
+        |f| Some(What::Waking { task: f.task([0, 1, 2])?, cpu: f.cpu(3)? });
+    "sched/sched_migrate_task", Everywhere, "where a thread waits that was taken to another CPU", ["pid", "dest_cpu"],
+        |f| Some(What::Migrate { tid: f.int(0)?, cpu: f.cpu(1)? });
+    "sched/sched_process_exit", Watched, "", ["pid"], |f| Some(What::Exit { tid: f.int(0)? });
+    "sched/sched_pi_setprio", Everywhere, "priorities lent through locks", ["pid", "oldprio", "newprio"],
+        |f| Some(What::Lent { tid: f.int(0)?, from: f.int(1)?, to: f.int(2)? });
+    "timer/hrtimer_setup", Watched, "", ["hrtimer", "clockid", "mode"],
+        |f| Some(What::TimerSetup { timer: f.unsigned(0)?, clock: f.int(1)?, relative: f.unsigned(2)? & 1 != 0 });
+    "timer/hrtimer_init", Watched, "", ["hrtimer", "clockid", "mode"],
+        |f| Some(What::TimerSetup { timer: f.unsigned(0)?, clock: f.int(1)?, relative: f.unsigned(2)? & 1 != 0 });
+    "timer/hrtimer_start", Watched, "when a thread was due", ["hrtimer", "function", "expires", "softexpires"],
+        |f| Some(What::TimerStart { timer: f.unsigned(0)?, function: f.unsigned(1)?, expires: f.unsigned(2)? as i64, soft: f.unsigned(3)? as i64 });
+    "timer/hrtimer_cancel", Watched, "whether a thread still waited for its timer", ["hrtimer"], |f| Some(What::TimerCancel { timer: f.unsigned(0)? });
+    "timer/hrtimer_expire_entry", Watched, "which timer woke a thread", ["hrtimer", "function"],
+        |f| Some(What::TimerFire { timer: f.unsigned(0)?, function: f.unsigned(1)? });
+    "timer/hrtimer_expire_exit", Watched, "how long a timer's function took", ["hrtimer"], |f| Some(What::TimerFired { timer: f.unsigned(0)? });
+    "irq_vectors/local_timer_entry", Watched, "when the timer's interrupt came", [], |_| Some(What::VectorEntry(Vector::LocalTimer));
+    "irq_vectors/local_timer_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::LocalTimer));
+    "irq_vectors/reschedule_entry", Watched, "interrupts between CPUs", [], |_| Some(What::VectorEntry(Vector::Reschedule));
+    "irq_vectors/reschedule_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::Reschedule));
+    "irq_vectors/call_function_entry", Watched, "interrupts between CPUs", [], |_| Some(What::VectorEntry(Vector::CallFunction));
+    "irq_vectors/call_function_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::CallFunction));
+    "irq_vectors/call_function_single_entry", Watched, "interrupts between CPUs", [], |_| Some(What::VectorEntry(Vector::CallFunctionSingle));
+    "irq_vectors/call_function_single_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::CallFunctionSingle));
+    "irq_vectors/irq_work_entry", Watched, "", [], |_| Some(What::VectorEntry(Vector::IrqWork));
+    "irq_vectors/irq_work_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::IrqWork));
+    "irq_vectors/thermal_apic_entry", Watched, "", [], |_| Some(What::VectorEntry(Vector::Thermal));
+    "irq_vectors/thermal_apic_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::Thermal));
+    "irq_vectors/error_apic_entry", Watched, "", [], |_| Some(What::VectorEntry(Vector::Controller));
+    "irq_vectors/error_apic_exit", Watched, "", [], |_| Some(What::VectorExit(Vector::Controller));
+    "irq/irq_handler_entry", Watched, "interrupts of devices", ["irq", "name"], |f| Some(What::IrqEntry { irq: f.int(0)?, name: Name::of(f.bytes(1)?) });
+    "irq/irq_handler_exit", Watched, "interrupts of devices", ["irq"], |f| Some(What::IrqExit { irq: f.int(0)? });
+    "irq/softirq_entry", Watched, "soft interrupts", ["vec"], |f| Some(What::SoftirqEntry { vec: f.unsigned(0)? as u32 });
+    "irq/softirq_exit", Watched, "soft interrupts", ["vec"], |f| Some(What::SoftirqExit { vec: f.unsigned(0)? as u32 });
+    "workqueue/workqueue_execute_start", Watched, "items of kernel workers", ["function"], |f| Some(What::WorkStart { function: f.unsigned(0)? });
+    "workqueue/workqueue_execute_end", Watched, "items of kernel workers", [], |_| Some(What::WorkEnd);
+    "exceptions/page_fault_user", Threads, "page faults", [], |_| Some(What::PageFault { user: true });
+    "exceptions/page_fault_kernel", Threads, "", [], |_| Some(What::PageFault { user: false });
+    "power/cpu_idle", Watched, "whether a CPU was idle", ["state"], |f| Some(What::Idle { state: Some(f.unsigned(0)? as u32).filter(|&state| state != u32::MAX) });
+    "nmi/nmi_handler", Watched, "interrupts that cannot be masked", ["handler", "delta_ns"],
+        |f| Some(What::Nmi { handler: f.unsigned(0)?, ns: f.unsigned(1)? as i64 });
+    "ipi/ipi_send_cpu", Everywhere, "who sent an interrupt to this CPU", ["cpu", "callback"],
+        |f| Some(What::IpiSent { cpus: CpuSet::single(f.cpu(0)?), callback: f.unsigned(1)? });
+    "ipi/ipi_send_cpumask", Everywhere, "who sent an interrupt to this CPU", ["cpumask", "callback"],
+        |f| Some(What::IpiSent { cpus: f.cpus(0)?, callback: f.unsigned(1)? });
+    "raw_syscalls/sys_enter", Apart, "in which system call a task was", ["id"], |f| Some(What::SyscallEntry { number: f.unsigned(0)? as i64 });
+    "raw_syscalls/sys_exit", Apart, "", ["id"], |_| Some(What::SyscallExit);
+    "ftrace/kernel_stack", Apart, "", ["caller"], |f| f.callers(0).map(|callers| What::Stack { callers });
+};
+
+/// The fields of one record, in the order of its row.
+struct Fields<'a> {
+    record: &'a [u8],
+    at: &'a [Field],
+}
+
+impl Fields<'_> {
+    fn unsigned(&self, index: usize) -> Option<u64> {
+        number(self.record, *self.at.get(index)?)
+    }
+
+    fn int(&self, index: usize) -> Option<i32> {
+        self.unsigned(index).map(|number| number as i32)
+    }
+
+    fn cpu(&self, index: usize) -> Option<CpuId> {
+        self.unsigned(index).and_then(|number| CpuId::try_from(number).ok()).filter(|&cpu| usize::from(cpu) < CPUS_MAX)
+    }
+
+    fn bytes(&self, index: usize) -> Option<&[u8]> {
+        let field = *self.at.get(index)?;
+        if !field.elsewhere {
+            return self.record.get(field.offset..field.offset + field.size);
+        }
+        let place = number(self.record, Field { signed: false, ..field })?;
+        let (offset, length) = ((place & 0xffff) as usize, (place >> 16 & 0xffff) as usize);
+        self.record.get(offset..offset + length)
+    }
+
+    fn task(&self, [tid, prio, name]: [usize; 3]) -> Option<Task> {
+        Some(Task { tid: self.int(tid)?, prio: self.int(prio)?, name: Name(self.bytes(name)?.try_into().ok()?) })
+    }
+
+    fn cpus(&self, index: usize) -> Option<CpuSet> {
+        let words: Vec<u64> = self
+            .bytes(index)?
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+            .collect();
+        CpuSet::from_words(&words).ok()
+    }
+
+    /// An array that goes on to the end of the record; the kernel ends a short one with all ones.
+    fn callers(&self, index: usize) -> Option<Vec<u64>> {
+        let all = self.record.get(self.at.get(index)?.offset..)?.chunks_exact(8).take(CALLERS_MAX);
+        let callers = all.map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+        Some(callers.take_while(|&caller| caller != 0 && caller != u64::MAX).collect())
+    }
+}
+
+/// What did not reach the reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Lost {
+    /// Events that the kernel had no room for, as far as it counted them.
+    pub events: u64,
+    /// Times that events were lost, counted or not.
+    pub times: u64,
+    /// Pages or records that were not understood.
+    pub broken: u64,
+}
+
+/// What is known of this kernel's events: made once, from its own format files.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    layout: Layout,
+    rows: BTreeMap<u16, (&'static Row, Vec<Field>)>,
+    missing: Vec<&'static Row>,
+    lost: Lost,
+}
+
+impl Decoder {
+    /// A decoder; `format` is asked for the text of each tracepoint's format file (`None`: this kernel has none).
+    ///
+    /// # Errors
+    /// The header of pages is not understood, or a format file is none: with the tracepoint's name.
+    pub fn new(header_page: &str, mut format: impl FnMut(&str) -> Option<String>) -> Result<Self, String> {
+        let layout = Layout::parse(header_page).map_err(|error| error.to_string())?;
+        let mut decoder = Self { layout, rows: BTreeMap::new(), missing: Vec::new(), lost: Lost::default() };
+        for row in EVENTS {
+            let named = |error: FormatError| format!("events/{}/format: {error}", row.path);
+            let found = format(row.path).map(|text| Format::parse(&text).map_err(named)).transpose()?;
+            let fields = found.as_ref().and_then(|format| row.fields.iter().map(|name| format.field(name)).collect());
+            match (found, fields) {
+                (Some(format), Some(fields)) => _ = decoder.rows.insert(format.id, (row, fields)),
+                _ => decoder.missing.push(row),
+            }
+        }
+        Ok(decoder)
+    }
+
+    /// The tracepoints that this kernel does not have, or not with the fields that are needed.
+    #[must_use]
+    pub fn missing(&self) -> &[&'static Row] {
+        &self.missing
+    }
+
+    /// The tracepoints that it has.
+    pub fn present(&self) -> impl Iterator<Item = &'static Row> + '_ {
+        self.rows.values().map(|(row, _)| *row)
+    }
+
+    /// What has been lost so far.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        self.lost
+    }
+
+    /// Reads one page of `cpu`'s buffer: its events go to `each`, after `None` where some were lost before it.
+    pub fn page(&mut self, cpu: CpuId, bytes: &[u8], mut each: impl FnMut(MonoNs, Option<Event>)) {
+        let Ok(records) = self.layout.page(bytes) else {
+            self.lost.broken += 1;
+            return;
+        };
+        if records.lost() != Some(0) {
+            self.lost.times += 1;
+            self.lost.events += records.lost().unwrap_or(0);
+            each(MonoNs(records.begin()), None);
+        }
+        for record in records {
+            let event = match record {
+                Ok(record) => self.event(cpu, MonoNs(record.at), record.data),
+                Err(PageError::Record | PageError::Layout | PageError::Short) => Err(()),
+            };
+            match event {
+                Ok(Some(event)) => each(event.at, Some(event)),
+                Ok(None) => {}
+                Err(()) => self.lost.broken += 1,
+            }
+        }
+    }
+
+    fn event(&self, cpu: CpuId, at: MonoNs, record: &[u8]) -> Result<Option<Event>, ()> {
+        let &[a, b, flags, _, p, i, d, s, ..] = record else { return Err(()) };
+        // An event that nobody asked for: a marker of the tracer's own.
+        let Some((row, fields)) = self.rows.get(&u16::from_ne_bytes([a, b])) else { return Ok(None) };
+        let fields = Fields { record, at: fields };
+        let what = (row.make)(&fields).ok_or(())?;
+        let tid = i32::from_ne_bytes([p, i, d, s]);
+        Ok(Some(Event { at, cpu, tid, interrupt: flags & INTERRUPT != 0, what }))
+    }
+}

@@ -1,0 +1,397 @@
+//! The explainer: follows the CPUs and the watched threads, and breaks each delay down.
+
+mod blame;
+mod watched;
+
+use crate::culprit::{Late, Occasion};
+use crate::event::{Event, Name, Task, What};
+use crate::merge::Item;
+use crate::summary::Summary;
+use crate::symbols::Symbols;
+use crate::timeline::{Doing, Sender, Timeline};
+use base::{CpuId, DurNs, MonoNs};
+use std::collections::{BTreeMap, HashMap};
+use watched::{State, Watched, Woken};
+
+/// Tasks and timers that are remembered: more than a machine has; beyond, all are forgotten and learnt again.
+const REMEMBERED_MAX: usize = 1 << 17;
+/// How old the word of a sent interrupt may be when the interrupt comes.
+const SENT_NS_MAX: u64 = 10_000_000;
+
+/// The kernel's real-time priorities are below.
+const TIME_SHARING: i32 = 100;
+
+/// Other clocks less the monotonic one, in nanoseconds: timers are armed in any.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clocks {
+    /// Wall time.
+    pub wall: i64,
+    /// Time since boot, sleep included.
+    pub boot: i64,
+    /// International atomic time.
+    pub tai: i64,
+}
+
+/// What is known of the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Whether there is a host that can take CPUs away.
+    pub hypervisor: bool,
+    /// How long each idle state takes to leave, in nanoseconds.
+    pub idle_exit_ns: Vec<u64>,
+    /// The clocks.
+    pub clocks: Clocks,
+    /// Names of kernel code.
+    pub symbols: Symbols,
+}
+
+/// A task, as far as events told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    task: Task,
+    lent: bool,
+    work: Option<u64>,
+    syscall: Option<i64>,
+}
+
+/// A timer, as far as events told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timer {
+    clock: Option<i32>,
+    armed: Option<Armed>,
+}
+
+/// When a timer is to fire, on the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Armed {
+    due: MonoNs,
+    latest: MonoNs,
+}
+
+/// Follows events and explains what was late.
+#[derive(Debug)]
+pub struct Explainer {
+    facts: Facts,
+    above: u64,
+    cycle_above: Option<u64>,
+    cpus: BTreeMap<CpuId, Timeline>,
+    tasks: HashMap<i32, Known>,
+    timers: HashMap<u64, Timer>,
+    irqs: HashMap<i32, Name>,
+    sent: BTreeMap<CpuId, (MonoNs, Sender)>,
+    /// The timer whose function runs on a CPU.
+    firing: BTreeMap<CpuId, u64>,
+    watched: BTreeMap<i32, Watched>,
+    real_time: Summary,
+    ordinary: Summary,
+}
+
+impl Explainer {
+    /// One that explains wake-ups later than `above`, and cycles longer than `cycle_above`.
+    #[must_use]
+    pub fn new(facts: Facts, above: DurNs, cycle_above: Option<DurNs>, worst_max: usize) -> Self {
+        let ns = |span: DurNs| span.0.max(0) as u64;
+        Self {
+            facts,
+            above: ns(above),
+            cycle_above: cycle_above.map(ns),
+            cpus: BTreeMap::new(),
+            tasks: HashMap::new(),
+            timers: HashMap::new(),
+            irqs: HashMap::new(),
+            sent: BTreeMap::new(),
+            firing: BTreeMap::new(),
+            watched: BTreeMap::new(),
+            real_time: Summary::new(worst_max),
+            ordinary: Summary::new(worst_max),
+        }
+    }
+
+    /// Watches a thread from now on.
+    pub fn watch(&mut self, tid: i32, name: &str) {
+        self.watched.entry(tid).or_insert_with(|| Watched::new(tid, Name::of(name.as_bytes())));
+    }
+
+    /// The threads that are watched.
+    pub fn watched(&self) -> impl Iterator<Item = i32> + '_ {
+        self.watched.keys().copied()
+    }
+
+    /// Names a task that no event has named yet.
+    pub fn name(&mut self, tid: i32, name: &str) {
+        self.tasks.entry(tid).or_insert_with(|| Known {
+            task: Task { tid, prio: 120, name: Name::of(name.as_bytes()) },
+            ..Known::default()
+        });
+    }
+
+    /// All so far of threads in real-time classes.
+    #[must_use]
+    pub fn real_time(&self) -> &Summary {
+        &self.real_time
+    }
+
+    /// All so far of the other threads, which nobody promises anything.
+    #[must_use]
+    pub fn ordinary(&self) -> &Summary {
+        &self.ordinary
+    }
+
+    fn summary_of(&mut self, prio: i32) -> &mut Summary {
+        if prio < TIME_SHARING { &mut self.real_time } else { &mut self.ordinary }
+    }
+
+    /// Takes the next event, in order over all CPUs (see [`crate::Merge`]). Each late wake-up goes to `late`.
+    pub fn take(&mut self, (at, cpu, event): &Item, mut late: impl FnMut(&Late)) {
+        let Some(event) = event else {
+            return self.lose(*cpu);
+        };
+        if self.tasks.len() > REMEMBERED_MAX || self.timers.len() > REMEMBERED_MAX {
+            (self.tasks, self.timers) = (HashMap::new(), HashMap::new());
+        }
+        if !event.interrupt && self.watched.contains_key(&event.tid) {
+            self.acts(event, &mut late);
+        }
+        self.learn(event);
+        let sender = match event.what {
+            What::VectorEntry(_) => {
+                let sent = self.sent.remove(cpu).filter(|(when, _)| at.0.saturating_sub(when.0) <= SENT_NS_MAX);
+                sent.map(|(_, sender)| sender)
+            }
+            _ => None,
+        };
+        let tasks = &self.tasks;
+        let known = |tid: i32| {
+            let known =
+                tasks.get(&tid).copied().unwrap_or(Known { task: Task { tid, ..Task::default() }, ..Known::default() });
+            let (work, syscall) = (known.work, known.syscall);
+            Doing { known: true, task: known.task, since: *at, top: None, idle: None, work, syscall }
+        };
+        self.cpus.entry(*cpu).or_default().take(event, known, sender);
+        self.follow(event, &mut late);
+    }
+
+    /// Events of a CPU were lost: what became of the threads since the last one is not known, and what they were woken for may
+    /// be long past.
+    fn lose(&mut self, cpu: CpuId) {
+        let timeline = self.cpus.entry(cpu).or_default();
+        timeline.lose();
+        let since = timeline.heard_at;
+        self.firing.remove(&cpu);
+        for watched in self.watched.values_mut() {
+            (watched.woken, watched.cycle, watched.timer) = (None, None, None);
+            watched.enter(since, State::Unknown);
+        }
+    }
+
+    /// What an event tells of tasks, timers and senders.
+    fn learn(&mut self, event: &Event) {
+        match &event.what {
+            What::Switch { from, to, .. } => {
+                for task in [from, to] {
+                    self.tasks.entry(task.tid).or_default().task = *task;
+                }
+            }
+            What::Waking { task, .. } => self.tasks.entry(task.tid).or_default().task = *task,
+            What::Lent { tid, from, to } => self.tasks.entry(*tid).or_default().lent = to < from,
+            What::WorkStart { function } => self.tasks.entry(event.tid).or_default().work = Some(*function),
+            What::WorkEnd => self.tasks.entry(event.tid).or_default().work = None,
+            What::SyscallEntry { number } => self.tasks.entry(event.tid).or_default().syscall = Some(*number),
+            What::SyscallExit => self.tasks.entry(event.tid).or_default().syscall = None,
+            What::Exit { tid } => _ = self.tasks.remove(tid),
+            What::TimerSetup { timer, clock, relative } => {
+                let clock = if *clock == 0 && *relative { 1 } else { *clock };
+                self.timers.insert(*timer, Timer { clock: Some(clock), armed: None });
+            }
+            What::TimerStart { timer, expires, soft, .. } => {
+                let entry = self.timers.entry(*timer).or_default();
+                let clocks = &self.facts.clocks;
+                let off = match entry.clock {
+                    Some(0) => clocks.wall,
+                    Some(7) => clocks.boot,
+                    Some(11) => clocks.tai,
+                    Some(_) => 0,
+                    // Made before the recording began: decades away from now is wall time.
+                    None if clocks.wall != 0 && *soft > clocks.wall => clocks.wall,
+                    None => 0,
+                };
+                let mono = |ns: i64| MonoNs(ns.saturating_sub(off).max(0) as u64);
+                entry.armed = Some(Armed { due: mono(*soft), latest: mono(*expires) });
+            }
+            What::TimerCancel { timer } => {
+                if let Some(timer) = self.timers.get_mut(timer) {
+                    timer.armed = None;
+                }
+            }
+            What::IrqEntry { irq, name } if self.irqs.len() < REMEMBERED_MAX => _ = self.irqs.insert(*irq, *name),
+            What::IpiSent { cpus, callback } => {
+                let unnamed = Task { tid: event.tid, ..Task::default() };
+                let task = self.tasks.get(&event.tid).map_or(unnamed, |known| known.task);
+                let sender = Sender { task, cpu: event.cpu, callback: *callback };
+                cpus.iter().for_each(|cpu| _ = self.sent.insert(cpu, (event.at, sender)));
+            }
+            _ => {}
+        }
+    }
+
+    /// What an event means for the watched threads.
+    fn follow(&mut self, event: &Event, late: &mut impl FnMut(&Late)) {
+        let (at, cpu) = (event.at, event.cpu);
+        match &event.what {
+            What::TimerFire { timer, .. } => _ = self.firing.insert(cpu, *timer),
+            What::TimerFired { .. } => _ = self.firing.remove(&cpu),
+            What::Waking { task, cpu: target } => {
+                let firing = self.firing.get(&cpu).copied();
+                let armed = |timer: u64| self.timers.get(&timer).and_then(|timer| timer.armed);
+                let interrupted_at = self.cpus.get(&cpu).and_then(Timeline::interrupted_at).unwrap_or(at);
+                let Some(watched) = self.watched.get_mut(&task.tid) else { return };
+                watched.prio = task.prio;
+                let own = watched.timer.and_then(armed).filter(|own| own.due <= at);
+                let due = firing.and_then(armed).or(own);
+                if let (State::Running(on), Some(_), Some(armed)) = (watched.state(), firing, due) {
+                    // It was due before it asked to sleep, and is woken before it does.
+                    watched.timer = None;
+                    return self.ran(at, on, task, Woken { due: armed.due.min(at), occasion: Occasion::Timer }, late);
+                }
+                watched.wakes(at, cpu, *target, due.map(|armed| (armed.due, armed.latest)), interrupted_at, event.tid);
+                if firing.is_some() && due.is_none() {
+                    // By a timer that was armed before the recording began: how late it is, nobody knows.
+                    watched.woken = None;
+                }
+            }
+            What::Stack { callers } => {
+                let fresh = self.watched.values_mut().find(|watched| watched.wakes_now(cpu));
+                if let Some(watched) = fresh {
+                    watched.stack = callers.clone();
+                }
+            }
+            What::Migrate { tid, cpu: to } => {
+                if let Some(watched) = self.watched.get_mut(tid) {
+                    watched.goes_to(at, *to);
+                }
+            }
+            What::TimerStart { timer, .. } if !event.interrupt => {
+                if let Some(watched) = self.watched.get_mut(&event.tid) {
+                    watched.timer = Some(*timer);
+                }
+            }
+            What::TimerCancel { timer } => {
+                let armed = self.watched.values_mut().filter(|watched| watched.timer == Some(*timer));
+                armed.for_each(|watched| watched.timer = None);
+            }
+            What::PageFault { .. } => {
+                if let Some(watched) = self.watched.get_mut(&event.tid) {
+                    watched.faults(at);
+                }
+            }
+            What::Exit { tid } => {
+                if let Some(watched) = self.watched.get_mut(tid) {
+                    watched.enter(at, State::Unknown);
+                }
+            }
+            What::Switch { from, state, to } => {
+                if self.watched.contains_key(&from.tid) {
+                    self.leaves(at, cpu, from.tid, *state, late);
+                }
+                if self.watched.contains_key(&to.tid) {
+                    self.runs(at, cpu, to, late);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A watched thread does something although no switch to it was seen: out of idleness the kernel records none.
+    fn acts(&mut self, event: &Event, late: &mut impl FnMut(&Late)) {
+        let Some(watched) = self.watched.get(&event.tid) else { return };
+        match watched.state() {
+            State::Running(_) => {}
+            State::Ready { since, .. } => {
+                let woke = self.cpus.get(&event.cpu).map_or(event.at, |cpu| cpu.woke_at);
+                let at = if woke > since { woke } else { event.at };
+                let task = Task { tid: event.tid, prio: watched.prio, name: watched.name };
+                self.runs(at, event.cpu, &task, late);
+            }
+            // Its waking was not seen either.
+            _ => {
+                let cpu = event.cpu;
+                if let Some(watched) = self.watched.get_mut(&event.tid) {
+                    watched.enter(event.at, State::Running(cpu));
+                }
+            }
+        }
+    }
+
+    /// A watched thread gets a CPU.
+    fn runs(&mut self, at: MonoNs, cpu: CpuId, task: &Task, late: &mut impl FnMut(&Late)) {
+        let Some(watched) = self.watched.get_mut(&task.tid) else { return };
+        (watched.prio, watched.name) = (task.prio, task.name);
+        let woken = watched.woken.take();
+        watched.enter(at, State::Running(cpu));
+        let Some(woken) = woken else { return };
+        self.ran(at, cpu, task, woken, late);
+    }
+
+    /// A watched thread runs, which had been woken.
+    fn ran(&mut self, at: MonoNs, cpu: CpuId, task: &Task, woken: Woken, late: &mut impl FnMut(&Late)) {
+        if woken.occasion == Occasion::Timer
+            && let Some(watched) = self.watched.get_mut(&task.tid)
+        {
+            watched.cycle = Some(at);
+        }
+        let delay = at.0.saturating_sub(woken.due.0);
+        self.summary_of(task.prio).woke(delay);
+        if delay > self.above {
+            self.tell(task.tid, woken.occasion, cpu, woken.due, at, late);
+        }
+    }
+
+    /// A watched thread leaves its CPU.
+    fn leaves(&mut self, at: MonoNs, cpu: CpuId, tid: i32, state: u64, late: &mut impl FnMut(&Late)) {
+        const PREEMPTED: u64 = 0x100;
+        const STOPPED: u64 = 0x4 | 0x8;
+        let Some(watched) = self.watched.get_mut(&tid) else { return };
+        let armed = watched.timer.and_then(|timer| self.timers.get(&timer)).is_some_and(|timer| timer.armed.is_some());
+        let next = match state {
+            state if state & 0xff == 0 || state & PREEMPTED != 0 => State::Ready { cpu, since: at },
+            state if state & STOPPED != 0 => State::Stopped,
+            _ if armed => State::Asleep,
+            _ => State::Blocked { waker: 0 },
+        };
+        let cycle = watched.cycle.filter(|_| next == State::Asleep);
+        watched.enter(at, next);
+        if let Some(begin) = cycle {
+            watched.cycle = None;
+            if self.cycle_above.is_some_and(|above| at.0.saturating_sub(begin.0) > above) {
+                self.tell(tid, Occasion::Cycle, cpu, begin, at, late);
+            }
+        }
+    }
+
+    /// Breaks a delay down, counts it and tells it.
+    fn tell(
+        &mut self,
+        tid: i32,
+        occasion: Occasion,
+        cpu: CpuId,
+        due: MonoNs,
+        ran: MonoNs,
+        late: &mut impl FnMut(&Late),
+    ) {
+        let Some(watched) = self.watched.get(&tid) else { return };
+        let told = Late {
+            tid,
+            name: watched.name.to_string(),
+            occasion,
+            cpu,
+            due,
+            ran,
+            parts: self.parts(watched, due, ran),
+            faults: watched.faults_between(due, ran),
+            stack: watched.stack.iter().map(|&caller| self.facts.symbols.show(caller)).collect(),
+        };
+        late(&told);
+        let prio = watched.prio;
+        self.summary_of(prio).add(told);
+    }
+}

@@ -1,0 +1,214 @@
+//! A window of time into parts with names: the rules of who is to blame.
+
+use super::watched::{State, Watched};
+use super::{Explainer, TIME_SHARING};
+use crate::culprit::{Culprit, Part};
+use crate::event::{Name, Task, Vector};
+use crate::timeline::{Context, Doing, kind_of_task, softirq_name};
+use base::{CpuId, MonoNs};
+
+/// What the delivery of a timer's interrupt takes of itself; not worth a culprit.
+const DELIVERY_NS: u64 = 10_000;
+/// What waking an idle CPU takes besides its idle state.
+const IDLE_EXIT_NS: u64 = 50_000;
+/// After so long the scheduler does not take up a less urgent thread by a race any more.
+const RACE_NS: u64 = 100_000;
+/// A page fault in so much of own run time, or more: the thread faults pages in.
+const OWN_NS_PER_FAULT: u64 = 20_000;
+
+/// Parts in their order, equal neighbours merged.
+#[derive(Default)]
+struct Parts(Vec<Part>);
+
+impl Parts {
+    fn add(&mut self, culprit: Culprit, from: MonoNs, to: MonoNs) {
+        let ns = to.0 - from.0;
+        match self.0.last_mut() {
+            Some(last) if last.culprit == culprit => last.ns += ns,
+            _ if ns > 0 => self.0.push(Part { from, ns, culprit }),
+            _ => {}
+        }
+    }
+}
+
+impl Explainer {
+    /// The parts of a delay of `watched`, without a gap from `due` to `ran`.
+    pub(super) fn parts(&self, watched: &Watched, due: MonoNs, ran: MonoNs) -> Vec<Part> {
+        let mut parts = Parts::default();
+        watched.between(due, ran, |state, from, to| match state {
+            State::Running(cpu) => self.running(&mut parts, watched, cpu, from, to),
+            State::Ready { cpu, since } => self.ready(&mut parts, watched, cpu, since, from, to),
+            State::TimerLate { cpu, latest } => {
+                let free = latest.clamp(from, to);
+                parts.add(Culprit::TimerSlack, from, free);
+                self.timer_late(&mut parts, watched, cpu, free, to);
+            }
+            State::TimerFires(cpu) => self.each(cpu, from, to, |doing, from, to| {
+                parts.add(doing.and_then(|doing| self.on_top(doing)).unwrap_or(Culprit::Timer), from, to);
+            }),
+            State::Blocked { waker } => parts.add(Culprit::Blocked { waker: self.task_name(waker) }, from, to),
+            State::Stopped => parts.add(Culprit::Stopped, from, to),
+            State::Asleep | State::Unknown => parts.add(Culprit::Unexplained, from, to),
+        });
+        parts.0
+    }
+
+    fn each(&self, cpu: CpuId, from: MonoNs, to: MonoNs, mut each: impl FnMut(Option<&Doing>, MonoNs, MonoNs)) {
+        match self.cpus.get(&cpu) {
+            Some(timeline) => timeline.between(from, to, each),
+            None if from < to => each(None, from, to),
+            None => {}
+        }
+    }
+
+    /// The thread itself has the CPU.
+    fn running(&self, parts: &mut Parts, watched: &Watched, cpu: CpuId, from: MonoNs, to: MonoNs) {
+        let faulting = u64::from(watched.faults_between(from, to)) * OWN_NS_PER_FAULT >= to.0 - from.0;
+        self.each(cpu, from, to, |doing, from, to| {
+            let culprit =
+                doing.map_or(Culprit::Unexplained, |doing| self.on_top(doing).unwrap_or(Culprit::Own { faulting }));
+            parts.add(culprit, from, to);
+        });
+    }
+
+    /// The timer is due, and its interrupt has not come.
+    fn timer_late(&self, parts: &mut Parts, watched: &Watched, cpu: CpuId, from: MonoNs, to: MonoNs) {
+        if to.0 - from.0 <= DELIVERY_NS {
+            parts.add(Culprit::Timer, from, to);
+            return;
+        }
+        self.each(cpu, from, to, |doing, from, to| {
+            let Some(doing) = doing else { return parts.add(Culprit::Unexplained, from, to) };
+            match doing.top {
+                None if doing.task.tid == 0 => self.idle(parts, doing, from, to),
+                None => parts.add(self.host_or_masked(watched, doing), from, to),
+                Some(Context::Softirq(vec)) => {
+                    let under = format!("softirq {}", softirq_name(vec));
+                    parts.add(Culprit::HostOrMasked { under }, from, to);
+                }
+                Some(_) => parts.add(self.on_top(doing).unwrap_or(Culprit::Unexplained), from, to),
+            }
+        });
+    }
+
+    /// Which of the two, by where the interrupt found the CPU when it came at last.
+    fn host_or_masked(&self, watched: &Watched, doing: &Doing) -> Culprit {
+        let task = kind_of_task(doing.task.name);
+        let names: Vec<&str> = watched.stack.iter().filter_map(|&caller| self.facts.symbols.name(caller)).collect();
+        let entry = names.iter().rposition(|name| name.starts_with("asm_"));
+        match entry.map(|entry| &names[entry + 1..]) {
+            // User code cannot mask interrupts.
+            Some([]) if self.facts.hypervisor => {
+                Culprit::Host { evidence: "its interrupt found a program in user mode" }
+            }
+            Some([]) => Culprit::Hardware,
+            Some([innermost, outer @ ..]) if unmasks(innermost) => {
+                let function = outer.iter().find(|name| !unmasks(name)).unwrap_or(innermost);
+                Culprit::Masked { function: (*function).to_owned(), task }
+            }
+            _ => Culprit::HostOrMasked { under: task },
+        }
+    }
+
+    /// An idle CPU that was wanted.
+    fn idle(&self, parts: &mut Parts, doing: &Doing, from: MonoNs, to: MonoNs) {
+        let state = doing.idle.and_then(|state| self.facts.idle_exit_ns.get(state as usize));
+        let exit = MonoNs(from.0.saturating_add(state.copied().unwrap_or(0) + IDLE_EXIT_NS));
+        let late = to > exit;
+        match (late, self.facts.hypervisor) {
+            (false, _) => parts.add(Culprit::IdleExit, from, to),
+            (true, true) => parts.add(Culprit::Host { evidence: "the CPU was idle" }, from, to),
+            (true, false) => parts.add(Culprit::Hardware, from, to),
+        }
+    }
+
+    /// The thread was woken, and does not run.
+    fn ready(&self, parts: &mut Parts, watched: &Watched, cpu: CpuId, since: MonoNs, from: MonoNs, to: MonoNs) {
+        self.each(cpu, from, to, |doing, from, to| {
+            let Some(doing) = doing else { return parts.add(Culprit::Unexplained, from, to) };
+            if let Some(culprit) = self.on_top(doing) {
+                return parts.add(culprit, from, to);
+            }
+            if doing.task.tid == 0 {
+                return self.idle(parts, doing, from, to);
+            }
+            let (task, prio) = (kind_of_task(doing.task.name), doing.task.prio);
+            let lent = self.tasks.get(&doing.task.tid).is_some_and(|known| known.lent);
+            let culprit = if doing.task.tid == watched.tid {
+                Culprit::Timer
+            } else if lent && prio < TIME_SHARING {
+                Culprit::Lent { task }
+            } else if watched.prio >= TIME_SHARING && prio >= TIME_SHARING {
+                Culprit::SameClass { task }
+            } else if prio <= watched.prio {
+                Culprit::Preempted { task, class: class(prio) }
+            } else if doing.since.0 >= since.0 + RACE_NS {
+                Culprit::Throttled { task }
+            } else {
+                Culprit::Kernel { task, doing: self.inside(doing) }
+            };
+            parts.add(culprit, from, to);
+        });
+    }
+
+    /// What a task was at in the kernel, as far as is known.
+    fn inside(&self, doing: &Doing) -> String {
+        match (doing.work, doing.syscall) {
+            (Some(work), _) => format!("work item {}", self.facts.symbols.show(work)),
+            (None, Some(number)) => format!("system call {number}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// The culprit that runs on top of a task, if any.
+    fn on_top(&self, doing: &Doing) -> Option<Culprit> {
+        let symbols = &self.facts.symbols;
+        Some(match doing.top? {
+            Context::Vector(Vector::LocalTimer, _) => Culprit::Timer,
+            Context::Vector(vector, sender) => {
+                let from = sender.map(|sender| {
+                    let called = symbols.name(sender.callback).map_or_else(String::new, |name| format!(" for {name}"));
+                    format!("{} on CPU {}{called}", self.shown(sender.task), sender.cpu)
+                });
+                Culprit::Vector { vector: vector.name(), from }
+            }
+            Context::Irq(irq) => {
+                Culprit::Interrupt { irq, name: self.irqs.get(&irq).map_or_else(|| "unnamed".into(), Name::to_string) }
+            }
+            Context::Softirq(vec) => Culprit::Softirq { name: softirq_name(vec) },
+            Context::Callback(function) => match symbols.name(function) {
+                Some("hrtimer_wakeup") => Culprit::Timer,
+                _ => Culprit::TimerCallback { function: symbols.show(function) },
+            },
+            Context::Nmi(handler) => Culprit::Nmi { handler: symbols.show(handler) },
+        })
+    }
+
+    fn task_name(&self, tid: i32) -> String {
+        self.tasks.get(&tid).map_or_else(|| self.shown(Task { tid, ..Task::default() }), |known| self.shown(known.task))
+    }
+
+    fn shown(&self, task: Task) -> String {
+        match task {
+            Task { tid: 0, .. } => "an interrupt".into(),
+            Task { name, tid, .. } if name == Name::default() => format!("thread {tid}"),
+            Task { name, .. } => kind_of_task(name),
+        }
+    }
+}
+
+/// Whether a function of the kernel is one that lets interrupts in again.
+fn unmasks(function: &str) -> bool {
+    ["unlock_irq", "irq_enable", "irq_restore", "finish_task_switch", "handle_softirqs"]
+        .iter()
+        .any(|name| function.contains(name))
+}
+
+/// A kernel priority in the words of users.
+fn class(prio: i32) -> String {
+    match prio {
+        ..0 => "deadline".into(),
+        0..TIME_SHARING => format!("real-time {}", TIME_SHARING - 1 - prio),
+        _ => "time sharing".into(),
+    }
+}

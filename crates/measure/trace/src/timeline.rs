@@ -1,0 +1,191 @@
+//! What one CPU did when, as far back as anybody asks.
+
+use crate::event::{Event, Name, Task, Vector, What};
+use base::{CpuId, MonoNs};
+use std::collections::VecDeque;
+
+/// Segments that are kept for each CPU: about a second at ten thousand interrupts a second.
+const SEGMENTS_MAX: usize = 1 << 15;
+/// Interrupts within interrupts: more never nest.
+const NESTED_MAX: usize = 16;
+
+/// Who sent an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sender {
+    pub(crate) task: Task,
+    pub(crate) cpu: CpuId,
+    pub(crate) callback: u64,
+}
+
+/// What runs on top of a task.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Context {
+    Vector(Vector, Option<Sender>),
+    Irq(i32),
+    Softirq(u32),
+    /// What a timer calls.
+    Callback(u64),
+    Nmi(u64),
+}
+
+/// What a CPU does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Doing {
+    /// Whether that is known: not before the first event, nor behind lost ones.
+    pub(crate) known: bool,
+    /// Whose turn it is; thread 0: nobody's.
+    pub(crate) task: Task,
+    /// Since when.
+    pub(crate) since: MonoNs,
+    /// What runs on top of it.
+    pub(crate) top: Option<Context>,
+    /// How deep it idles.
+    pub(crate) idle: Option<u32>,
+    /// The item that a worker is at.
+    pub(crate) work: Option<u64>,
+    /// The system call that the task is in.
+    pub(crate) syscall: Option<i64>,
+}
+
+/// What one CPU did when.
+#[derive(Clone, Debug)]
+pub(crate) struct Timeline {
+    segments: VecDeque<(MonoNs, Doing)>,
+    stack: Vec<(MonoNs, Context)>,
+    now: Doing,
+    /// When it last left idleness.
+    pub(crate) woke_at: MonoNs,
+    /// The last that was heard of it.
+    pub(crate) heard_at: MonoNs,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        let now = Doing {
+            known: false,
+            task: Task::default(),
+            since: MonoNs(0),
+            top: None,
+            idle: None,
+            work: None,
+            syscall: None,
+        };
+        Self { segments: VecDeque::new(), stack: Vec::new(), now, woke_at: MonoNs(0), heard_at: MonoNs(0) }
+    }
+}
+
+impl Timeline {
+    /// When the outermost interrupt began that is under way.
+    pub(crate) fn interrupted_at(&self) -> Option<MonoNs> {
+        self.stack.iter().find(|(_, context)| !matches!(context, Context::Softirq(_))).map(|(at, _)| *at)
+    }
+
+    /// Events were lost after the last one: what has been under way since is not known.
+    pub(crate) fn lose(&mut self) {
+        self.stack.clear();
+        self.now.known = false;
+        self.mark(self.heard_at);
+    }
+
+    /// Takes the next event. `task` says more of the task whose turn it is, `sender` who sent the interrupt.
+    pub(crate) fn take(&mut self, event: &Event, task: impl Fn(i32) -> Doing, sender: Option<Sender>) {
+        let at = event.at;
+        self.heard_at = at;
+        if self.now.task.tid != event.tid || !self.now.known {
+            // A switch that was not recorded: out of idleness, or lost.
+            self.now = Doing { known: true, since: at, ..task(event.tid) };
+        }
+        let push = |stack: &mut Vec<_>, context| {
+            if stack.len() < NESTED_MAX {
+                stack.push((at, context));
+            }
+        };
+        match &event.what {
+            What::Switch { to, .. } => {
+                self.stack.clear();
+                self.now = Doing { known: true, since: at, task: *to, ..task(to.tid) };
+            }
+            What::Idle { state } => {
+                self.now.idle = *state;
+                if state.is_none() {
+                    self.woke_at = at;
+                }
+            }
+            What::VectorEntry(vector) => push(&mut self.stack, Context::Vector(*vector, sender)),
+            What::VectorExit(vector) => self.pop(|context| matches!(context, Context::Vector(of, _) if of == vector)),
+            What::IrqEntry { irq, .. } => push(&mut self.stack, Context::Irq(*irq)),
+            What::IrqExit { irq } => self.pop(|context| *context == Context::Irq(*irq)),
+            What::SoftirqEntry { vec } => push(&mut self.stack, Context::Softirq(*vec)),
+            What::SoftirqExit { vec } => self.pop(|context| *context == Context::Softirq(*vec)),
+            What::TimerFire { function, .. } => push(&mut self.stack, Context::Callback(*function)),
+            What::TimerFired { .. } => self.pop(|context| matches!(context, Context::Callback(_))),
+            What::WorkStart { function } => self.now.work = Some(*function),
+            What::WorkEnd => self.now.work = None,
+            What::SyscallEntry { number } => self.now.syscall = Some(*number),
+            What::SyscallExit => self.now.syscall = None,
+            What::Nmi { handler, ns } => {
+                let from = MonoNs(at.0.saturating_sub((*ns).max(0) as u64));
+                if self.segments.back().is_none_or(|(last, _)| *last <= from) {
+                    let doing = Doing { top: Some(Context::Nmi(*handler)), ..self.now };
+                    self.segments.push_back((from, doing));
+                }
+            }
+            _ => {}
+        }
+        self.now.top = self.stack.last().map(|(_, context)| *context);
+        self.mark(at);
+    }
+
+    /// Ends the innermost context that `is` meant, and what was left open within it.
+    fn pop(&mut self, is: impl Fn(&Context) -> bool) {
+        if let Some(at) = self.stack.iter().rposition(|(_, context)| is(context)) {
+            self.stack.truncate(at);
+        }
+    }
+
+    fn mark(&mut self, at: MonoNs) {
+        if self.segments.back().is_some_and(|(_, doing)| *doing == self.now) {
+            return;
+        }
+        if self.segments.len() >= SEGMENTS_MAX {
+            self.segments.pop_front();
+        }
+        self.segments.push_back((at, self.now));
+    }
+
+    /// What was done between two moments, piece by piece without a gap; `None` where that is not known.
+    pub(crate) fn between(&self, from: MonoNs, to: MonoNs, mut each: impl FnMut(Option<&Doing>, MonoNs, MonoNs)) {
+        let first = self.segments.partition_point(|(at, _)| *at <= from);
+        let mut at = from;
+        let mut doing = first.checked_sub(1).and_then(|index| self.segments.get(index)).map(|(_, doing)| doing);
+        for (begin, next) in self.segments.range(first..) {
+            if *begin >= to {
+                break;
+            }
+            if at < *begin {
+                each(doing.filter(|doing| doing.known), at, *begin);
+                at = *begin;
+            }
+            doing = Some(next);
+        }
+        if at < to {
+            each(doing.filter(|doing| doing.known), at, to);
+        }
+    }
+}
+
+/// The word for a soft interrupt.
+pub(crate) fn softirq_name(vec: u32) -> String {
+    const NAMES: [&str; 10] =
+        ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+    NAMES.get(vec as usize).map_or_else(|| vec.to_string(), |name| (*name).to_owned())
+}
+
+/// A kernel worker's name without what differs from one to the next of its pool.
+pub(crate) fn kind_of_task(name: Name) -> String {
+    let name = name.to_string();
+    match name.split_once('/') {
+        Some((head @ ("kworker" | "ksoftirqd" | "migration" | "cpuhp" | "rcuc" | "ktimers"), _)) => head.to_owned(),
+        _ => name,
+    }
+}

@@ -1,0 +1,355 @@
+//! Traces made up with known culprits: each is named, and gets what it took.
+
+use base::{CpuId, CpuSet, DurNs, MonoNs};
+use proptest::prelude::*;
+use trace::{Clocks, Culprit, Event, Explainer, Facts, Late, Name, Occasion, Symbols, Task, Vector, What};
+
+const CPU: CpuId = 1;
+const PERIOD: u64 = 1_000_000;
+const LOOP: Task = task(100, 19, b"loop");
+const OTHER: Task = task(200, 120, b"builder");
+const HOG: Task = task(300, 0, b"hog");
+const IDLE: Task = task(0, 120, b"swapper/1");
+/// Addresses of functions.
+const WAKEUP: u64 = 0x1000;
+const TICK: u64 = 0x2000;
+const FLUSH: u64 = 0x3000;
+const WORK: u64 = 0x4000;
+const SYMBOLS: &str = "1000 t hrtimer_wakeup\n2000 t tick_nohz_handler\n3000 t do_flush_tlb_all\n4000 t wb_workfn\n\
+    5000 t _raw_spin_unlock_irqrestore\n6000 t long_masked\n7000 t asm_sysvec_apic_timer_interrupt\n8000 t end\n";
+
+const fn task(tid: i32, prio: i32, text: &[u8]) -> Task {
+    let mut name = [0; 16];
+    let mut at = 0;
+    while at < text.len() {
+        name[at] = text[at];
+        at += 1;
+    }
+    Task { tid, prio, name: Name(name) }
+}
+
+/// Who makes the wake-up late.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Cause {
+    IdleHost,
+    LateUnderTask,
+    LateInUserMode,
+    Masked,
+    Interrupt,
+    Softirq,
+    Kernel,
+    WorkItem,
+    Preempted,
+    Throttled,
+    Ipi,
+    Callback,
+    Own,
+    Stopped,
+}
+
+const CAUSES: [Cause; 14] = [
+    Cause::IdleHost,
+    Cause::LateUnderTask,
+    Cause::LateInUserMode,
+    Cause::Masked,
+    Cause::Interrupt,
+    Cause::Softirq,
+    Cause::Kernel,
+    Cause::WorkItem,
+    Cause::Preempted,
+    Cause::Throttled,
+    Cause::Ipi,
+    Cause::Callback,
+    Cause::Own,
+    Cause::Stopped,
+];
+
+impl Cause {
+    fn culprit(self) -> Culprit {
+        let (builder, hog) = (|| "builder".to_owned(), || "hog".to_owned());
+        match self {
+            Self::IdleHost => Culprit::Host { evidence: "the CPU was idle" },
+            Self::LateUnderTask => Culprit::HostOrMasked { under: builder() },
+            Self::LateInUserMode => Culprit::Host { evidence: "its interrupt found a program in user mode" },
+            Self::Masked => Culprit::Masked { function: "long_masked".into(), task: builder() },
+            Self::Interrupt => Culprit::Interrupt { irq: 36, name: "virtio1-req.0".into() },
+            Self::Softirq => Culprit::Softirq { name: "NET_RX".into() },
+            Self::Kernel => Culprit::Kernel { task: builder(), doing: String::new() },
+            Self::WorkItem => Culprit::Kernel { task: builder(), doing: "work item wb_workfn".into() },
+            Self::Preempted => Culprit::Preempted { task: hog(), class: "real-time 99".into() },
+            Self::Throttled => Culprit::Throttled { task: builder() },
+            Self::Ipi => {
+                Culprit::Vector { vector: "function call", from: Some("hog on CPU 0 for do_flush_tlb_all".into()) }
+            }
+            Self::Callback => Culprit::TimerCallback { function: "tick_nohz_handler".into() },
+            Self::Own => Culprit::Own { faulting: false },
+            Self::Stopped => Culprit::Stopped,
+        }
+    }
+}
+
+/// Writes a trace as the kernel would.
+struct Script {
+    at: u64,
+    now: Task,
+    due: u64,
+    items: Vec<(MonoNs, CpuId, Option<Event>)>,
+}
+
+impl Script {
+    fn says(&mut self, after: u64, what: What) {
+        let interrupt = matches!(
+            what,
+            What::VectorEntry(_)
+                | What::VectorExit(_)
+                | What::TimerFire { .. }
+                | What::TimerFired { .. }
+                | What::Waking { .. }
+        );
+        self.at += after;
+        let event = Event { at: MonoNs(self.at), cpu: CPU, tid: self.now.tid, interrupt, what };
+        self.items.push((event.at, CPU, Some(event)));
+    }
+
+    fn switch(&mut self, after: u64, state: u64, to: Task) {
+        let from = self.now;
+        self.says(after, What::Switch { from, state, to });
+        self.now = to;
+    }
+
+    /// The loop asks to sleep until its next due time.
+    fn arms(&mut self) {
+        self.due += PERIOD;
+        let (timer, due) = (0xabc, self.due as i64);
+        self.says(1_000, What::TimerSetup { timer, clock: 1, relative: false });
+        self.says(500, What::TimerStart { timer, function: WAKEUP, expires: due, soft: due });
+    }
+
+    /// The loop sleeps until its next due time; `next` has the CPU.
+    fn sleeps(&mut self, next: Task) {
+        self.arms();
+        self.switch(1_000, 1, next);
+        if next == IDLE {
+            self.says(300, What::Idle { state: Some(0) });
+        }
+    }
+
+    /// The timer's interrupt comes at `at` and wakes the loop; `before` runs in it first.
+    fn fires(&mut self, at: u64, callback: u64, stack: &[u64]) {
+        self.at = self.at.max(at);
+        if self.now == IDLE {
+            self.says(0, What::Idle { state: None });
+        }
+        self.says(0, What::VectorEntry(Vector::LocalTimer));
+        if callback > 0 {
+            self.says(300, What::TimerFire { timer: 0xddd, function: TICK });
+            self.says(callback, What::TimerFired { timer: 0xddd });
+        }
+        self.says(400, What::TimerFire { timer: 0xabc, function: WAKEUP });
+        self.says(300, What::Waking { task: LOOP, cpu: CPU });
+        if !stack.is_empty() {
+            self.says(0, What::Stack { callers: stack.to_vec() });
+        }
+        self.says(500, What::TimerFired { timer: 0xabc });
+        self.says(500, What::VectorExit(Vector::LocalTimer));
+    }
+
+    /// One cycle whose wake-up is `ns` late by `cause`.
+    fn cycle(&mut self, cause: Cause, ns: u64) {
+        let entry = [0x1000, 0x7000];
+        match cause {
+            Cause::Own => {
+                // It is due again while it runs: the timer fires before it sleeps.
+                self.at = self.due + PERIOD + ns;
+                self.arms();
+                self.fires(0, 0, &[]);
+                return;
+            }
+            Cause::Stopped => return self.stopped(ns),
+            Cause::IdleHost => {
+                self.sleeps(IDLE);
+                self.fires(self.due + ns, 0, &[]);
+            }
+            Cause::Interrupt => {
+                self.sleeps(OTHER);
+                self.at = self.due - 1_000;
+                self.says(0, What::IrqEntry { irq: 36, name: Name::of(b"virtio1-req.0") });
+                self.says(ns + 1_000, What::IrqExit { irq: 36 });
+                self.fires(0, 0, &[]);
+            }
+            Cause::LateUnderTask | Cause::LateInUserMode | Cause::Masked => {
+                self.sleeps(OTHER);
+                let masked = [0x1000, 0x7000, 0x5000, 0x6010];
+                let stack: &[u64] = match cause {
+                    Cause::LateInUserMode => &entry,
+                    Cause::Masked => &masked,
+                    _ => &[],
+                };
+                self.fires(self.due + ns, 0, stack);
+            }
+            Cause::Callback => {
+                self.sleeps(OTHER);
+                self.fires(self.due + 1_500, ns, &[]);
+            }
+            _ => {
+                self.sleeps(OTHER);
+                self.fires(self.due + 1_500, 0, &[]);
+                self.after_waking(cause, ns);
+            }
+        }
+        self.switch(1_500, 0, LOOP);
+        self.at += 20_000;
+    }
+
+    /// What keeps the CPU once the loop has been woken.
+    fn after_waking(&mut self, cause: Cause, ns: u64) {
+        match cause {
+            Cause::Kernel => self.at += ns,
+            Cause::WorkItem => {
+                self.says(500, What::WorkStart { function: WORK });
+                self.says(ns, What::WorkEnd);
+            }
+            Cause::Softirq => {
+                self.says(300, What::SoftirqEntry { vec: 3 });
+                self.says(ns, What::SoftirqExit { vec: 3 });
+            }
+            Cause::Preempted => {
+                self.switch(500, 0, HOG);
+                self.switch(ns, 1, OTHER);
+            }
+            Cause::Throttled => {
+                self.switch(150_000, 0, task(400, 120, b"clerk"));
+                self.switch(1_000, 1, OTHER);
+                self.at += ns + 150_000;
+            }
+            Cause::Ipi => {
+                let sent = What::IpiSent { cpus: CpuSet::single(CPU), callback: FLUSH };
+                let hogs = What::Switch { from: IDLE, state: 0, to: HOG };
+                for what in [hogs, sent] {
+                    let event = Event { at: MonoNs(self.at), cpu: 0, tid: HOG.tid, interrupt: false, what };
+                    self.items.push((MonoNs(self.at), 0, Some(event)));
+                }
+                self.says(800, What::VectorEntry(Vector::CallFunction));
+                self.says(ns, What::VectorExit(Vector::CallFunction));
+            }
+            _ => unreachable!("{cause:?}"),
+        }
+    }
+
+    /// Stopped in its sleep, past its due time.
+    fn stopped(&mut self, ns: u64) {
+        self.sleeps(OTHER);
+        let due = self.due as i64;
+        self.says(5_000, What::TimerCancel { timer: 0xabc });
+        self.says(0, What::Waking { task: LOOP, cpu: CPU });
+        self.switch(1_000, 0, LOOP);
+        self.switch(1_000, 4, OTHER);
+        self.at = self.due + ns;
+        self.says(0, What::Waking { task: LOOP, cpu: CPU });
+        self.switch(1_000, 0, LOOP);
+        self.says(500, What::TimerStart { timer: 0xabc, function: WAKEUP, expires: due, soft: due });
+        self.fires(0, 0, &[]);
+        self.at += 20_000;
+    }
+}
+
+/// What is told of a trace in which these cycles come one after the other.
+fn told(cycles: &[(Cause, u64)]) -> Vec<Late> {
+    let clocks = Clocks::default();
+    let symbols = Symbols::parse(SYMBOLS);
+    let facts = Facts { hypervisor: true, idle_exit_ns: vec![2_000], clocks, symbols };
+    let mut explainer = Explainer::new(facts, DurNs::from_us(70), None, 10);
+    explainer.watch(LOOP.tid, "loop");
+    let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
+    script.switch(0, 0, LOOP);
+    for &(cause, ns) in cycles {
+        script.cycle(cause, ns);
+        // The next one is due in the future again, and not at once.
+        script.due += (script.at + 100_000).saturating_sub(script.due) / PERIOD * PERIOD;
+    }
+    let mut all = Vec::new();
+    for item in &script.items {
+        explainer.take(item, |late| all.push(late.clone()));
+    }
+    assert_eq!(explainer.real_time().late, all.len() as u64);
+    all
+}
+
+#[test]
+fn every_culprit_is_named_first_and_gets_what_it_took() {
+    for cause in CAUSES {
+        let all = told(&[(cause, 300_000)]);
+        assert_eq!(all.len(), 1, "{cause:?}: {all:?}");
+        let late = &all[0];
+        assert_eq!(late.worst(), Some(&cause.culprit()), "{late:?}");
+        assert_eq!(late.occasion, Occasion::Timer);
+        let (_, ns) = late.by_culprit()[0];
+        assert!((295_000..=306_000).contains(&ns) || cause == Cause::Throttled, "{cause:?} {ns} {late:?}");
+    }
+}
+
+#[test]
+fn what_falls_among_lost_events_is_not_made_up() {
+    let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
+    explainer.watch(LOOP.tid, "loop");
+    let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
+    script.switch(0, 0, LOOP);
+    script.sleeps(OTHER);
+    script.fires(script.due, 0, &[]);
+    // Half a second is lost between the waking and a switch that belongs to another waking.
+    script.at += 500_000_000;
+    script.items.push((MonoNs(script.at), CPU, None));
+    script.switch(1_000, 0, LOOP);
+    script.due += 500 * PERIOD;
+    script.cycle(Cause::Kernel, 300_000);
+    let mut all = Vec::new();
+    script.items.iter().for_each(|item| explainer.take(item, |late| all.push(late.clone())));
+    let [late] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(late.worst(), Some(&Cause::Kernel.culprit()), "{late:?}");
+}
+
+#[test]
+fn a_cycle_that_takes_too_long_is_explained_by_what_came_between() {
+    let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), Some(DurNs::from_us(200)), 10);
+    explainer.watch(LOOP.tid, "loop");
+    let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
+    script.switch(0, 0, LOOP);
+    script.sleeps(OTHER);
+    script.fires(script.due, 0, &[]);
+    script.switch(1_000, 0, LOOP);
+    // It waits for a lock of the builder's, and faults two pages in.
+    script.switch(50_000, 1, OTHER);
+    script.says(400_000, What::Waking { task: LOOP, cpu: CPU });
+    script.switch(1_000, 0, LOOP);
+    script.says(100, What::PageFault { user: true });
+    script.says(100, What::PageFault { user: true });
+    script.sleeps(OTHER);
+    let mut all = Vec::new();
+    script.items.iter().for_each(|item| explainer.take(item, |late| all.push(late.clone())));
+    let [cycle] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((cycle.occasion, cycle.faults), (Occasion::Cycle, 2));
+    assert_eq!(cycle.worst(), Some(&Culprit::Blocked { waker: "builder".into() }));
+    assert_eq!(cycle.by_culprit()[0].1, 400_000);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn culprits_are_named_in_any_order_and_the_parts_add_up(
+        cycles in prop::collection::vec((prop::sample::select(&CAUSES[..]), 100_000u64..3_000_000), 1..30),
+    ) {
+        let all = told(&cycles);
+        prop_assert_eq!(all.len(), cycles.len());
+        for (late, (cause, ns)) in all.iter().zip(&cycles) {
+            prop_assert_eq!(late.parts.iter().map(|part| part.ns).sum::<u64>(), late.delay_ns());
+            let mut at = late.due;
+            for part in &late.parts {
+                prop_assert_eq!(part.from, at);
+                at = MonoNs(at.0 + part.ns);
+            }
+            prop_assert_eq!(late.worst(), Some(&cause.culprit()), "{:?}", late);
+            prop_assert!(late.by_culprit()[0].1 + 5_000 >= *ns, "{:?}", late);
+        }
+    }
+}
