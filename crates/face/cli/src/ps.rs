@@ -133,6 +133,16 @@ pub(crate) fn row(status: &Status, process: &ProcessStatus, before: Option<&Befo
 /// What there is to say of a process besides: evidence, its loop.
 pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
+    if let Some(family) = process.family.filter(|family| family.processes > 1) {
+        lines.push(format!(
+            "  {:<16} {} processes together: {} CPU, {:.1} M, {} threads",
+            "",
+            family.processes,
+            short(family.cpu),
+            family.memory.0 as f64 / f64::from(1 << 20),
+            family.threads
+        ));
+    }
     if let Some(evidence) = &process.evidence {
         lines.push(format!("  {:<16} evidence in {}", "", evidence.display()));
     }

@@ -129,6 +129,9 @@ pub struct ProcessStatus {
     pub memory: Size,
     /// Threads.
     pub threads: u32,
+    /// All that descends from it and lives, itself included; `None` while it is down.
+    #[serde(default)]
+    pub family: Option<Family>,
     /// Last start.
     pub started: Option<MonoNs>,
     /// Times started.
@@ -144,6 +147,19 @@ pub struct ProcessStatus {
     /// Its loop, if it publishes one.
     #[serde(rename = "loop")]
     pub loop_page: Option<LoopStatus>,
+}
+
+/// What a process and all that it has started use together: everybody in its control group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Family {
+    /// Processes that live.
+    pub processes: u32,
+    /// Processor time that they have used, with that of their children that have ended and were waited for.
+    pub cpu: DurNs,
+    /// Resident memory; what several of them share counts for each.
+    pub memory: Size,
+    /// Threads.
+    pub threads: u32,
 }
 
 /// How a loop stands.

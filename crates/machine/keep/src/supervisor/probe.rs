@@ -18,8 +18,24 @@ pub(crate) struct Usage {
     pub(crate) threads: u32,
 }
 
-/// Processor time, memory and threads of a process; nothing if it is gone.
+/// Processor time, memory and threads of a process alone; nothing if it is gone.
 pub(crate) fn usage(pid: i32) -> Usage {
+    usage_with(pid, 0)
+}
+
+/// How many of these processes there are still, and what they use together; the time of children that have ended counts
+/// for those who waited for them.
+pub(crate) fn usage_together(pids: &[i32]) -> (u32, Usage) {
+    let each = pids.iter().map(|pid| usage_with(*pid, 2)).filter(|usage| usage.threads > 0);
+    each.fold((0, Usage::default()), |(count, all), one| {
+        let cpu = DurNs(all.cpu.0 + one.cpu.0);
+        let (memory, threads) = (Size(all.memory.0 + one.memory.0), all.threads + one.threads);
+        (count + 1, Usage { cpu, memory, threads })
+    })
+}
+
+/// With this many further fields of times: 2 for its ended children's.
+fn usage_with(pid: i32, further: usize) -> Usage {
     let root = RootDir::machine();
     let (Ok(stat), Ok(statm)) = (root.read(&format!("/proc/{pid}/stat")), root.read(&format!("/proc/{pid}/statm")))
     else {
@@ -28,7 +44,7 @@ pub(crate) fn usage(pid: i32) -> Usage {
     // After the name, which may hold anything, field 3 comes first.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let field = |number: usize| rest.split_whitespace().nth(number - 3).and_then(|text| text.parse::<u64>().ok());
-    let ticks = field(14).unwrap_or(0) + field(15).unwrap_or(0);
+    let ticks: u64 = (14..16 + further).filter_map(field).sum();
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     let pages: u64 = statm.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
     Usage {
@@ -79,6 +95,16 @@ pub(crate) fn steal() -> BTreeMap<CpuId, u64> {
 
 /// The threads of a process and of its descendants, a thousand at most.
 pub(crate) fn family(pid: i32) -> Vec<i32> {
+    descent(pid).1
+}
+
+/// A process and its descendants, those of a thousand threads at most.
+pub(crate) fn processes(pid: i32) -> Vec<i32> {
+    descent(pid).0
+}
+
+/// Processes and threads.
+fn descent(pid: i32) -> (Vec<i32>, Vec<i32>) {
     const TASKS_MAX: usize = 1000;
     let root = RootDir::machine();
     let mut processes = vec![pid];
@@ -88,14 +114,14 @@ pub(crate) fn family(pid: i32) -> Vec<i32> {
         next += 1;
         for tid in root.list(&format!("/proc/{pid}/task")).unwrap_or_default() {
             if tids.len() >= TASKS_MAX {
-                return tids;
+                return (processes, tids);
             }
             let children = root.read(&format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
             processes.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
             tids.extend(tid.parse::<i32>().ok());
         }
     }
-    tids
+    (processes, tids)
 }
 
 /// Kills a process whose keeper is gone, and waits a moment for its end; one that has taken its number is
@@ -252,6 +278,11 @@ mod tests {
         let usage = usage(std::process::id() as i32);
         assert!(usage.memory.0 > 100_000 && usage.threads >= 1);
         assert_eq!(super::usage(-1).threads, 0);
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let (count, all) = usage_together(&[std::process::id() as i32, child.id() as i32, -1]);
+        assert!(count == 2 && all.memory.0 > usage.memory.0 / 2 && all.threads >= 2);
+        child.kill().unwrap();
+        child.wait().unwrap();
         let own = std::process::id() as i32;
         assert_eq!(foremost(own), placement(own));
     }

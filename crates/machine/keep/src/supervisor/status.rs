@@ -1,6 +1,6 @@
 //! What the supervisor shows: listings, the live line, the verdict.
 
-use super::control::{ProcessStatus, Status};
+use super::control::{Family, ProcessStatus, Status};
 use super::engine::Engine;
 use super::probe;
 use super::shielding::Lowered;
@@ -46,6 +46,7 @@ impl Engine {
             cpu: usage.cpu,
             memory: usage.memory,
             threads: usage.threads,
+            family: pid.map(|pid| self.family(&unit.spec.name, pid)),
             started: unit.history.started,
             starts: unit.history.starts,
             restarts: unit.history.restarts,
@@ -54,6 +55,14 @@ impl Engine {
             evidence: kid.evidence.clone(),
             loop_page: kid.page.as_ref().and_then(Page::status),
         })
+    }
+
+    /// Everybody in the control group of a process; where there is none, itself and its descendants.
+    fn family(&self, name: &str, pid: i32) -> Family {
+        let group = crate::group::Group::noted(&self.run.keeper(name));
+        let members = group.map(|group| group.members()).filter(|members| members.contains(&pid));
+        let (processes, all) = probe::usage_together(&members.unwrap_or_else(|| probe::processes(pid)));
+        Family { processes, cpu: all.cpu, memory: all.memory, threads: all.threads }
     }
 
     /// One line on how things stand now.
