@@ -175,11 +175,11 @@ class Clients(unittest.TestCase):
             client.send_multipart([b"", b"ping/server"])
             self.assertEqual(client.recv_multipart()[1], f"OK/{self.name}".encode())
             client.close()
-            said(self.end.stderr, "has gone")
+            said(self.end.stderr, "disconnected")
             said(self.server.stderr, "zmq:127.0.0.1")
         os.kill(self.magnet.pid, 18)
         for line in iter(self.server.stderr.readline, ""):
-            if "zmq:" in line and "has gone" in line:
+            if "zmq:" in line and "disconnected" in line:
                 break
         client = self.socket(zmq.REQ)
         client.send_string("get/demo_mag_1/current")

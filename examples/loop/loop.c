@@ -37,6 +37,8 @@ int main(int argc, char **argv) {
         .name = "position",
         .period_ns = argc > 1 ? strtoull(argv[1], NULL, 10) * 1000 : 1000000,
     };
+    /* Each cycle writes it: readers know what is stale. */
+    tahti_export_period(state.exports, spec.period_ns);
     tahti_loops *loops = tahti_loops_new();
     int index = loops ? tahti_loops_add(loops, &spec, body, &state) : -1;
     if (index < 0 || tahti_loops_start(loops) < 0)

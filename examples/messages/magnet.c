@@ -12,29 +12,29 @@
 
 static double currents[MAGNETS];
 
-static void answer(void *user, const tahti_asked *asked, tahti_desk *desk) {
+static void answer(void *user, const tahti_asked *asked, tahti_replies *replies) {
     char said[64];
     int magnet = -1;
     (void)user;
     if (strncmp(asked->object, "demo_mag_", 9) == 0 && strlen(asked->object) == 10)
         magnet = asked->object[9] - '0';
     if (magnet < 0 || magnet >= MAGNETS) {
-        tahti_answer(desk, asked, TAHTI_NO_OBJECT, "expected demo_mag_0 to demo_mag_9", NULL, 0);
+        tahti_answer(replies, asked, TAHTI_NO_OBJECT, "expected demo_mag_0 to demo_mag_9", NULL, 0);
     } else if (strcmp(asked->verb, "put") == 0) {
         char *rest;
         double wanted = strtod(asked->complement, &rest);
         if (rest == asked->complement || strcmp(rest, "A") != 0 || !(fabs(wanted) <= 120)) {
-            tahti_answer(desk, asked, TAHTI_RANGE, "expected -120A to 120A", NULL, 0);
+            tahti_answer(replies, asked, TAHTI_RANGE, "expected -120A to 120A", NULL, 0);
             return;
         }
         if (!(asked->flags & TAHTI_DRY_RUN))
             currents[magnet] = wanted;
-        tahti_answer(desk, asked, TAHTI_OK, asked->complement, NULL, 0);
+        tahti_answer(replies, asked, TAHTI_OK, asked->complement, NULL, 0);
     } else if (strcmp(asked->verb, "get") == 0) {
         snprintf(said, sizeof said, "%gA", currents[magnet]);
-        tahti_answer(desk, asked, TAHTI_OK, said, NULL, 0);
+        tahti_answer(replies, asked, TAHTI_OK, said, NULL, 0);
     } else {
-        tahti_answer(desk, asked, TAHTI_NO_VERB, "expected get or put", NULL, 0);
+        tahti_answer(replies, asked, TAHTI_NO_VERB, "expected get or put", NULL, 0);
     }
 }
 

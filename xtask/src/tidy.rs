@@ -10,12 +10,13 @@ use syn::visit::{self, Visit};
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
-    ("bench", &["broker", "ca", "frame", "host", "keep", "msg", "proc", "ring", "rt", "sys"]),
+    ("bench", &["broker", "ca", "frame", "host", "keep", "msg", "proc", "report", "ring", "rt", "sys"]),
     ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),
+    ("canet", &["ca", "sys"]),
     ("db", &[]),
     ("capi", &["broker", "msg", "rt", "sys"]),
-    ("em", &["broker", "ca", "equipment", "fieldbus", "iocd", "msg", "port", "ring", "rt", "sys", "table"]),
+    ("em", &["broker", "ca", "canet", "equipment", "fieldbus", "msg", "port", "ring", "rt", "sys", "table"]),
     ("equipment", &["fieldbus", "msg", "table"]),
     ("fabric", &["broker", "msg", "sys"]),
     ("fieldbus", &[]),
@@ -41,16 +42,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rt",
             "iocd",
             "ca",
+            "canet",
             "msg",
             "proc",
             "recorder",
+            "report",
             "trace",
         ],
     ),
-    ("iocd", &["broker", "ca", "db", "fieldbus", "msg", "port", "ring", "rt", "sys"]),
+    ("iocd", &["broker", "ca", "canet", "db", "fieldbus", "msg", "port", "ring", "rt", "sys"]),
     ("port", &["fieldbus", "sys"]),
     ("testkit", &["sys"]),
     ("proc", &[]),
+    ("report", &[]),
     ("recorder", &["sys", "trace"]),
     ("ring", &[]),
     ("rt", &["frame", "proc", "ring", "sys"]),
@@ -60,7 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
 const PURE: &[&str] =
-    &["base", "ca", "db", "equipment", "fieldbus", "frame", "host", "msg", "proc", "ring", "table", "trace"];
+    &["base", "ca", "db", "equipment", "fieldbus", "frame", "host", "msg", "proc", "report", "ring", "table", "trace"];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

@@ -91,15 +91,15 @@ class Answer(collections.namedtuple("Answer", "text body code", defaults=(b"", "
 class _Place:
     """The memory of an answer in place, while its handler runs."""
 
-    def __init__(self, desk, asked):
-        self._desk, self._asked, self._thread, self._array = desk, asked, threading.get_ident(), None
+    def __init__(self, replies, asked):
+        self._replies, self._asked, self._thread, self._array = replies, asked, threading.get_ident(), None
 
     def memory(self):
-        if self._desk is None or threading.get_ident() != self._thread:
+        if self._replies is None or threading.get_ident() != self._thread:
             raise Error("the memory of an answer is asked for outside of its handler; expected within it, on its thread")
         if self._array is None:
             size = ctypes.c_uint64()
-            at = lib().tahti_answer_memory(self._desk, self._asked, ctypes.byref(size))
+            at = lib().tahti_answer_memory(self._replies, self._asked, ctypes.byref(size))
             if not at:
                 return None
             self._array = (ctypes.c_char * size.value).from_address(at)
@@ -114,7 +114,7 @@ class _Place:
     def end(self):
         """The handler has returned. Whether somebody sees the memory all the same, who might touch it when it is gone."""
         seen = weakref.ref(self._array) if self._array is not None else lambda: None
-        self._desk = self._asked = self._array = None
+        self._replies = self._asked = self._array = None
         # Perhaps it is only not collected yet.
         return seen() is not None and (gc.collect(), seen())[1] is not None
 
@@ -461,7 +461,7 @@ class Manager:
                     lib().tahti_manager_wake(self._handle, band)
 
     def _band(self, band):
-        handler = _library.Handler(lambda _, asked, desk: self._handle_one(asked, desk))
+        handler = _library.Handler(lambda _, asked, replies: self._handle_one(asked, replies))
         handle, turn, kept = self._handle, self._turn, self._kept[band]
         while not self._closed.is_set():
             while kept:
@@ -471,8 +471,8 @@ class Manager:
             if lib().tahti_manager_serve(handle, band, handler, None, _LOOK_NS) < 0:
                 return
 
-    def _handle_one(self, asked, desk):
-        of, place = asked.contents, _Place(desk, asked)
+    def _handle_one(self, asked, replies):
+        of, place = asked.contents, _Place(replies, asked)
         try:
             outcome = self._outcome(of, place)
         except BaseException as error:  # noqa: B902 - whatever it is, the request is answered
@@ -489,7 +489,7 @@ class Manager:
             why = f"the handler of {of.verb.decode()} {of.object.decode()} keeps the memory of its answer, which is its client's"
             _log.error(why)
             answer = self._codes["INTERNAL"], why.encode(), b"", 0
-        lib().tahti_answer(desk, asked, *answer)
+        lib().tahti_answer(replies, asked, *answer)
 
     def _later(self, turn, band, request, future):
         try:

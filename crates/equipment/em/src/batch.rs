@@ -1,7 +1,7 @@
 //! Answers on their way out: singly, or gathered until a batch has them all. And the bodies of replies.
 
 use crate::job::{Done, Slip};
-use broker::Desk;
+use broker::Replies;
 use msg::{Answer, BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Escaped, Ticket};
 use std::fmt::{self, Write as _};
 
@@ -77,11 +77,11 @@ impl Batches {
     /// Answers a request, or keeps what is one line of a batch until all have their results.
     ///
     /// Real-time: neither allocates nor locks; a batch costs as much as its lines are long.
-    pub(crate) fn answer(&mut self, done: Done, desk: &mut Desk<'_>) {
+    pub(crate) fn answer(&mut self, done: Done, replies: &mut Replies<'_>) {
         let Slip { ticket, line } = done.slip;
         let Some(line) = line else {
             // Only a server that is gone takes no answer; then nobody waits for it.
-            let _ = desk.answer(ticket, &Answer { code: done.code, complement: done.text.as_str(), body: &[] });
+            let _ = replies.answer(ticket, &Answer { code: done.code, complement: done.text.as_str(), body: &[] });
             return;
         };
         let Self { all, body } = self;
@@ -103,7 +103,7 @@ impl Batches {
                 out.text(0, |out| out.write_str(NO_ROOM));
             }
         }
-        let _ = desk.answer(ticket, &Answer { code: Code::Ok, complement: "", body });
+        let _ = replies.answer(ticket, &Answer { code: Code::Ok, complement: "", body });
     }
 
     /// Answers `list` with names: one for each line, or where there are more than a reply has lines, several, parted by
@@ -112,7 +112,7 @@ impl Batches {
         &mut self,
         ticket: Ticket,
         names: impl Iterator<Item = &'n str> + Clone,
-        desk: &mut Desk<'_>,
+        replies: &mut Replies<'_>,
     ) {
         let count = names.clone().count();
         let each = count.div_ceil(BATCH_LINES_MAX).max(1);
@@ -129,6 +129,6 @@ impl Batches {
             true => Answer { code: Code::Ok, complement: "", body: &self.body },
             false => Answer::failed(Code::Range, "more objects than one reply holds; ask for a longer beginning"),
         };
-        let _ = desk.answer(ticket, &answer);
+        let _ = replies.answer(ticket, &answer);
     }
 }

@@ -5,7 +5,7 @@ use crate::job::{Done, Job, Slip};
 use crate::polls::Polls;
 use crate::work::{Id, OUTSTANDING_MAX, Rings};
 use base::{DurNs, MonoNs};
-use broker::{Desk, ManagerLane, Waker};
+use broker::{ManagerLane, Replies, Waker};
 use equipment::{Answers, Fault, Lane, Tables};
 use msg::{Asked, Code, Flags, Lines, Request, Verb};
 use rt::frames::Member;
@@ -85,14 +85,14 @@ impl Answers<Id> for Nobody<'_> {
 }
 
 /// Which of the manager's bands is served by the lane's own thread: the last.
-struct Out<'a, 'd> {
-    desk: &'a mut Desk<'d>,
+struct BandAnswers<'a, 'd> {
+    replies: &'a mut Replies<'d>,
     batches: &'a mut Batches,
     rings: &'a mut Rings,
     polls: &'a Polls,
 }
 
-impl Answers<Id> for Out<'_, '_> {
+impl Answers<Id> for BandAnswers<'_, '_> {
     fn answer(&mut self, id: Id, answer: Result<equipment::Answer<'_>, Fault<'_>>) {
         self.give(id, Done::of(id.slip, &answer));
     }
@@ -106,12 +106,12 @@ impl Answers<Id> for Out<'_, '_> {
     }
 }
 
-impl Out<'_, '_> {
+impl BandAnswers<'_, '_> {
     fn give(&mut self, id: Id, done: Done) {
         if id.front < self.rings.done.len() {
             self.rings.give(id.front, done);
         } else {
-            self.batches.answer(done, self.desk);
+            self.batches.answer(done, self.replies);
         }
     }
 }
@@ -131,13 +131,13 @@ pub(crate) fn serve(
         }
         let Front { requests, tables, ways, batches } = &mut front;
         requests
-            .serve(PAUSE, |asked, desk| {
-                look(tables, asked, batches, desk, &mut |lane, job, batches, desk| {
-                    hand_over(&mut ways[lane], job, batches, desk);
+            .serve(PAUSE, |asked, replies| {
+                look(tables, asked, batches, replies, &mut |lane, job, batches, replies| {
+                    hand_over(&mut ways[lane], job, batches, replies);
                 });
             })
             .map_err(|error| error.to_string())?;
-        requests.desk(|desk| collect(ways, batches, desk));
+        requests.replies(|replies| collect(ways, batches, replies));
     }
     Ok(())
 }
@@ -178,8 +178,8 @@ pub(crate) fn run_lane(mut own: Own, mut member: Option<Member>, stop: &Arc<Atom
                     let Connection { front, rings, .. } = &mut **present;
                     front.tables = lane.tables().clone();
                     let Front { requests, batches, .. } = front;
-                    requests.desk(|desk| {
-                        lane.take_over(&mut old, mono_now(), &mut Out { desk, batches, rings, polls });
+                    requests.replies(|replies| {
+                        lane.take_over(&mut old, mono_now(), &mut BandAnswers { replies, batches, rings, polls });
                     });
                 }
                 None => lane.take_over(&mut old, mono_now(), &mut Nobody(polls)),
@@ -235,17 +235,17 @@ fn round(connection: &mut Connection, own: &mut Own, turn: Option<Turn>, limit: 
     if let Some(Turn { due, .. }) = turn
         && lane.due().is_some_and(|at| at <= due)
     {
-        requests.desk(|desk| {
-            lane.run(due, &mut Out { desk, batches: &mut *batches, rings: &mut *rings, polls });
+        requests.replies(|replies| {
+            lane.run(due, &mut BandAnswers { replies, batches: &mut *batches, rings: &mut *rings, polls });
         });
     }
-    let mut handle = |asked: &Asked<'_>, desk: &mut Desk<'_>| {
-        look(tables, asked, batches, desk, &mut |at, job, batches, desk| {
+    let mut handle = |asked: &Asked<'_>, replies: &mut Replies<'_>| {
+        look(tables, asked, batches, replies, &mut |at, job, batches, replies| {
             if at > 0 {
-                return hand_over(&mut ways[at], job, batches, desk);
+                return hand_over(&mut ways[at], job, batches, replies);
             }
             let id = Id { front: own_front, slip: job.slip };
-            let mut out = Out { desk, batches, rings, polls };
+            let mut out = BandAnswers { replies, batches, rings, polls };
             lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
         });
     };
@@ -253,33 +253,33 @@ fn round(connection: &mut Connection, own: &mut Own, turn: Option<Turn>, limit: 
         Some(turn) => requests.serve_until(turn.until, &mut handle),
         None => requests.serve(limit, &mut handle),
     };
-    requests.desk(|desk| {
+    requests.replies(|replies| {
         let more = || turn.is_none_or(|turn| mono_now() < turn.until);
         rings.drain(more, |rings, id, job| {
-            let mut out = Out { desk: &mut *desk, batches: &mut *batches, rings, polls };
+            let mut out = BandAnswers { replies: &mut *replies, batches: &mut *batches, rings, polls };
             lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), mono_now(), &mut out);
         });
         // Sets of values that are reached, deadlines: in a frame as of its border, so that loops are not run twice.
         let now = turn.map_or_else(mono_now, |turn| turn.due);
         if lane.due().is_some_and(|due| due <= now) {
-            lane.run(now, &mut Out { desk: &mut *desk, batches: &mut *batches, rings, polls });
+            lane.run(now, &mut BandAnswers { replies: &mut *replies, batches: &mut *batches, rings, polls });
         }
-        collect(ways, batches, desk);
+        collect(ways, batches, replies);
     });
     served.is_ok()
 }
 
 /// Gives a job to the lane of that number.
-type Give<'a> = dyn FnMut(usize, Job, &mut Batches, &mut Desk<'_>) + 'a;
+type Give<'a> = dyn FnMut(usize, Job, &mut Batches, &mut Replies<'_>) + 'a;
 
 /// Answers what the tables can answer, and gives the rest to lanes: line by line where it is a batch.
-fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, desk: &mut Desk<'_>, give: &mut Give<'_>) {
+fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, replies: &mut Replies<'_>, give: &mut Give<'_>) {
     let ticket = asked.ticket;
     let whole = Slip { ticket, line: None };
     match asked.request.verb {
         Verb::List => {
             let object = asked.request.object.text();
-            batches.list(ticket, tables.named(object), desk);
+            batches.list(ticket, tables.named(object), replies);
         }
         Verb::Describe => {
             // As long as a message may be.
@@ -287,30 +287,30 @@ fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, desk: &mut De
                 Some(text) => msg::Answer::ok(text),
                 None => msg::Answer::failed(Code::NoObject, "no such object here"),
             };
-            let _ = desk.answer(ticket, &answer);
+            let _ = replies.answer(ticket, &answer);
         }
         Verb::Batch => {
             let Ok(lines) = Lines::read(asked.body) else {
-                return batches.answer(Done::said(whole, Code::Malformed, "no body of lines"), desk);
+                return batches.answer(Done::said(whole, Code::Malformed, "no body of lines"), replies);
             };
             let count = lines.count();
             if count == 0 {
-                return batches.answer(Done::said(whole, Code::Ok, ""), desk);
+                return batches.answer(Done::said(whole, Code::Ok, ""), replies);
             }
             if !batches.begin(ticket, count) {
                 let why = "two batches of this band are under way; nothing was executed";
-                return batches.answer(Done::said(whole, Code::Overload, why), desk);
+                return batches.answer(Done::said(whole, Code::Overload, why), replies);
             }
             for (at, line) in lines.enumerate() {
                 let slip = Slip { ticket, line: Some(at as u16) };
                 // The message server has looked at each line before.
                 match line.map(Request::parse) {
-                    Ok(Ok(request)) => look_at(tables, slip, &request, asked, batches, desk, give),
-                    _ => batches.answer(Done::said(slip, Code::Malformed, "not understood"), desk),
+                    Ok(Ok(request)) => look_at(tables, slip, &request, asked, batches, replies, give),
+                    _ => batches.answer(Done::said(slip, Code::Malformed, "not understood"), replies),
                 }
             }
         }
-        _ => look_at(tables, whole, &asked.request, asked, batches, desk, give),
+        _ => look_at(tables, whole, &asked.request, asked, batches, replies, give),
     }
 }
 
@@ -321,11 +321,11 @@ fn look_at(
     request: &Request<'_>,
     asked: &Asked<'_>,
     batches: &mut Batches,
-    desk: &mut Desk<'_>,
+    replies: &mut Replies<'_>,
     give: &mut Give<'_>,
 ) {
     let object = request.object.text();
-    let mut answer = |code: Code, words: &str| batches.answer(Done::said(slip, code, words), desk);
+    let mut answer = |code: Code, words: &str| batches.answer(Done::said(slip, code, words), replies);
     if request.verb == Verb::Ping {
         // Whether the manager is there, not the device: that is not touched.
         return match tables.named(object).next() {
@@ -343,19 +343,19 @@ fn look_at(
     let complement = request.complement.text();
     let entry = match tables.interpret(request.verb, object, &complement) {
         Ok((entry, _)) => entry,
-        Err(fault) => return batches.answer(Done::of(slip, &Err(fault)), desk),
+        Err(fault) => return batches.answer(Done::of(slip, &Err(fault)), replies),
     };
     if asked.flags.has(Flags::DRY_RUN) {
         return answer(Code::Ok, "");
     }
     match Job::new(slip, request.verb, asked.deadline, object, &complement) {
-        Some(job) => give(tables.lane(entry), job, batches, desk),
+        Some(job) => give(tables.lane(entry), job, batches, replies),
         None => answer(Code::Range, "object and complement are longer than 512 bytes together"),
     }
 }
 
 /// Gives a request to another thread's lane, or refuses it: exactly one of both.
-fn hand_over(way: &mut Option<Way>, job: Job, batches: &mut Batches, desk: &mut Desk<'_>) {
+fn hand_over(way: &mut Option<Way>, job: Job, batches: &mut Batches, replies: &mut Replies<'_>) {
     let Some(way) = way else { return };
     let slip = job.slip;
     if way.outstanding < OUTSTANDING_MAX && way.jobs.push(job).is_ok() {
@@ -364,15 +364,15 @@ fn hand_over(way: &mut Option<Way>, job: Job, batches: &mut Batches, desk: &mut 
         return;
     }
     let why = "the device has 256 requests of this band before it, or 1024 altogether; nothing was executed";
-    batches.answer(Done::said(slip, Code::Overload, why), desk);
+    batches.answer(Done::said(slip, Code::Overload, why), replies);
 }
 
 /// Answers what lanes have done.
-fn collect(ways: &mut [Option<Way>], batches: &mut Batches, desk: &mut Desk<'_>) {
+fn collect(ways: &mut [Option<Way>], batches: &mut Batches, replies: &mut Replies<'_>) {
     for way in ways.iter_mut().flatten() {
         while let Ok(done) = way.done.pop() {
             way.outstanding -= 1;
-            batches.answer(done, desk);
+            batches.answer(done, replies);
         }
     }
 }

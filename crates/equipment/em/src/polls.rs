@@ -2,7 +2,7 @@
 
 use base::MonoNs;
 use equipment::Tables;
-use rt::{Exports, Number, PERIOD, VariableSpec};
+use rt::{Exports, Number, VariableSpec};
 
 // What the check lets through finds room.
 const _: () = assert!(equipment::POLLED_NAME_BYTES_MAX == ring::NAME_BYTES);
@@ -19,9 +19,8 @@ impl Polls {
     pub(crate) fn open(tables: &Tables) -> Result<Self, String> {
         let mut all = Vec::new();
         for poll in &tables.polls {
-            let exports = Exports::open(&poll.name, poll.entries.len() + 1)?;
-            let period = Number::Int(poll.period.0);
-            exports.add(&VariableSpec { name: PERIOD, unit: "ns", first: period, safe: None })?;
+            let exports = Exports::open(&poll.name, poll.entries.len().max(1))?;
+            exports.set_period(poll.period);
             let mut indices = Vec::new();
             for entry in &poll.entries {
                 let entry = &tables.entries[*entry];

@@ -1,7 +1,7 @@
 //! Reading a table of current values.
 
 use base::DurNs;
-use rt::{Imports, Number, PERIOD, stale_after};
+use rt::{Imports, Number, stale_after};
 use sys::clock::mono_now;
 
 /// A value of a table.
@@ -26,13 +26,13 @@ pub struct Shown {
 pub fn values(name: &str) -> Result<Vec<Shown>, String> {
     let imports = Imports::open(name)?;
     let segment = imports.segment().map_err(|error| error.to_string())?;
-    let Some(Number::Int(period)) = imports.get(PERIOD).map(|read| read.value) else {
+    let Some(period) = segment.period() else {
         return Err(format!(
-            "{name:?} exports variables, but is no table of polled values; expected a [[poll]] of this name"
+            "{name:?} exports variables, but does not say how often it writes them; expected a [[poll]] of this name"
         ));
     };
     let (now, alive) = (mono_now(), imports.is_alive());
-    let limit = stale_after(DurNs(period));
+    let limit = stale_after(period);
     let one = |index: usize| {
         let name = segment.name(index)?.as_str().to_owned();
         let unit = segment.unit(index)?.as_str().to_owned();
@@ -44,5 +44,5 @@ pub fn values(name: &str) -> Result<Vec<Shown>, String> {
         let age = now - read.at;
         Some(Shown { name, value, unit, age, stale: !alive || value.is_none() || age > limit })
     };
-    Ok((0..segment.len()).filter_map(one).filter(|shown| shown.name != PERIOD).collect())
+    Ok((0..segment.len()).filter_map(one).collect())
 }

@@ -63,12 +63,12 @@ impl Rings {
     }
 }
 
-struct Out<'a> {
+struct LaneAnswers<'a> {
     rings: &'a mut Rings,
     polls: &'a Polls,
 }
 
-impl Answers<Id> for Out<'_> {
+impl Answers<Id> for LaneAnswers<'_> {
     fn answer(&mut self, id: Id, answer: Result<Answer<'_>, Fault<'_>>) {
         self.rings.give(id.front, Done::of(id.slip, &answer));
     }
@@ -94,18 +94,18 @@ pub(crate) fn run(
     while !stop.load(Ordering::Acquire) {
         if let Ok(new) = changes.pop() {
             let mut old = std::mem::replace(&mut lane, new);
-            lane.take_over(&mut old, mono_now(), &mut Out { rings: &mut rings, polls });
+            lane.take_over(&mut old, mono_now(), &mut LaneAnswers { rings: &mut rings, polls });
         }
         let any = rings.drain(
             || true,
             |rings, id, job| {
-                let (now, mut out) = (mono_now(), Out { rings, polls });
+                let (now, mut out) = (mono_now(), LaneAnswers { rings, polls });
                 lane.request(id, job.verb, job.object(), job.complement(), Some(job.deadline), now, &mut out);
             },
         );
         let now = mono_now();
         if lane.due().is_some_and(|due| due <= now) {
-            lane.run(now, &mut Out { rings: &mut rings, polls });
+            lane.run(now, &mut LaneAnswers { rings: &mut rings, polls });
         } else if !any {
             let until = lane.due().map_or(PAUSE, |due| (due - now).min(PAUSE));
             // A request that came meanwhile has unparked this thread already.

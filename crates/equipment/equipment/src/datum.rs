@@ -165,7 +165,7 @@ impl fmt::Display for Fault<'_> {
             Self::Form { expected } => write!(f, "not understood; expected {expected}"),
             Self::Device(fault) => fault.fmt(f),
             Self::NotReached { stood, after, unit } => {
-                write!(f, "not reached within {after}; it stands at {stood}{unit}")
+                write!(f, "not reached within {after}; the value is {stood}{unit}")
             }
         }
     }

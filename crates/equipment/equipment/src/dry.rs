@@ -58,7 +58,7 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
             for step in &row.convert {
                 line("convert", format!("{step}"));
             }
-            line("answer", "not known without the device; --raw VALUE stands for what it answers".to_owned());
+            line("answer", "not known without the device; --raw VALUE gives its answer".to_owned());
             return Ok(out);
         };
         line("execute", format!("{at}: read {point} = {value}"));

@@ -184,7 +184,7 @@ pub(crate) const REACHED: Table = Table {
             r#""10s""#,
             "time, 1ms to 1h",
             "`10s`",
-            "How long that may take; then the answer is TIMEOUT and says where it stands.",
+            "How long that may take; then the answer is TIMEOUT with the present value.",
         ),
     ],
 };

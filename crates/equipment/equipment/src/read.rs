@@ -229,18 +229,18 @@ impl Source<'_> {
 
 /// Where something stands, for findings that come when all files are read.
 #[derive(Clone)]
-struct Place {
+struct Location {
     file: usize,
     span: Range<usize>,
 }
 
 /// Where a device stands, and what belongs to it.
-struct DevicePlace {
-    whole: Place,
+struct DeviceLocation {
+    whole: Location,
     /// The values of its keys, in the same file.
     keys: Vec<(&'static str, Range<usize>)>,
     /// The first rows that name its points.
-    points: Vec<Place>,
+    points: Vec<Location>,
 }
 
 struct Reader<'d> {
@@ -248,13 +248,13 @@ struct Reader<'d> {
     machine: &'d dyn Machine,
     tables: Tables,
     /// Of the devices.
-    places: Vec<DevicePlace>,
+    places: Vec<DeviceLocation>,
     /// Names of devices that could not be read: rows that name them have no error of their own.
     unknown: Vec<String>,
     /// Of the rows.
-    rows: Vec<Place>,
+    rows: Vec<Location>,
     /// Keys that name something that is known only when all files are read.
-    other: Vec<(usize, &'static str, Place)>,
+    other: Vec<(usize, &'static str, Location)>,
 }
 
 impl Reader<'_> {

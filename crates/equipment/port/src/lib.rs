@@ -8,9 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod line;
+mod connection;
 mod queue;
 
 pub use address::{Address, BadAddress, BadOption, Parity, Serial};
-pub use line::{Line, Status};
+pub use connection::{Connection, Status};
 pub use queue::{Job, Listener, Port};

@@ -1,7 +1,7 @@
 //! A port: a line with its thread and the exchanges that wait for it.
 
 use crate::address::Address;
-use crate::line::{Line, Status};
+use crate::connection::{Connection, Status};
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
 use rustix::event::{EventfdFlags, eventfd};
@@ -124,7 +124,7 @@ impl Port {
         let port = Self { shared: Arc::new(shared) };
         let mine = port.shared.clone();
         let builder = std::thread::Builder::new().name(format!("port-{name}")).stack_size(256 << 10);
-        builder.spawn(move || serve(&mine, Line::new(address)))?;
+        builder.spawn(move || serve(&mine, Connection::new(address)))?;
         Ok(port)
     }
 
@@ -176,7 +176,7 @@ impl Port {
 }
 
 /// The port's thread.
-fn serve(shared: &Shared, mut line: Line) {
+fn serve(shared: &Shared, mut line: Connection) {
     let mut listeners: Vec<Box<dyn Listener>> = Vec::new();
     loop {
         let (job, closed) = {
@@ -198,7 +198,7 @@ fn serve(shared: &Shared, mut line: Line) {
     }
 }
 
-fn run(line: &mut Line, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Listener>]) {
+fn run(line: &mut Connection, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Listener>]) {
     let now = mono_now();
     if job.latest().is_some_and(|latest| latest < now) {
         job.missed("the port was busy too long");
@@ -216,7 +216,7 @@ fn run(line: &mut Line, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Listener
 }
 
 /// Nothing to do but to listen.
-fn idle(shared: &Shared, line: &mut Line, listeners: &mut [Box<dyn Listener>]) {
+fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listener>]) {
     if !listeners.is_empty() && line.retry_at().is_some_and(|at| at <= mono_now()) {
         let _ = line.connect();
     }
@@ -243,7 +243,7 @@ fn idle(shared: &Shared, line: &mut Line, listeners: &mut [Box<dyn Listener>]) {
 }
 
 /// Hands bytes that have come to the listeners, a bounded number.
-fn hear(line: &mut Line, listeners: &mut [Box<dyn Listener>]) {
+fn hear(line: &mut Connection, listeners: &mut [Box<dyn Listener>]) {
     for _ in 0..64 {
         let bytes = line.take();
         let now = mono_now();

@@ -75,6 +75,10 @@ int tahti_frame_trigger_fd(const char *frame, int fd);
  * ends. May be used from several threads, each variable from one. */
 tahti_exports *tahti_export_open(const char *name, uint32_t count);
 
+/* Says that each variable is written at least so often: what is older than two periods and 10 ms is stale for readers who want to
+ * know (records with DTYP `tahti Variable`, the `import` driver). A frame says it for its activities. 0: nobody says. */
+void tahti_export_period(tahti_exports *exports, uint64_t period_ns);
+
 /* Adds a variable: its index, or -1. `safe` may be NULL: it is what readers see while the activity is in trouble. */
 int tahti_export_double(tahti_exports *exports, const char *name, const char *unit, const double *safe);
 int tahti_export_int(tahti_exports *exports, const char *name, const char *unit, const int64_t *safe);
@@ -295,7 +299,7 @@ int64_t tahti_lines_write(const char *const *lines, uint32_t count, void *to, ui
 int tahti_line_read(const void *body, uint64_t body_bytes, uint32_t index, const char **line, uint64_t *line_bytes);
 
 typedef struct tahti_manager tahti_manager;
-typedef struct tahti_desk tahti_desk;
+typedef struct tahti_replies tahti_replies;
 
 /* A request whose deadline has not passed. */
 typedef struct tahti_asked {
@@ -317,7 +321,7 @@ typedef struct tahti_asked {
 } tahti_asked;
 
 /* Answers each request once: now by tahti_answer, or later by tahti_manager_answer. What it is given holds until it returns. */
-typedef void tahti_handler(void *user, const tahti_asked *asked, tahti_desk *desk);
+typedef void tahti_handler(void *user, const tahti_asked *asked, tahti_replies *replies);
 
 /* Registers as manager `name` for the objects whose names are, or continue, one of `serves` (names with blanks between them),
  * on the bands of a sum of 1 << BAND. NULL on failure. */
@@ -334,14 +338,14 @@ int tahti_manager_serve(tahti_manager *manager, uint32_t band, tahti_handler *ha
 
 /* Within a handler: answers. `complement` (plain text, the value or why not) and `body` may be NULL. An answer that is too long
  * becomes one that says so. */
-int tahti_answer(tahti_desk *desk, const tahti_asked *asked, uint32_t code, const char *complement, const void *body,
+int tahti_answer(tahti_replies *replies, const tahti_asked *asked, uint32_t code, const char *complement, const void *body,
                  uint64_t body_bytes);
 
 /* Within a handler: where the body of the answer may be made in place, without a copy, and how many bytes there are: the room
  * that the request's client keeps for it. It is given by tahti_answer with this very memory as body, and must not be touched
  * after that, nor after the handler has returned. NULL, with 0 bytes, where the client keeps none (answer_bytes is 16384 then) or
  * the manager takes no large bodies. Aligned to 64 bytes; whose client it is may write there at any time. (since version 6) */
-void *tahti_answer_memory(tahti_desk *desk, const tahti_asked *asked, uint64_t *bytes);
+void *tahti_answer_memory(tahti_replies *replies, const tahti_asked *asked, uint64_t *bytes);
 
 /* Outside of a handler, on the thread that serves the band: answers what was kept. */
 int tahti_manager_answer(tahti_manager *manager, uint32_t band, uint64_t id, uint32_t code, const char *complement,

@@ -261,6 +261,18 @@ pub unsafe extern "C" fn tahti_export_open(name: *const c_char, count: u32) -> *
     handle(name.and_then(|name| Exports::open(name, count as usize)).map(tahti_exports))
 }
 
+/// See `tahti.h`.
+///
+/// # Safety
+/// `exports` is NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_export_period(exports: *mut tahti_exports, period_ns: u64) {
+    // SAFETY: NULL, or a handle that is only read.
+    if let Some(exports) = unsafe { exports.as_ref() } {
+        exports.0.set_period(DurNs(i64::try_from(period_ns).unwrap_or(i64::MAX)));
+    }
+}
+
 /// Adds a variable.
 ///
 /// # Safety

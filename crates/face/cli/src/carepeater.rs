@@ -11,7 +11,7 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(_: Args) -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
-    match iocd::repeater::run(iocd::repeater::port(variable), &iocd::repeater::groups(variable)) {
+    match canet::repeater::run(canet::repeater::port(variable), &canet::repeater::groups(variable)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => crate::fail(&format!("carepeater: {error}")),
     }

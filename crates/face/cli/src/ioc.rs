@@ -113,6 +113,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 /// Loads all and says everything that is wrong with it.
 fn check(shell: &mut Shell, plan: &Plan) -> ExitCode {
     shell.only_check();
+    shell.scan_on(plan.scans.clone(), None, false);
     let mut found = Vec::new();
     for (name, address, options) in &plan.ports {
         found.extend(shell.add_port(name, address, options).err());

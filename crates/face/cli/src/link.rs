@@ -57,7 +57,7 @@ pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), String> {
     let config = Config { host, server, listen, connect, discover, serve, bodies: bodies.0, zenoh };
     fabric::run(&config, stop, &mut |event| match event {
         Event::Ready => eprintln!("tahti msg: linking {} as {}", config.server, config.host),
-        Event::Serves(host, serves) if serves.is_empty() => eprintln!("tahti msg: host {host} has gone"),
+        Event::Serves(host, serves) if serves.is_empty() => eprintln!("tahti msg: host {host} disconnected"),
         Event::Serves(host, serves) => match serves.split_at_checked(NAMES_MAX) {
             Some((some, rest)) if !rest.is_empty() => {
                 eprintln!("tahti msg: host {host} serves {} and {} more", some.join(" "), rest.len());

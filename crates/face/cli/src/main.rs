@@ -4,6 +4,8 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[macro_use]
+extern crate sys;
+
 mod out;
 
 mod attach;
@@ -25,6 +27,7 @@ mod logs;
 mod msg;
 mod process;
 mod ps;
+mod report;
 mod run;
 mod shield;
 mod top;
@@ -97,6 +100,12 @@ Examples:
     Msg(msg::Args),
     Ps(ps::PsArgs),
     Reload(control::ReloadArgs),
+    #[command(after_help = "\
+Examples:
+  tahti bench all --quick --json > here.json
+  tahti report here.json -o here.html
+  tahti report before.json now.json -o both.html")]
+    Report(report::Args),
     Restart(process::RestartArgs),
     Run(run::Args),
     #[command(after_help = "\
@@ -160,7 +169,7 @@ fn main() -> ExitCode {
         Command::Camonitor(args) => catools::camonitor(args),
         Command::Caput(args) => catools::caput(args),
         Command::Attach(args) => attach::run(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => measured(bench::run(&args)),
         Command::Carepeater(args) => carepeater::run(args),
         Command::Check(args) => check::run(args),
         Command::Completion(args) => words::completion(args),
@@ -177,6 +186,7 @@ fn main() -> ExitCode {
         Command::Msg(args) => msg::run(args),
         Command::Ps(args) => ps::ps(args),
         Command::Reload(args) => control::reload(args),
+        Command::Report(args) => report::run(&args),
         Command::Restart(args) => process::restart(args),
         Command::Signal(args) => control::signal(args),
         Command::Start(args) => process::start(args),
@@ -197,6 +207,17 @@ fn keeper(words: Vec<std::ffi::OsString>) -> ExitCode {
             eprintln!("tahti keeper: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints what a measurement says; fails where it could not be made, or found that something got worse.
+fn measured(told: Result<bench::Told, String>) -> ExitCode {
+    match told {
+        Ok(told) => {
+            print!("{}", told.text);
+            ExitCode::from(u8::from(!told.good))
+        }
+        Err(why) => fail(&why),
     }
 }
 

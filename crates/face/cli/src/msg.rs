@@ -230,7 +230,7 @@ fn serve(args: ServeArgs) -> Result<(), String> {
                     .map(|home| home.entry.clone());
             }
         }
-        Err(error) => eprintln!("tahti msg: the shield that stands is not known, bands do not enter it: {error}"),
+        Err(error) => eprintln!("tahti msg: the active shield cannot be read, bands do not enter it: {error}"),
     }
     let log_limit = LogLimit { bytes: args.log_size.0, keep: args.log_keep };
     // In a plant the supervisor's guard watches it.
@@ -258,7 +258,7 @@ fn serve(args: ServeArgs) -> Result<(), String> {
             }
         }
         Event::Joined(who) => eprintln!("tahti msg: {who} has come"),
-        Event::Left(who) => eprintln!("tahti msg: {who} has gone"),
+        Event::Left(who) => eprintln!("tahti msg: {who} disconnected"),
         Event::CutOff(who) => eprintln!("tahti msg: cut off {who}"),
         Event::Trouble(what) | Event::Mended(what) => eprintln!("tahti msg: {what}"),
     })?;
@@ -271,7 +271,7 @@ fn zmq(args: &ZmqArgs) -> Result<(), String> {
     broker::zmq::serve(&args.server, args.listen, args.bodies.0, &stop, &mut |event| match event {
         Event::Ready(at) => eprintln!("tahti msg: ZeroMQ at tcp://{at} for {}", args.server),
         Event::Joined(who) => eprintln!("tahti msg: {who} has come"),
-        Event::Left(who) => eprintln!("tahti msg: {who} has gone"),
+        Event::Left(who) => eprintln!("tahti msg: {who} disconnected"),
         Event::CutOff(who, why) => eprintln!("tahti msg: cut off {who}: {why}"),
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),
     })
@@ -308,7 +308,7 @@ fn shown(line: Option<&str>, asked: &str, received: &Received) -> bool {
 
 /// A list without a line is a good one: what it lacks is told beside it.
 fn none_like(pattern: &str) {
-    eprintln!("tahti: nothing that is served is like {pattern:?}; `tahti msg list` tells what is");
+    eprintln!("tahti: no served object matches {pattern:?}; `tahti msg list` lists what is served");
 }
 
 fn send(args: &SendArgs) -> Result<bool, ClientError> {
@@ -418,7 +418,7 @@ fn list(args: &ListArgs) -> Result<bool, ClientError> {
         if !told.contains(manager) {
             told.push(manager);
             let (code, why) = (received.code, received.text);
-            eprintln!("tahti: {manager} does not tell its objects, what it claims is shown: {code}: {why}");
+            eprintln!("tahti: {manager} does not list its objects, its claims are shown: {code}: {why}");
         }
     }
     objects.sort();

@@ -5,7 +5,7 @@ mod peer;
 
 use base::{DurNs, Value};
 use ca::client::Event;
-use iocd::session::Session;
+use canet::session::Session;
 use peer::{Ioc, PATIENCE, Running, by_lines, eventually, free_port, program, repeater};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Command, Stdio};

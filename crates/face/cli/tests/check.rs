@@ -94,3 +94,46 @@ fn what_is_wrong_in_all_files_is_said_with_its_place() {
     let (well, said) = check(&folder.join("st.cmd"), &[]);
     assert!(!well && said.contains("st.cmd line 6: Command frobnicate not found."), "{said}");
 }
+
+#[test]
+fn scan_groups_and_autosave_files_are_looked_at_too() {
+    let folder = folder("check-saves");
+    let plant =
+        "[plant]\nname = \"mine\"\n[[ioc]]\nname = \"psu\"\nload = [{ file = \"a.db\" }]\nscript = \"st.cmd\"\n";
+    let groups =
+        "scan = [{ rates = [\".1 second\"], class = \"other\" }, { rates = [\"now and then\"], class = \"other\" }]\n";
+    let script = "set_requestfile_path(\".\")\nset_savefile_path(\".\")\nset_pass0_restoreFile(\"old.sav\")\n\
+                  set_pass0_restoreFile(\"first.sav\")\niocInit\ncreate_monitor_set(\"good.req\", 5, \"P=A:\")\n\
+                  create_monitor_set(\"bad.req\", 5, \"P=A:\")\ncreate_periodic_set(\"open.req\", 5)\ncreate_periodic_set(\"none.req\", 5)\n";
+    write(
+        &folder,
+        &[
+            ("plant.toml", &format!("{plant}{groups}")),
+            ("a.db", "record(ao, \"A:volts\") { field(SCAN, \".1 second\") }"),
+            ("st.cmd", script),
+            ("good.req", "$(P)volts\n$(P)volts.DESC\n"),
+            ("bad.req", "# all\nfile good.req P=A:\n  $(P)amps.PREC\n$(P)volts.NONE\n"),
+            ("open.req", "A:volts\n$(Q)volts\n"),
+            ("old.sav", "# autosave\nA:volts 1\n"),
+        ],
+    );
+    let (well, said) = check(&folder, &[]);
+    assert!(!well && !said.contains("good.req") && !said.contains("first.sav"), "{said}");
+    let wanted = [
+        "psu: bad.req:3:3: A:amps.PREC: ",
+        "psu: bad.req:4:1: A:volts.NONE: ",
+        "psu: st.cmd line 8: open.req:2:1: macro Q is undefined",
+        "psu: st.cmd line 9: none.req: ",
+        "old.sav:2:1: found the end of the file",
+        "psu: scan: ",
+        "now and then",
+    ];
+    for wanted in wanted {
+        assert!(said.contains(wanted), "{wanted} in\n{said}");
+    }
+    // As it should be.
+    write(&folder, &[("plant.toml", plant), ("st.cmd", &script[..script.find("create_monitor_set(\"bad").unwrap()])]);
+    fs::remove_file(folder.join("old.sav")).unwrap();
+    let (well, said) = check(&folder, &[]);
+    assert!(well, "{said}");
+}

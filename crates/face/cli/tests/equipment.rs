@@ -104,7 +104,7 @@ fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
         assert_eq!(site.ask(line), answer, "{line}");
     }
     let nothing =
-        (true, "tahti: nothing that is served is like \"nothing\"; `tahti msg list` tells what is".to_owned());
+        (true, "tahti: no served object matches \"nothing\"; `tahti msg list` lists what is served".to_owned());
     assert_eq!(site.say(&["msg", "send", "list/nothing"]), nothing);
     assert!(site.ask("describe/sr_mag_ps_b").contains("get current_adc: number A read"));
 
@@ -180,7 +180,7 @@ fn objects_are_listed_and_batches_have_a_result_for_each_line_also_where_a_manag
     assert!(!good && said.contains("257 lines with") && said.contains("expected at most 256 and 16384"), "{said}");
     assert_eq!(
         site.say(&["msg", "list", "none_*"]).1,
-        "tahti: nothing that is served is like \"none_*\"; `tahti msg list` tells what is"
+        "tahti: no served object matches \"none_*\"; `tahti msg list` lists what is served"
     );
     let (good, said) = ask(&["get/sr_bpm_1/x", "get/li_v_1/a"]);
     assert!(!good && said.contains("another manager"), "{said}");
@@ -190,7 +190,7 @@ fn objects_are_listed_and_batches_have_a_result_for_each_line_also_where_a_manag
     let (good, said) = site.say(&["msg", "list", "--timeout", "3s"]);
     hangs.signal("-CONT");
     assert!(!good && said.contains("sr_mag_ps_b") && said.contains("li_v\n"), "{said}");
-    assert_eq!(said.matches("many does not tell its objects").count(), 1, "{said}");
+    assert_eq!(said.matches("many does not list its objects").count(), 1, "{said}");
 }
 
 #[test]

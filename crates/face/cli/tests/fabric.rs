@@ -173,10 +173,10 @@ fn manage(object: &str, stop: &AtomicBool) {
         }
     };
     while !stop.load(Ordering::Relaxed) {
-        let served = lanes[0].serve(DurNs::from_ms(50), |asked, desk| {
+        let served = lanes[0].serve(DurNs::from_ms(50), |asked, replies| {
             if !asked.request.object.text().ends_with("_mute") {
                 let text = format!("{} for uid {} of host {}", asked.request, asked.subject.uid, asked.subject.host);
-                desk.answer(asked.ticket, &Answer { body: asked.body, ..Answer::ok(&text) });
+                replies.answer(asked.ticket, &Answer { body: asked.body, ..Answer::ok(&text) });
             }
         });
         if served.is_err() {

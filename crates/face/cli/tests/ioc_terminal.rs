@@ -13,12 +13,14 @@ struct Typed {
     keys: ChildStdin,
     bytes: Receiver<Vec<u8>>,
     seen: String,
+    /// All that came.
+    all: String,
 }
 
 impl Typed {
     fn start(name: &str) -> Self {
         let file = std::env::temp_dir().join(format!("tahti-terminal-{name}-{}.db", std::process::id()));
-        std::fs::write(&file, "record(ao, \"X:single\") { field(VAL, 7) }").unwrap();
+        std::fs::write(&file, "record(ao, \"X:single\") { field(VAL, 7) field(DESC, \"\\x1b]0;mine\\a\") }").unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut child = Command::new("script")
             .arg("-qec")
@@ -43,7 +45,7 @@ impl Typed {
             }
         });
         let keys = child.stdin.take().unwrap();
-        let mut typed = Self { child, keys, bytes, seen: String::new() };
+        let mut typed = Self { child, keys, bytes, seen: String::new(), all: String::new() };
         typed.see("epics> ");
         std::fs::remove_file(&file).unwrap();
         typed
@@ -63,7 +65,10 @@ impl Typed {
                 return;
             }
             match self.bytes.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(some) => self.seen.push_str(&String::from_utf8_lossy(&some)),
+                Ok(some) => {
+                    self.seen.push_str(&String::from_utf8_lossy(&some));
+                    self.all.push_str(&String::from_utf8_lossy(&some));
+                }
                 Err(error) => panic!("no {text:?} ({error}) in {:?}", self.seen),
             }
         }
@@ -87,7 +92,7 @@ fn commands_and_records_are_completed_and_lines_come_back() {
         typed.see("epics> ");
     };
     line("dbgf X:si\t\r", "DBF_DOUBLE:         7 ");
-    line("dbgf X:single.DES\t\r", "DBF_STRING:         \"\"");
+    line("dbgf X:single.DES\t\r", "mine");
     // Arrow up, twice.
     line("\x1b[A\x1b[A\r", "DBF_DOUBLE:         7 ");
     // Ctrl-C gives the line up, not the IOC.
@@ -100,4 +105,18 @@ fn commands_and_records_are_completed_and_lines_come_back() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(typed.child.wait().unwrap().success());
+}
+
+#[test]
+fn what_records_hold_does_not_steer_the_terminal() {
+    let mut typed = Typed::start("steer");
+    for command in ["dbpr X:single,1\r", "echo \"\\x1b]0;mine\\a\"\r"] {
+        typed.press(command);
+        // Behind the line that is typed.
+        typed.see("\n");
+        typed.see("mine");
+        typed.see("epics> ");
+    }
+    let shown = typed.all.clone();
+    assert!(!shown.contains("\x1b]0;") && shown.contains("\\x1b]0;mine\\x07"), "{shown:?}");
 }

@@ -47,7 +47,7 @@ fn manage(server: &str, object: &str, file: &Path) {
             }
         };
         let mut count = 0u64;
-        let mut handle = |asked: &msg::Asked<'_>, desk: &mut broker::Desk<'_>| {
+        let mut handle = |asked: &msg::Asked<'_>, replies: &mut broker::Replies<'_>| {
             count += 1;
             let id = asked.request.complement.text();
             if matches!(asked.request.verb, Verb::Call | Verb::Put) {
@@ -57,9 +57,9 @@ fn manage(server: &str, object: &str, file: &Path) {
             if count.is_multiple_of(97) {
                 return;
             }
-            desk.answer(asked.ticket, &Answer::ok(&id));
+            replies.answer(asked.ticket, &Answer::ok(&id));
             if count.is_multiple_of(101) {
-                desk.answer(asked.ticket, &Answer::ok("once more"));
+                replies.answer(asked.ticket, &Answer::ok("once more"));
             }
         };
         while lane.serve(DurNs::from_secs(1), &mut handle).is_ok() {}

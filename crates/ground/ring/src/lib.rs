@@ -22,9 +22,9 @@ extern crate std;
 mod barrier;
 mod condition;
 mod culprits;
-mod doorstep;
 mod event;
 mod frame;
+mod gate_words;
 mod header;
 mod latest;
 mod page;
@@ -39,12 +39,12 @@ mod variables;
 pub use barrier::{Barrier, Meeting};
 pub use condition::Condition;
 pub use culprits::{CULPRITS_MAX, Culprit};
-pub use doorstep::Doorstep;
 pub use event::Event;
 pub use frame::{
     ActivityCounter, Baseline, FRAME_EVENTS, FRAME_NAME_BYTES, FrameBorder, FrameCounter, FrameEvent, FramePage,
     FrameShape, FrameState, Presence, Turn,
 };
+pub use gate_words::GateWords;
 pub use header::LayoutError;
 pub use latest::Latest;
 pub use page::{

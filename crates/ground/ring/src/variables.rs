@@ -4,6 +4,7 @@
 //! | words | what | writer |
 //! |---|---|---|
 //! | 0..8 | header; word 4: number of variables | the exporting process, while it builds |
+//! | 5 | how often they are written, in nanoseconds; 0: nobody said | the exporting process, or its frame |
 //! | [`ENTRY`] words each from 8 | one variable, see below | see below |
 //!
 //! | word of an entry | what | writer |
@@ -23,7 +24,7 @@ use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::latest::Latest;
 use crate::sync::Ordering;
 use crate::text;
-use base::MonoNs;
+use base::{DurNs, MonoNs};
 
 /// More variables than this in one segment are refused.
 pub const VARIABLES_MAX: usize = 4096;
@@ -33,6 +34,7 @@ pub const NAME_BYTES: usize = 64;
 pub const UNIT_BYTES: usize = 16;
 
 const COUNT: usize = 4;
+const PERIOD: usize = 5;
 const ENTRY: usize = 24;
 const NAME: usize = 0;
 const UNIT: usize = 8;
@@ -126,6 +128,7 @@ impl<'a> Variables<'a> {
             return Err(LayoutError::Short { found: words.len(), expected: Self::words_for(1) });
         }
         words[COUNT].store(0, Ordering::Relaxed);
+        words[PERIOD].store(0, Ordering::Relaxed);
         header::write(words, Kind::Variables, slots as u32, ENTRY as u32);
         Ok(Self { words, slots })
     }
@@ -168,6 +171,18 @@ impl<'a> Variables<'a> {
         Self::cell(entry).set_replace([bits, 0, 0]);
         self.words[COUNT].store(index as u64 + 1, Ordering::Release);
         Some(index)
+    }
+
+    /// Says that each variable is written at least so often from now on: by it readers know what is stale.
+    pub fn set_period(&self, period: DurNs) {
+        self.words[PERIOD].store(period.0.max(0) as u64, Ordering::Relaxed);
+    }
+
+    /// How often each variable is written, where somebody said.
+    #[must_use]
+    pub fn period(&self) -> Option<DurNs> {
+        let period = i64::try_from(self.words[PERIOD].load(Ordering::Relaxed)).ok()?;
+        (period > 0).then_some(DurNs(period))
     }
 
     /// How many variables there are.

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 use ring::{
-    AtomicU64, Barrier, Condition, Doorstep, FrameBorder, FramePage, FrameShape, Latest, Meeting, Number, Queue,
+    AtomicU64, Barrier, Condition, FrameBorder, FramePage, FrameShape, GateWords, Latest, Meeting, Number, Queue,
     Stream, Trail, VariableSpec, Variables,
 };
 
@@ -131,17 +131,17 @@ impl Bed {
 
 #[test]
 fn who_naps_behind_a_doorstep_hears_each_visit_without_a_timeout() {
-    const WORK: usize = Doorstep::WORDS;
+    const WORK: usize = GateWords::WORDS;
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {
         let (words, bed) = (words(WORK + 1), Arc::new(Bed::default()));
         let (theirs, their_bed) = (words.clone(), bed.clone());
         let visitor = thread::spawn(move || {
-            let (step, mut woken) = (Doorstep::attach(&theirs).unwrap(), 0);
+            let (step, mut woken) = (GateWords::attach(&theirs).unwrap(), 0);
             for work in 1..=2 {
                 theirs[WORK].store(work, Relaxed);
-                step.knock(
+                step.wake(
                     &mut woken,
                     || their_bed.wake(),
                     |_| {
@@ -151,7 +151,7 @@ fn who_naps_behind_a_doorstep_hears_each_visit_without_a_timeout() {
                 );
             }
         });
-        let (step, mut naps, mut done) = (Doorstep::attach(&words).unwrap(), 0, 0);
+        let (step, mut naps, mut done) = (GateWords::attach(&words).unwrap(), 0, 0);
         // A lost wake-up would leave it asleep for ever, which loom finds.
         while done < 2 {
             step.nap(&mut naps, || words[WORK].load(Relaxed) > done, || bed.sleep());

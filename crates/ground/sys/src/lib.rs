@@ -20,6 +20,7 @@ pub mod keeping;
 pub mod kernel;
 pub mod mem;
 pub mod mutex;
+pub mod out;
 pub mod peer;
 pub mod plugin;
 pub mod poll;

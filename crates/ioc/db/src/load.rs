@@ -4,7 +4,7 @@ mod undo;
 mod values;
 
 use crate::model::schema::Schema;
-use crate::rec::table::Kind;
+use crate::rec::Kind;
 use crate::run::engine::Db;
 use crate::text::error::{FileError, FileErrors, Place};
 use crate::text::lex::{Lexer, Token, unescape};

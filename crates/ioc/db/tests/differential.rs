@@ -97,7 +97,7 @@ fn said_by(mut child: Child) -> Option<(String, String)> {
 fn theirs(file: &Path, steps: &[Step], names: &[String]) -> Vec<HashMap<String, String>> {
     let root = epics();
     let tables: String =
-        include_str!("../src/rec/base.dbd").lines().filter(|line| line.starts_with("breaktable")).collect();
+        include_str!("../src/rec/menus.dbd").lines().filter(|line| line.starts_with("breaktable")).collect();
     let tables_file = tempfolder().join(format!("{}.tables.dbd", file.file_stem().unwrap().to_string_lossy()));
     std::fs::write(&tables_file, tables).unwrap();
     let mut script =

@@ -39,7 +39,11 @@ record(bi, "states") { field(INP, "ramp") field(ZNAM, off) field(ONAM, on) field
 record(mbbi, "s2") { field(INP, "ramp") field(ZRVL, 0) field(ONVL, 1) field(ONST, one) field(FLNK, "s3") }
 record(mbboDirect, "s3") { field(DOL, "ramp") field(OMSL, closed_loop) field(FLNK, "s4") }
 record(bo, "s4") { field(DOL, "states") field(OMSL, closed_loop) field(OUT, "s5 PP") }
-record(mbbo, "s5") { field(ZRVL, 0) field(ONVL, 1) }
+record(mbbo, "s5") { field(ZRVL, 0) field(ONVL, 1) field(FLNK, "b1") }
+record(ao, "b1") { field(DOL, "ramp") field(OMSL, closed_loop) field(OUT, "b2.B0 PP") field(FLNK, "b3") }
+record(mbboDirect, "b2") {}
+record(ao, "b3") { field(DOL, "ramp") field(OMSL, closed_loop) field(OUT, "b4.SGNL PP") }
+record(histogram, "b4") { field(NELM, 10) field(ULIM, 10) }
 "#;
 
 fn now(ms: u64) -> Now {
@@ -103,6 +107,9 @@ fn processing_and_posting_allocate_and_free_nothing() {
     let asked = (after.0.taken - before.0.taken, after.0.given - before.0.given);
     assert_eq!(asked, (0, 0), "blocks taken and given in 100 passes");
     assert_eq!(db.counters().too_deep, 0);
+    let counted = db.find("b4").unwrap();
+    let Value::Array(base::Array::U32(bins)) = db.get(&counted, usize::MAX) else { panic!("counts") };
+    assert!(bins.iter().sum::<u32>() >= 100, "a link counts: {bins:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use base::{DurNs, Status, Value};
 use db::{Attaching, Fed, Now, Output};
-use iocd::devices::{DeviceSupport, Equipment, Interrupt, Options, Ports, Reply, Served};
+use iocd::devices::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use iocd::shell::Shell;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl DeviceSupport for Uptime {
         let every = options.time("every", DurNs::from_secs(1))?;
         options.finish()?;
         let reading = Reading { every, interrupt: None };
-        Ok(Served { equipment: Some(Box::new(reading)), interrupts: true, ..Served::default() })
+        Ok(Served { device: Some(Box::new(reading)), interrupts: true, ..Served::default() })
     }
 }
 
@@ -42,7 +42,7 @@ impl Reading {
     }
 }
 
-impl Equipment for Reading {
+impl RecordDevice for Reading {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
         self.interrupt = Some(interrupt);
     }

@@ -2,11 +2,11 @@
 
 use crate::devices::Devices;
 use crate::engine::Engine;
-use crate::net::Waker;
 use crate::owner::{Owner, OwnerShared};
 use crate::parts::Part;
 use crate::piece::Piece;
 use base::{CpuId, CpuSet, DurNs, Policy};
+use canet::Waker;
 use db::{Db, ScanGroup};
 use rt::{Armed, LoopSpec, Rt};
 use std::str::FromStr;

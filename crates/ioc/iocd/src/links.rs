@@ -7,13 +7,13 @@
 use crate::bridge::{Holder, tell};
 use crate::engine::Mailbox;
 use crate::job::Ask;
-use crate::net::Waker;
-use crate::session::Session;
 use base::{Alarm, DurNs, EventMask, Meta, Stamp, Value};
 use ca::client::{ChannelId, Event, IoId};
 use ca::encode::{Reading, encode};
 use ca::server::Access;
 use ca::{Basic, Class, Dbr};
+use canet::Waker;
+use canet::session::Session;
 use db::{RemoteId, RemoteRequest};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -135,7 +135,7 @@ fn start(
 ) -> io::Result<(SyncSender<Batch>, Waker)> {
     let mut session = Session::open(|name| environment.get(name).cloned())?;
     // Without a repeater an IOC that comes back is found by searching, which takes longer.
-    if let Err(error) = crate::repeater::start(|name| environment.get(name).cloned()) {
+    if let Err(error) = canet::repeater::start(|name| environment.get(name).cloned()) {
         eprintln!("the repeater of beacons cannot be started: {error}");
     }
     session.complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));

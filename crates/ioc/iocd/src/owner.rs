@@ -6,10 +6,10 @@
 
 use crate::engine::now;
 use crate::job::{Ask, Job, Out};
-use crate::net::Waker;
 use crate::piece::{ADVANCE_MAX, Piece};
 use crate::scans::Scans;
 use base::MonoNs;
+use canet::Waker;
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

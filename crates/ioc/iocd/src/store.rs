@@ -392,7 +392,7 @@ impl Backend for Store {
             }
             (Some(_), None) => return Err(Eca::GETFAIL),
         }
-        reading.value = self.db.get(&entry.channel, usize::MAX);
+        self.db.get_into(&entry.channel, usize::MAX, &mut reading.value);
         read_rest(&mut self.db, &entry.channel, needs, reading);
         Ok(Get::Done)
     }

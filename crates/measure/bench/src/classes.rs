@@ -1,14 +1,31 @@
-//! `tahti bench classes`: what time-sharing and real-time loops get of the machine (S1.1 to S1.3), scaled from the
-//! published four processors to this machine's number.
+//! `tahti bench classes`: what time-sharing and real-time loops get of the machine scaled from
+//! the published four processors to this machine's number.
 
-use super::fingerprint::Fingerprint;
+use crate::{Bench, Found, Part, Progress, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
-use serde_json::json;
+use clap::{ArgMatches, Args as _};
+use report::{Good, Published, Row as Line, Table};
 use std::process::{Child, Command, Stdio};
 use sys::clock::{mono_now, sleep_until};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use sys::signal::{END_SIGNALS, SignalFd};
+
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "classes",
+    experiment: "SPring-8: scheduling classes",
+    arguments: Args::augment_args,
+    run,
+    published: &[],
+    wanted: "as published: real time before time sharing, sets keep their processes",
+    quick: &["--for", "700ms"],
+    shields: false,
+};
+
+/// The endless loops.
+pub(crate) const SPIN: Part =
+    Part { name: "spin", arguments: SpinArgs::augment_args, run: |matches| spin(&read(matches)?) };
 
 /// Shares of the machine that endless loops get, by class and binding
 ///
@@ -16,21 +33,18 @@ use sys::signal::{END_SIGNALS, SignalFd};
 /// with real-time throttling as it is. Real-time loops on every CPU stop everything else meanwhile: they are left
 /// out unless --every-cpu is given.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+struct Args {
     /// How long each time-sharing row is measured
     #[arg(long = "for", value_name = "TIME", default_value = "2s")]
     for_: DurNs,
     /// Also run real-time loops on every CPU, for half a second
     #[arg(long)]
     every_cpu: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// One endless loop: what the others are started as.
 #[derive(clap::Args)]
-pub(crate) struct SpinArgs {
+struct SpinArgs {
     #[arg(long)]
     threads: usize,
     #[arg(long)]
@@ -57,8 +71,8 @@ struct Group {
     class: Policy,
 }
 
+/// One experiment.
 struct Row {
-    seed: &'static str,
     what: String,
     groups: Vec<Group>,
     published: &'static str,
@@ -66,13 +80,14 @@ struct Row {
 }
 
 /// What a row's groups got, in percent of the machine.
-struct Found {
+struct Shares {
     shares: Vec<(&'static str, Vec<f64>)>,
     /// What everybody else used meanwhile.
     others: f64,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: Args = read(matches)?;
     if args.for_ < DurNs::from_ms(500) || args.for_ > DurNs::from_secs(60) {
         return Err(format!("--for {}: expected 500ms to 60s", args.for_));
     }
@@ -81,59 +96,52 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     if online.count() < 2 {
         return Err("this needs two CPUs at least".into());
     }
-    let (rows, left_out) = rows(&online, args);
-    let mut results = Vec::new();
-    for row in rows {
-        let found = measure(&row, &online)?;
-        results.push((row, found));
+    let (rows, left_out) = rows(&online, &args);
+    let mut tables = Vec::new();
+    for (nth, row) in rows.iter().enumerate() {
+        progress.at(nth, rows.len(), &row.what);
+        tables.push(table(row, &measure(row, &online)?));
         if signals.read().map_err(|error| error.to_string())?.is_some() {
             return Err("interrupted".into());
         }
     }
-    let fingerprint = Fingerprint::take();
-    if args.json {
-        let rows: Vec<_> = results.iter().map(|(row, found)| as_json(row, found)).collect();
-        let report = json!({ "measurement": "classes", "machine": fingerprint, "rows": rows, "left_out": left_out });
-        println!("{}", serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?);
-        return Ok(());
-    }
-    fingerprint.lines().iter().for_each(|line| println!("{line}"));
-    println!("shares in percent of the machine ({} CPUs); published: Solaris 10, 4 processors, 2013\n", online.count());
-    for (row, found) in &results {
-        println!("{} {}", row.seed, row.what);
-        for (name, shares) in &found.shares {
-            let each = shares.iter().map(|share| format!("{share:.1}")).collect::<Vec<_>>().join(" ");
-            println!("     {name:<22} {each}   (sum {:.1})", shares.iter().sum::<f64>());
-        }
-        println!("     {:<22} {:.1}", "everybody else", found.others);
-        println!("     published: {}", row.published);
-    }
-    left_out.iter().for_each(|line| println!("{line}"));
-    Ok(())
+    let setup = vec![format!("shares in percent of the machine ({} CPUs)", online.count())];
+    Ok(Found { setup, tables, notes: left_out })
 }
 
-/// The seed's experiments with `n` for its four processors.
+/// An experiment beside the published one.
+fn table(row: &Row, found: &Shares) -> Table {
+    let mut table = Table::new(&row.what);
+    table.published.push(Published::new(
+        "SPring-8, MADOCA II",
+        "2013",
+        "VME Core i7-620LE, Solaris 10, 4 processors",
+        row.published,
+    ));
+    for (name, shares) in &found.shares {
+        let each: Vec<String> = shares.iter().map(|share| format!("{share:.1}")).collect();
+        let note = if each.len() > 1 { format!("each {}", each.join(" ")) } else { String::new() };
+        table = table.row(Line::figure(*name, "%", shares.iter().sum()).note(note));
+    }
+    table.row(Line::figure("everybody else", "%", found.others).good(Good::Neither))
+}
+
+/// The published experiments with `n` for their four processors.
 fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
     let n = online.count();
     let last: CpuId = online.iter().last().unwrap_or_default();
     let (one, set) = (CpuSet::single(last), online.minus(&CpuSet::single(online.lowest().unwrap_or_default())));
     let group = |name, processes, threads, cpus: &CpuSet, class| Group { name, processes, threads, cpus: *cpus, class };
     let free = |processes| group("time sharing", processes, 1, online, Policy::OTHER);
-    let row = |seed, what: String, groups, published| Row { seed, what, groups, published, span: args.for_ };
+    let row = |what: String, groups, published| Row { what, groups, published, span: args.for_ };
     let short = |row: Row, span| Row { span, ..row };
     let mut left_out = Vec::new();
     let mut rows = vec![
-        row("S1.1", "1 time-sharing loop".into(), vec![free(1)], "25 % of the machine"),
-        row("S1.1", format!("{n} time-sharing loops"), vec![free(n)], "4 loops: one of them in the run queue"),
-        row(
-            "S1.1",
-            format!("{} time-sharing loops", n + 1),
-            vec![free(n + 1)],
-            "5 loops: 20 % each, two in the run queue",
-        ),
+        row("1 time-sharing loop".into(), vec![free(1)], "25 % of the machine"),
+        row(format!("{n} time-sharing loops"), vec![free(n)], "4 loops: one of them in the run queue"),
+        row(format!("{} time-sharing loops", n + 1), vec![free(n + 1)], "5 loops: 20 % each, two in the run queue"),
         short(
             row(
-                "S1.1",
                 format!("{} real-time loop(s), one CPU left", n - 1),
                 vec![group("real time", n - 1, 1, &set, FIFO)],
                 "3 loops: the machine stays usable",
@@ -142,7 +150,6 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
         ),
     ];
     let every = row(
-        "S1.1",
         format!("{n} real-time loops, on every CPU"),
         vec![group("real time", n, 1, online, FIFO)],
         "4 loops: the machine hangs",
@@ -152,14 +159,12 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
         false => left_out.push(format!("left out: {} (would stop everything else meanwhile; --every-cpu)", every.what)),
     }
     rows.push(row(
-        "S1.2",
         format!("{} time-sharing loops and one bound to CPU {last}", n + 1),
         vec![free(n + 1), group("bound time sharing", 1, 1, &one, Policy::OTHER)],
         "5 free: about 18 % each, the bound one about 14 %",
     ));
     rows.push(short(
         row(
-            "S1.2",
             format!("{} time-sharing loops, a time-sharing and a real-time one bound to CPU {last}", n + 1),
             vec![
                 free(n + 1),
@@ -172,7 +177,6 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
     ));
     for processes in [n - 1, n] {
         rows.push(row(
-            "S1.3",
             format!("{processes} process(es) in a set of {} CPU(s)", n - 1),
             vec![group("in the set", processes, 1, &set, Policy::OTHER)],
             "3 or 4 processes in a set of 3: 75 % in total",
@@ -180,7 +184,6 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
     }
     for threads in [n - 1, n] {
         rows.push(row(
-            "S1.3",
             format!("1 process of {threads} thread(s) in a set of {} CPU(s)", n - 1),
             vec![group("in the set", 1, threads, &set, Policy::OTHER)],
             "3 or 4 threads in a set of 3: 75 % in total, the fourth queued",
@@ -202,7 +205,7 @@ impl Drop for Spinners {
     }
 }
 
-fn measure(row: &Row, online: &CpuSet) -> Result<Found, String> {
+fn measure(row: &Row, online: &CpuSet) -> Result<Shares, String> {
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
     let mut spinners = Spinners(Vec::new());
     for group in &row.groups {
@@ -232,7 +235,7 @@ fn measure(row: &Row, online: &CpuSet) -> Result<Found, String> {
         row.groups.iter().map(|group| (group.name, each.by_ref().take(group.processes).collect::<Vec<_>>())).collect();
     let ours: f64 = shares.iter().flat_map(|(_, shares)| shares).sum();
     let others = (percent(after.2.saturating_sub(before.2)) - ours).max(0.0);
-    Ok(Found { shares, others })
+    Ok(Shares { shares, others })
 }
 
 /// Processor time of all threads of a process, in nanoseconds.
@@ -266,19 +269,8 @@ fn busy_ticks(text: &str, cpus: &CpuSet) -> u64 {
     text.lines().filter_map(line).sum()
 }
 
-fn as_json(row: &Row, found: &Found) -> serde_json::Value {
-    let shares = found.shares.iter().map(|(name, shares)| json!({ "name": name, "percent": shares }));
-    json!({
-        "seed": row.seed,
-        "what": row.what,
-        "groups": shares.collect::<Vec<_>>(),
-        "everybody_else_percent": found.others,
-        "published": row.published,
-    })
-}
-
 /// The endless loop itself.
-pub(crate) fn spin(args: &SpinArgs) -> Result<(), String> {
+fn spin(args: &SpinArgs) -> Result<(), String> {
     if args.class.is_real_time() && args.for_ > DurNs::from_secs(1) {
         return Err(format!("--for {}: expected at most 1s for a real-time loop", args.for_));
     }
@@ -312,7 +304,7 @@ mod tests {
     fn the_rows_scale_with_the_machine_and_never_fill_it_with_real_time_loops_unasked() {
         for cpus in [2, 4, 64] {
             let online = CpuSet::first(cpus);
-            let args = Args { for_: DurNs::from_secs(2), every_cpu: false, json: false };
+            let args = Args { for_: DurNs::from_secs(2), every_cpu: false };
             let (rows, left_out) = rows(&online, &args);
             assert_eq!(left_out.len(), 1);
             for row in &rows {

@@ -15,17 +15,8 @@ pub(crate) fn probe() -> Result<(), String> {
     }
 }
 
-/// What `cyclictest` found.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Found {
-    /// In whole microseconds, rounded down by it.
-    pub(crate) hist: Histogram,
-    /// Its own maximum, in microseconds; that of its histogram ends where that ends.
-    pub(crate) max_us: u64,
-}
-
-/// One run of it.
-pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, span: DurNs) -> Result<Found, String> {
+/// One run of it: whole microseconds, rounded down by it.
+pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, span: DurNs) -> Result<Histogram, String> {
     let (class, priority) = match policy {
         Policy::Fifo(priority) => ("fifo", priority.0),
         Policy::Rr(priority) => ("rr", priority.0),
@@ -50,7 +41,7 @@ pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, span: DurNs) -> 
 }
 
 /// Reads the output of `cyclictest -q -h N`.
-fn parse(output: &str) -> Option<Found> {
+fn parse(output: &str) -> Option<Histogram> {
     let mut hist = Histogram::new();
     let mut max_us = None;
     let mut overflow = None;
@@ -68,7 +59,7 @@ fn parse(output: &str) -> Option<Found> {
     let max_us = max_us?;
     // Each of these was longer than the last bucket; how long is known of the longest only, so all count as that.
     (0..overflow?).for_each(|_| hist.record(DurNs::from_us(max_us as i64)));
-    Some(Found { hist, max_us })
+    Some(hist)
 }
 
 #[cfg(test)]
@@ -81,8 +72,8 @@ mod tests {
                       # Total: 000000004\n# Min Latencies: 00004\n# Avg Latencies: 00007\n# Max Latencies: 03115\n\
                       # Histogram Overflows: 00002\n# Histogram Overflow at cycle number:\n# Thread 0: 00000 # 00970 others\n";
         let found = parse(output).unwrap();
-        assert_eq!((found.hist.count(), found.max_us), (6, 3115));
-        assert_eq!((found.hist.min(), found.hist.max()), (Some(DurNs::from_us(4)), Some(DurNs::from_us(3115))));
+        assert_eq!(found.count(), 6);
+        assert_eq!((found.min(), found.max()), (Some(DurNs::from_us(4)), Some(DurNs::from_us(3115))));
         assert_eq!(parse("WARN: stat /dev/cpu_dma_latency failed\n"), None);
     }
 }

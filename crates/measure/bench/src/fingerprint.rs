@@ -1,8 +1,9 @@
 //! What a figure must carry with it to be compared: the machine, its kernel, and how they are set.
 
-use base::DurNs;
-use serde::Serialize;
-use std::collections::BTreeMap;
+use base::{CpuSet, DurNs};
+use host::plan::{self, Want};
+use keep::shield::machine::{Machine as _, RealMachine};
+use report::Machine;
 use sys::root::RootDir;
 
 /// Files that decide about latency, as they are.
@@ -26,58 +27,65 @@ const KNOBS: &[&str] = &[
 ];
 /// What `/proc/cpuinfo` tells of the first CPU.
 const CPU_FACTS: &[&str] = &["model name", "cpu family", "model", "stepping", "microcode", "cpu MHz"];
+/// Where firmware names the machine, and thus the hypervisor.
+const NAMES: [&str; 2] = ["/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/product_name"];
 
-/// A machine as a report carries it.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Fingerprint {
-    pub(crate) tahti: &'static str,
-    pub(crate) kernel: String,
-    pub(crate) cpu: BTreeMap<String, String>,
-    pub(crate) hypervisor: bool,
-    pub(crate) knobs: BTreeMap<String, String>,
-    /// What one reading of the clock costs: least, median, and largest of some thousands.
-    pub(crate) clock_read_ns: [i64; 3],
+/// The machine as it is now, and what its hypervisor took since `before`.
+pub(crate) fn take(before: &Steal) -> Machine {
+    let root = RootDir::machine();
+    let read = |path: &str| root.read(path).ok().map(|text| text.trim().to_owned());
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let first = cpuinfo.split("\n\n").next().unwrap_or_default();
+    let facts = first.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key.trim(), value.trim()));
+    let cpu = facts.clone().filter(|(key, _)| CPU_FACTS.contains(key));
+    let guest = facts.clone().any(|(key, value)| key == "flags" && value.split(' ').any(|flag| flag == "hypervisor"));
+    let name: Vec<String> = NAMES.iter().filter_map(|path| read(path)).collect();
+    Machine {
+        tahti: env!("CARGO_PKG_VERSION").into(),
+        kernel: read("/proc/version").unwrap_or_else(|| "unknown".into()),
+        cpu: cpu.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        hypervisor: guest.then(|| if name.is_empty() { "unknown".into() } else { name.join(" ") }),
+        knobs: KNOBS.iter().filter_map(|path| Some(((*path).to_owned(), read(path)?))).collect(),
+        off_profile: off_profile().unwrap_or_default(),
+        steal_percent: before.since(),
+        clock_read_ns: clock_cost(),
+    }
 }
 
-impl Fingerprint {
-    pub(crate) fn take() -> Self {
-        let root = RootDir::machine();
-        let read = |path: &str| root.read(path).ok().map(|text| text.trim().to_owned());
-        let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
-        let first = cpuinfo.split("\n\n").next().unwrap_or_default();
-        let facts =
-            first.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key.trim(), value.trim()));
-        let cpu = facts.clone().filter(|(key, _)| CPU_FACTS.contains(key));
-        Self {
-            tahti: env!("CARGO_PKG_VERSION"),
-            kernel: read("/proc/version").unwrap_or_else(|| "unknown".into()),
-            cpu: cpu.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-            hypervisor: facts.clone().any(|(key, value)| key == "flags" && value.split(' ').any(|f| f == "hypervisor")),
-            knobs: KNOBS.iter().filter_map(|path| Some(((*path).to_owned(), read(path)?))).collect(),
-            clock_read_ns: clock_cost(),
-        }
+/// What a shield of the highest CPU would set otherwise; nothing where that cannot be found out.
+fn off_profile() -> Option<Vec<String>> {
+    let cpus = CpuSet::single(sys::sched::affinity(0).ok()?.iter().last()?);
+    let snapshot = RealMachine::at(&RootDir::machine()).snapshot(&cpus).ok()?;
+    let names = host::knob::ALL.iter().map(|knob| knob.name());
+    let differs = |name: &&str| {
+        let want = Want { cpus, only: Some((*name).to_owned()), ..Want::default() };
+        plan::plan(&snapshot, &want).is_ok_and(|plan| !plan.steps.is_empty())
+    };
+    Some(names.filter(differs).map(str::to_owned).collect())
+}
+
+/// The kernel's count of the time of all CPUs, and of what the hypervisor took of it.
+pub(crate) struct Steal(Option<[u64; 2]>);
+
+impl Steal {
+    pub(crate) fn look() -> Self {
+        let text = RootDir::machine().read("/proc/stat").ok();
+        Self(text.as_deref().and_then(all_and_stolen))
     }
 
-    /// The lines that a reader of a table needs.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let fact = |key: &str| self.cpu.get(key).map_or("unknown", String::as_str);
-        let knob = |path: &str| self.knobs.get(path).map_or("-", String::as_str);
-        let [least, median, largest] = self.clock_read_ns;
-        vec![
-            format!(
-                "machine: {}, microcode {}, CPUs {}{}",
-                fact("model name"),
-                fact("microcode"),
-                knob("/sys/devices/system/cpu/online"),
-                if self.hypervisor { ", under a hypervisor" } else { "" },
-            ),
-            format!("kernel: {}", self.kernel.split(" (").next().unwrap_or_default()),
-            format!(
-                "clock: {}; reading it costs {median} ns (least {least}, largest {largest})",
-                knob("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-            ),
-        ]
+    /// In percent; nothing where the kernel does not tell, or too little time has passed.
+    fn since(&self) -> Option<f64> {
+        let ([all, stolen], [all_now, stolen_now]) = (self.0?, Self::look().0?);
+        let all = all_now.checked_sub(all).filter(|all| *all > 0)?;
+        Some(stolen_now.checked_sub(stolen)? as f64 * 100.0 / all as f64)
     }
+}
+
+/// Ticks from the first line of `/proc/stat`: user nice system idle iowait irq softirq steal, of which guests are a part.
+fn all_and_stolen(text: &str) -> Option<[u64; 2]> {
+    let words = text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace().take(8);
+    let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+    (ticks.len() == 8).then(|| [ticks.iter().fold(0, |sum: u64, tick| sum.saturating_add(*tick)), ticks[7]])
 }
 
 /// Between two readings one after the other.
@@ -91,4 +99,16 @@ fn clock_cost() -> [i64; 3] {
         .collect();
     costs.sort_unstable();
     [costs[0], costs[costs.len() / 2], costs[costs.len() - 1]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_the_eighth_number_of_the_first_line() {
+        assert_eq!(all_and_stolen("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\n"), Some([36, 8]));
+        assert_eq!(all_and_stolen("cpu  1 2 3\n"), None);
+        assert_eq!(all_and_stolen(""), None);
+    }
 }

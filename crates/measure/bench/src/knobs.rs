@@ -1,20 +1,31 @@
 //! `tahti bench knobs`: what each knob of the shield is worth alone, on this machine.
 
-use super::Touched;
-use super::fingerprint::Fingerprint;
-use super::measure::{self, Measured, Where};
 use crate::looprun::WaitArg;
+use crate::measure::{self, Measured, Where};
 use crate::noise::{Load, Noise};
+use crate::{Bench, Found, Progress, Touched, read, text};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
+use clap::{ArgMatches, Args as _};
 use host::knob;
 use host::plan::{self, Profile, Want};
 use keep::RunDir;
 use keep::shield;
 use keep::shield::machine::{Machine, RealMachine};
-use serde::Serialize;
-use serde_json::json;
+use report::{Latency, Row as Line, Table, Verdict};
 use sys::root::RootDir;
 use sys::signal::{END_SIGNALS, SignalFd};
+
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "knobs",
+    experiment: "own: what each setting of the kernel is worth alone",
+    arguments: Args::augment_args,
+    run,
+    published: &[],
+    wanted: "no knob makes it worse",
+    quick: &["--knob", "vmstat", "--pairs", "8", "--piece", "100ms"],
+    shields: true,
+};
 
 /// Turn each knob on and off alone, and measure the wake-up latency with and without it
 ///
@@ -22,7 +33,7 @@ use sys::signal::{END_SIGNALS, SignalFd};
 /// agree more often than chance would have it once in twenty such runs; all else is no difference measurable. Every
 /// value goes back after its piece, as after a shield.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+struct Args {
     /// The CPU to measure; the highest if not given
     #[arg(long)]
     cpu: Option<CpuId>,
@@ -52,9 +63,6 @@ pub(crate) struct Args {
     piece: DurNs,
     #[command(flatten)]
     touched: Touched,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// One knob, and what was found with and without it.
@@ -68,25 +76,6 @@ struct Row {
     better: u32,
     worse: u32,
     refused: Vec<String>,
-}
-
-/// What can be concluded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Verdict {
-    Better,
-    Worse,
-    NoDifferenceMeasurable,
-}
-
-impl Verdict {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Better => "better",
-            Self::Worse => "worse",
-            Self::NoDifferenceMeasurable => "no difference measurable",
-        }
-    }
 }
 
 /// A coin thrown for each pair: how likely is it to fall so unevenly, to either side?
@@ -115,7 +104,8 @@ fn pairs_min(knobs: usize) -> u32 {
     (1..64).find(|&pairs| verdict(pairs, 0, knobs) == Verdict::Better).unwrap_or(64)
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: &Args = &read(matches)?;
     let spare = args.touched.spare()?;
     let signals = SignalFd::new(&END_SIGNALS).map_err(text)?;
     let online = sys::sched::affinity(0).map_err(text)?;
@@ -149,10 +139,11 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     if args.pairs < least {
         return Err(format!("--pairs {}: expected at least {least} for {} knobs in one run", args.pairs, rows.len()));
     }
-    let fingerprint = Fingerprint::take();
     let noise = Noise::start(args.load, None)?;
     for pair in 0..args.pairs {
-        for row in &mut rows {
+        let of = args.pairs as usize * rows.len();
+        for (nth, row) in rows.iter_mut().enumerate() {
+            progress.at(pair as usize * (of / args.pairs as usize) + nth, of, row.name);
             let mut p99 = [None; 2];
             for with in if pair % 2 == 0 { [false, true] } else { [true, false] } {
                 let found = piece(args, cpu, with.then(|| want(row.name)), &mut row.refused)?;
@@ -169,16 +160,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         }
     }
     drop(noise);
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report(args, cpu, &fingerprint, &rows, &idle)).map_err(text)?);
-    } else {
-        print(args, cpu, &fingerprint, &rows, &idle);
-    }
-    Ok(())
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
+    Ok(found(args, cpu, &rows, &idle))
 }
 
 /// One piece, with the knob that is wanted or without any.
@@ -208,10 +190,9 @@ fn at(hist: &Histogram, num: u64, den: u64) -> Option<i64> {
     }
 }
 
-fn print(args: &Args, cpu: CpuId, fingerprint: &Fingerprint, rows: &[Row], idle: &[&str]) {
-    fingerprint.lines().iter().for_each(|line| println!("{line}"));
-    println!(
-        "loop on CPU {cpu}: every {}, {}, load {}, profile {}; {} pairs of {} for each knob\n",
+fn found(args: &Args, cpu: CpuId, rows: &[Row], idle: &[&str]) -> Found {
+    let setup = format!(
+        "loop on CPU {cpu}: every {}, {}, load {}, profile {}; {} pairs of {} for each knob",
         args.period,
         args.policy,
         args.load.word(),
@@ -219,67 +200,31 @@ fn print(args: &Args, cpu: CpuId, fingerprint: &Fingerprint, rows: &[Row], idle:
         args.pairs,
         args.piece
     );
-    println!(
-        "{:<24} {:>10} {:>10} {:>10} {:>10} {:>9}  verdict",
-        "wake-up latency [us]", "p99 off", "p99 on", "max off", "max on", "pairs +/-"
-    );
-    let us = |time: Option<i64>| time.map_or("-".into(), |ns| format!("{:.1}", ns as f64 / 1e3));
+    let mut table = Table::new("p99 of the wake-up latency with each knob, and without it").columns("on", "off");
     for row in rows {
-        let max = |hist: &Histogram| us(hist.max().map(|time| time.0));
-        println!(
-            "{:<24} {:>10} {:>10} {:>10} {:>10} {:>9}  {}",
-            row.name,
-            us(at(&row.off.wake, 99, 100)),
-            us(at(&row.on.wake, 99, 100)),
-            max(&row.off.wake),
-            max(&row.on.wake),
-            format!("{}/{}", row.better, row.worse),
-            verdict(row.better, row.worse, rows.len()).word()
+        let max = |found: &Measured| found.wake.max().map_or("-".into(), report::micros);
+        let p99 = |found: &Measured| Latency::from(&found.wake).p99();
+        let note = format!(
+            "pairs {}/{}, max {} → {}; {} writes",
+            row.better,
+            row.worse,
+            max(&row.off),
+            max(&row.on),
+            row.writes
         );
-        row.refused.iter().for_each(|why| println!("    {why}"));
+        let line = Line { name: row.name.into(), unit: "us".into(), ours: p99(&row.on), ..Line::default() };
+        let line = line.note(note).against(p99(&row.off));
+        table.rows.push(Line { verdict: Some(verdict(row.better, row.worse, rows.len())), ..line });
+        table.notes.extend(row.refused.iter().map(|why| format!("{}: {why}", row.name)));
     }
-    println!(
-        "\n+ pairs whose p99 was smaller with the knob, - larger; chance does as much in at most one run of twenty"
+    table.notes.push(
+        "pairs: those whose p99 was smaller with the knob / larger; chance does as much in at most one run of twenty"
+            .into(),
     );
     if !idle.is_empty() {
-        println!("nothing to turn here (missing, or good already): {}", idle.join(", "));
+        table.notes.push(format!("nothing to turn here (missing, or good already): {}", idle.join(", ")));
     }
-}
-
-fn report(args: &Args, cpu: CpuId, fingerprint: &Fingerprint, rows: &[Row], idle: &[&str]) -> serde_json::Value {
-    let side = |found: &Measured| {
-        json!({
-            "count": found.wake.count(),
-            "p50_ns": at(&found.wake, 50, 100),
-            "p99_ns": at(&found.wake, 99, 100),
-            "p99_9_ns": at(&found.wake, 999, 1000),
-            "max_ns": found.wake.max().map(|time| time.0),
-            "steal_percent": found.apart_percent(),
-        })
-    };
-    json!({
-        "measurement": "knobs",
-        "machine": fingerprint,
-        "cpu": cpu,
-        "profile": args.profile,
-        "period_ns": args.period.0,
-        "policy": args.policy.to_string(),
-        "load": args.load.word(),
-        "pairs": args.pairs,
-        "piece_ns": args.piece.0,
-        "knobs": rows.iter().map(|row| json!({
-            "name": row.name,
-            "writes": row.writes,
-            "off": side(&row.off),
-            "on": side(&row.on),
-            "pairs_better": row.better,
-            "pairs_worse": row.worse,
-            "chance": chance(row.better, row.worse),
-            "verdict": verdict(row.better, row.worse, rows.len()),
-            "refused": row.refused,
-        })).collect::<Vec<_>>(),
-        "nothing_to_turn": idle,
-    })
+    Found { setup: vec![setup], ..table.into() }
 }
 
 #[cfg(test)]

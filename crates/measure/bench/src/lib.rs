@@ -1,56 +1,126 @@
-//! `tahti bench`: every measurement, one file each; a line in `What` and one in `run` make it known.
+//! `tahti bench`: every measurement is a [`Bench`], a row of [`ALL`] in a file of its own.
+//!
+//! Each finds tables of figures (`report`), from which text, JSON and pages are made. To add one:
+//! `docs/how-to/add-a-bench.md`.
 
+mod all;
 mod classes;
+mod clock;
 mod cyclictest;
 mod fingerprint;
 mod frames;
+mod gate;
 mod ioc;
 mod knobs;
 pub mod looprun;
 mod measure;
 pub mod noise;
+mod progress;
 mod quiet;
 mod rtt;
 mod runaway;
 mod shield;
 mod shielded;
 mod supervisor;
-mod vxworks;
 mod wakeup;
 
-use clap::Subcommand;
-use host::plan::Spared;
-use std::process::ExitCode;
+pub use gate::reports;
+pub use progress::Progress;
 
-/// Measure this machine, beside the published figures of others
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    what: What,
+use clap::{ArgMatches, Command, FromArgMatches};
+use host::plan::Spared;
+use report::{Published, Report, Table};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Every measurement, in alphabetical order.
+pub static ALL: &[&Bench] = &[
+    &classes::BENCH,
+    &clock::BENCH,
+    &frames::BENCH,
+    &ioc::BENCH,
+    &ioc::groups::BENCH,
+    &knobs::BENCH,
+    &quiet::BENCH,
+    &rtt::BENCH,
+    &runaway::BENCH,
+    &shield::BENCH,
+    &supervisor::BENCH,
+    &wakeup::BENCH,
+];
+
+/// What measurements start as processes of their own.
+static PARTS: &[Part] = &[classes::SPIN, measure::LOOP, rtt::PART, runaway::BURN];
+
+/// A measurement.
+pub struct Bench {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// The experiment that it repeats, in words.
+    pub experiment: &'static str,
+    /// Adds what it is and its arguments to a command.
+    pub arguments: fn(Command) -> Command,
+    /// Measures.
+    pub run: fn(&ArgMatches, &mut Progress) -> Result<Found, String>,
+    /// What others found.
+    pub published: &'static [Published],
+    /// What is wanted, in words; the limits stand in the rows.
+    pub wanted: &'static str,
+    /// The arguments of a quick look, for `all --quick`.
+    pub quick: &'static [&'static str],
+    /// Whether it shields CPUs: then it wants to know from whom.
+    pub shields: bool,
 }
 
-#[derive(Subcommand)]
-enum What {
-    Classes(classes::Args),
-    Ioc(ioc::Args),
-    IocScan(ioc::groups::Args),
-    Frames(frames::Args),
-    Knobs(knobs::Args),
-    Quiet(quiet::Args),
-    Rtt(rtt::Args),
-    Runaway(runaway::Args),
-    Shield(shield::Args),
-    Supervisor(supervisor::Args),
-    Wakeup(wakeup::Args),
-    /// The loop that `wakeup` measures, in a process of its own
-    #[command(hide = true)]
-    Loop(measure::LoopArgs),
-    /// The other processes of `rtt`
-    #[command(hide = true)]
-    RttPart(rtt::PartArgs),
-    /// The endless loops of `classes`
-    #[command(hide = true)]
-    Spin(classes::SpinArgs),
+/// What a measurement found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// How it was set up, in lines.
+    pub setup: Vec<String>,
+    /// The figures.
+    pub tables: Vec<Table>,
+    /// What can be concluded, and what could not be had, in lines.
+    pub notes: Vec<String>,
+}
+
+impl From<Table> for Found {
+    fn from(table: Table) -> Self {
+        Self { tables: vec![table], ..Self::default() }
+    }
+}
+
+/// A process of a measurement, hidden from `--help`.
+struct Part {
+    name: &'static str,
+    arguments: fn(Command) -> Command,
+    run: fn(&ArgMatches) -> Result<(), String>,
+}
+
+/// The arguments of a measurement, as its type reads them.
+///
+/// # Errors
+/// They do not fit together: a matter of this program, for clap has looked at them before.
+pub fn read<A: FromArgMatches>(matches: &ArgMatches) -> Result<A, String> {
+    A::from_arg_matches(matches).map_err(|error| error.to_string())
+}
+
+// How every measurement prints. (No text of documentation: it would stand in place of the measurement's own.)
+#[derive(clap::Args)]
+struct Shown {
+    /// Print JSON, the form that `compare` and `tahti report` read
+    #[arg(long)]
+    json: bool,
+    /// Print latencies as VxWorks does, too
+    #[arg(long, value_enum, default_value = "table")]
+    view: View,
+}
+
+/// How latencies are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum View {
+    /// A line each
+    Table,
+    /// And each as VxWorks' jitterReport
+    Vxworks,
 }
 
 /// Whom a shield may touch that is only made to be measured.
@@ -77,32 +147,155 @@ impl Touched {
     }
 }
 
-/// Measures and prints.
-pub fn run(args: Args) -> ExitCode {
-    let result = match args.what {
-        What::Classes(args) => classes::run(&args),
-        What::Ioc(args) => ioc::run(&args),
-        What::IocScan(args) => ioc::groups::run(&args),
-        What::Frames(args) => frames::run(&args),
-        What::Knobs(args) => knobs::run(&args),
-        What::Quiet(args) => quiet::run(&args),
-        What::Rtt(args) => rtt::run(&args),
-        What::RttPart(args) => rtt::run_part(&args),
-        What::Runaway(args) => return runaway::run(args),
-        What::Shield(args) => return shield::run(&args),
-        What::Supervisor(args) => return supervisor::run(args),
-        What::Wakeup(args) => wakeup::run(&args),
-        What::Loop(args) => measure::run_loop(&args),
-        What::Spin(args) => classes::spin(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => fail(&why),
+/// The command line behind `tahti bench`.
+#[derive(Debug)]
+pub struct Args {
+    what: String,
+    matches: ArgMatches,
+}
+
+impl FromArgMatches for Args {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        match matches.subcommand() {
+            Some((what, matches)) => Ok(Self { what: what.to_owned(), matches: matches.clone() }),
+            None => Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand)),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
-/// Says what went wrong; the exit status of a command that failed.
-fn fail(why: &str) -> ExitCode {
-    eprintln!("tahti: {}", why.trim_end());
-    ExitCode::FAILURE
+impl clap::Args for Args {
+    fn augment_args(command: Command) -> Command {
+        let benches = ALL.iter().map(|bench| bench.command());
+        let parts = PARTS.iter().map(|part| (part.arguments)(Command::new(part.name)).hide(true));
+        command
+            .about("Measure this machine, beside the published figures of others")
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .subcommands(benches)
+            .subcommand(all::Args::augment_args(Command::new("all")))
+            .subcommand(gate::Args::augment_args(Command::new("compare")))
+            .subcommands(parts)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// What a command has to say, and how it ends.
+pub struct Told {
+    /// For standard output.
+    pub text: String,
+    /// Whether all is well: measured, or nothing got worse.
+    pub good: bool,
+}
+
+/// Measures, or compares two measurements.
+///
+/// # Errors
+/// It could not be measured, in words for the user.
+pub fn run(args: &Args) -> Result<Told, String> {
+    if let Some(part) = PARTS.iter().find(|part| part.name == args.what) {
+        return (part.run)(&args.matches).map(|()| Told { text: String::new(), good: true });
+    }
+    match ALL.iter().find(|bench| bench.name == args.what) {
+        Some(bench) => bench.shown(&args.matches),
+        None if args.what == "all" => all::run(&read(&args.matches)?),
+        None => gate::run(&read(&args.matches)?),
+    }
+}
+
+impl Bench {
+    /// Its command line.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        <Shown as clap::Args>::augment_args((self.arguments)(Command::new(self.name)))
+    }
+
+    /// What it measures, in a line.
+    #[must_use]
+    pub fn what(&self) -> String {
+        (self.arguments)(Command::new(self.name)).get_about().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// Measures, in a report of the form that all have.
+    fn measure(&self, matches: &ArgMatches, arguments: Vec<String>) -> Result<Report, String> {
+        let (begun, steal) = (Instant::now(), fingerprint::Steal::look());
+        let found = (self.run)(matches, &mut Progress::of(self.name))?;
+        Ok(Report {
+            bench: self.name.into(),
+            experiment: self.experiment.into(),
+            what: self.what(),
+            arguments,
+            ended_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            took_s: begun.elapsed().as_secs_f64(),
+            machine: fingerprint::take(&steal),
+            setup: found.setup,
+            tables: found.tables,
+            notes: found.notes,
+            published: self.published.to_vec(),
+            ..Report::default()
+        })
+    }
+
+    fn shown(&self, matches: &ArgMatches) -> Result<Told, String> {
+        let shown: Shown = read(matches)?;
+        let words = std::env::args().skip_while(|word| word != self.name).skip(1);
+        let report = self.measure(matches, words.filter(|word| word != "--json").collect())?;
+        let mut text = if shown.json { report::json(&report) + "\n" } else { report::text(&report) };
+        if shown.view == View::Vxworks && !shown.json {
+            let rows = report.tables.iter().flat_map(|table| &table.rows);
+            for (row, latency) in rows.filter_map(|row| Some((row, row.latency.as_ref()?))) {
+                text += &format!("\n{}\n{}", row.name, report::vxworks(latency));
+            }
+        }
+        Ok(Told { text, good: true })
+    }
+}
+
+/// An error as text.
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Args as _;
+
+    #[test]
+    fn every_row_says_what_it_is_and_its_quick_arguments_are_its_own() {
+        Args::augment_args(Command::new("bench")).debug_assert();
+        for bench in ALL {
+            assert!(
+                !bench.what().is_empty() && !bench.experiment.is_empty() && !bench.wanted.is_empty(),
+                "{}",
+                bench.name
+            );
+            assert_eq!(bench.command().get_about().map(ToString::to_string), Some(bench.what()));
+            let words = std::iter::once(&bench.name).chain(bench.quick);
+            let parsed = bench.command().try_get_matches_from(words);
+            assert!(parsed.is_ok(), "{}: {parsed:?}", bench.name);
+        }
+        assert!(ALL.is_sorted_by_key(|bench| bench.name));
+    }
+    #[test]
+    fn the_how_to_shows_the_smallest_measurement_as_it_is() {
+        let how_to = include_str!("../../../../docs/how-to/add-a-bench.md");
+        assert!(how_to.contains(include_str!("clock.rs")), "copy src/clock.rs into the how-to");
+        assert!(ALL.iter().any(|bench| bench.name == "clock") && how_to.contains("    &clock::BENCH,\n"));
+    }
+
+    #[test]
+    fn a_measurement_makes_a_report_that_is_read_again() {
+        let matches = clock::BENCH.command().get_matches_from(["clock", "--rounds", "4"]);
+        let report = clock::BENCH.measure(&matches, vec!["--rounds".into(), "4".into()]).unwrap();
+        assert_eq!(report.tables[0].rows[0].ours.as_ref().map(|ours| ours.samples.len()), Some(4));
+        assert_eq!(report::read(&report::json(&report)), Ok(vec![report]));
+    }
 }

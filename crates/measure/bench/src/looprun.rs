@@ -1,6 +1,7 @@
 //! Runs one loop in this process and shows how it does: what demos and measurements have in common.
 
 use base::{DurNs, Histogram, Quantile, Size};
+use report::{Latency, heads, line, micros};
 use ring::{Counter, LoopPage};
 use rt::{Flow, LoopSpec, Pulse, Rt, SharedPage, Wait, Watch};
 use std::str::FromStr;
@@ -102,41 +103,17 @@ pub fn shown(quantile: Quantile) -> String {
     }
 }
 
-/// Microseconds with as many digits as matter.
-pub fn micros(time: DurNs) -> String {
-    let us = time.0 as f64 / 1000.0;
-    match us.abs() {
-        x if x < 10.0 => format!("{us:.2}"),
-        x if x < 100.0 => format!("{us:.1}"),
-        _ => format!("{us:.0}"),
-    }
-}
-
-/// One line of figures: samples, min, mean, median, p99, p99.9, max, in microseconds.
+/// One line of figures in microseconds.
+#[must_use]
 pub fn figures(hist: &Histogram) -> String {
-    let time = |time: Option<DurNs>| time.map_or("-".into(), micros);
-    format!(
-        "{:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}",
-        hist.count(),
-        time(hist.min()),
-        time(hist.mean()),
-        shown(hist.quantile(1, 2)),
-        shown(hist.quantile(99, 100)),
-        shown(hist.quantile(999, 1000)),
-        time(hist.max()),
-    )
-}
-
-/// The heads of [`figures`].
-pub fn figure_heads() -> String {
-    format!("{:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}", "samples", "min", "mean", "median", "p99", "p99.9", "max")
+    line(&Latency::from(hist))
 }
 
 /// What a loop's page says at the end, in lines.
 pub fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
     let count = |counter| page.counter(counter);
     let mut lines = vec![
-        format!("{:<12} {}", "[us]", figure_heads()),
+        format!("{:<12} {}", "[us]", heads()),
         format!("{:<12} {}", "wake-up", figures(&page.wake())),
         format!("{:<12} {}", "compute", figures(&page.compute())),
     ];

@@ -1,7 +1,9 @@
 //! One loop in a process of its own, so that what is measured is the loop and not the measurer.
 
 use crate::looprun::{self, WaitArg, wait_word};
+use crate::{Part, read};
 use base::{CpuId, DurNs, Histogram, Policy};
+use clap::Args as _;
 use ring::{Counter, LoopPage, Wait};
 use rt::{Flow, LOOP_FD, LoopSpec, SharedPage};
 use std::io::Write as _;
@@ -16,9 +18,13 @@ pub(crate) struct Where {
     pub(crate) place: Option<keep::shield::Place>,
 }
 
+/// The loop that is measured.
+pub(crate) const LOOP: Part =
+    Part { name: "loop", arguments: LoopArgs::augment_args, run: |matches| run_loop(&read(matches)?) };
+
 /// The loop's own command line.
 #[derive(clap::Args)]
-pub(crate) struct LoopArgs {
+struct LoopArgs {
     #[arg(long)]
     period: DurNs,
     #[arg(long)]
@@ -167,7 +173,7 @@ pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, wait: Wait, span
 }
 
 /// The measured process itself.
-pub(crate) fn run_loop(args: &LoopArgs) -> Result<(), String> {
+fn run_loop(args: &LoopArgs) -> Result<(), String> {
     let page = SharedPage::from_env_or_own("bench").map_err(|error| error.to_string())?;
     let spec = LoopSpec {
         class: Some(args.class),

@@ -1,15 +1,30 @@
 //! `tahti bench quiet`: what a thread that wants its CPU to itself really loses.
 
+use crate::{Bench, Found, Progress, read};
 use base::{CpuId, CpuSet, DurNs, Policy};
+use clap::{ArgMatches, Args as _};
+use report::{Good, Row, Table};
 use rt::{Quiet, QuietReport};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
+
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "quiet",
+    experiment: "own: what remains on a CPU that one thread wants for itself",
+    arguments: Args::augment_args,
+    run,
+    published: &[],
+    wanted: "every gap has a cause that the kernel counted",
+    quick: &["--for", "500ms"],
+    shields: false,
+};
 
 /// A quiet section on one CPU: what remains there, every gap above a threshold, and what the kernel counted meanwhile
 ///
 /// Changes nothing but its own thread. Ticks stop only where the kernel was booted with nohz_full=; what could not be had
 /// is said first. A gap is the time between two looks at the clock.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+struct Args {
     /// The CPU; the highest if not given
     #[arg(long)]
     cpu: Option<CpuId>,
@@ -24,43 +39,52 @@ pub(crate) struct Args {
     policy: Policy,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: Args = read(matches)?;
     let mine = sys::sched::affinity(0).map_err(|error| error.to_string())?;
     let cpu = args.cpu.or(mine.iter().last()).ok_or("this process has no CPU")?;
     let (for_, threshold, policy) = (args.for_, args.threshold, args.policy);
-    let section = std::thread::spawn(move || -> Result<(), String> {
+    progress.at(0, 1, &format!("CPU {cpu} for {for_}"));
+    let section = std::thread::spawn(move || -> Result<Found, String> {
         set_affinity(0, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
+        let mut setup = vec![format!("CPU {cpu}, {for_}, gaps above {threshold}")];
         if let Err(error) = set_scheduling(0, Scheduling { policy, reset_on_fork: true }) {
-            println!("{error}; run as root, or raise RLIMIT_RTPRIO");
+            setup.push(format!("{error}; run as root, or raise RLIMIT_RTPRIO"));
         }
         let section = Quiet::prepare()?;
-        println!("CPU {cpu}, {for_}, gaps above {threshold}");
-        section.obtained().iter().for_each(|item| println!("  {item}"));
+        setup.extend(section.obtained().iter().map(|item| format!("  {item}")));
         let report = section.measure(for_, threshold)?;
-        show(&report);
-        Ok(())
+        Ok(Found { setup, ..found(&report) })
     });
     section.join().map_err(|_| "the section's thread panicked")?
 }
 
-fn show(report: &QuietReport) {
-    let Some(gaps) = &report.gaps else { return };
+fn found(report: &QuietReport) -> Found {
+    let Some(gaps) = &report.gaps else { return Found::default() };
+    let us = |time: DurNs| time.0 as f64 / 1e3;
     let share = 100.0 * gaps.lost.0 as f64 / report.lasted.0.max(1) as f64;
-    println!("{} looks at the clock, the quickest two {} apart", gaps.looks, gaps.quickest);
-    println!("{} gaps, {} lost: {share:.4} %", gaps.count, rounded(gaps.lost));
+    let mut table = Table::new("looks at the clock")
+        .row(Row::figure("looks", "", gaps.looks as f64))
+        .row(Row::figure("the quickest two apart", "ns", gaps.quickest.0 as f64))
+        .row(Row::figure("gaps", "", gaps.count as f64).good(Good::Low))
+        .row(Row::figure("lost in gaps", "us", us(gaps.lost)).good(Good::Low).note(format!("{share:.4} %")));
     for gap in gaps.longest().take(5) {
-        println!("  {:>10} at {}", rounded(gap.length).to_string(), rounded(gap.at));
+        table = table.row(Row::figure(format!("gap at {}", rounded(gap.at)), "us", us(gap.length)));
     }
-    println!("counted meanwhile on this CPU:");
-    report.interrupts.iter().for_each(|(what, count)| println!("{count:>8}  {what}"));
-    report.broken.iter().for_each(|item| println!("  {item}"));
+    let mut counted = Table::new("counted meanwhile on this CPU");
+    for (what, count) in &report.interrupts {
+        counted = counted.row(Row::figure(what.to_string(), "", *count as f64));
+    }
     let usage = &report.usage;
-    println!("{:>8}  times that the thread was put aside", usage.involuntary);
-    println!("{:>8}  page faults", usage.minor_faults + usage.major_faults);
+    counted = counted
+        .row(Row::figure("times that the thread was put aside", "", usage.involuntary as f64))
+        .row(Row::figure("page faults", "", (usage.minor_faults + usage.major_faults) as f64));
+    let mut notes: Vec<String> = report.broken.iter().map(ToString::to_string).collect();
     let steal = report.steal_ticks.map_or("does not tell".to_owned(), |ticks| format!("took {ticks} ticks of 10 ms"));
     if let Some(unexplained) = report.unexplained() {
-        println!("gaps beyond all of these: {unexplained}; the hypervisor {steal}");
+        notes.push(format!("gaps beyond all of these: {unexplained}; the hypervisor {steal}"));
     }
+    Found { setup: Vec::new(), tables: vec![table, counted], notes }
 }
 
 /// To a tenth of a microsecond.

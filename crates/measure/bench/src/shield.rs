@@ -1,75 +1,65 @@
 //! `tahti bench shield`: applying and releasing a shield, beside a bare C loop that makes the same writes.
 
-use super::Touched;
+use crate::{Bench, Found, Progress, Touched, read};
 use base::CpuSet;
 use base::text::Counted;
+use clap::{ArgMatches, Args as _};
 use host::plan::{self, Plan, Step, Want};
 use host::snapshot::{Cgroup, Snapshot, Target, Value};
 use keep::shield::machine::{Machine, RealMachine};
 use keep::{RunDir, shield};
-use serde::Serialize;
+use report::{Figure, Good, Row, Table, Wanted};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 use sys::root::RootDir;
 
 /// The loop, compiled here.
 const SOURCE: &str = include_str!("shield_loop.c");
 
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "shield",
+    experiment: "own: the price of shielding CPUs at run time",
+    arguments: Args::augment_args,
+    run: measure,
+    published: &[],
+    wanted: "apply and release within 1.2 times a bare C loop that makes the same writes",
+    quick: &["--rounds", "8"],
+    shields: true,
+};
+
 /// Apply and release a shield, beside a bare C loop that makes the same writes
 ///
 /// Changes the machine and gives it back each time. The loop is given its writes; tahti has to find them: how long one
 /// look at the whole machine and the plan from it take is said too (apply and release begin with one each).
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The CPUs to shield
+struct Args {
+    /// The CPUs to shield; the highest if not given
     #[arg(long, value_name = "LIST")]
-    cpus: CpuSet,
+    cpus: Option<CpuSet>,
     /// How often each is measured; the medians are compared
     #[arg(long, default_value_t = 15)]
     rounds: usize,
     #[command(flatten)]
     touched: Touched,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
-/// What was measured, in microseconds.
-#[derive(Serialize)]
-struct Report {
-    writes: usize,
-    rounds: usize,
-    look_us: f64,
-    apply_us: f64,
-    apply_loop_us: f64,
-    release_us: f64,
-    release_loop_us: f64,
-    ratio: f64,
-}
-
-/// Runs the command.
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match measure(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("tahti: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn measure(args: &Args) -> Result<(), String> {
+fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: Args = read(matches)?;
+    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    let cpus = args.cpus.or_else(|| online.iter().last().map(CpuSet::single)).ok_or("no CPU to shield")?;
     let spare = args.touched.spare()?;
     let (root, scratch) = (RootDir::machine(), Scratch::new()?);
     let program = compile(&scratch.0)?;
     let dir = RunDir::at(scratch.0.join("run"));
-    let want = Want { cpus: args.cpus, spare, own: shield::own_processes(), ..Want::default() };
+    let want = Want { cpus, spare, own: shield::own_processes(), ..Want::default() };
     let (mut ours, mut bare) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     let (mut writes, mut look) = (0, Vec::new());
-    for _ in 0..args.rounds.max(1) {
+    for round in 0..args.rounds.max(1) {
+        progress.at(round, args.rounds, "a shield and a loop");
         let start = Instant::now();
         let snapshot = RealMachine::at(&root).snapshot(&want.cpus).map_err(|error| error.to_string())?;
         let plan = plan::plan(&snapshot, &want).map_err(|error| error.to_string())?;
@@ -89,29 +79,19 @@ fn measure(args: &Args) -> Result<(), String> {
             return Err("not everything went back: see tahti shield release".to_owned());
         }
     }
-    let [apply_us, release_us] = ours.map(median);
-    let [apply_loop_us, release_loop_us] = bare.map(median);
-    let ratio = (apply_us + release_us) / (apply_loop_us + release_loop_us);
-    let look_us = median(look);
-    let report =
-        Report { writes, rounds: args.rounds, look_us, apply_us, apply_loop_us, release_us, release_loop_us, ratio };
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?);
-        return Ok(());
+    let both = |[there, back]: &[Vec<f64>; 2]| there.iter().zip(back).map(|(there, back)| there + back).collect();
+    let (ours_both, bare_both) = (both(&ours), both(&bare));
+    let ([apply, release], [bare_apply, bare_release]) = (ours, bare);
+    let mut table = Table::new(format!("Shield of CPUs {cpus}: medians of {}", Counted(args.rounds, "round")))
+        .columns("tahti", "C loop");
+    for (name, ours, bare) in
+        [("apply", apply, bare_apply), ("release", release, bare_release), ("both", ours_both, bare_both)]
+    {
+        let row = Row::samples(name, "us", ours).good(Good::Low).against(Figure::median(bare));
+        table = table.row(if name == "both" { row.wanted(Wanted::ratio_at_most(1.2)) } else { row });
     }
-    println!("Shield of CPUs {}: {writes} writes, medians of {}", args.cpus, Counted(args.rounds, "round"));
-    println!("{:<9} {:>12} {:>12} {:>8}", "", "tahti us", "C loop us", "ratio");
-    for (name, ours, bare) in [("apply", apply_us, apply_loop_us), ("release", release_us, release_loop_us)] {
-        println!("{name:<9} {ours:>12.0} {bare:>12.0} {:>8.2}", ours / bare);
-    }
-    println!("{:<9} {:>12.0} {:>12.0} {ratio:>8.2}", "both", apply_us + release_us, apply_loop_us + release_loop_us);
-    println!("one look at the machine and the plan from it: {look_us:.0} us");
-    Ok(())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    table.notes.push(format!("{writes} writes one way"));
+    Ok(table.row(Row::samples("one look at the machine and the plan from it", "us", look).good(Good::Low)).into())
 }
 
 /// A directory that goes when the measurement ends.

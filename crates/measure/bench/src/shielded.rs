@@ -1,6 +1,6 @@
 //! A shield for a measurement.
 
-use super::Touched;
+use crate::Touched;
 use base::CpuSet;
 use host::plan::{Profile, Want};
 use keep::RunDir;

@@ -1,23 +1,39 @@
 //! `tahti bench supervisor`: what supervising idle processes costs, and how fast a plant comes up.
 
+use crate::{Bench, Found, Progress, read};
 use base::DurNs;
+use clap::{ArgMatches, Args as _};
 use keep::supervisor::control::{Client, Reply, Request, Status};
 use keep::supervisor::rundir::RunDir;
 use keep::supervisor::{plant_file, read_plant, short, threads};
+use report::{Good, Row, Table, Wanted};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the issue asks for: share of one CPU, and memory.
+/// What is allowed: share of one CPU, memory of the supervisor and of each keeper.
 const CPU_PERCENT_ALLOWED: f64 = 0.2;
-const MEMORY_KIB_ALLOWED: u64 = 15 << 10;
+const MEMORY_KIB_ALLOWED: f64 = 15.0 * 1024.0;
+const KEEPER_KIB_ALLOWED: f64 = 500.0;
 
 /// More than any start takes.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "supervisor",
+    experiment: "own: what supervision costs while nothing happens",
+    arguments: Args::augment_args,
+    run,
+    published: &[],
+    wanted: "50 idle processes: at most 0.2 % of a CPU and 15 MiB; the first control cycle within 1 s",
+    quick: &["--processes", "20", "--window", "3s"],
+    shields: false,
+};
+
 /// Processor time and memory of a supervisor with idle processes; time to a plant's first control cycle
 #[derive(clap::Args)]
-pub(crate) struct Args {
+struct Args {
     /// Idle processes
     #[arg(long, default_value_t = 50)]
     processes: u32,
@@ -27,19 +43,14 @@ pub(crate) struct Args {
     /// Measure instead how long this plant takes from `tahti up` to its first control cycle
     #[arg(long, value_name = "PLANT")]
     first_cycle: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
-pub(crate) fn run(args: Args) -> ExitCode {
-    let measured = match &args.first_cycle {
-        Some(plant) => first_cycle(plant, args.json),
-        None => idle(&args),
-    };
-    match measured {
-        Ok(good) => ExitCode::from(u8::from(!good)),
-        Err(why) => super::fail(&why),
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: Args = read(matches)?;
+    progress.at(0, 1, &format!("for {}", args.window));
+    match &args.first_cycle {
+        Some(plant) => first_cycle(plant).map(Found::from),
+        None => idle(&args).map(Found::from),
     }
 }
 
@@ -97,7 +108,7 @@ impl Drop for Up {
     }
 }
 
-fn idle(args: &Args) -> Result<bool, String> {
+fn idle(args: &Args) -> Result<Table, String> {
     let name = format!("bench-{}", std::process::id());
     let dir = std::env::temp_dir().join(format!("tahti-{name}"));
     std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -114,7 +125,7 @@ fn idle(args: &Args) -> Result<bool, String> {
     measured
 }
 
-fn measure(args: &Args, file: &Path, name: &str) -> Result<bool, String> {
+fn measure(args: &Args, file: &Path, name: &str) -> Result<Table, String> {
     let begin = Instant::now();
     let mut up = Up::start(file, name)?;
     up.wait("up", |status| status.phase == host::supervise::Phase::Up)?;
@@ -127,22 +138,15 @@ fn measure(args: &Args, file: &Path, name: &str) -> Result<bool, String> {
     let status = up.status().ok_or("the supervisor does not answer")?;
     let keepers: Vec<i32> = status.processes.iter().filter_map(|process| process.keeper).collect();
     let keeper = keepers.iter().map(|pid| kib(*pid, "smaps_rollup", "Private_Dirty:")).max().unwrap_or(0);
-    let good = percent < CPU_PERCENT_ALLOWED && memory < MEMORY_KIB_ALLOWED;
-    if args.json {
-        let json = serde_json::json!({
-            "processes": args.processes, "up_ns": came_up.as_nanos() as u64, "window_ns": window.as_nanos() as u64,
-            "cpu_percent": percent, "memory_kib": memory, "keeper_private_kib_max": keeper, "good": good,
-        });
-        println!("{json}");
-        return Ok(good);
-    }
-    println!("supervisor of {} idle processes, over {}", args.processes, short(args.window));
-    println!("  {:<34} {:>12}  {:>12}", "", "measured", "allowed");
-    println!("  {:<34} {:>10.3} %  {:>10} %", "processor time, share of one CPU", percent, CPU_PERCENT_ALLOWED);
-    println!("  {:<34} {:>8} KiB  {:>8} KiB", "resident memory", memory, MEMORY_KIB_ALLOWED);
-    println!("  {:<34} {:>8} KiB  {:>8} KiB", "a keeper's own memory, the largest", keeper, 500);
-    println!("  {:<34} {:>12}", "from start to all running", short(DurNs(came_up.as_nanos() as i64)));
-    Ok(good)
+    let title = format!("supervisor of {} idle processes, over {}", args.processes, short(args.window));
+    Ok(Table::new(title)
+        .row(Row::figure("processor time, share of one CPU", "%", percent).wanted(Wanted::at_most(CPU_PERCENT_ALLOWED)))
+        .row(Row::figure("resident memory", "KiB", memory as f64).wanted(Wanted::at_most(MEMORY_KIB_ALLOWED)))
+        .row(
+            Row::figure("a keeper's own memory, the largest", "KiB", keeper as f64)
+                .wanted(Wanted::at_most(KEEPER_KIB_ALLOWED)),
+        )
+        .row(Row::figure("from start to all running", "ms", came_up.as_secs_f64() * 1e3).good(Good::Low)))
 }
 
 /// A figure in KiB from a file of `/proc/PID`; 0 if it cannot be read.
@@ -152,7 +156,7 @@ fn kib(pid: i32, file: &str, field: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-fn first_cycle(plant: &Path, json: bool) -> Result<bool, String> {
+fn first_cycle(plant: &Path) -> Result<Table, String> {
     let file = plant_file(plant)?;
     let name = read_plant(&file)?.0.name;
     if RunDir::of(&name).socket().exists() {
@@ -167,11 +171,6 @@ fn first_cycle(plant: &Path, json: bool) -> Result<bool, String> {
         first.is_some()
     })?;
     let took = first.map_or(DurNs::ZERO, |first| first - begin);
-    let good = took < DurNs::from_secs(1);
-    if json {
-        println!("{}", serde_json::json!({ "first_cycle_ns": took.0, "good": good }));
-    } else {
-        println!("plant {name}: first control cycle {} after `tahti up` (allowed: 1 s)", short(took));
-    }
-    Ok(good)
+    let row = Row::figure("first control cycle after `tahti up`", "ms", took.0 as f64 / 1e6);
+    Ok(Table::new(format!("plant {name}")).row(row.wanted(Wanted::at_most(1_000.0))))
 }

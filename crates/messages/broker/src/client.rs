@@ -2,7 +2,7 @@
 
 use crate::end::{ClientError, End, Waker, greet, unix_now_ns};
 use crate::greeting::{Hello, VERSION};
-use crate::parcel::{Packing, Parcel, put};
+use crate::message_buffer::{MessageBuffer, Packing, put};
 use crate::pool::{POOL_BYTES_MAX, Pool, Room, Rooms};
 use base::{DurNs, MonoNs};
 use msg::{BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Pooled, Request, Subject};
@@ -134,7 +134,7 @@ pub struct Client {
     outstanding: VecDeque<Outstanding>,
     /// Replies that the client gave itself.
     given: VecDeque<Received>,
-    parcel: Parcel,
+    buffer: MessageBuffer,
     packing: Packing,
 }
 
@@ -183,7 +183,7 @@ impl Client {
             next_id: 1,
             outstanding: VecDeque::new(),
             given: VecDeque::new(),
-            parcel: Parcel::new(),
+            buffer: MessageBuffer::new(),
             packing: Packing::new(),
         })
     }
@@ -273,7 +273,7 @@ impl Client {
         let body = place.as_ref().map_or(sending.body, |place| place);
         let put = put(&mut end.up, &mut self.packing, header, line, body);
         if !put.map_err(|error| ClientError::Message(error.to_string()))? {
-            end.knock();
+            end.wake();
             return Err(ClientError::Full);
         }
         self.next_id += 1;
@@ -289,7 +289,7 @@ impl Client {
     /// Tells the server that there is something, if it sleeps.
     pub fn flush(&self) {
         if let Some(end) = &self.end {
-            end.knock();
+            end.wake();
         }
     }
 
@@ -350,10 +350,10 @@ impl Client {
     /// The next message that is there. `None` also for one that nobody waits for any more: then more may be there.
     fn take(&mut self) -> Result<Option<Received>, ClientError> {
         let end = self.end.as_mut().ok_or(ClientError::Lost)?;
-        if !self.parcel.take(&mut end.down)? {
+        if !self.buffer.take(&mut end.down)? {
             return Ok(None);
         }
-        let frame = self.parcel.frame().map_err(|_| ClientError::Lost)?;
+        let frame = self.buffer.frame().map_err(|_| ClientError::Lost)?;
         let id = frame.header.id;
         let event = frame.header.kind == Kind::Event;
         let at = self.outstanding.iter().position(|waiting| waiting.id == id);
@@ -434,7 +434,7 @@ impl Client {
                 }
             }
         }
-        end.knock();
+        end.wake();
         Ok(())
     }
 

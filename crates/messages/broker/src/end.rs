@@ -1,9 +1,9 @@
 //! One end of a connection to a server: what clients and managers share.
 
-use crate::door::Knocker;
 use crate::greeting::{BYTES_MAX, FEWER, Hello, WELCOME_BYTES_MAX, Welcome, socket_name};
 use crate::memory::{self, Half};
 use crate::spin::Spin;
+use crate::wake_gate::LaneWaker;
 use base::{DurNs, MonoNs};
 use msg::Band;
 use ring::{Damaged, StreamReader, StreamWriter};
@@ -74,7 +74,7 @@ pub(crate) struct End {
     pub(crate) band: Band,
     pub(crate) up: StreamWriter<Half>,
     pub(crate) down: StreamReader<Half>,
-    door: Knocker,
+    gate: LaneWaker,
     spin: Spin,
     /// The third descriptor, where one was asked for.
     pub(crate) pool: Option<OwnedFd>,
@@ -132,16 +132,16 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
         match (welcome, fds.next(), fds.next(), fds.next()) {
             (Welcome::Refused(why), ..) => return Err(ClientError::Refused(why)),
             (Welcome::Ready, ..) => return Ok(ends),
-            (Welcome::Band(number), Some(memory), Some(door), pool) if ends.len() < msg::BANDS => {
+            (Welcome::Band(number), Some(memory), Some(gate), pool) if ends.len() < msg::BANDS => {
                 let band = Band::new(number).ok_or(ClientError::Lost)?;
                 let memory = Arc::new(SharedWords::attach(memory)?);
                 let [up, down] = memory::attach(&memory).map_err(|error| ClientError::System(error.to_string()))?;
-                let door = Knocker::new(door)?;
+                let gate = LaneWaker::new(gate)?;
                 ends.push(End {
                     band,
                     up: up.writer(),
                     down: down.reader(),
-                    door,
+                    gate,
                     spin: Spin::new(),
                     pool,
                     connection: connection.clone(),
@@ -157,8 +157,8 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
 
 impl End {
     /// Wakes the server's lane after messages were put into `up`.
-    pub(crate) fn knock(&self) {
-        self.door.knock();
+    pub(crate) fn wake(&self) {
+        self.gate.wake();
     }
 
     /// What the server sees end when this end has gone.

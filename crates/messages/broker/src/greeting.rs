@@ -60,7 +60,7 @@ impl Hello {
 pub(crate) enum Welcome {
     /// Why not; the connection ends.
     Refused(String),
-    /// Memory and door of a band, whose descriptors come with it, and where a pool was asked for the client's pool or the
+    /// Memory and gate of a band, whose descriptors come with it, and where a pool was asked for the client's pool or the
     /// socket from which a manager hears of pools. As many as there are bands, then `Ready`.
     Band(u8),
     /// From now on messages are taken.

@@ -9,21 +9,21 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod door;
 mod end;
 mod greeting;
 mod manager;
 mod memory;
-mod parcel;
+mod message_buffer;
 mod pool;
 pub mod relay;
 pub mod server;
 mod spin;
+mod wake_gate;
 pub mod zmq;
 
 pub use client::{Client, Received, Sending};
 pub use end::{ClientError, Waker};
 pub use greeting::socket_name;
-pub use manager::{Desk, Manager, ManagerLane};
+pub use manager::{Manager, ManagerLane, Replies};
 pub use pool::{Mapping, POOL_BYTES_MAX, Room, Rooms};
 pub use spin::Spin;

@@ -3,11 +3,11 @@
 use crate::end::{ClientError, End, Waker, greet};
 use crate::greeting::{Hello, VERSION};
 use crate::memory::Half;
-use crate::parcel::{Packing, Parcel, put};
+use crate::message_buffer::{MessageBuffer, Packing, put};
 use crate::pool::{POOL_BYTES_MAX, Pools, Room};
 use base::{DurNs, MonoNs};
 use msg::{
-    Answer, Asked, BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, Line, Pooled, Request, Ticket,
+    Answer, Asked, BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, Pooled, Request, TextBuffer, Ticket,
 };
 use ring::StreamWriter;
 use sys::clock::mono_now;
@@ -49,7 +49,7 @@ impl Manager {
     }
 
     /// As [`connect`](Self::connect), for a manager that takes bodies above 16 KiB in place: they lie in
-    /// [rooms](Desk::room).
+    /// [rooms](Replies::room).
     ///
     /// # Errors
     /// As `connect`.
@@ -88,9 +88,9 @@ impl Manager {
 pub struct ManagerLane {
     name: String,
     end: End,
-    parcel: Parcel,
+    buffer: MessageBuffer,
     packing: Packing,
-    line: Line,
+    line: TextBuffer,
     pools: Option<Pools>,
     copied: Option<Copied>,
     /// When it took news of pools last.
@@ -137,17 +137,17 @@ impl Copied {
 }
 
 /// Where a manager puts its answers.
-pub struct Desk<'a> {
+pub struct Replies<'a> {
     band: Band,
     up: &'a mut StreamWriter<Half>,
     packing: &'a mut Packing,
-    line: &'a mut Line,
+    line: &'a mut TextBuffer,
     room: Option<Room>,
     kept: Option<&'a mut Vec<(u64, MonoNs, Room)>>,
     put: bool,
 }
 
-impl Desk<'_> {
+impl Replies<'_> {
     /// Takes the room that came with the request which is being handled, with its body; `None` if none did. It may be
     /// kept until the request is answered.
     pub fn room(&mut self) -> Option<Room> {
@@ -215,9 +215,9 @@ impl ManagerLane {
             name: name.into(),
             pools: end.pool.take().map(Pools::new),
             end,
-            parcel: Parcel::new(),
+            buffer: MessageBuffer::new(),
             packing: Packing::new(),
-            line: Line::new(),
+            line: TextBuffer::new(),
             copied: None,
             heard: MonoNs(0),
             expired: 0,
@@ -242,7 +242,7 @@ impl ManagerLane {
         self.expired
     }
 
-    /// Takes requests until there are none, handing each to `handle`, which answers it at the desk now, or keeps its
+    /// Takes requests until there are none, handing each to `handle`, which answers it through the replies now, or keeps its
     /// ticket and answers later. Where there is nothing at first, waits: for a request, a [`Waker`], or at most `limit`.
     /// Says how many were handed over.
     ///
@@ -251,7 +251,7 @@ impl ManagerLane {
     pub fn serve(
         &mut self,
         limit: DurNs,
-        mut handle: impl FnMut(&Asked<'_>, &mut Desk<'_>),
+        mut handle: impl FnMut(&Asked<'_>, &mut Replies<'_>),
     ) -> Result<usize, ClientError> {
         let mut until = None;
         loop {
@@ -281,7 +281,7 @@ impl ManagerLane {
     pub fn serve_until(
         &mut self,
         until: MonoNs,
-        mut handle: impl FnMut(&Asked<'_>, &mut Desk<'_>),
+        mut handle: impl FnMut(&Asked<'_>, &mut Replies<'_>),
     ) -> Result<usize, ClientError> {
         let mut first = true;
         let taken = self.take(|| std::mem::take(&mut first) || mono_now() < until, &mut handle)?;
@@ -304,46 +304,47 @@ impl ManagerLane {
     }
 
     /// Answers with nothing asked: for answers that were kept.
-    pub fn desk(&mut self, answer: impl FnOnce(&mut Desk<'_>)) {
+    pub fn replies(&mut self, answer: impl FnOnce(&mut Replies<'_>)) {
         let Self { end, packing, line, copied, .. } = self;
         let kept = copied.as_mut().map(|copied| &mut copied.kept);
-        let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, room: None, kept, put: false };
-        answer(&mut desk);
-        if desk.put {
-            end.knock();
+        let mut replies = Replies { band: end.band, up: &mut end.up, packing, line, room: None, kept, put: false };
+        answer(&mut replies);
+        if replies.put {
+            end.wake();
         }
     }
 
     fn take(
         &mut self,
         mut more: impl FnMut() -> bool,
-        handle: &mut impl FnMut(&Asked<'_>, &mut Desk<'_>),
+        handle: &mut impl FnMut(&Asked<'_>, &mut Replies<'_>),
     ) -> Result<usize, ClientError> {
-        let Self { name, end, parcel, packing, line, pools, copied, expired, .. } = self;
+        let Self { name, end, buffer, packing, line, pools, copied, expired, .. } = self;
         let (mut taken, mut put) = (0, false);
-        while more() && parcel.take(&mut end.down)? {
-            let frame = parcel.frame().map_err(|_| ClientError::Lost)?;
+        while more() && buffer.take(&mut end.down)? {
+            let frame = buffer.frame().map_err(|_| ClientError::Lost)?;
             let Header { kind: Kind::Request, id, band, deadline, subject, pulse, mut flags, .. } = frame.header else {
                 continue;
             };
-            let mut desk = Desk { band: end.band, up: &mut end.up, packing, line, room: None, kept: None, put: false };
+            let mut replies =
+                Replies { band: end.band, up: &mut end.up, packing, line, room: None, kept: None, put: false };
             let ticket = Ticket { id, band };
             let now = mono_now();
             match (Request::parse(frame.text), deadline.unwrap_or(now)) {
                 (Err(_), _) => {
-                    desk.answer(ticket, &Answer::failed(Code::Malformed, "no request that can be understood"));
+                    replies.answer(ticket, &Answer::failed(Code::Malformed, "no request that can be understood"));
                 }
                 (Ok(_), deadline) if deadline < now => {
                     *expired += 1;
                     let late = Failure::TooLate { hop: Hop::Manager(name), by: now - deadline };
                     let header = Header { kind: Kind::Reply, ..Header::request(band, id) };
-                    desk.line.reply(late.code(), late);
-                    let _ = crate::parcel::put(desk.up, desk.packing, header, desk.line.text(), &[]);
-                    desk.put = true;
+                    replies.line.reply(late.code(), late);
+                    let _ = crate::message_buffer::put(replies.up, replies.packing, header, replies.line.text(), &[]);
+                    replies.put = true;
                 }
                 (Ok(_), _) if flags.has(Flags::POOLED) && pools.is_none() => {
                     let why = "this manager takes no bodies above 16 KiB; nothing was done";
-                    desk.answer(ticket, &Answer::failed(Code::Malformed, why));
+                    replies.answer(ticket, &Answer::failed(Code::Malformed, why));
                 }
                 (Ok(request), deadline) => {
                     let (mut body, mut answer_bytes_max) = (frame.body, BODY_BYTES_MAX as u64);
@@ -359,32 +360,32 @@ impl ManagerLane {
                             }
                             (Some(room), Some(copied)) => copied.take(id, deadline, now, room).map(Some),
                             (room, None) => {
-                                desk.room = room;
+                                replies.room = room;
                                 Ok(None)
                             }
                         };
                     }
                     match (large, copied.as_mut()) {
                         (Err((code, why)), _) => {
-                            desk.answer(ticket, &Answer::failed(code, why));
-                            put |= desk.put;
+                            replies.answer(ticket, &Answer::failed(code, why));
+                            put |= replies.put;
                             continue;
                         }
                         (Ok(length), Some(Copied { body: copy, kept })) => {
-                            desk.kept = Some(kept);
+                            replies.kept = Some(kept);
                             body = length.map_or(body, |length| &copy[..length]);
                         }
                         (Ok(_), None) => {}
                     }
                     let asked = Asked { ticket, subject, deadline, pulse, flags, request, body, answer_bytes_max };
-                    handle(&asked, &mut desk);
+                    handle(&asked, &mut replies);
                     taken += 1;
                 }
             }
-            put |= desk.put;
+            put |= replies.put;
         }
         if put {
-            end.knock();
+            end.wake();
         }
         Ok(taken)
     }

@@ -248,7 +248,7 @@ pub(crate) struct Pools {
 
 /// A pool: its number, and its memory as soon as a request has named it.
 enum Known {
-    Told(u64, OwnedFd),
+    Announced(u64, OwnedFd),
     Mapped(u64, Arc<SharedWords>),
 }
 
@@ -270,9 +270,9 @@ impl Pools {
 
     fn find(&mut self, number: u64) -> Option<&Arc<SharedWords>> {
         let known = self.known.get_mut(place(number))?;
-        if let Some(Known::Told(told, _)) = known
+        if let Some(Known::Announced(told, _)) = known
             && *told == number
-            && let Some(Known::Told(_, fd)) = known.take()
+            && let Some(Known::Announced(_, fd)) = known.take()
         {
             *known = SharedWords::attach(fd).ok().map(|memory| Known::Mapped(number, Arc::new(memory)));
         }
@@ -296,7 +296,7 @@ impl Pools {
             if self.known.len() <= place {
                 self.known.resize_with(place + 1, || None);
             }
-            self.known[place] = Some(Known::Told(number, fd));
+            self.known[place] = Some(Known::Announced(number, fd));
         }
     }
 }

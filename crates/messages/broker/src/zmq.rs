@@ -5,7 +5,7 @@
 use crate::relay::{Passed, QUEUE_MAX, Relay};
 use base::{DurNs, MonoNs};
 use msg::zmtp::{GREETING, Incoming, Message, Peer, message};
-use msg::{Code, Line, Request, Subject, TextError};
+use msg::{Code, Request, Subject, TextBuffer, TextError};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -114,14 +114,14 @@ fn hear(server: &str, stream: TcpStream, from: SocketAddr, bodies: u64, stop: &A
 }
 
 /// Where replies go.
-type Out = Arc<Mutex<TcpStream>>;
+type ReplyStream = Arc<Mutex<TcpStream>>;
 
 struct Caller {
     server: String,
     from: SocketAddr,
     bodies: u64,
     stream: TcpStream,
-    out: Out,
+    out: ReplyStream,
     peer: Peer,
     bands: HashMap<u8, Relay<Vec<Vec<u8>>>>,
 }
@@ -210,8 +210,8 @@ fn allowed(message: &Message) -> Result<(&str, msg::Options, &[u8]), (Code, Stri
     }
 }
 
-fn reply(out: &Out, envelope: &[Vec<u8>], code: Code, text: &str, body: &[u8]) {
-    let mut line = Line::new();
+fn reply(out: &ReplyStream, envelope: &[Vec<u8>], code: Code, text: &str, body: &[u8]) {
+    let mut line = TextBuffer::new();
     line.reply(code, text);
     let frames = envelope.iter().map(Vec::as_slice).chain([line.text().as_bytes()]);
     match body {
@@ -222,7 +222,7 @@ fn reply(out: &Out, envelope: &[Vec<u8>], code: Code, text: &str, body: &[u8]) {
 }
 
 /// Sends bytes to a client. One that does not take them is not served any more: its reading end notices.
-fn write(out: &Out, bytes: &[u8]) {
+fn write(out: &ReplyStream, bytes: &[u8]) {
     let mut stream = out.lock().unwrap_or_else(PoisonError::into_inner);
     if stream.write_all(bytes).is_err() {
         // Fails only where it is gone already.

@@ -103,9 +103,9 @@ fn one_user_with_many_clients_has_half_of_a_managers_queue() {
     while refusals(&mut other) < 2 {}
     let mut taken = 0;
     while taken < 8 {
-        let take = lanes[0].serve(LONG, |asked, desk| {
+        let take = lanes[0].serve(LONG, |asked, replies| {
             taken += 1;
-            assert!(desk.answer(asked.ticket, &Answer::ok("1")));
+            assert!(replies.answer(asked.ticket, &Answer::ok("1")));
         });
         take.unwrap();
     }
@@ -122,7 +122,7 @@ fn one_user_with_many_clients_has_half_of_a_managers_queue() {
     // What the manager has taken is room again.
     clients[0].send("put/sr/x", &sending).unwrap();
     clients[0].flush();
-    lanes[0].serve(LONG, |asked, desk| assert!(desk.answer(asked.ticket, &Answer::ok("1")))).unwrap();
+    lanes[0].serve(LONG, |asked, replies| assert!(replies.answer(asked.ticket, &Answer::ok("1")))).unwrap();
     assert_eq!((clients[0].next(LONG).unwrap().unwrap().code, refusals(&mut other)), (Code::Ok, 2));
 }
 

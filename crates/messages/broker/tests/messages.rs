@@ -83,8 +83,8 @@ fn what_is_too_large_is_refused_where_it_is_sent_and_an_answer_that_is_too_large
     let server = server();
     let mut lanes = come(|| Manager::connect(&server.name, "large", &["sr"], &[Band::DEFAULT]));
     let answering = std::thread::spawn(move || {
-        lanes[0].serve(LONG, |asked, desk| {
-            assert!(desk.answer(asked.ticket, &Answer { code: Code::Ok, complement: "", body: &[0; 16_385] }));
+        lanes[0].serve(LONG, |asked, replies| {
+            assert!(replies.answer(asked.ticket, &Answer { code: Code::Ok, complement: "", body: &[0; 16_385] }));
         })
     });
     let mut client = server.client("test");
@@ -262,11 +262,11 @@ fn whoever_asks_waits_for_the_reply_although_it_is_woken() {
 
 /// Sends `line` until nothing more is taken although the server has had turns enough, and counts the replies.
 fn each_is_answered(server: &Server, line: &str, most: usize) {
-    let (mut deaf, mut other) = (server.client("deaf"), server.client("other"));
+    let (mut silent, mut other) = (server.client("silent"), server.client("other"));
     let sending = Sending { limit: LONG, ..Sending::default() };
     let (mut sent, mut unheard) = (Vec::new(), 0);
     while sent.len() < most && unheard < 100 {
-        match deaf.send(line, &sending) {
+        match silent.send(line, &sending) {
             Ok(id) => (sent.push(id), unheard = 0).0,
             Err(ClientError::Full) => {
                 unheard += 1;
@@ -275,10 +275,10 @@ fn each_is_answered(server: &Server, line: &str, most: usize) {
             Err(error) => panic!("{error}"),
         }
     }
-    deaf.flush();
+    silent.flush();
     let mut answered = Vec::new();
     while answered.len() < sent.len() {
-        let reply = deaf.next(LONG).unwrap();
+        let reply = silent.next(LONG).unwrap();
         answered.push(reply.unwrap_or_else(|| panic!("{line}: {} replies to {}", answered.len(), sent.len())).id);
     }
     answered.sort_unstable();
@@ -414,8 +414,8 @@ fn a_manager_with_so_much_time_leaves_the_rest_in_its_queue() {
     // Its time is over before it begins: one request in each turn, however many wait.
     for turn in 1..=5 {
         while taken < turn {
-            let now = lane.serve_until(base::MonoNs(0), |asked, desk| {
-                desk.answer(asked.ticket, &Answer::ok("1"));
+            let now = lane.serve_until(base::MonoNs(0), |asked, replies| {
+                replies.answer(asked.ticket, &Answer::ok("1"));
             });
             let now = now.unwrap();
             assert!(now <= 1);
@@ -426,8 +426,8 @@ fn a_manager_with_so_much_time_leaves_the_rest_in_its_queue() {
     let far = base::MonoNs(u64::MAX);
     while taken < 10 {
         taken += lane
-            .serve_until(far, |asked, desk| {
-                desk.answer(asked.ticket, &Answer::ok("1"));
+            .serve_until(far, |asked, replies| {
+                replies.answer(asked.ticket, &Answer::ok("1"));
             })
             .unwrap();
     }

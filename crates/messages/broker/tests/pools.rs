@@ -21,15 +21,15 @@ fn a_large_body_goes_both_ways_through_its_clients_pool_and_a_manager_without_ro
         let mut image = vec![0; BYTES];
         // Until the server is gone.
         while lanes[0]
-            .serve(LONG, |asked, desk| {
-                let Some(mut room) = desk.room() else {
-                    desk.answer(asked.ticket, &Answer::ok("no room"));
+            .serve(LONG, |asked, replies| {
+                let Some(mut room) = replies.room() else {
+                    replies.answer(asked.ticket, &Answer::ok("no room"));
                     return;
                 };
                 let length = room.copy_to(&mut image);
                 image[..length].reverse();
                 assert!(room.write(&image[..length]) && asked.body.is_empty());
-                desk.answer_room(asked.ticket, "reversed", &room);
+                replies.answer_room(asked.ticket, "reversed", &room);
             })
             .is_ok()
         {}
@@ -71,16 +71,16 @@ fn a_large_body_needs_no_room_of_ones_own_and_is_answered_now_or_later() {
         let mut later = None;
         // Until the server is gone.
         while lane
-            .serve(LONG, |asked, desk| {
+            .serve(LONG, |asked, replies| {
                 assert!(!asked.flags.has(Flags::POOLED));
                 match asked.request.verb {
                     Verb::Call => later = Some((asked.ticket, asked.body.to_vec())),
                     _ => {
                         let text = asked.answer_bytes_max.to_string();
                         let body: Vec<u8> = asked.body.iter().rev().copied().collect();
-                        desk.answer(asked.ticket, &Answer { code: Code::Ok, complement: &text, body: &body });
+                        replies.answer(asked.ticket, &Answer { code: Code::Ok, complement: &text, body: &body });
                         if let Some((ticket, body)) = later.take() {
-                            desk.answer(ticket, &Answer { code: Code::Range, complement: "later", body: &body });
+                            replies.answer(ticket, &Answer { code: Code::Range, complement: "later", body: &body });
                         }
                     }
                 }
@@ -150,9 +150,9 @@ fn pools_go_from_client_to_client_so_that_managers_keep_them_mapped() {
     let [mut lane] = <[_; 1]>::try_from(lanes).ok().unwrap();
     // Until the server is gone. What is to hang does.
     std::thread::spawn(move || {
-        let echo = |asked: &msg::Asked<'_>, desk: &mut broker::Desk<'_>| {
+        let echo = |asked: &msg::Asked<'_>, replies: &mut broker::Replies<'_>| {
             if asked.request.verb != Verb::Call {
-                assert!(desk.answer(asked.ticket, &Answer { code: Code::Ok, complement: "", body: asked.body }));
+                assert!(replies.answer(asked.ticket, &Answer { code: Code::Ok, complement: "", body: asked.body }));
             }
         };
         while lane.serve(LONG, echo).is_ok() {}
@@ -202,8 +202,8 @@ fn a_manager_that_got_no_large_body_for_long_knows_the_pool_of_who_comes_then() 
     let lanes = come(|| Manager::with_bodies(&server.name, "camera", &["camera"], &[Band::DEFAULT], 1 << 20));
     let [mut lane] = <[_; 1]>::try_from(lanes).ok().unwrap();
     std::thread::spawn(move || {
-        let answer = |asked: &msg::Asked<'_>, desk: &mut broker::Desk<'_>| {
-            assert!(desk.answer(asked.ticket, &Answer::ok(&asked.body.len().to_string())));
+        let answer = |asked: &msg::Asked<'_>, replies: &mut broker::Replies<'_>| {
+            assert!(replies.answer(asked.ticket, &Answer::ok(&asked.body.len().to_string())));
         };
         while lane.serve(LONG, answer).is_ok() {}
     });

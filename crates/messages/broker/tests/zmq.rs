@@ -42,14 +42,14 @@ fn who_reads_no_replies_is_cut_off_after_2s_and_nobody_else_notices() {
     let end =
         std::thread::spawn(move || zmq::serve(&name, listen, 1 << 20, &stopped, &mut |event| drop(tell.send(event))));
     let Event::Ready(address) = events.recv_timeout(PATIENCE).unwrap() else { panic!("it is not ready") };
-    let (mut deaf, mut other) = (dealer(address), dealer(address));
+    let (mut silent, mut other) = (dealer(address), dealer(address));
     // Each is answered at length, until the replies fill all that the kernel holds of them.
     let (nonsense, begun) = (request(&"x".repeat(1900)), Instant::now());
-    while deaf.write_all(&nonsense).is_ok() {
+    while silent.write_all(&nonsense).is_ok() {
         assert!(begun.elapsed() < PATIENCE, "nobody cuts it off");
     }
     assert!(begun.elapsed() >= Duration::from_secs(2));
-    let gone = deaf.local_addr().unwrap();
+    let gone = silent.local_addr().unwrap();
     while !matches!(events.recv_timeout(PATIENCE).unwrap(), Event::Left(who) | Event::CutOff(who, _) if who == gone) {}
 
     other.write_all(&request("ping/server")).unwrap();

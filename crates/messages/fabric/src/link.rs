@@ -208,7 +208,7 @@ impl Link<'_> {
                 Ok(token) => {
                     self.told.insert(prefix, token);
                 }
-                Err(error) => self.trouble(format!("tell the others of {prefix}: {error}")),
+                Err(error) => self.trouble(format!("announce {prefix}: {error}")),
             }
         }
         self.local = local;

@@ -4,7 +4,7 @@ use crate::key::{self, HostName};
 use crate::link::Config;
 use crate::wire;
 use base::DurNs;
-use broker::{ClientError, Desk, Manager, ManagerLane, Waker};
+use broker::{ClientError, Manager, ManagerLane, Replies, Waker};
 use msg::{Answer, Asked, Band, Code, Failure, Hop, Ticket};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -96,18 +96,18 @@ impl Crossing {
     fn run(mut self, mut lane: ManagerLane, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             // The server is gone: the link makes a new neighbour when it is back.
-            let Ok(_) = lane.serve(LOOK, |asked, desk| self.send(asked, desk)) else { return };
-            lane.desk(|desk| {
+            let Ok(_) = lane.serve(LOOK, |asked, replies| self.send(asked, replies)) else { return };
+            lane.replies(|replies| {
                 while let Ok((id, news)) = self.news.try_recv() {
-                    self.hear(id, news, desk);
+                    self.hear(id, news, replies);
                 }
             });
         }
     }
 
-    fn send(&mut self, asked: &Asked<'_>, desk: &mut Desk<'_>) {
+    fn send(&mut self, asked: &Asked<'_>, replies: &mut Replies<'_>) {
         if let Err((code, why)) = self.try_send(asked) {
-            desk.answer(asked.ticket, &Answer::failed(code, &why));
+            replies.answer(asked.ticket, &Answer::failed(code, &why));
         }
     }
 
@@ -158,16 +158,16 @@ impl Crossing {
     }
 
     /// The first news decide; later ones are about what was answered.
-    fn hear(&mut self, id: u64, news: News, desk: &mut Desk<'_>) {
+    fn hear(&mut self, id: u64, news: News, replies: &mut Replies<'_>) {
         let Some((ticket, since)) = self.waiting.remove(&id) else { return };
         let (hop, after) = (Hop::Host(self.host.text()), mono_now() - since);
         match news {
             News::Answered(bytes) => match wire::parse_reply(&bytes) {
                 Ok((code, complement, body)) => {
-                    desk.answer(ticket, &Answer { code, complement: &complement, body: &body });
+                    replies.answer(ticket, &Answer { code, complement: &complement, body: &body });
                 }
                 Err(why) => {
-                    desk.answer(
+                    replies.answer(
                         ticket,
                         &Answer::failed(Code::Internal, &format!("{hop} answered what is no reply: {why}")),
                     );
@@ -175,7 +175,7 @@ impl Crossing {
             },
             News::Over => {
                 let silent = Failure::NoAnswer { hop, after };
-                desk.answer(ticket, &Answer::failed(silent.code(), &silent.to_string()));
+                replies.answer(ticket, &Answer::failed(silent.code(), &silent.to_string()));
             }
         }
     }

@@ -4,7 +4,9 @@
 //! how much room the answer has; in place of the pool's number stands the body's checksum.
 
 use base::{DurNs, MonoNs};
-use msg::{Asked, BODY_BYTES_MAX, Band, Code, Flags, Frame, FrameError, HEADER_BYTES, Header, Kind, Line, Pooled};
+use msg::{
+    Asked, BODY_BYTES_MAX, Band, Code, Flags, Frame, FrameError, HEADER_BYTES, Header, Kind, Pooled, TextBuffer,
+};
 use msg::{Reply, Request, Subject, checksum};
 use zenoh::qos::Priority;
 
@@ -74,7 +76,7 @@ pub(crate) fn parse_request(bytes: &[u8]) -> Result<Incoming<'_>, String> {
 
 /// A reply to another host.
 pub(crate) fn reply(asked: &Header, code: Code, complement: &str, body: &[u8]) -> Result<Vec<u8>, FrameError> {
-    let mut line = Line::new();
+    let mut line = TextBuffer::new();
     line.reply(code, complement);
     encode(Header { subject: Subject::default(), ..asked.reply() }, line.text(), body, 0)
 }

@@ -24,7 +24,7 @@ pub enum Code {
     Range,
     /// The equipment failed or refused.
     Device,
-    /// The deadline had passed before anything was done: nothing was executed.
+    /// The deadline passed before anything was done: nothing was executed.
     Expired,
     /// A queue on the way was full, or too many requests were outstanding: nothing was executed.
     Overload,
@@ -176,7 +176,7 @@ impl fmt::Display for Failure<'_> {
                 write!(f, "{hop}: lost {} after it got the request; ask with get", short(*after))
             }
             Self::TooLate { hop, by } => {
-                write!(f, "{hop}: the deadline had passed {} before, nothing was done", short(*by))
+                write!(f, "{hop}: the deadline passed {} earlier, nothing was done", short(*by))
             }
         }
     }
@@ -211,7 +211,7 @@ mod tests {
         );
         for (ns, shown) in [(4_996_797_855, "4.996s"), (458_419_123, "458ms"), (1_250_900, "1.25ms"), (123, "123ns")] {
             let late = Failure::TooLate { hop: Hop::Server, by: DurNs(ns) };
-            assert!(late.to_string().contains(&std::format!("had passed {shown} before")), "{late}");
+            assert!(late.to_string().contains(&std::format!("passed {shown} earlier")), "{late}");
         }
     }
 }

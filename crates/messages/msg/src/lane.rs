@@ -3,10 +3,10 @@
 use crate::batch::Lines;
 use crate::code::{Code, Failure, Hop};
 use crate::header::{Band, Flags, Header, Kind};
-use crate::line::Line;
 use crate::share::{Excess, Share};
 use crate::tables::{Access, Conn, Route, Tables};
 use crate::text::{Request, TextError};
+use crate::text_buffer::TextBuffer;
 use crate::wheel::Wheel;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -78,7 +78,7 @@ pub struct Done<'a> {
 pub enum Step<'a> {
     /// Pass it on with this header. If that cannot be: [`Lane::refused`].
     Forward {
-        /// To whom; [`Conn::SERVER`] is the server's own desk.
+        /// To whom; [`Conn::SERVER`] is the server itself.
         to: Conn,
         /// With what header.
         header: Header,
@@ -220,7 +220,7 @@ impl Lane {
         header: &Header,
         text: &'a str,
         body: &[u8],
-        line: &mut Line,
+        line: &mut TextBuffer,
     ) -> Step<'a> {
         self.counters.requests += 1;
         match self.route(now, from, header, text, body, line) {
@@ -251,7 +251,7 @@ impl Lane {
         header: &Header,
         text: &str,
         body: &[u8],
-        line: &mut Line,
+        line: &mut TextBuffer,
     ) -> Result<(Conn, Verb), Code> {
         let mut no = |code: Code, why: fmt::Arguments<'_>| {
             line.reply(code, why);
@@ -379,7 +379,7 @@ impl Lane {
                 let known = known.filter(near).take(NEAR_MAX);
                 Err(match base::nearest(object, known) {
                     Some(near) => no(Code::NoObject, format_args!("nobody serves {object}; did you mean {near}?")),
-                    None => no(Code::NoObject, format_args!("nobody serves {object}; \"list/*\" tells what is served")),
+                    None => no(Code::NoObject, format_args!("nobody serves {object}; \"list/*\" lists what is served")),
                 })
             }
         }
@@ -446,7 +446,7 @@ impl Lane {
     }
 
     /// Answers a request in another's stead.
-    fn answer(&mut self, slot: u32, failure: Failure<'_>, line: &mut Line) -> Done<'_> {
+    fn answer(&mut self, slot: u32, failure: Failure<'_>, line: &mut TextBuffer) -> Done<'_> {
         self.lose_room(slot);
         self.counters.answered[failure.code() as usize] += 1;
         line.reply(failure.code(), failure);
@@ -454,7 +454,7 @@ impl Lane {
     }
 
     /// A request that was to be passed on found no room, or its user has as much of that as it may: it is answered `OVERLOAD`.
-    pub fn refused(&mut self, id: u64, excess: Option<Excess>, line: &mut Line) -> Option<Done<'_>> {
+    pub fn refused(&mut self, id: u64, excess: Option<Excess>, line: &mut TextBuffer) -> Option<Done<'_>> {
         let slot = self.find(id)?;
         self.wheel.remove(slot);
         self.counters.answered[Code::Overload as usize] += 1;
@@ -468,7 +468,7 @@ impl Lane {
     }
 
     /// Answers one request whose deadline has passed, if there is one: call it until there is none.
-    pub fn due(&mut self, now: MonoNs, line: &mut Line) -> Option<Done<'_>> {
+    pub fn due(&mut self, now: MonoNs, line: &mut TextBuffer) -> Option<Done<'_>> {
         let slot = self.wheel.due(now)?;
         let pending = &self.pending[slot as usize];
         let after = now - pending.since;
@@ -480,7 +480,7 @@ impl Lane {
 
     /// A connection has ended: forgets the requests that it waited for and answers one of those that it was to execute,
     /// if there is one: call it until there is none.
-    pub fn gone(&mut self, now: MonoNs, conn: Conn, name: &str, line: &mut Line) -> Option<Done<'_>> {
+    pub fn gone(&mut self, now: MonoNs, conn: Conn, name: &str, line: &mut TextBuffer) -> Option<Done<'_>> {
         for slot in core::mem::take(&mut self.looked)..self.pending.len() as u32 {
             let pending = &self.pending[slot as usize];
             if !pending.held || (pending.client != conn && pending.manager != conn) {

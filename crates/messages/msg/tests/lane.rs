@@ -1,7 +1,7 @@
 //! One band of a message server under a simulated network and virtual time.
 
 use base::{DurNs, MonoNs};
-use msg::{Band, Code, Conn, Done, Flags, Header, Kind, Lane, Limits, Line, Reply, Route, Step, Subject, Tables};
+use msg::{Band, Code, Conn, Done, Flags, Header, Kind, Lane, Limits, Reply, Route, Step, Subject, Tables, TextBuffer};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn tables(alive: [bool; 2]) -> Arc<Tables> {
 /// The world round a lane, and what it owes.
 struct World {
     lane: Lane,
-    line: Line,
+    line: TextBuffer,
     now: MonoNs,
     alive: [bool; 2],
     /// What each manager has got and not answered.
@@ -71,7 +71,7 @@ impl World {
         CLIENTS.into_iter().zip([7, 8]).for_each(|(client, user)| lane.come(client, user));
         Self {
             lane,
-            line: Line::new(),
+            line: TextBuffer::new(),
             now: MonoNs(1_000_000_000_000),
             alive: [true; 2],
             queues: Default::default(),

@@ -56,6 +56,6 @@ pub use share::{ask, offer};
 pub use source::{LOOK_AFTER, Source, SourceView};
 pub use sys::alloc::Counting;
 pub use sys::mutex::{Lock, LockGuard, Mutex, MutexGuard};
-pub use variables::{Exports, Imports, PERIOD, stale_after};
+pub use variables::{Exports, Imports, stale_after};
 pub use waiter::spin_window;
 pub use watch::{Watch, WatchReport, between_pulses};

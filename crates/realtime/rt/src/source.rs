@@ -1,9 +1,9 @@
 //! Variables of another process that comes and goes: one thread looks after the connection, and readers, who may be real
 //! time, never ask anybody.
 
-use crate::variables::{Imports, PERIOD, stale_after};
+use crate::variables::{Imports, stale_after};
 use base::{DurNs, MonoNs};
-use ring::{Number, Reading};
+use ring::Reading;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -77,8 +77,6 @@ pub struct SourceView {
     generation: u64,
     imports: Option<Arc<Imports>>,
     index: Option<usize>,
-    /// Where the exporter says how often it writes.
-    period: Option<usize>,
 }
 
 impl SourceView {
@@ -86,7 +84,7 @@ impl SourceView {
     #[must_use]
     pub fn new(source: &Arc<Source>, name: &str) -> Self {
         let source = source.clone();
-        Self { source, name: name.to_owned(), generation: 0, imports: None, index: None, period: None }
+        Self { source, name: name.to_owned(), generation: 0, imports: None, index: None }
     }
 
     /// Where it comes from.
@@ -111,8 +109,6 @@ impl SourceView {
         let segment = self.imports.as_ref()?.segment().ok()?;
         if self.index.is_none() {
             self.index = segment.find(&self.name);
-            // Whoever has a period says it before it exports anything else.
-            self.period = self.index.and_then(|_| segment.find(PERIOD));
         }
         segment.get(self.index?)
     }
@@ -122,10 +118,7 @@ impl SourceView {
     /// Real-time: neither allocates nor blocks.
     #[must_use]
     pub fn stale_after(&self) -> Option<DurNs> {
-        match self.imports.as_ref()?.segment().ok()?.get(self.period?)?.value {
-            Number::Int(period) => Some(stale_after(DurNs(period))),
-            _ => None,
-        }
+        self.imports.as_ref()?.segment().ok()?.period().map(stale_after)
     }
 }
 

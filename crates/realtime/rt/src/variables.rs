@@ -50,6 +50,12 @@ impl Exports {
         })
     }
 
+    /// Says that each variable is written at least so often: what is older than two periods is stale for its readers. A
+    /// frame says it for its activities: its major frame.
+    pub fn set_period(&self, period: DurNs) {
+        self.segment().set_period(period);
+    }
+
     /// Writes a variable, in its own type. For one thread.
     ///
     /// Real-time: a few stores.
@@ -67,9 +73,6 @@ impl Exports {
         Variables::attach(self.words.words()).expect("made by `open`, and only its own entries are written since")
     }
 }
-
-/// The variable by which an exporter says how often it writes the others, in nanoseconds: by it readers know what is stale.
-pub const PERIOD: &str = "poll_period";
 
 /// How old a value may be that is written so often, before it is stale: two cycles and a little.
 #[must_use]

@@ -225,6 +225,7 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
         exports.add(&spec).unwrap();
         let imports = Imports::open(&exported).unwrap();
         let mut member = Member::join(name, "control", Some(&exports), PATIENCE).unwrap();
+        assert_eq!(imports.segment().unwrap().period(), Some(DurNs::from_ms(2)), "the frame says how often it writes");
         trigger(name).unwrap();
         member.next_turn().unwrap();
         // The next minor comes while the call is still going on.

@@ -3,7 +3,7 @@
 use base::{DurNs, MonoNs};
 use equipment::{Access, At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
 use fieldbus::modbus::{DataType, Failure, Framing, Number, Request, Response, Table, Transaction};
-use port::{Address, Line};
+use port::{Address, Connection};
 
 /// What a point names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +60,7 @@ pub(super) fn check(spec: &DeviceSpec) -> Option<Wrong> {
 }
 
 pub(super) struct Modbus {
-    line: Line,
+    line: Connection,
     unit: u8,
     timeout: DurNs,
     points: Vec<Point>,
@@ -69,7 +69,7 @@ pub(super) struct Modbus {
 
 impl Modbus {
     pub(super) fn new(spec: &DeviceSpec) -> Result<Self, String> {
-        let line = Line::new(address(spec).map_err(|error| error.to_string())?);
+        let line = Connection::new(address(spec).map_err(|error| error.to_string())?);
         let points = spec.points.iter().map(|point| Point::parse(point)).collect::<Result<_, _>>()?;
         let unit = spec.settings.number("unit").map_or(1, |unit| unit.clamp(0.0, 255.0) as u8);
         let timeout = spec.settings.time("timeout").unwrap_or(DurNs::from_secs(1));

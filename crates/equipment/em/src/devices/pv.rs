@@ -3,8 +3,8 @@
 use base::{DurNs, MonoNs, Scalar, Str40, Value};
 use ca::client::{ChannelId, Event};
 use ca::{Basic, Class, Dbr};
+use canet::session::Session;
 use equipment::{Datum, Device, DeviceFault, DeviceSpec};
-use iocd::session::Session;
 
 pub(super) struct Pvs {
     session: Session,

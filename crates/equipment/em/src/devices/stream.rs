@@ -3,7 +3,7 @@
 use base::{Array, MonoNs, Scalar, Value as Base};
 use equipment::{At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
 use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value};
-use port::{Address, Line};
+use port::{Address, Connection};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<Wrong> {
 }
 
 pub(super) struct Stream {
-    line: Line,
+    line: Connection,
     points: Vec<Arc<Protocol>>,
 }
 
@@ -84,7 +84,7 @@ impl Stream {
         let address = address(spec).map_err(|(_, why)| why)?;
         let file = file(spec, folder)?;
         let points = spec.points.iter().map(|text| protocol(&file, text)).collect::<Result<_, _>>()?;
-        Ok(Self { line: Line::new(address), points })
+        Ok(Self { line: Connection::new(address), points })
     }
 
     fn run(&mut self, point: usize, given: Given) -> Result<Vec<Value>, DeviceFault> {

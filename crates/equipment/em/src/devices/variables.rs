@@ -59,7 +59,7 @@ impl Device for Import {
             return Err(DeviceFault::Silent("nobody exports these variables at present".into()));
         }
         let read = read.ok_or(DeviceFault::Silent("the process that exports has no such variable".into()))?;
-        if read.writes == 0 || self.stale.is_some_and(|stale| now - read.at > stale) {
+        if read.writes == 0 || self.stale.or_else(|| view.stale_after()).is_some_and(|stale| now - read.at > stale) {
             return Err(DeviceFault::Silent("the variable is stale: its process has not written it".into()));
         }
         Ok(Datum::Number(match read.value {

@@ -182,8 +182,8 @@ fn a_set_is_answered_when_its_value_is_reached_or_will_not_be() {
     assert_eq!(
         seen.answers[3..],
         [
-            (5, "failed: not reached within 990ms; it stands at 0A".to_owned()),
-            (4, "failed: not reached within 5s; it stands at 0A".to_owned())
+            (5, "failed: not reached within 990ms; the value is 0A".to_owned()),
+            (4, "failed: not reached within 5s; the value is 0A".to_owned())
         ]
     );
 }

@@ -1,6 +1,6 @@
 //! Reading `[[device]]`.
 
-use super::{At, DEVICES_MAX, DevicePlace, HOUR, POLLED_NAME_BYTES_MAX, Place, Reader, Source, Wrong, real};
+use super::{At, DEVICES_MAX, DeviceLocation, HOUR, Location, POLLED_NAME_BYTES_MAX, Reader, Source, Wrong, real};
 use crate::agent;
 use crate::device::{DEVICE, Driver};
 use crate::tables::{DeviceSpec, Setting, Settings};
@@ -55,13 +55,13 @@ impl Reader<'_> {
         }
         for key in ["input", "output"].into_iter().filter(|_| agent::is_agent(driver)) {
             if let Some(value) = get(key) {
-                self.other.push((self.tables.devices.len(), key, Place { file: source.at, span: value.span() }));
+                self.other.push((self.tables.devices.len(), key, Location { file: source.at, span: value.span() }));
             }
         }
         let keys = driver.table.keys.iter().filter_map(|key| Some((key.name, section.value(key.name)?.span())));
         let keys = keys.collect();
         let place = source.line(&span);
-        self.places.push(DevicePlace { whole: Place { file: source.at, span }, keys, points: Vec::new() });
+        self.places.push(DeviceLocation { whole: Location { file: source.at, span }, keys, points: Vec::new() });
         self.tables.devices.push(DeviceSpec { name, driver, settings, points: Vec::new(), place });
     }
 

@@ -1,6 +1,6 @@
 //! Reading `[[map]]`: rows, multiplied out to objects.
 
-use super::{Place, Reader, Source, items, pair, pattern, real, step};
+use super::{Location, Reader, Source, items, pair, pattern, real, step};
 use crate::convert::Convert;
 use crate::datum::Datum;
 use crate::device::{Access, Pace};
@@ -77,7 +77,7 @@ impl Reader<'_> {
         let forms = Forms { object, complement, device, point };
         let pace = |word: &str| if word == "real-time" { Pace::RtSafe } else { Pace::MayBlock };
         let wanted = lane.map(|(word, span)| (pace(word), span));
-        self.multiply(&section, row, &forms, &free, wanted, Place { file: source.at, span }, found);
+        self.multiply(&section, row, &forms, &free, wanted, Location { file: source.at, span }, found);
     }
 
     /// The objects that a row stands for.
@@ -89,7 +89,7 @@ impl Reader<'_> {
         forms: &Forms,
         free: &[(String, Vec<String>)],
         wanted: Option<(Pace, Range<usize>)>,
-        place: Place,
+        place: Location,
         found: &mut Diagnostics<'_>,
     ) {
         let mut matched = 0;
@@ -149,7 +149,7 @@ impl Reader<'_> {
         bound: &Bound,
         forms: &Forms,
         row: &Row,
-        place: &Place,
+        place: &Location,
         found: &mut Diagnostics<'_>,
     ) -> Option<Entry> {
         let mut fill = |form: &(Pattern, Range<usize>), with: &Bound| match form.0.fill(with) {
@@ -196,7 +196,7 @@ impl Reader<'_> {
         point: String,
         span: &Range<usize>,
         row: &Row,
-        place: &Place,
+        place: &Location,
         found: &mut Diagnostics<'_>,
     ) -> Option<usize> {
         let (spec, places) = (&mut self.tables.devices[device], &mut self.places[device]);
@@ -217,7 +217,7 @@ impl Reader<'_> {
         }
         Some(spec.points.iter().position(|known| *known == point).unwrap_or_else(|| {
             spec.points.push(point);
-            places.points.push(Place { file: place.file, span: span.clone() });
+            places.points.push(Location { file: place.file, span: span.clone() });
             spec.points.len() - 1
         }))
     }

@@ -32,12 +32,12 @@ impl std::error::Error for Error {}
 
 /// Where something stands, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) line: usize,
     pub(super) column: usize,
 }
 
-impl Place {
+impl Position {
     /// Where a file begins.
     pub(super) const START: Self = Self { line: 1, column: 1 };
 
@@ -47,7 +47,7 @@ impl Place {
 }
 
 /// Where something is wrong, and what.
-pub(super) type Wrong = (Place, String);
+pub(super) type Wrong = (Position, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
@@ -66,7 +66,7 @@ pub(super) enum Token {
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub(super) token: Token,
-    pub(super) place: Place,
+    pub(super) place: Position,
     /// Whether it follows the one before it without a blank.
     pub(super) glued: bool,
 }
@@ -76,9 +76,9 @@ pub(super) enum Statement {
     /// `name = value;`
     Assign(String, Vec<Placed>),
     /// `command arguments;`, or the name of another protocol.
-    Command(String, Vec<Placed>, Place),
+    Command(String, Vec<Placed>, Position),
     /// `@name { … }`
-    Handler(String, Vec<Self>, Place),
+    Handler(String, Vec<Self>, Position),
 }
 
 /// A protocol file.
@@ -94,7 +94,7 @@ pub struct File {
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     pub(super) statements: Vec<Statement>,
-    pub(super) place: Place,
+    pub(super) place: Position,
     /// How many of the globals stand before it: they hold for it.
     pub(super) globals: usize,
 }
@@ -115,7 +115,7 @@ impl File {
 
     fn read(text: &[u8], name: &str) -> Result<Self, Wrong> {
         if text.len() > FILE_BYTES_MAX {
-            return Place::START.error(format!("{} bytes; expected at most {FILE_BYTES_MAX}", text.len()));
+            return Position::START.error(format!("{} bytes; expected at most {FILE_BYTES_MAX}", text.len()));
         }
         let mut reader = Reader { tokens: tokens(text)?, at: 0 };
         let mut file = Self { name: name.to_owned(), globals: Vec::new(), protocols: BTreeMap::new() };
@@ -178,7 +178,7 @@ pub(super) fn show(token: &Token) -> String {
 /// The bytes of a file and where they stand.
 struct Bytes<'a> {
     left: &'a [u8],
-    place: Place,
+    place: Position,
 }
 
 impl Bytes<'_> {
@@ -193,8 +193,8 @@ impl Bytes<'_> {
         }
         self.left = rest;
         self.place = match first {
-            b'\n' => Place { line: self.place.line + 1, column: 1 },
-            _ => Place { column: self.place.column + 1, ..self.place },
+            b'\n' => Position { line: self.place.line + 1, column: 1 },
+            _ => Position { column: self.place.column + 1, ..self.place },
         };
         Some(*first)
     }
@@ -212,7 +212,7 @@ impl Bytes<'_> {
     }
 
     /// The rest of a text behind its first quote.
-    fn quoted(&mut self, quote: u8, from: Place) -> Result<Token, Wrong> {
+    fn quoted(&mut self, quote: u8, from: Position) -> Result<Token, Wrong> {
         let mut text = Vec::new();
         loop {
             match self.next() {
@@ -230,7 +230,7 @@ impl Bytes<'_> {
     }
 
     /// What is referred to, behind the `$`.
-    fn reference(&mut self, from: Place) -> Result<Token, Wrong> {
+    fn reference(&mut self, from: Position) -> Result<Token, Wrong> {
         // An argument's number has one digit.
         if let Some(digit) = self.next_if(|next| next.is_ascii_digit()) {
             return Ok(Token::Reference(char::from(digit).to_string()));
@@ -255,7 +255,7 @@ impl Bytes<'_> {
 /// The words, texts and signs of a file, or of an argument.
 pub(super) fn tokens(text: &[u8]) -> Result<Vec<Placed>, Wrong> {
     let mut out = Vec::new();
-    let mut bytes = Bytes { left: text, place: Place::START };
+    let mut bytes = Bytes { left: text, place: Position::START };
     let mut glued = false;
     while let Some(next) = bytes.peek() {
         let place = bytes.place;
@@ -295,7 +295,7 @@ impl Reader {
     }
 
     /// The value of what stands at `of`.
-    fn until_semicolon(&mut self, of: Place) -> Result<Vec<Placed>, Wrong> {
+    fn until_semicolon(&mut self, of: Position) -> Result<Vec<Placed>, Wrong> {
         let mut value = Vec::new();
         loop {
             match self.next() {
@@ -315,7 +315,7 @@ impl Reader {
     }
 
     fn block(&mut self, depth: usize) -> Result<Vec<Statement>, Wrong> {
-        let last = self.tokens.last().map_or(Place::START, |placed| placed.place);
+        let last = self.tokens.last().map_or(Position::START, |placed| placed.place);
         if depth > DEPTH_MAX {
             return last.error(format!("blocks nested more than {DEPTH_MAX} deep"));
         }

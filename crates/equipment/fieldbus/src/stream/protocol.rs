@@ -1,7 +1,7 @@
 //! One protocol, with everything put in its place.
 
 use super::convert::{Format, Kind};
-use super::file::{Error, File, Place, Placed, Statement, Wrong};
+use super::file::{Error, File, Placed, Position, Statement, Wrong};
 use super::format::{self, Piece, Reading};
 use super::given::{Given, Taken};
 use super::words::Words;
@@ -140,7 +140,7 @@ impl Command {
 pub(super) struct Builder<'a> {
     file: &'a File,
     words: Words<'a>,
-    place: Place,
+    place: Position,
 }
 
 #[derive(Default)]
@@ -151,12 +151,12 @@ struct Built {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(file: &'a File, name: &'a str, arguments: &'a [String]) -> Self {
-        let place = file.protocols.get(&name.to_ascii_lowercase()).map_or(Place::START, |body| body.place);
+        let place = file.protocols.get(&name.to_ascii_lowercase()).map_or(Position::START, |body| body.place);
         Self { file, words: Words::new(name, arguments), place }
     }
 
     pub(super) fn build(mut self, name: &str) -> Result<Protocol, Error> {
-        self.protocol(name).map_err(|(Place { line, column }, what)| Error {
+        self.protocol(name).map_err(|(Position { line, column }, what)| Error {
             file: self.file.name.clone(),
             line,
             column,

@@ -1,6 +1,6 @@
 //! What the words of a protocol stand for: variables and arguments, put in.
 
-use super::file::{self, Place, Placed, Token, Wrong, show};
+use super::file::{self, Placed, Position, Token, Wrong, show};
 use super::format::{self, Coded};
 use std::collections::BTreeMap;
 
@@ -75,11 +75,11 @@ impl<'a> Words<'a> {
         Ok(())
     }
 
-    fn variable(&self, name: &str, place: Place) -> Result<&Vec<Placed>, Wrong> {
+    fn variable(&self, name: &str, place: Position) -> Result<&Vec<Placed>, Wrong> {
         self.get(name).ok_or_else(|| (place, format!("variable ${name} is used, but not set")))
     }
 
-    fn argument(&self, number: usize, place: Place) -> Result<&str, Wrong> {
+    fn argument(&self, number: usize, place: Position) -> Result<&str, Wrong> {
         let given = match number {
             0 => Some(self.name),
             number => self.arguments.get(number - 1).map(String::as_str),
@@ -145,7 +145,7 @@ impl<'a> Words<'a> {
     }
 
     /// A value that is a word or a number: what it consists of, one behind the other.
-    pub(super) fn plain(&self, value: &[Placed], place: Place) -> Result<String, Wrong> {
+    pub(super) fn plain(&self, value: &[Placed], place: Position) -> Result<String, Wrong> {
         let mut out = String::new();
         for placed in self.resolved(value)? {
             match &placed.token {
@@ -224,7 +224,7 @@ impl<'a> Words<'a> {
     }
 
     /// A quoted text with its arguments put in and its escapes resolved.
-    fn quoted(&self, text: &[u8], place: Place, out: &mut Vec<Coded>) -> Result<(), Wrong> {
+    fn quoted(&self, text: &[u8], place: Position, out: &mut Vec<Coded>) -> Result<(), Wrong> {
         let mut whole = Vec::new();
         for part in parts(text).map_err(|what| (place, what))? {
             match part {

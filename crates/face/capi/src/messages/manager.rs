@@ -3,7 +3,7 @@
 use super::{CODES, band, bytes, only};
 use crate::{answer, fail, handle, text};
 use base::DurNs;
-use broker::{Desk, Manager, ManagerLane, Waker};
+use broker::{Manager, ManagerLane, Replies, Waker};
 use msg::{Answer, Asked, Band, Code, Flags, OBJECT_BYTES_MAX, TEXT_BYTES_MAX, Ticket};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Write as _;
@@ -30,10 +30,10 @@ struct Open {
     words: Box<[u8; WORDS_BYTES]>,
 }
 
-/// Where a handler puts its answers: a `broker::Desk`, whose lifetime C cannot say.
+/// Where a handler puts its answers: a `broker::Replies`, whose lifetime C cannot say.
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
 #[repr(C)]
-pub struct tahti_desk {
+pub struct tahti_replies {
     _opaque: [u8; 0],
 }
 
@@ -61,7 +61,8 @@ pub struct tahti_asked {
 
 /// See `tahti.h`.
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
-pub type tahti_handler = unsafe extern "C" fn(user: *mut c_void, asked: *const tahti_asked, desk: *mut tahti_desk);
+pub type tahti_handler =
+    unsafe extern "C" fn(user: *mut c_void, asked: *const tahti_asked, replies: *mut tahti_replies);
 
 /// Writes a request's words behind each other; where each begins. Does not allocate.
 fn words(room: &mut [u8; WORDS_BYTES], asked: &Asked<'_>) -> Option<[*const c_char; 3]> {
@@ -163,9 +164,9 @@ pub unsafe extern "C" fn tahti_manager_serve(
         let handler = handler.ok_or("the handler is NULL; expected a function")?;
         let mut open = only(&place.open)?;
         let Open { lane, words: room } = &mut *open;
-        let served = lane.serve(DurNs(within_ns.max(0)), |asked, desk| {
+        let served = lane.serve(DurNs(within_ns.max(0)), |asked, replies| {
             let Some([verb, object, complement]) = words(room, asked) else {
-                desk.answer(asked.ticket, &Answer::failed(Code::Malformed, "a longer text than can be"));
+                replies.answer(asked.ticket, &Answer::failed(Code::Malformed, "a longer text than can be"));
                 return;
             };
             let value = tahti_asked {
@@ -186,45 +187,48 @@ pub unsafe extern "C" fn tahti_manager_serve(
                 answer_bytes: asked.answer_bytes_max,
             };
             // SAFETY: the caller promises that the handler may be called; all that it gets holds until it returns.
-            unsafe { handler(user, &raw const value, std::ptr::from_mut(desk).cast()) };
+            unsafe { handler(user, &raw const value, std::ptr::from_mut(replies).cast()) };
         });
         served.map(|served| c_int::try_from(served).unwrap_or(c_int::MAX)).map_err(|error| error.to_string())
     };
     answer(serve())
 }
 
-/// The desk and the request of a handler.
+/// The replies and the request of a handler.
 ///
 /// # Safety
-/// `desk` is what the handler was given, and `asked` as well.
-unsafe fn at_hand<'a>(desk: *mut tahti_desk, asked: *const tahti_asked) -> Result<(&'a mut Desk<'a>, Ticket), String> {
-    // SAFETY: made from a desk that outlives the handler's call, which is the only one to use it.
-    let desk = unsafe { desk.cast::<Desk<'_>>().as_mut() }.ok_or("the desk is NULL; expected the handler's")?;
+/// `replies` is what the handler was given, and `asked` as well.
+unsafe fn at_hand<'a>(
+    replies: *mut tahti_replies,
+    asked: *const tahti_asked,
+) -> Result<(&'a mut Replies<'a>, Ticket), String> {
+    // SAFETY: made from a `Replies` that outlives the handler's call, which is the only one to use it.
+    let replies = unsafe { replies.cast::<Replies<'_>>().as_mut() }.ok_or("replies is NULL; expected the handler's")?;
     // SAFETY: the caller's promise.
     let asked = unsafe { asked.as_ref() }.ok_or("the request is NULL; expected the handler's")?;
-    Ok((desk, Ticket { id: asked.id, band: band(asked.band)? }))
+    Ok((replies, Ticket { id: asked.id, band: band(asked.band)? }))
 }
 
 /// Where a request's answer may be made in place, and how many bytes there are.
-fn memory(desk: &Desk<'_>, ticket: Ticket) -> (*mut c_void, usize) {
+fn memory(replies: &Replies<'_>, ticket: Ticket) -> (*mut c_void, usize) {
     let none = (std::ptr::null_mut(), 0);
-    desk.kept(ticket).map_or(none, |room| (room.words().as_ptr().cast_mut().cast(), room.room()))
+    replies.kept(ticket).map_or(none, |room| (room.words().as_ptr().cast_mut().cast(), room.room()))
 }
 
 /// See `tahti.h`.
 ///
 /// # Safety
-/// `desk` is what the handler was given, and `asked` as well; `bytes` is NULL or may be written.
+/// `replies` is what the handler was given, and `asked` as well; `bytes` is NULL or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_answer_memory(
-    desk: *mut tahti_desk,
+    replies: *mut tahti_replies,
     asked: *const tahti_asked,
     bytes: *mut u64,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    let at_hand = unsafe { at_hand(desk, asked) };
+    let at_hand = unsafe { at_hand(replies, asked) };
     let (at, room) = match at_hand {
-        Ok((desk, ticket)) => memory(desk, ticket),
+        Ok((replies, ticket)) => memory(replies, ticket),
         Err(why) => {
             fail(&why);
             (std::ptr::null_mut(), 0)
@@ -261,11 +265,11 @@ unsafe fn answered<'a>(
 /// See `tahti.h`.
 ///
 /// # Safety
-/// `desk` is what the handler was given, and `asked` as well; `complement` is NULL or ends with a zero; `body_bytes` bytes
+/// `replies` is what the handler was given, and `asked` as well; `complement` is NULL or ends with a zero; `body_bytes` bytes
 /// may be read at `body`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_answer(
-    desk: *mut tahti_desk,
+    replies: *mut tahti_replies,
     asked: *const tahti_asked,
     code: u32,
     complement: *const c_char,
@@ -274,8 +278,8 @@ pub unsafe extern "C" fn tahti_answer(
 ) -> c_int {
     let put = || {
         // SAFETY: the caller's promise.
-        let (desk, ticket) = unsafe { at_hand(desk, asked) }?;
-        let (made, room) = memory(desk, ticket);
+        let (replies, ticket) = unsafe { at_hand(replies, asked) }?;
+        let (made, room) = memory(replies, ticket);
         let in_place = !made.is_null() && std::ptr::eq(made, body);
         // A body that was made in place is not looked at here: its client may write there, too.
         let (body, copied) = if in_place { (std::ptr::null(), 0) } else { (body, body_bytes) };
@@ -285,8 +289,8 @@ pub unsafe extern "C" fn tahti_answer(
             true if body_bytes > room as u64 => {
                 return Err(format!("a body of {body_bytes} bytes in the memory for the answer, which has {room}"));
             }
-            true => desk.answer_made(ticket, answer.code, answer.complement, body_bytes as usize),
-            false => desk.answer(ticket, &answer),
+            true => replies.answer_made(ticket, answer.code, answer.complement, body_bytes as usize),
+            false => replies.answer(ticket, &answer),
         };
         if put { Ok(0) } else { Err("the message server does not take answers any more".into()) }
     };
@@ -313,7 +317,7 @@ pub unsafe extern "C" fn tahti_manager_answer(
         // SAFETY: the caller's promise.
         let answer = unsafe { answered(code, complement, body, body_bytes) }?;
         let mut put = false;
-        only(&place.open)?.lane.desk(|desk| put = desk.answer(Ticket { id, band }, &answer));
+        only(&place.open)?.lane.replies(|replies| put = replies.answer(Ticket { id, band }, &answer));
         if put { Ok(0) } else { Err("the message server does not take answers any more".into()) }
     };
     answer(put())
@@ -356,14 +360,14 @@ mod tests {
     const BYTES: usize = 1 << 20;
 
     /// Answers with 1 MiB that is made in place, or says why not.
-    unsafe extern "C" fn image(failed: *mut c_void, asked: *const tahti_asked, desk: *mut tahti_desk) {
+    unsafe extern "C" fn image(failed: *mut c_void, asked: *const tahti_asked, replies: *mut tahti_replies) {
         let mut bytes = 0;
         // SAFETY: the handler's own.
-        let memory = unsafe { tahti_answer_memory(desk, asked, &raw mut bytes) };
+        let memory = unsafe { tahti_answer_memory(replies, asked, &raw mut bytes) };
         if memory.is_null() {
             assert_eq!(bytes, 0);
             // SAFETY: the handler's own.
-            unsafe { tahti_answer(desk, asked, Code::Ok as u32, c"no room".as_ptr(), std::ptr::null(), 0) };
+            unsafe { tahti_answer(replies, asked, Code::Ok as u32, c"no room".as_ptr(), std::ptr::null(), 0) };
             return;
         }
         for at in 0..BYTES {
@@ -372,7 +376,7 @@ mod tests {
         }
         let answer = |bytes: usize| {
             // SAFETY: the handler's own.
-            unsafe { tahti_answer(desk, asked, Code::Ok as u32, c"made".as_ptr(), memory, bytes as u64) }
+            unsafe { tahti_answer(replies, asked, Code::Ok as u32, c"made".as_ptr(), memory, bytes as u64) }
         };
         // SAFETY: what the test gave.
         unsafe { failed.cast::<c_int>().write(answer(bytes as usize + 1)) };

@@ -15,7 +15,7 @@ pub(crate) use put::run as caput;
 use ca::client::{ChannelId, Event};
 use ca::wire::command;
 use ca::{Dbr, Eca};
-use iocd::session::Session;
+use canet::session::Session;
 use options::Options;
 use std::process::ExitCode;
 

@@ -57,7 +57,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Err(code) => return code,
     };
     // A server that comes back is found sooner by its beacons.
-    if let Err(error) = iocd::repeater::start(|name| std::env::var(name).ok()) {
+    if let Err(error) = canet::repeater::start(|name| std::env::var(name).ok()) {
         eprintln!("the repeater of beacons cannot be started: {error}");
     }
     let names: HashMap<ChannelId, String> = tool.pvs.iter().map(|pv| (pv.id, pv.name.clone())).collect();

@@ -5,7 +5,7 @@ use base::text::leading_int;
 use base::{DurNs, MonoNs};
 use ca::client::ChannelInfo;
 use ca::{Basic, Class, Dbr};
-use iocd::session::Session;
+use canet::session::Session;
 use std::process::ExitCode;
 
 /// How caget prints.

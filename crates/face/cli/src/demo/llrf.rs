@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             look += 1;
             if live && look.is_multiple_of(10) {
                 let (wake, pulse) = (page.wake(), page.heartbeat().map_or(0, |beat| beat.cycle.pulse));
-                let max = wake.max().map_or("-".into(), looprun::micros);
+                let max = wake.max().map_or("-".into(), ::report::micros);
                 let p99 = looprun::shown(wake.quantile(99, 100));
                 // A terminal that went away takes only the live line with it.
                 let _ = crate::out::live(&format!("pulse {pulse}  wake-up p99 {p99} max {max} us "));

@@ -1,8 +1,9 @@
 //! How a frame does, as text.
 
 use super::timeline::{self, Times};
+use ::report::{heads, micros};
 use base::DurNs;
-use bench::looprun::{figure_heads, figures, micros};
+use bench::looprun::figures;
 use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameState, Presence};
 use rt::frames::{Cause, Watcher, action_word, what_word};
 use sys::clock::{mono_now, sleep_until};
@@ -101,7 +102,7 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
                 counted => counted.to_string(),
             },
         ),
-        format!("{:<24} {}", "[us]", figure_heads()),
+        format!("{:<24} {}", "[us]", heads()),
         format!("{:<24} {}", "begin of minors, late", figures(&page.late().read())),
         format!("{:<24} {}", "dispatcher at a border", figures(&page.dispatch().read())),
     ];

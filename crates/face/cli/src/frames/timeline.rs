@@ -1,7 +1,8 @@
 //! Where the time of a frame goes, as bars: of each minor what its activities need, of each budget what its calls take.
 
+use ::report::micros;
 use base::{DurNs, Histogram, Quantile};
-use bench::looprun::{micros, shown};
+use bench::looprun::shown;
 
 /// Columns of a bar; they stand for the whole minor, or the whole budget.
 const BAR: usize = 40;

@@ -7,9 +7,12 @@ use ca::{Dbr, decode};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The tables of record types, from the same definitions as C's.
-const TYPES: &str = include_str!("../../../../ioc/db/src/rec/base.dbd");
+/// The folder with the fields of each record type, from the same definitions as C's.
+const TYPES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ioc/db/src/rec");
 const COMMON: &str = include_str!("../../../../ioc/db/src/rec/common.dbd");
+
+/// Record types of tahti that C's EPICS base does not have.
+const NOT_IN_BASE: &[&str] = &["busy", "swait"];
 
 /// Newer definitions than those of the C that is compared with: type, field, what is newer.
 const NEWER: &[(&str, &str, &str)] = &[
@@ -34,10 +37,15 @@ fn types() -> BTreeMap<&'static str, Vec<(&'static str, &'static str)>> {
     };
     let common = || COMMON.lines().filter_map(field);
     let mut all = BTreeMap::new();
-    for text in TYPES.split("\nrecordtype(").skip(1) {
+    for file in std::fs::read_dir(TYPES).unwrap().map(|entry| entry.unwrap().path()) {
+        let Some("dbd") = file.extension().and_then(|word| word.to_str()) else { continue };
+        let text: &'static str = std::fs::read_to_string(file).unwrap().leak();
+        let Some((_, text)) = text.split_once("recordtype(") else { continue };
         let (name, rest) = text.split_once(')').unwrap();
-        // What follows the last field are device supports, menus and tables.
-        all.insert(name, common().chain(rest.lines().filter_map(field)).collect());
+        if !NOT_IN_BASE.contains(&name) {
+            // What follows the last field are device supports.
+            all.insert(name, common().chain(rest.lines().filter_map(field)).collect());
+        }
     }
     assert!(all.len() > 25 && all.values().all(|fields: &Vec<_>| fields.len() > 40), "{all:?}");
     all

@@ -5,7 +5,8 @@ use crate::model::link;
 use crate::model::link::PendingLink;
 use crate::model::schema::{FieldDef, Special};
 use crate::model::slot::{Slot, with_number};
-use crate::rec::arrays::{ELEMENTS_LIMIT, counts_elements};
+use crate::rec::arrays::ELEMENTS_LIMIT;
+use crate::rec::counts_elements;
 use crate::run::engine::Db;
 use crate::text::conv::Number;
 use base::{FieldType, Str40, nearest};
@@ -69,7 +70,7 @@ impl Db {
 
     /// Refuses arrays that are longer than may be.
     fn check_count(&self, rec: u32, field: u16, text: &str) -> Result<(), String> {
-        if !counts_elements(self.common[rec as usize].kind(), &self.def(rec, field).name) {
+        if !counts_elements(self.common[rec as usize].kind(), self.def(rec, field)) {
             return Ok(());
         }
         match <u32 as Number>::from_file(text) {

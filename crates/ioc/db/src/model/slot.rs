@@ -244,7 +244,25 @@ pub(crate) trait Layout: Clone {
     fn rests(&self, index: usize) -> bool;
 }
 
-/// Declares a record's struct. Each member names the fields that it holds; what stands after `private` is no field.
+/// The place of a name among others; there is one, or it does not compile.
+pub(crate) const fn place(names: &[&str], wanted: &str) -> u16 {
+    let mut at = 0;
+    while !same(names[at].as_bytes(), wanted.as_bytes()) {
+        at += 1;
+    }
+    at as u16
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
+/// Declares a record's struct, and the numbers of its fields as constants. Each member names the fields that it holds; what
+/// stands after `private` is no field.
 macro_rules! record {
     ($(#[$doc:meta])* $name:ident {
         $($member:ident: $type:ty [$($field:ident)+],)*
@@ -263,6 +281,14 @@ macro_rules! record {
                     $($($own: Default::default(),)*)?
                 }
             }
+        }
+
+        #[allow(dead_code, reason = "fields that only clients name")]
+        impl $name {
+            $($(
+                #[doc = concat!("Number of ", stringify!($field), ".")]
+                pub(crate) const $field: u16 = $crate::model::slot::place(<Self as $crate::model::slot::Layout>::NAMES, stringify!($field));
+            )+)*
         }
 
         impl $crate::model::slot::Layout for $name {

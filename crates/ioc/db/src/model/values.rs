@@ -106,6 +106,21 @@ pub(crate) fn copy_into(array: &Array, from: usize, step: usize, to: usize, max:
     arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
 }
 
+/// So many elements from `first` on, round the end of the array, into another array's memory.
+pub(crate) fn copy_ring(array: &Array, first: usize, count: usize, into: &mut Array) {
+    let (len, behind) = (array.len(), (array.len() - first).min(count));
+    copy_into(array, first, 1, len, behind, into);
+    macro_rules! arms {
+        ($($variant:ident)*) => {
+            match (array, into) {
+                $((Array::$variant(elements), Array::$variant(into)) => into.extend_from_slice(&elements[..count - behind]),)*
+                _ => {}
+            }
+        };
+    }
+    arms!(String I8 U8 I16 U16 I32 U32 I64 U64 F32 F64 Enum);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 use super::arrays::{ELEMENTS_LIMIT, kind_of};
 use crate::model::link::Link;
 use crate::model::slot::{Text, record};
+use crate::rec::{Body, RecordType};
 use crate::run::engine::{Db, Outcome};
 use crate::run::function::{ARGUMENTS, ASubCall, Call, Function};
 use crate::text::error::PutError;
@@ -41,6 +42,127 @@ record! {
     }
 }
 
+impl RecordType for ASub {
+    /// At start: memory, constants, the functions.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        let zeros = |kind: u16, count: u32| Array::zeros(kind_of(kind), count as usize);
+        for at in 0..ARGUMENTS {
+            for (kind, count) in [(&mut r.ft[at], &mut r.no[at]), (&mut r.ftv[at], &mut r.nov[at])] {
+                if *kind > 11 {
+                    *kind = 1;
+                }
+                *count = (*count).clamp(1, ELEMENTS_LIMIT as u32);
+            }
+            r.a[at] = zeros(r.ft[at], r.no[at]);
+            r.vala[at] = zeros(r.ftv[at], r.nov[at]);
+            r.ovla[at] = r.vala[at].clone();
+            r.ne[at] = r.no[at];
+            (r.nev[at], r.onv[at]) = (r.nov[at], r.nov[at]);
+        }
+        if let Some(name) = r.subl.short_text() {
+            r.snam.set(name.bytes());
+        }
+        for at in 0..ARGUMENTS {
+            if let Some(values) =
+                r.inp[at].elements(kind_of(r.ft[at]), r.no[at] as usize).filter(|values| !values.is_empty())
+            {
+                r.ne[at] = values.len() as u32;
+                r.a[at] = values;
+            }
+        }
+        if !r.inam.bytes().is_empty() {
+            let number = db.functions.a_sub(r.inam.bytes());
+            if number == 0 {
+                let name = r.inam.bytes().to_vec();
+                return db.no_function(rec, "INAM", &name);
+            }
+            call(db, rec, body, number, false);
+            db.bodies[body].waiting = 0;
+        }
+        if db.bodies[body].lflg == 0 && find(db, rec, body).is_err() {
+            return;
+        }
+        let r = &mut db.bodies[body];
+        r.onam.clone_from(&r.snam);
+        r.oval = r.val;
+        r.onv = r.nev;
+        r.ovla.clone_from(&r.vala);
+    }
+
+    /// Reads, calls, writes, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        let mut ended_well = resumed || fetch(db, rec, body).is_ok();
+        if ended_well {
+            let r = &db.bodies[body];
+            let result = if r.snam.bytes().is_empty() {
+                0
+            } else if r.function == 0 {
+                db.common[rec as usize].raise(Status::BadSub, 3);
+                BAD_SUB
+            } else {
+                let (number, brsv) = (r.function, r.brsv);
+                let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
+                let common = &mut db.common[rec as usize];
+                if result < 0 {
+                    common.raise(Status::Soft, brsv);
+                } else {
+                    common.udf = 0;
+                }
+                result
+            };
+            db.bodies[body].val = result;
+            ended_well = result == 0;
+        }
+        db.stamp_now(rec);
+        if ended_well {
+            for at in 0..ARGUMENTS {
+                let link = db.bodies[body].out[at].brief();
+                if link.kind != crate::model::link::LinkKind::Constant {
+                    let values = db.bodies[body].vala[at].clone();
+                    // A failed write has raised its alarm.
+                    let _ = db.put_link_array(rec, link, &values);
+                }
+            }
+        }
+        monitor(db, rec, body);
+        Outcome::Done
+    }
+
+    /// After SNAM was written.
+    fn special(db: &mut Db, rec: u32, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
+        if after && db.bodies[body].lflg == 0 { find(db, rec, body) } else { Ok(()) }
+    }
+
+    fn waiting(&mut self) -> Option<&mut u64> {
+        Some(&mut self.waiting)
+    }
+
+    fn shape(&self, field: u16) -> (u32, FieldType) {
+        match place(field) {
+            Some((true, at)) => (self.nov[at], kind_of(self.ftv[at])),
+            Some((false, at)) => (self.no[at], kind_of(self.ft[at])),
+            None => (0, FieldType::F64),
+        }
+    }
+
+    fn counts_elements(field: u16) -> bool {
+        (Self::NOA..=Self::NOU).contains(&field) || (Self::NOVA..=Self::NOVU).contains(&field)
+    }
+
+    fn store_array(db: &mut Db, _: u32, body: Body<Self>, field: u16, values: Array) -> Result<(), PutError> {
+        let r = &mut db.bodies[body];
+        let (count, array) = match place(field) {
+            Some((true, at)) => (&mut r.nev[at], &mut r.vala[at]),
+            Some((false, at)) => (&mut r.ne[at], &mut r.a[at]),
+            None => return Ok(()),
+        };
+        *count = values.len() as u32;
+        *array = values;
+        Ok(())
+    }
+}
+
 const VALUES: [&str; ARGUMENTS] = [
     "VALA", "VALB", "VALC", "VALD", "VALE", "VALF", "VALG", "VALH", "VALI", "VALJ", "VALK", "VALL", "VALM", "VALN",
     "VALO", "VALP", "VALQ", "VALR", "VALS", "VALT", "VALU",
@@ -54,92 +176,15 @@ const COUNTS: [&str; ARGUMENTS] = [
 const BAD_SUB: i32 = 511 << 16 | 35;
 
 /// An array field: whether it is an output, and which.
-fn place(name: &str) -> Option<(bool, usize)> {
-    let letter =
-        |letter: &u8| letter.is_ascii_uppercase().then(|| usize::from(letter - b'A')).filter(|at| *at < ARGUMENTS);
-    match name.as_bytes() {
-        [one] => letter(one).map(|at| (false, at)),
-        [b'V', b'A', b'L', one] | [b'O', b'V', b'L', one] => letter(one).map(|at| (true, at)),
-        _ => None,
-    }
-}
-
-impl ASub {
-    /// How many elements an array field can hold, and their type.
-    pub(crate) fn shape(&self, name: &str) -> (u32, FieldType) {
-        match place(name) {
-            Some((true, at)) => (self.nov[at], kind_of(self.ftv[at])),
-            Some((false, at)) => (self.no[at], kind_of(self.ft[at])),
-            None => (0, FieldType::F64),
-        }
-    }
-
-    /// Stores an array that is converted already.
-    pub(crate) fn store(&mut self, name: &str, values: Array) {
-        match place(name) {
-            Some((true, at)) => {
-                self.nev[at] = values.len() as u32;
-                self.vala[at] = values;
-            }
-            Some((false, at)) => {
-                self.ne[at] = values.len() as u32;
-                self.a[at] = values;
-            }
-            None => {}
-        }
-    }
-}
-
-/// At start: memory, constants, the functions.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.a_sub[body];
-    let zeros = |kind: u16, count: u32| Array::zeros(kind_of(kind), count as usize);
-    for at in 0..ARGUMENTS {
-        for (kind, count) in [(&mut r.ft[at], &mut r.no[at]), (&mut r.ftv[at], &mut r.nov[at])] {
-            if *kind > 11 {
-                *kind = 1;
-            }
-            *count = (*count).clamp(1, ELEMENTS_LIMIT as u32);
-        }
-        r.a[at] = zeros(r.ft[at], r.no[at]);
-        r.vala[at] = zeros(r.ftv[at], r.nov[at]);
-        r.ovla[at] = r.vala[at].clone();
-        r.ne[at] = r.no[at];
-        (r.nev[at], r.onv[at]) = (r.nov[at], r.nov[at]);
-    }
-    if let Some(name) = r.subl.short_text() {
-        r.snam.set(name.bytes());
-    }
-    for at in 0..ARGUMENTS {
-        if let Some(values) =
-            r.inp[at].elements(kind_of(r.ft[at]), r.no[at] as usize).filter(|values| !values.is_empty())
-        {
-            r.ne[at] = values.len() as u32;
-            r.a[at] = values;
-        }
-    }
-    if !r.inam.bytes().is_empty() {
-        let number = db.functions.a_sub(r.inam.bytes());
-        if number == 0 {
-            let name = r.inam.bytes().to_vec();
-            return db.no_function(rec, "INAM", &name);
-        }
-        call(db, rec, body, number, false);
-        db.bodies.a_sub[body].waiting = 0;
-    }
-    if db.bodies.a_sub[body].lflg == 0 && find(db, rec, body).is_err() {
-        return;
-    }
-    let r = &mut db.bodies.a_sub[body];
-    r.onam.clone_from(&r.snam);
-    r.oval = r.val;
-    r.onv = r.nev;
-    r.ovla.clone_from(&r.vala);
+fn place(field: u16) -> Option<(bool, usize)> {
+    let arrays = [(false, ASub::A), (true, ASub::VALA), (true, ASub::OVLA)];
+    let index = |first: u16| field.checked_sub(first).map(usize::from).filter(|index| *index < ARGUMENTS);
+    arrays.into_iter().find_map(|(output, first)| Some((output, index(first)?)))
 }
 
 /// Finds the function that SNAM names.
-fn find(db: &mut Db, rec: u32, body: usize) -> Result<(), PutError> {
-    let r = &mut db.bodies.a_sub[body];
+fn find(db: &mut Db, rec: u32, body: Body<ASub>) -> Result<(), PutError> {
+    let r = &mut db.bodies[body];
     r.function = db.functions.a_sub(r.snam.bytes());
     if r.function == 0 && !r.snam.bytes().is_empty() {
         let name = r.snam.bytes().to_vec();
@@ -149,17 +194,12 @@ fn find(db: &mut Db, rec: u32, body: usize) -> Result<(), PutError> {
     Ok(())
 }
 
-/// After SNAM was written.
-pub(crate) fn special(db: &mut Db, rec: u32, body: usize) -> Result<(), PutError> {
-    if db.bodies.a_sub[body].lflg == 0 { find(db, rec, body) } else { Ok(()) }
-}
-
 /// Calls a function of the record; its result, or `None` where it ends later. Outputs are brought back to the record's
 /// types and room.
-fn call(db: &mut Db, rec: u32, body: usize, number: u32, resumed: bool) -> Option<i32> {
+fn call(db: &mut Db, rec: u32, body: Body<ASub>, number: u32, resumed: bool) -> Option<i32> {
     let token = db.next_call(rec);
     let name = std::str::from_utf8(db.names.name(db.common[rec as usize].name)).unwrap_or_default();
-    let r = &mut db.bodies.a_sub[body];
+    let r = &mut db.bodies[body];
     let Some(Function::ASub(function)) = db.functions.get(number) else { return Some(-1) };
     let call = Call::new(name, &mut r.user, resumed, token);
     let mut sub = ASubCall { call, inputs: &mut r.a, outputs: &mut r.vala, room: &r.nov };
@@ -193,13 +233,13 @@ fn call(db: &mut Db, rec: u32, body: usize, number: u32, resumed: bool) -> Optio
 }
 
 /// Reads the inputs; the first that fails ends it.
-fn fetch(db: &mut Db, rec: u32, body: usize) -> Result<(), ()> {
-    if db.bodies.a_sub[body].lflg == 1 {
-        let link = db.bodies.a_sub[body].subl.brief();
+fn fetch(db: &mut Db, rec: u32, body: Body<ASub>) -> Result<(), ()> {
+    if db.bodies[body].lflg == 1 {
+        let link = db.bodies[body].subl.brief();
         if let Some(name) = db.get_link_text(rec, link).map_err(drop)? {
-            db.bodies.a_sub[body].snam.set(name.bytes());
+            db.bodies[body].snam.set(name.bytes());
         }
-        let r = &mut db.bodies.a_sub[body];
+        let r = &mut db.bodies[body];
         if !r.snam.bytes().is_empty() && r.snam != r.onam {
             let number = db.functions.a_sub(r.snam.bytes());
             if number == 0 {
@@ -210,10 +250,10 @@ fn fetch(db: &mut Db, rec: u32, body: usize) -> Result<(), ()> {
         }
     }
     for at in 0..ARGUMENTS {
-        let r = &db.bodies.a_sub[body];
+        let r = &db.bodies[body];
         let (link, kind, max) = (r.inp[at].brief(), kind_of(r.ft[at]), r.no[at] as usize);
         if let Some(values) = db.get_link_array(rec, link, kind, max).map_err(drop)? {
-            let r = &mut db.bodies.a_sub[body];
+            let r = &mut db.bodies[body];
             r.ne[at] = values.len() as u32;
             super::arrays::set(&mut r.a[at], values, max as u32);
         }
@@ -221,55 +261,16 @@ fn fetch(db: &mut Db, rec: u32, body: usize) -> Result<(), ()> {
     Ok(())
 }
 
-/// Reads, calls, writes, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let mut ended_well = resumed || fetch(db, rec, body).is_ok();
-    if ended_well {
-        let r = &db.bodies.a_sub[body];
-        let result = if r.snam.bytes().is_empty() {
-            0
-        } else if r.function == 0 {
-            db.common[rec as usize].raise(Status::BadSub, 3);
-            BAD_SUB
-        } else {
-            let (number, brsv) = (r.function, r.brsv);
-            let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
-            let common = &mut db.common[rec as usize];
-            if result < 0 {
-                common.raise(Status::Soft, brsv);
-            } else {
-                common.udf = 0;
-            }
-            result
-        };
-        db.bodies.a_sub[body].val = result;
-        ended_well = result == 0;
-    }
-    db.stamp_now(rec);
-    if ended_well {
-        for at in 0..ARGUMENTS {
-            let link = db.bodies.a_sub[body].out[at].brief();
-            if link.kind != crate::model::link::LinkKind::Constant {
-                let values = db.bodies.a_sub[body].vala[at].clone();
-                // A failed write has raised its alarm.
-                let _ = db.put_link_array(rec, link, &values);
-            }
-        }
-    }
-    monitor(db, rec, body);
-    Outcome::Done
-}
-
 /// EFLG: never, on change, always.
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<ASub>) {
     let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
-    let r = &mut db.bodies.a_sub[body];
+    let r = &mut db.bodies[body];
     if r.val != r.oval {
         r.oval = r.val;
         db.post_value(rec, mask);
     }
     for at in 0..ARGUMENTS {
-        let r = &mut db.bodies.a_sub[body];
+        let r = &mut db.bodies[body];
         let (value, count) = match r.eflg {
             0 => return,
             1 => {

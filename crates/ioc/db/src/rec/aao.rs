@@ -1,13 +1,16 @@
 //! aao record.
 
+use super::arrays::stored;
 use super::arrays::{array_monitor, hash_of, kind_of, mask, room, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
+use crate::text::error::PutError;
+use base::FieldType;
 use base::{Array, Value};
 
 record! {
@@ -31,91 +34,110 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.aao[body].sim
-}
+impl RecordType for Aao {
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
+    }
 
-/// At start: memory, a constant DOL in closed loop.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let device = db.device(rec);
-    if device == Device::Missing {
-        return;
+    /// At start: memory, a constant DOL in closed loop.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let device = db.device(rec);
+        if device == Device::Missing {
+            return;
+        }
+        let r = &mut db.bodies[body];
+        if r.ftvl > 11 {
+            r.ftvl = 2;
+        }
+        let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
+        let room = room(db, rec, kind, nelm);
+        let r = &mut db.bodies[body];
+        (r.val, r.nelm) = room;
+        // C's Soft Channel looks at OUT before links are there, and takes it for a constant.
+        if r.nelm == 1 && device == Device::External {
+            r.val = Array::zeros(kind, 1);
+        }
+        r.nord = r.val.len() as u32;
+        init_sim(db, rec, body);
+        let r = &mut db.bodies[body];
+        if r.omsl == 1
+            && let Some(values) = r.dol.elements(kind, r.nelm as usize)
+        {
+            r.nord = values.len() as u32;
+            set(&mut r.val, values, r.nelm);
+            db.common[rec as usize].udf = 0;
+        }
     }
-    let r = &mut db.bodies.aao[body];
-    if r.ftvl > 11 {
-        r.ftvl = 2;
-    }
-    let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
-    let room = room(db, rec, kind, nelm);
-    let r = &mut db.bodies.aao[body];
-    (r.val, r.nelm) = room;
-    // C's Soft Channel looks at OUT before links are there, and takes it for a constant.
-    if r.nelm == 1 && device == Device::External {
-        r.val = Array::zeros(kind, 1);
-    }
-    r.nord = r.val.len() as u32;
-    init_sim(db, rec, body, sim);
-    let r = &mut db.bodies.aao[body];
-    if r.omsl == 1
-        && let Some(values) = r.dol.elements(kind, r.nelm as usize)
-    {
-        r.nord = values.len() as u32;
-        set(&mut r.val, values, r.nelm);
-        db.common[rec as usize].udf = 0;
-    }
-}
 
-/// Fetches, writes, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    if db.device(rec) == Device::Missing {
-        return no_device(db, rec);
-    }
-    if !resumed {
-        db.common[rec as usize].udf = 0;
-        let r = &db.bodies.aao[body];
-        if r.omsl == 1 && !r.dol.is_constant() {
-            let (dol, kind, nelm) = (r.dol.brief(), kind_of(r.ftvl), r.nelm);
-            match db.get_link_array(rec, dol, kind, nelm as usize) {
-                Ok(Some(values)) => {
-                    let r = &mut db.bodies.aao[body];
-                    r.nord = values.len() as u32;
-                    let spare = set(&mut r.val, values, nelm);
-                    db.recycle_array(spare);
+    /// Fetches, writes, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        if db.device(rec) == Device::Missing {
+            return no_device(db, rec);
+        }
+        if !resumed {
+            db.common[rec as usize].udf = 0;
+            let r = &db.bodies[body];
+            if r.omsl == 1 && !r.dol.is_constant() {
+                let (dol, kind, nelm) = (r.dol.brief(), kind_of(r.ftvl), r.nelm);
+                match db.get_link_array(rec, dol, kind, nelm as usize) {
+                    Ok(Some(values)) => {
+                        let r = &mut db.bodies[body];
+                        r.nord = values.len() as u32;
+                        let spare = set(&mut r.val, values, nelm);
+                        db.recycle_array(spare);
+                    }
+                    Ok(None) => {}
+                    Err(_) => return Outcome::GivenUp,
                 }
-                Ok(None) => {}
-                Err(_) => return Outcome::GivenUp,
             }
+            let simm = db.bodies[body].sim.simm;
+            db.stamp_simulated(rec, simm, None);
         }
-        let simm = db.bodies.aao[body].sim.simm;
-        db.stamp_simulated(rec, simm, None);
-    }
-    let link = match mode(db, rec, body, resumed, false, sim) {
-        Mode::Real => Some(db.bodies.aao[body].out.brief()),
-        Mode::Simulated(_) => Some(db.bodies.aao[body].sim.siol.brief()),
-        Mode::Delayed => return Outcome::Pending,
-        Mode::Bad => None,
-    };
-    let failed = link.is_none();
-    let r = &db.bodies.aao[body];
-    if link == Some(r.out.brief()) && db.device(rec) == Device::External {
-        let output = Output { value: Value::Array(r.val.clone()), raw: 0, name: None, converted: false };
-        if db.device_write(rec, resumed, output) {
-            return Outcome::Pending;
+        let link = match mode(db, rec, body, resumed, false) {
+            Mode::Real => Some(db.bodies[body].out.brief()),
+            Mode::Simulated(_) => Some(db.bodies[body].sim.siol.brief()),
+            Mode::Delayed => return Outcome::Pending,
+            Mode::Bad => None,
+        };
+        let failed = link.is_none();
+        let r = &db.bodies[body];
+        if link == Some(r.out.brief()) && db.device(rec) == Device::External {
+            let output = Output { value: Value::Array(r.val.clone()), raw: 0, name: None, converted: false };
+            if db.device_write(rec, resumed, output) {
+                return Outcome::Pending;
+            }
+        } else if let Some(link) = link.filter(|link| link.kind != crate::model::link::LinkKind::Constant) {
+            // Taken out while it is written: the link may lead anywhere.
+            let mut values = db.lend_array(db.bodies[body].val.kind());
+            crate::model::values::convert_into(&db.bodies[body].val, usize::MAX, 0, &mut values);
+            // A failed write has raised its alarm.
+            let _ = db.put_link_array(rec, link, &values);
+            db.recycle_array(values);
         }
-    } else if let Some(link) = link.filter(|link| link.kind != crate::model::link::LinkKind::Constant) {
-        // Taken out while it is written: the link may lead anywhere.
-        let mut values = db.lend_array(db.bodies.aao[body].val.kind());
-        crate::model::values::convert_into(&db.bodies.aao[body].val, usize::MAX, 0, &mut values);
-        // A failed write has raised its alarm.
-        let _ = db.put_link_array(rec, link, &values);
-        db.recycle_array(values);
+        if resumed {
+            let simm = db.bodies[body].sim.simm;
+            db.stamp_simulated(rec, simm, None);
+        }
+        monitor(db, rec, body);
+        if failed { Outcome::Failed } else { Outcome::Done }
     }
-    if resumed {
-        let simm = db.bodies.aao[body].sim.simm;
-        db.stamp_simulated(rec, simm, None);
+
+    fn shape(&self, _: u16) -> (u32, FieldType) {
+        (self.nelm, kind_of(self.ftvl))
     }
-    monitor(db, rec, body);
-    if failed { Outcome::Failed } else { Outcome::Done }
+
+    fn counts_elements(field: u16) -> bool {
+        field == Self::NELM
+    }
+
+    fn store_array(db: &mut Db, rec: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+        let r = &mut db.bodies[body];
+        let before = std::mem::replace(&mut r.nord, values.len() as u32);
+        let changed = r.nord != before;
+        let spare = set(&mut r.val, values, r.nelm);
+        stored(db, rec, spare, changed);
+        Ok(())
+    }
 }
 
-array_monitor!(aao);
+array_monitor!(Aao);

@@ -3,15 +3,15 @@
 use super::breaks;
 use crate::model::deadband::{self, Limits};
 use crate::model::link::{Brief, Link, LinkKind};
-use crate::model::schema::Special;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
 use crate::run::scan::Fed;
 use crate::text::conv;
+use crate::text::error::PutError;
 use base::{EventMask, Status};
 
 record! {
@@ -54,98 +54,115 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.ai[body].sim
-}
+impl RecordType for Ai {
+    const GENERAL_TIMES: &'static [&'static str] = &["TIME"];
 
-/// At start: constants, conversion, last values.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    init_sim(db, rec, body, sim);
-    let device = db.device(rec);
-    let r = &mut db.bodies.ai[body];
-    if let Some(sval) = r.sim.siol.number() {
-        r.sval = sval;
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
     }
-    if device == Device::Missing {
-        return;
-    }
-    r.init = 1;
-    let slope = (r.eslo, r.eoff);
-    if r.eslo == 1.0 && r.eoff == 0.0 {
-        r.eoff = r.egul;
-    }
-    match device {
-        Device::SoftRaw => {
-            if let Some(rval) = r.inp.number() {
-                r.rval = rval;
-            }
-        }
-        Device::Soft | Device::SoftAsync => {
-            if let Some(val) = r.inp.number() {
-                r.val = val;
-                db.common[rec as usize].udf = 0;
-            }
-        }
-        _ => {}
-    }
-    // LINR is SLOPE: what the file says stays.
-    if r.linr == 1 {
-        (r.eslo, r.eoff) = slope;
-    }
-    // EPICS returns before it sets the last values when the device support has a start of its own.
-    if device == Device::SoftTimestamp {
-        r.mlst = r.val;
-        r.alst = r.val;
-        r.lalm = r.val;
-        r.oraw = r.rval;
-    }
-}
 
-/// Reads, converts, checks, tells.
-#[inline]
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let before = db.common[rec as usize].time;
-    let read = match mode(db, rec, body, resumed, true, sim) {
-        Mode::Real => read(db, rec, body, resumed),
-        Mode::Simulated(simm) => simulated(db, rec, body, simm),
-        Mode::Delayed => Read::Pending,
-        Mode::Bad => Read::Failed,
-    };
-    match read {
-        Read::Pending => return Outcome::Pending,
-        Read::Raw => convert(db, rec, body),
-        Read::Value | Read::Failed => {}
-    }
-    let (mut common, mut r) = (&mut db.common[rec as usize], &mut db.bodies.ai[body]);
-    if !(r.sim.rests() && common.stamp(db.now.wall, db.clock)) {
-        stamp(db, rec, body);
-        (common, r) = (&mut db.common[rec as usize], &mut db.bodies.ai[body]);
-    }
-    if read != Read::Failed {
-        common.udf = u8::from(r.val.is_nan());
-    }
-    check_limits_filtered!(*common, r, before);
-    r.init = 0;
-    let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
-        | deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
-    let stays = common.alarm_stays();
-    if stays && common.monitors == 0 {
-        if !mask.is_empty() {
+    /// At start: constants, conversion, last values.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        init_sim(db, rec, body);
+        let device = db.device(rec);
+        let r = &mut db.bodies[body];
+        if let Some(sval) = r.sim.siol.number() {
+            r.sval = sval;
+        }
+        if device == Device::Missing {
+            return;
+        }
+        r.init = 1;
+        let slope = (r.eslo, r.eoff);
+        if r.eslo == 1.0 && r.eoff == 0.0 {
+            r.eoff = r.egul;
+        }
+        match device {
+            Device::SoftRaw => {
+                if let Some(rval) = r.inp.number() {
+                    r.rval = rval;
+                }
+            }
+            Device::Soft | Device::SoftAsync => {
+                if let Some(val) = r.inp.number() {
+                    r.val = val;
+                    db.common[rec as usize].udf = 0;
+                }
+            }
+            _ => {}
+        }
+        // LINR is SLOPE: what the file says stays.
+        if r.linr == 1 {
+            (r.eslo, r.eoff) = slope;
+        }
+        // EPICS returns before it sets the last values when the device support has a start of its own.
+        if device == Device::SoftTimestamp {
+            r.mlst = r.val;
+            r.alst = r.val;
+            r.lalm = r.val;
             r.oraw = r.rval;
         }
-    } else {
-        monitor(db, rec, body, mask, stays);
     }
-    if read == Read::Failed {
-        return if db.common[rec as usize].broken { no_device(db, rec) } else { Outcome::Failed };
+
+    /// Reads, converts, checks, tells.
+    #[inline]
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        let before = db.common[rec as usize].time;
+        let read = match mode(db, rec, body, resumed, true) {
+            Mode::Real => read(db, rec, body, resumed),
+            Mode::Simulated(simm) => simulated(db, rec, body, simm),
+            Mode::Delayed => Read::Pending,
+            Mode::Bad => Read::Failed,
+        };
+        match read {
+            Read::Pending => return Outcome::Pending,
+            Read::Raw => convert(db, rec, body),
+            Read::Value | Read::Failed => {}
+        }
+        let (mut common, mut r) = (&mut db.common[rec as usize], &mut db.bodies[body]);
+        if !(r.sim.rests() && common.stamp(db.now.wall, db.clock)) {
+            stamp(db, rec, body);
+            (common, r) = (&mut db.common[rec as usize], &mut db.bodies[body]);
+        }
+        if read != Read::Failed {
+            common.udf = u8::from(r.val.is_nan());
+        }
+        check_limits_filtered!(*common, r, before);
+        r.init = 0;
+        let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
+            | deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+        let stays = common.alarm_stays();
+        if stays && common.monitors == 0 {
+            if !mask.is_empty() {
+                r.oraw = r.rval;
+            }
+        } else {
+            monitor(db, rec, body, mask, stays);
+        }
+        if read == Read::Failed {
+            return if db.common[rec as usize].broken { no_device(db, rec) } else { Outcome::Failed };
+        }
+        Outcome::Done
     }
-    Outcome::Done
+
+    /// A change of the conversion starts it afresh.
+    fn special(db: &mut Db, _: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+        if after && matches!(field, Self::LINR | Self::EGUF | Self::EGUL) {
+            db.bodies[body].init = 1;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn double_val(&self) -> Option<f64> {
+        Some(self.val)
+    }
 }
 
 /// Stamps a record that is not stamped as most are.
 #[cold]
-fn stamp(db: &mut Db, rec: u32, body: usize) {
-    let sim = &db.bodies.ai[body].sim;
+fn stamp(db: &mut Db, rec: u32, body: Body<Ai>) {
+    let sim = &db.bodies[body].sim;
     if sim.rests() {
         db.stamp_now(rec);
     } else {
@@ -155,15 +172,15 @@ fn stamp(db: &mut Db, rec: u32, body: usize) {
 }
 
 #[inline]
-fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
-    let link = db.bodies.ai[body].inp.brief();
+fn read(db: &mut Db, rec: u32, body: Body<Ai>, resumed: bool) -> Read {
+    let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft => {
             if link.kind == LinkKind::Constant {
                 return Read::Value;
             }
             let Ok(Some(value)) = db.get_link::<f64>(rec, link) else {
-                db.bodies.ai[body].smooth = false;
+                db.bodies[body].smooth = false;
                 return Read::Failed;
             };
             take(db, rec, body, link, value);
@@ -172,7 +189,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
         Device::SoftRaw => match db.get_link::<i32>(rec, link) {
             Ok(value) => {
                 if let Some(value) = value {
-                    db.bodies.ai[body].rval = value;
+                    db.bodies[body].rval = value;
                 }
                 take_stamp(db, rec, link);
                 Read::Raw
@@ -183,7 +200,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             Got::Constant => Read::Value,
             Got::Pending => Read::Pending,
             Got::Failed => {
-                db.bodies.ai[body].smooth = false;
+                db.bodies[body].smooth = false;
                 Read::Value
             }
             Got::Value(value) => {
@@ -199,12 +216,12 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
         Device::SoftTimestamp => {
             db.stamp_now(rec);
             let time = db.common[rec as usize].time;
-            db.bodies.ai[body].val = f64::from(time.secs) + f64::from(time.nanos) * 1e-9;
+            db.bodies[body].val = f64::from(time.secs) + f64::from(time.nanos) * 1e-9;
             Read::Value
         }
         Device::GeneralTime => {
             let wall = db.now.wall;
-            db.bodies.ai[body].val = f64::from(wall.secs) + f64::from(wall.nanos) * 1e-9;
+            db.bodies[body].val = f64::from(wall.secs) + f64::from(wall.nanos) * 1e-9;
             Read::Value
         }
         _ => {
@@ -215,8 +232,8 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
 }
 
 /// What a device said: whole numbers are raw, others in engineering units but for AOFF and ASLO.
-fn device_value(db: &mut Db, body: usize, fed: &Fed) -> Read {
-    let r = &mut db.bodies.ai[body];
+fn device_value(db: &mut Db, body: Body<Ai>, fed: &Fed) -> Read {
+    let r = &mut db.bodies[body];
     if let Some(raw) = fed.raw() {
         r.rval = raw;
         return Read::Raw;
@@ -230,7 +247,7 @@ fn device_value(db: &mut Db, body: usize, fed: &Fed) -> Read {
 
 /// Takes what a soft input has read.
 #[inline]
-fn take(db: &mut Db, rec: u32, body: usize, link: Brief, value: f64) {
+fn take(db: &mut Db, rec: u32, body: Body<Ai>, link: Brief, value: f64) {
     smooth(db, body, value);
     db.common[rec as usize].udf = 0;
     take_stamp(db, rec, link);
@@ -238,18 +255,18 @@ fn take(db: &mut Db, rec: u32, body: usize, link: Brief, value: f64) {
 
 /// A new value, smoothed with the ones before (SMOO).
 #[inline]
-fn smooth(db: &mut Db, body: usize, value: f64) {
-    let r = &mut db.bodies.ai[body];
+fn smooth(db: &mut Db, body: Body<Ai>, value: f64) {
+    let r = &mut db.bodies[body];
     let before = (r.smoo != 0.0 && r.smooth && r.val.is_finite()).then_some(r.val);
     r.val = before.map_or(value, |before| value * (1.0 - r.smoo) + before * r.smoo);
     r.smooth = true;
 }
 
 #[cold]
-fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
-    let link = db.bodies.ai[body].sim.siol.brief();
+fn simulated(db: &mut Db, rec: u32, body: Body<Ai>, simm: u16) -> Read {
+    let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link::<f64>(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies.ai[body];
+    let r = &mut db.bodies[body];
     if let Some(value) = value {
         r.sval = value;
     }
@@ -263,8 +280,8 @@ fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
 
 /// Raw to engineering units.
 #[cold]
-fn convert(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.ai[body];
+fn convert(db: &mut Db, rec: u32, body: Body<Ai>) {
+    let r = &mut db.bodies[body];
     let mut value = f64::from(r.rval) + f64::from(r.roff);
     if r.aslo != 0.0 {
         value *= r.aslo;
@@ -290,25 +307,18 @@ fn convert(db: &mut Db, rec: u32, body: usize) {
 }
 
 /// Tells about what left its deadband, and about the alarm where that has changed.
-fn monitor(db: &mut Db, rec: u32, body: usize, mut mask: EventMask, alarm_stays: bool) {
+fn monitor(db: &mut Db, rec: u32, body: Body<Ai>, mut mask: EventMask, alarm_stays: bool) {
     if !alarm_stays {
         mask |= db.alarm_changed(rec);
     }
     if mask.is_empty() {
         return;
     }
-    let r = &mut db.bodies.ai[body];
+    let r = &mut db.bodies[body];
     let raw = r.oraw != r.rval;
     r.oraw = r.rval;
     db.post_value(rec, mask);
     if raw {
         db.post_named(rec, "RVAL", mask);
-    }
-}
-
-/// A change of the conversion starts it afresh.
-pub(crate) fn special(db: &mut Db, _: u32, body: usize, special: Special) {
-    if special == Special::LinConv {
-        db.bodies.ai[body].init = 1;
     }
 }

@@ -3,13 +3,14 @@
 use super::breaks;
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
-use crate::model::schema::Special;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
+use crate::run::scan::Fed;
+use crate::text::error::PutError;
 use base::{EventMask, Scalar, Status, Value};
 
 record! {
@@ -56,116 +57,117 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.ao[body].sim
-}
+impl RecordType for Ao {
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
+    }
 
-/// At start: a constant DOL, conversion, last values.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    init_sim(db, rec, body, sim);
-    let device = db.device(rec);
-    if device == Device::Missing {
-        return;
-    }
-    let r = &mut db.bodies.ao[body];
-    if let Some(val) = r.dol.number::<f64>() {
-        r.val = val;
-        db.common[rec as usize].udf = u8::from(val.is_nan());
-    }
-    r.init = 1;
-    if r.eslo == 1.0 && r.eoff == 0.0 && (r.linr != 1 || device == Device::SoftRaw) {
-        r.eoff = r.egul;
-    }
-    r.oval = r.val;
-    r.pval = r.val;
-    r.mlst = r.val;
-    r.alst = r.val;
-    r.lalm = r.val;
-    r.oraw = r.rval;
-    r.orbv = r.rbv;
-}
-
-/// What a raw value of the device means.
-pub(crate) fn from_raw(db: &mut Db, rec: u32, body: usize, raw: i32) -> Scalar {
-    let r = &mut db.bodies.ao[body];
-    r.rval = raw;
-    let mut value = f64::from(raw) + f64::from(r.roff);
-    if r.aslo != 0.0 {
-        value *= r.aslo;
-    }
-    value += r.aoff;
-    match r.linr {
-        0 => {}
-        1 | 2 => value = value * r.eslo + r.eoff,
-        linr => {
-            if !breaks::raw_to_eng(&db.schema, &mut value, linr, true, &mut r.lbrk) {
-                db.common[rec as usize].raise(Status::Soft, 2);
-            }
+    /// At start: a constant DOL, conversion, last values.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        init_sim(db, rec, body);
+        let device = db.device(rec);
+        if device == Device::Missing {
+            return;
         }
+        let r = &mut db.bodies[body];
+        if let Some(val) = r.dol.number::<f64>() {
+            r.val = val;
+            db.common[rec as usize].udf = u8::from(val.is_nan());
+        }
+        r.init = 1;
+        if r.eslo == 1.0 && r.eoff == 0.0 && (r.linr != 1 || device == Device::SoftRaw) {
+            r.eoff = r.egul;
+        }
+        r.oval = r.val;
+        r.pval = r.val;
+        r.mlst = r.val;
+        r.alst = r.val;
+        r.lalm = r.val;
+        r.oraw = r.rval;
+        r.orbv = r.rbv;
     }
-    Scalar::F64(value)
-}
 
-/// What a value of the device means: ASLO and AOFF, as ai has them.
-pub(crate) fn from_device(db: &Db, body: usize, number: Scalar) -> Scalar {
-    let r = &db.bodies.ao[body];
-    let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
-    Scalar::F64(crate::run::device::readback::number(number) * slope + r.aoff)
-}
+    /// Fetches, converts, checks, writes, tells.
+    #[inline]
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        if db.device(rec) == Device::Missing {
+            return no_device(db, rec);
+        }
+        if !resumed {
+            fetch(db, rec, body);
+            stamp_output(db, rec, body);
+        }
+        let r = &mut db.bodies[body];
+        check_limits!(db.common[rec as usize], r);
+        let ivoa = r.ivoa;
+        let ivov = |db: &mut Db| {
+            let value = db.bodies[body].ivov;
+            db.bodies[body].val = value;
+            convert(db, rec, body, value);
+        };
+        if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
+            return Outcome::Pending;
+        }
+        if resumed {
+            stamp_output(db, rec, body);
+        }
+        let failed = db.failed;
+        monitor(db, rec, body);
+        db.bodies[body].init = 0;
+        if failed { Outcome::Failed } else { Outcome::Done }
+    }
 
-/// VAL is what the device has.
-pub(crate) fn begin(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.ao[body];
-    r.oval = r.val;
-    r.pval = r.val;
-    r.mlst = r.val;
-    r.alst = r.val;
-    r.lalm = r.val;
-    r.oraw = r.rval;
-    db.common[rec as usize].udf = u8::from(r.val.is_nan());
-    db.post_named(rec, "OVAL", EventMask::VALUE | EventMask::LOG);
-}
+    /// A change of the conversion starts it afresh.
+    fn special(db: &mut Db, _: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+        if after && matches!(field, Self::LINR | Self::EGUF | Self::EGUL) {
+            db.bodies[body].init = 1;
+        }
+        Ok(())
+    }
 
-/// Fetches, converts, checks, writes, tells.
-#[inline]
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    if db.device(rec) == Device::Missing {
-        return no_device(db, rec);
+    /// VAL is what the device has.
+    fn begin(db: &mut Db, rec: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        r.oval = r.val;
+        r.pval = r.val;
+        r.mlst = r.val;
+        r.alst = r.val;
+        r.lalm = r.val;
+        r.oraw = r.rval;
+        db.common[rec as usize].udf = u8::from(r.val.is_nan());
+        db.post_named(rec, "OVAL", EventMask::VALUE | EventMask::LOG);
     }
-    if !resumed {
-        fetch(db, rec, body);
-        stamp_output(db, rec, body, sim);
+
+    /// What a value of the device means: raw ones are converted, others have ASLO and AOFF, as ai has them.
+    fn from_device(db: &mut Db, rec: u32, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+        if let Some(raw) = fed.raw() {
+            return Some(from_raw(db, rec, body, raw));
+        }
+        let r = &db.bodies[body];
+        let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
+        Some(Scalar::F64(fed.scalar()?.to_f64().unwrap_or(f64::NAN) * slope + r.aoff))
     }
-    let r = &mut db.bodies.ao[body];
-    check_limits!(db.common[rec as usize], r);
-    let ivoa = r.ivoa;
-    let ivov = |db: &mut Db| {
-        let value = db.bodies.ao[body].ivov;
-        db.bodies.ao[body].val = value;
-        convert(db, rec, body, value);
-    };
-    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-        return Outcome::Pending;
+
+    fn read_back(&mut self, raw: i32) {
+        (self.rval, self.rbv) = (raw, raw);
     }
-    if resumed {
-        stamp_output(db, rec, body, sim);
+
+    #[inline]
+    fn double_val(&self) -> Option<f64> {
+        Some(self.val)
     }
-    let failed = db.failed;
-    monitor(db, rec, body);
-    db.bodies.ao[body].init = 0;
-    if failed { Outcome::Failed } else { Outcome::Done }
 }
 
 /// The wanted value: DOL in closed loop, else VAL.
-fn fetch(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.ao[body];
+fn fetch(db: &mut Db, rec: u32, body: Body<Ao>) {
+    let r = &mut db.bodies[body];
     let mut value = Some(r.val);
     if r.omsl == 1 && !r.dol.is_constant() {
         // Puts to VAL do not count here.
         r.val = r.pval;
         let (dol, incremental) = (r.dol.brief(), r.oif == 1);
         value = match db.get_link::<f64>(rec, dol) {
-            Ok(fetched) => fetched.map(|fetched| if incremental { fetched + db.bodies.ao[body].val } else { fetched }),
+            Ok(fetched) => fetched.map(|fetched| if incremental { fetched + db.bodies[body].val } else { fetched }),
             Err(_) => {
                 db.common[rec as usize].raise(Status::Link, 3);
                 None
@@ -175,12 +177,12 @@ fn fetch(db: &mut Db, rec: u32, body: usize) {
     if let Some(value) = value {
         convert(db, rec, body, value);
     }
-    db.common[rec as usize].udf = u8::from(db.bodies.ao[body].val.is_nan());
+    db.common[rec as usize].udf = u8::from(db.bodies[body].val.is_nan());
 }
 
 /// Drive limits, rate of change, engineering units to raw.
-fn convert(db: &mut Db, rec: u32, body: usize, value: f64) {
-    let r = &mut db.bodies.ao[body];
+fn convert(db: &mut Db, rec: u32, body: Body<Ao>, value: f64) {
+    let r = &mut db.bodies[body];
     let mut value = value;
     if r.drvh > r.drvl {
         if value > r.drvh {
@@ -228,20 +230,20 @@ fn convert(db: &mut Db, rec: u32, body: usize, value: f64) {
 }
 
 /// Writes the output or its simulation; whether a callback is pending.
-fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
-    let simm = match mode(db, rec, body, resumed, true, sim) {
+fn write(db: &mut Db, rec: u32, body: Body<Ao>, resumed: bool) -> bool {
+    let simm = match mode(db, rec, body, resumed, true) {
         Mode::Real => 0,
         Mode::Simulated(simm) => simm,
         Mode::Delayed => return true,
         Mode::Bad => return false,
     };
-    let r = &db.bodies.ao[body];
+    let r = &db.bodies[body];
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
     let raw = if simm == 0 { db.device(rec) == Device::SoftRaw } else { simm == 2 };
     let value = if raw { Scalar::I32(r.rval) } else { Scalar::F64(r.oval) };
     if simm == 0 && db.device(rec) == Device::External {
         // What ai's reading undoes: AOFF and ASLO.
-        let r = &db.bodies.ao[body];
+        let r = &db.bodies[body];
         let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
         let value = Scalar::F64((r.oval - r.aoff) / slope);
         let (raw, converted) = (i64::from(r.rval), r.linr != 0);
@@ -252,9 +254,9 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
 }
 
 #[inline]
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<Ao>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.ao[body];
+    let r = &mut db.bodies[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
     let value = mask;
@@ -284,9 +286,23 @@ fn monitor(db: &mut Db, rec: u32, body: usize) {
     }
 }
 
-/// A change of the conversion starts it afresh.
-pub(crate) fn special(db: &mut Db, _: u32, body: usize, special: Special) {
-    if special == Special::LinConv {
-        db.bodies.ao[body].init = 1;
+/// What a raw value of the device means.
+fn from_raw(db: &mut Db, rec: u32, body: Body<Ao>, raw: i32) -> Scalar {
+    let r = &mut db.bodies[body];
+    r.rval = raw;
+    let mut value = f64::from(raw) + f64::from(r.roff);
+    if r.aslo != 0.0 {
+        value *= r.aslo;
     }
+    value += r.aoff;
+    match r.linr {
+        0 => {}
+        1 | 2 => value = value * r.eslo + r.eoff,
+        linr => {
+            if !breaks::raw_to_eng(&db.schema, &mut value, linr, true, &mut r.lbrk) {
+                db.common[rec as usize].raise(Status::Soft, 2);
+            }
+        }
+    }
+    Scalar::F64(value)
 }

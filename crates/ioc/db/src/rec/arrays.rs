@@ -1,6 +1,5 @@
 //! What the array record types have in common.
 
-use crate::rec::table::Kind;
 use crate::run::engine::Db;
 use base::{Array, EventMask, FieldType};
 
@@ -35,17 +34,6 @@ pub(crate) fn room(db: &mut Db, rec: u32, kind: FieldType, count: u32) -> (Array
 
 /// How many elements an array may have.
 pub(crate) const ELEMENTS_LIMIT: usize = 100_000_000;
-
-/// Whether a field says how many elements an array has memory for.
-pub(crate) fn counts_elements(kind: Kind, field: &str) -> bool {
-    match kind {
-        Kind::Waveform | Kind::Aai | Kind::Aao => field == "NELM",
-        Kind::SubArray => field == "MALM",
-        Kind::Compress => field == "NSAM",
-        Kind::ASub => field.starts_with("NO"),
-        _ => false,
-    }
-}
 
 /// EPICS' hash of a block of bytes (HASH).
 fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
@@ -106,61 +94,70 @@ pub(crate) fn mask(
     mask
 }
 
-/// Start and processing of waveform and aai.
+/// After a client's elements were stored: the memory that they came in is given back, and a new NORD told.
+pub(crate) fn stored(db: &mut Db, rec: u32, spare: Array, changed: bool) {
+    db.recycle_array(spare);
+    if changed {
+        db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
+    }
+}
+
+/// Start and processing of waveform and aai; `$start_empty` for one without a constant.
 macro_rules! array_input {
-    ($block:ident) => {
-        fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-            &mut bodies.$block[body].sim
-        }
+    ($T:ident, $start_empty:expr; $($more:tt)*) => {
+        impl RecordType for $T {
+            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+                Some(&mut self.sim)
+            }
 
         /// At start: memory, constants.
-        pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
+        fn init(db: &mut Db, rec: u32, body: Body<Self>) {
             let device = db.device(rec);
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             if r.ftvl > 11 {
                 r.ftvl = 2;
             }
             let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
             let room = room(db, rec, kind, nelm);
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             (r.val, r.nelm) = room;
             r.nord = u32::from(r.nelm == 1);
             if r.nelm == 1 {
                 r.val = Array::zeros(kind, 1);
             }
-            init_sim(db, rec, body, sim);
+            init_sim(db, rec, body);
             if device == Device::Missing {
                 return;
             }
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             match r.inp.elements(kind, r.nelm as usize) {
                 Some(values) => {
                     r.nord = values.len() as u32;
                     set(&mut r.val, values, r.nelm);
                     db.common[rec as usize].udf = 0;
                 }
-                None => start_empty(r),
+                None => $start_empty(r),
             }
         }
 
         /// Reads, tells.
-        pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+        fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
             let device = db.device(rec);
             if device != Device::Soft && device != Device::External {
                 return no_device(db, rec);
             }
-            let before = db.bodies.$block[body].nord;
-            let mode = mode(db, rec, body, resumed, false, sim);
+            let before = db.bodies[body].nord;
+            let mode = mode(db, rec, body, resumed, false);
             let simulated = matches!(mode, Mode::Simulated(_));
             let link = match mode {
-                Mode::Real => Some(db.bodies.$block[body].inp.brief()),
-                Mode::Simulated(_) => Some(db.bodies.$block[body].sim.siol.brief()),
+                Mode::Real => Some(db.bodies[body].inp.brief()),
+                Mode::Simulated(_) => Some(db.bodies[body].sim.siol.brief()),
                 Mode::Delayed => return Outcome::Pending,
                 Mode::Bad => None,
             };
             let mut failed = link.is_none();
             if let Some(link) = link {
-                let r = &db.bodies.$block[body];
+                let r = &db.bodies[body];
                 let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
                 let values = if device == Device::External && link == r.inp.brief() {
                     match db.device_read(rec, resumed) {
@@ -173,7 +170,7 @@ macro_rules! array_input {
                 };
                 match values {
                     Ok(Some(values)) => {
-                        let r = &mut db.bodies.$block[body];
+                        let r = &mut db.bodies[body];
                         r.nord = values.len() as u32;
                         let spare = set(&mut r.val, values, nelm);
                         db.recycle_array(spare);
@@ -181,9 +178,8 @@ macro_rules! array_input {
                             take_stamp(db, rec, link);
                         }
                     }
-                    // A waveform takes a constant SIOL for no elements at all.
-                    Ok(None) if simulated && db.common[rec as usize].kind() == crate::rec::table::Kind::Waveform => {
-                        let r = &mut db.bodies.$block[body];
+                    Ok(None) if simulated && <$T>::EMPTY_WHEN_SIMULATED_BY_NOTHING => {
+                        let r = &mut db.bodies[body];
                         r.nord = 0;
                         r.val.truncate(0);
                     }
@@ -192,28 +188,49 @@ macro_rules! array_input {
                 }
             }
             db.common[rec as usize].udf = 0;
-            let (simm, siol) = (db.bodies.$block[body].sim.simm, db.bodies.$block[body].sim.siol.brief());
+            let (simm, siol) = (db.bodies[body].sim.simm, db.bodies[body].sim.siol.brief());
             db.stamp_simulated(rec, simm, Some(siol));
-            if db.bodies.$block[body].nord != before {
+            if db.bodies[body].nord != before {
                 db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
             }
             monitor(db, rec, body);
             if failed { Outcome::Failed } else { Outcome::Done }
         }
 
-        array_monitor!($block);
+
+    fn shape(&self, _: u16) -> (u32, FieldType) {
+        (self.nelm, kind_of(self.ftvl))
+    }
+
+    fn counts_elements(field: u16) -> bool {
+        field == Self::NELM
+    }
+
+    fn store_array(db: &mut Db, rec: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+        let r = &mut db.bodies[body];
+        let before = std::mem::replace(&mut r.nord, values.len() as u32);
+        let changed = r.nord != before;
+        let spare = set(&mut r.val, values, r.nelm);
+        stored(db, rec, spare, changed);
+        Ok(())
+    }
+
+            $($more)*
+        }
+
+        array_monitor!($T);
     };
 }
 pub(crate) use array_input;
 
 /// Events of waveform, aai, aao.
 macro_rules! array_monitor {
-    ($block:ident) => {
-        fn monitor(db: &mut Db, rec: u32, body: usize) {
-            let r = &db.bodies.$block[body];
+    ($T:ident) => {
+        fn monitor(db: &mut Db, rec: u32, body: Body<$T>) {
+            let r = &db.bodies[body];
             let (mpst, apst) = (r.mpst, r.apst);
             let mask = mask(db, rec, mpst, apst, |db| {
-                let r = &mut db.bodies.$block[body];
+                let r = &mut db.bodies[body];
                 let hash = hash_of(&r.val);
                 (hash != std::mem::replace(&mut r.hash, hash)).then_some(hash)
             });

@@ -2,7 +2,8 @@
 
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Rarely, Text, record};
-use crate::rec::table::Bodies;
+use crate::rec::States;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Read, Sim, changed, device_state, init_sim, no_state, post_raw, read_input, read_soft, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -30,60 +31,66 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.bi[body].sim
-}
+impl RecordType for Bi {
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
+    }
 
-/// At start: constants and last values.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    init_sim(db, rec, body, sim);
-    let device = db.device(rec);
-    let r = &mut db.bodies.bi[body];
-    if let Some(sval) = r.sim.siol.number::<u16>() {
-        r.sval = u32::from(sval);
-    }
-    match device {
-        Device::Missing => return,
-        Device::SoftRaw => {
-            if let Some(rval) = r.inp.number() {
-                r.rval = rval;
-            }
+    /// At start: constants and last values.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        init_sim(db, rec, body);
+        let device = db.device(rec);
+        let r = &mut db.bodies[body];
+        if let Some(sval) = r.sim.siol.number::<u16>() {
+            r.sval = u32::from(sval);
         }
-        Device::Soft | Device::SoftAsync => {
-            if let Some(val) = r.inp.number() {
-                r.val = val;
-                db.common[rec as usize].udf = 0;
+        match device {
+            Device::Missing => return,
+            Device::SoftRaw => {
+                if let Some(rval) = r.inp.number() {
+                    r.rval = rval;
+                }
             }
+            Device::Soft | Device::SoftAsync => {
+                if let Some(val) = r.inp.number() {
+                    r.val = val;
+                    db.common[rec as usize].udf = 0;
+                }
+            }
+            _ => {}
         }
-        _ => {}
+        r.mlst = r.val;
+        r.lalm = r.val;
+        r.oraw = r.rval;
     }
-    r.mlst = r.val;
-    r.lalm = r.val;
-    r.oraw = r.rval;
-}
 
-/// Reads, checks, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let read = |db: &mut Db| read(db, rec, body, resumed);
-    let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
-    let read = match read_input(db, rec, body, resumed, (true, sim), read, simulated) {
-        Ok(read) => read,
-        Err(outcome) => return outcome,
-    };
-    let r = &mut db.bodies.bi[body];
-    if read == Read::Raw {
-        r.val = u16::from(r.rval != 0);
-        db.common[rec as usize].udf = 0;
+    /// Reads, checks, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        let read = |db: &mut Db| read(db, rec, body, resumed);
+        let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
+        let read = match read_input(db, rec, body, resumed, true, read, simulated) {
+            Ok(read) => read,
+            Err(outcome) => return outcome,
+        };
+        let r = &mut db.bodies[body];
+        if read == Read::Raw {
+            r.val = u16::from(r.rval != 0);
+            db.common[rec as usize].udf = 0;
+        }
+        check_alarms(db, rec, body);
+        monitor(db, rec, body);
+        read.outcome()
     }
-    check_alarms(db, rec, body);
-    monitor(db, rec, body);
-    read.outcome()
+
+    fn states(&self) -> States<'_> {
+        States::Pair(&self.znam, &self.onam)
+    }
 }
 
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
-fn device_value(db: &mut Db, rec: u32, body: usize, fed: &Fed) -> Read {
+fn device_value(db: &mut Db, rec: u32, body: Body<Bi>, fed: &Fed) -> Read {
     let state = device_state(db, rec, fed);
-    let r = &mut db.bodies.bi[body];
+    let r = &mut db.bodies[body];
     match (fed.raw(), state) {
         (Some(raw), _) => {
             r.rval = raw as u32;
@@ -100,15 +107,15 @@ fn device_value(db: &mut Db, rec: u32, body: usize, fed: &Fed) -> Read {
     }
 }
 
-fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
-    let link = db.bodies.bi[body].inp.brief();
+fn read(db: &mut Db, rec: u32, body: Body<Bi>, resumed: bool) -> Read {
+    let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft | Device::SoftAsync => {
-            read_soft(db, rec, link, resumed, |bodies, value: u16| bodies.bi[body].val = value)
+            read_soft(db, rec, link, resumed, |bodies, value: u16| bodies[body].val = value)
         }
         Device::SoftRaw => match db.get_link::<u32>(rec, link) {
             Ok(value) => {
-                let r = &mut db.bodies.bi[body];
+                let r = &mut db.bodies[body];
                 if let Some(value) = value {
                     r.rval = value;
                 }
@@ -126,9 +133,9 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             Got::Constant | Got::Failed => Read::Failed,
         },
         Device::DbState if link.kind == LinkKind::Hardware => {
-            let name = db.bodies.bi[body].inp.text().trim_start_matches('@').to_owned();
+            let name = db.bodies[body].inp.text().trim_start_matches('@').to_owned();
             let on = *db.states.entry(name).or_insert(false);
-            db.bodies.bi[body].val = u16::from(on);
+            db.bodies[body].val = u16::from(on);
             db.common[rec as usize].udf = 0;
             Read::Value
         }
@@ -139,10 +146,10 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
     }
 }
 
-fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
-    let link = db.bodies.bi[body].sim.siol.brief();
+fn simulated(db: &mut Db, rec: u32, body: Body<Bi>, simm: u16) -> Read {
+    let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies.bi[body];
+    let r = &mut db.bodies[body];
     if let Some(value) = value {
         r.sval = value;
     }
@@ -155,9 +162,9 @@ fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
     Read::Raw
 }
 
-fn check_alarms(db: &mut Db, rec: u32, body: usize) {
+fn check_alarms(db: &mut Db, rec: u32, body: Body<Bi>) {
     let common = &mut db.common[rec as usize];
-    let r = &mut db.bodies.bi[body];
+    let r = &mut db.bodies[body];
     if common.udf == 1 {
         let udfs = common.udfs;
         common.raise(Status::Udf, udfs);
@@ -174,9 +181,9 @@ fn check_alarms(db: &mut Db, rec: u32, body: usize) {
     }
 }
 
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<Bi>) {
     let alarm = db.reset_alarms(rec);
-    let r = &mut db.bodies.bi[body];
+    let r = &mut db.bodies[body];
     let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), false];
     post_raw(db, rec, alarm, moved);
 }

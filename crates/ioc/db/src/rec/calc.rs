@@ -5,6 +5,7 @@ use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::check_limits_filtered;
+use crate::rec::{Body, RecordType};
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
 use base::{EventMask, Status};
@@ -35,6 +36,83 @@ record! {
     }
 }
 
+impl RecordType for Calc {
+    /// At start: constants and the expression.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        for index in 0..INPUTS {
+            if let Some(value) = r.inp[index].number() {
+                r.a[index] = value;
+            }
+        }
+        if let Err(error) = compile(db, body) {
+            let text = format!("{}.CALC: {error}", db.record_name(rec));
+            db.notice(text);
+        }
+    }
+
+    /// Reads the inputs, computes, checks, tells.
+    #[inline]
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+        let mut fetched = true;
+        let mut live = db.bodies[body].live;
+        while live != 0 {
+            let index = live.trailing_zeros() as usize;
+            live &= live - 1;
+            let link = db.bodies[body].inp[index].brief();
+            match db.get_link::<f64>(rec, link) {
+                Ok(Some(value)) => db.bodies[body].a[index] = value,
+                Ok(None) => {}
+                Err(_) => fetched = false,
+            }
+        }
+        let (mut common, mut r) = (&mut db.common[rec as usize], &mut db.bodies[body]);
+        if fetched {
+            match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
+                Ok(()) => common.udf = u8::from(r.val.is_nan()),
+                Err(()) => {
+                    common.raise(Status::Calc, 3);
+                }
+            }
+        }
+        let before = common.time;
+        if !common.stamp(db.now.wall, db.clock) {
+            db.stamp_specially(rec, 0, None);
+            (common, r) = (&mut db.common[rec as usize], &mut db.bodies[body]);
+        }
+        check_limits_filtered!(*common, r, before);
+        let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
+            | deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+        let stays = common.alarm_stays();
+        if stays && common.monitors == 0 {
+            // Inputs that nobody watches are only remembered.
+            r.la = r.a;
+        } else {
+            monitor(db, rec, body, mask, stays);
+        }
+        Outcome::Done
+    }
+
+    /// A new expression.
+    fn special(db: &mut Db, _: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+        if !(after && field == Self::CALC) {
+            return Ok(());
+        }
+        compile(db, body).map_err(|what| PutError::BadValue { what })
+    }
+
+    /// Notes which links are to be read.
+    fn links_changed(db: &mut Db, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        r.live = live_links(&r.inp);
+    }
+
+    #[inline]
+    fn double_val(&self) -> Option<f64> {
+        Some(self.val)
+    }
+}
+
 /// Names of the inputs, for events.
 pub(crate) const INPUT_NAMES: [&str; INPUTS] =
     ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S", "T", "U"];
@@ -44,22 +122,8 @@ pub(crate) fn live_links(links: &[Link]) -> u32 {
     links.iter().enumerate().filter(|(_, link)| !link.is_constant()).fold(0, |bits, (index, _)| bits | 1 << index)
 }
 
-/// At start: constants and the expression.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.calc[body];
-    for index in 0..INPUTS {
-        if let Some(value) = r.inp[index].number() {
-            r.a[index] = value;
-        }
-    }
-    if let Err(error) = compile(db, body) {
-        let text = format!("{}.CALC: {error}", db.record_name(rec));
-        db.notice(text);
-    }
-}
-
-fn compile(db: &mut Db, body: usize) -> Result<(), String> {
-    let r = &mut db.bodies.calc[body];
+fn compile(db: &mut Db, body: Body<Calc>) -> Result<(), String> {
+    let r = &mut db.bodies[body];
     match calc::compile(r.calc.bytes()) {
         Ok(program) => {
             r.program = program;
@@ -72,61 +136,8 @@ fn compile(db: &mut Db, body: usize) -> Result<(), String> {
     }
 }
 
-/// A new expression.
-pub(crate) fn special(db: &mut Db, body: usize) -> Result<(), PutError> {
-    compile(db, body).map_err(|what| PutError::BadValue { what })
-}
-
-/// Notes which links are to be read.
-pub(crate) fn links_changed(db: &mut Db, body: usize) {
-    let r = &mut db.bodies.calc[body];
-    r.live = live_links(&r.inp);
-}
-
-/// Reads the inputs, computes, checks, tells.
-#[inline]
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    let mut fetched = true;
-    let mut live = db.bodies.calc[body].live;
-    while live != 0 {
-        let index = live.trailing_zeros() as usize;
-        live &= live - 1;
-        let link = db.bodies.calc[body].inp[index].brief();
-        match db.get_link::<f64>(rec, link) {
-            Ok(Some(value)) => db.bodies.calc[body].a[index] = value,
-            Ok(None) => {}
-            Err(_) => fetched = false,
-        }
-    }
-    let (mut common, mut r) = (&mut db.common[rec as usize], &mut db.bodies.calc[body]);
-    if fetched {
-        match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
-            Ok(()) => common.udf = u8::from(r.val.is_nan()),
-            Err(()) => {
-                common.raise(Status::Calc, 3);
-            }
-        }
-    }
-    let before = common.time;
-    if !common.stamp(db.now.wall, db.clock) {
-        db.stamp_specially(rec, 0, None);
-        (common, r) = (&mut db.common[rec as usize], &mut db.bodies.calc[body]);
-    }
-    check_limits_filtered!(*common, r, before);
-    let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
-        | deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
-    let stays = common.alarm_stays();
-    if stays && common.monitors == 0 {
-        // Inputs that nobody watches are only remembered.
-        r.la = r.a;
-    } else {
-        monitor(db, rec, body, mask, stays);
-    }
-    Outcome::Done
-}
-
 /// Tells about what left its deadband, about inputs that changed, and about the alarm where that has changed.
-fn monitor(db: &mut Db, rec: u32, body: usize, mut mask: EventMask, alarm_stays: bool) {
+fn monitor(db: &mut Db, rec: u32, body: Body<Calc>, mut mask: EventMask, alarm_stays: bool) {
     if !alarm_stays {
         mask |= db.alarm_changed(rec);
     }
@@ -134,7 +145,7 @@ fn monitor(db: &mut Db, rec: u32, body: usize, mut mask: EventMask, alarm_stays:
         db.post_value(rec, mask);
     }
     post_inputs(db, rec, mask, |db| {
-        let r = &mut db.bodies.calc[body];
+        let r = &mut db.bodies[body];
         let changed = changed_inputs(&r.a, &r.la);
         r.la = r.a;
         changed

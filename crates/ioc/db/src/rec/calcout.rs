@@ -5,11 +5,13 @@ use crate::calc::{self, INPUTS, Program};
 use crate::model::deadband::{self, Limits};
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, Text, record};
+use crate::rec::{Body, RecordType};
 use crate::rec::{Drive, check_limits, drive, no_device};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
+use crate::text::error::PutError;
 use base::{EventMask, Scalar, Status, Value};
 
 record! {
@@ -53,38 +55,130 @@ record! {
     }
 }
 
+impl RecordType for CalcOut {
+    /// At start: constants, where links lead, expressions, last values.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        if db.device(rec) == Device::Missing {
+            return;
+        }
+        let r = &mut db.bodies[body];
+        for index in 0..INPUTS {
+            if let Some(value) = r.inp[index].number() {
+                r.a[index] = value;
+            }
+        }
+        look_at_links(db, body);
+        compile(db, rec, body, true, true);
+        let r = &mut db.bodies[body];
+        r.pval = r.val;
+        r.mlst = r.val;
+        r.alst = r.val;
+        r.lalm = r.val;
+        r.povl = r.oval;
+    }
+
+    /// Reads, computes, checks, writes when it is due, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        if db.device(rec) == Device::Missing {
+            return no_device(db, rec);
+        }
+        if resumed {
+            db.stamp_now(rec);
+            if db.bodies[body].dlya != 0 {
+                db.bodies[body].dlya = 0;
+                db.post_named(rec, "DLYA", EventMask::VALUE);
+                if execute(db, rec, body) {
+                    return Outcome::Pending;
+                }
+            } else if db.device(rec) == Device::External {
+                // What its device came to.
+                write(db, rec, body, true);
+            }
+        } else {
+            compute(db, rec, body);
+            let r = &mut db.bodies[body];
+            check_limits!(db.common[rec as usize], r);
+            db.stamp_now(rec);
+            let r = &mut db.bodies[body];
+            let due = match r.oopt {
+                0 => true,
+                1 => (r.pval - r.val).abs() > r.mdel || (r.pval - r.val).is_nan(),
+                2 => r.val == 0.0,
+                3 => r.val != 0.0,
+                4 => r.pval != 0.0 && r.val == 0.0,
+                5 => r.pval == 0.0 && r.val != 0.0,
+                _ => false,
+            };
+            r.pval = r.val;
+            if due {
+                if r.odly > 0.0 {
+                    r.dlya = 1;
+                    let delay = r.odly;
+                    db.post_named(rec, "DLYA", EventMask::VALUE);
+                    db.call_back_after(rec, Callback::Resume, delay);
+                    return Outcome::Pending;
+                }
+                if execute(db, rec, body) {
+                    return Outcome::Pending;
+                }
+            }
+        }
+        monitor(db, rec, body);
+        Outcome::Done
+    }
+
+    /// A new expression.
+    fn special(db: &mut Db, rec: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+        match field {
+            Self::CALC if after => {
+                compile(db, rec, body, true, false);
+                db.post_named(rec, "CLCV", EventMask::VALUE);
+            }
+            Self::OCAL if after => {
+                compile(db, rec, body, false, true);
+                db.post_named(rec, "OCLV", EventMask::VALUE);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A client wrote a link: constants go into their input at once.
+    fn link_put(db: &mut Db, rec: u32, body: Body<Self>, field: u16) {
+        let r = &mut db.bodies[body];
+        if let Some(index) = field.checked_sub(Self::INPA).map(usize::from).filter(|index| *index < INPUTS)
+            && r.inp[index].is_constant()
+        {
+            if let Some(value) = r.inp[index].number() {
+                r.a[index] = value;
+            }
+            db.post_named(rec, super::calc::INPUT_NAMES[index], EventMask::VALUE);
+        }
+        post_links(db, rec, body);
+    }
+
+    fn connection_changed(db: &mut Db, rec: u32, body: Body<Self>) {
+        post_links(db, rec, body);
+    }
+
+    /// Notes which links are to be read.
+    fn links_changed(db: &mut Db, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        r.live = live_links(&r.inp);
+    }
+}
+
 /// INAV and its siblings: where a link leads.
 const NOT_CONNECTED: u16 = 0;
 const ELSEWHERE: u16 = 1;
 const LOCAL: u16 = 2;
 const CONSTANT: u16 = 3;
 
-/// At start: constants, where links lead, expressions, last values.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    if db.device(rec) == Device::Missing {
-        return;
-    }
-    let r = &mut db.bodies.calcout[body];
-    for index in 0..INPUTS {
-        if let Some(value) = r.inp[index].number() {
-            r.a[index] = value;
-        }
-    }
-    look_at_links(db, body);
-    compile(db, rec, body, true, true);
-    let r = &mut db.bodies.calcout[body];
-    r.pval = r.val;
-    r.mlst = r.val;
-    r.alst = r.val;
-    r.lalm = r.val;
-    r.povl = r.oval;
-}
-
 /// Notes where the links lead; which ones changed, OUT as the last.
-fn look_at_links(db: &mut Db, body: usize) -> u32 {
+fn look_at_links(db: &mut Db, body: Body<CalcOut>) -> u32 {
     let mut changed = 0;
     for index in 0..=INPUTS {
-        let r = &db.bodies.calcout[body];
+        let r = &db.bodies[body];
         let link = if index < INPUTS { r.inp[index].brief() } else { r.out.brief() };
         let state = match link.kind {
             LinkKind::Constant => CONSTANT,
@@ -94,7 +188,7 @@ fn look_at_links(db: &mut Db, body: usize) -> u32 {
             LinkKind::Json if db.json.get(link.target).is_some_and(|json| json.calc().is_some()) => ELSEWHERE,
             _ => LOCAL,
         };
-        let r = &mut db.bodies.calcout[body];
+        let r = &mut db.bodies[body];
         let place = if index < INPUTS { &mut r.inv[index] } else { &mut r.outv };
         if *place != state {
             *place = state;
@@ -105,8 +199,8 @@ fn look_at_links(db: &mut Db, body: usize) -> u32 {
 }
 
 /// Compiles CALC, OCAL, or both.
-fn compile(db: &mut Db, rec: u32, body: usize, main: bool, output: bool) {
-    let r = &mut db.bodies.calcout[body];
+fn compile(db: &mut Db, rec: u32, body: Body<CalcOut>, main: bool, output: bool) {
+    let r = &mut db.bodies[body];
     let mut text = None;
     if main {
         let compiled = calc::compile(r.calc.bytes());
@@ -128,44 +222,8 @@ fn compile(db: &mut Db, rec: u32, body: usize, main: bool, output: bool) {
     }
 }
 
-/// A new expression.
-pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str) {
-    match name {
-        "CALC" => {
-            compile(db, rec, body, true, false);
-            db.post_named(rec, "CLCV", EventMask::VALUE);
-        }
-        "OCAL" => {
-            compile(db, rec, body, false, true);
-            db.post_named(rec, "OCLV", EventMask::VALUE);
-        }
-        _ => {}
-    }
-}
-
-/// Notes which links are to be read.
-pub(crate) fn links_changed(db: &mut Db, body: usize) {
-    let r = &mut db.bodies.calcout[body];
-    r.live = live_links(&r.inp);
-}
-
-/// A client wrote a link: constants go into their input at once.
-pub(crate) fn link_put(db: &mut Db, rec: u32, body: usize, name: &str) {
-    let letter = name.strip_prefix("INP").and_then(|letter| letter.bytes().next());
-    let r = &mut db.bodies.calcout[body];
-    if let Some(index) = letter.map(|letter| usize::from(letter - b'A'))
-        && r.inp[index].is_constant()
-    {
-        if let Some(value) = r.inp[index].number() {
-            r.a[index] = value;
-        }
-        db.post_named(rec, super::calc::INPUT_NAMES[index], EventMask::VALUE);
-    }
-    post_links(db, rec, body);
-}
-
 /// Notes where links lead now, and tells of what is new.
-pub(crate) fn post_links(db: &mut Db, rec: u32, body: usize) {
+pub(crate) fn post_links(db: &mut Db, rec: u32, body: Body<CalcOut>) {
     let mut changed = look_at_links(db, body);
     while changed != 0 {
         let index = changed.trailing_zeros() as usize;
@@ -175,71 +233,21 @@ pub(crate) fn post_links(db: &mut Db, rec: u32, body: usize) {
     }
 }
 
-/// Reads, computes, checks, writes when it is due, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    if db.device(rec) == Device::Missing {
-        return no_device(db, rec);
-    }
-    if resumed {
-        db.stamp_now(rec);
-        if db.bodies.calcout[body].dlya != 0 {
-            db.bodies.calcout[body].dlya = 0;
-            db.post_named(rec, "DLYA", EventMask::VALUE);
-            if execute(db, rec, body) {
-                return Outcome::Pending;
-            }
-        } else if db.device(rec) == Device::External {
-            // What its device came to.
-            write(db, rec, body, true);
-        }
-    } else {
-        compute(db, rec, body);
-        let r = &mut db.bodies.calcout[body];
-        check_limits!(db.common[rec as usize], r);
-        db.stamp_now(rec);
-        let r = &mut db.bodies.calcout[body];
-        let due = match r.oopt {
-            0 => true,
-            1 => (r.pval - r.val).abs() > r.mdel || (r.pval - r.val).is_nan(),
-            2 => r.val == 0.0,
-            3 => r.val != 0.0,
-            4 => r.pval != 0.0 && r.val == 0.0,
-            5 => r.pval == 0.0 && r.val != 0.0,
-            _ => false,
-        };
-        r.pval = r.val;
-        if due {
-            if r.odly > 0.0 {
-                r.dlya = 1;
-                let delay = r.odly;
-                db.post_named(rec, "DLYA", EventMask::VALUE);
-                db.call_back_after(rec, Callback::Resume, delay);
-                return Outcome::Pending;
-            }
-            if execute(db, rec, body) {
-                return Outcome::Pending;
-            }
-        }
-    }
-    monitor(db, rec, body);
-    Outcome::Done
-}
-
-fn compute(db: &mut Db, rec: u32, body: usize) {
+fn compute(db: &mut Db, rec: u32, body: Body<CalcOut>) {
     let mut fetched = true;
-    let mut live = db.bodies.calcout[body].live;
+    let mut live = db.bodies[body].live;
     while live != 0 {
         let index = live.trailing_zeros() as usize;
         live &= live - 1;
-        let link = db.bodies.calcout[body].inp[index].brief();
+        let link = db.bodies[body].inp[index].brief();
         match db.get_link::<f64>(rec, link) {
-            Ok(Some(value)) => db.bodies.calcout[body].a[index] = value,
+            Ok(Some(value)) => db.bodies[body].a[index] = value,
             Ok(None) => {}
             Err(_) => fetched = false,
         }
     }
     if fetched {
-        let r = &mut db.bodies.calcout[body];
+        let r = &mut db.bodies[body];
         let common = &mut db.common[rec as usize];
         match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
             Ok(()) => common.udf = u8::from(r.val.is_nan()),
@@ -251,8 +259,8 @@ fn compute(db: &mut Db, rec: u32, body: usize) {
 }
 
 /// Writes the output and posts the event; whether a callback ends it.
-fn execute(db: &mut Db, rec: u32, body: usize) -> bool {
-    let r = &mut db.bodies.calcout[body];
+fn execute(db: &mut Db, rec: u32, body: Body<CalcOut>) -> bool {
+    let r = &mut db.bodies[body];
     let common = &mut db.common[rec as usize];
     if r.dopt == 0 {
         r.oval = r.val;
@@ -273,21 +281,21 @@ fn execute(db: &mut Db, rec: u32, body: usize) -> bool {
         Drive::Normally => {}
         Drive::Not => return false,
         Drive::Ivov => {
-            let r = &mut db.bodies.calcout[body];
+            let r = &mut db.bodies[body];
             r.oval = r.ivov;
         }
     }
     let pending = write(db, rec, body, false);
-    if !db.bodies.calcout[body].oevt.bytes().is_empty() {
-        let name = base::Str40::new(db.bodies.calcout[body].oevt.bytes());
+    if !db.bodies[body].oevt.bytes().is_empty() {
+        let name = base::Str40::new(db.bodies[body].oevt.bytes());
         db.post_event_bytes(name.bytes());
     }
     pending
 }
 
 /// Writes OVAL to the device or by the link; whether a callback ends it. A failed write has raised its alarm.
-fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
-    let r = &db.bodies.calcout[body];
+fn write(db: &mut Db, rec: u32, body: Body<CalcOut>, resumed: bool) -> bool {
+    let r = &db.bodies[body];
     let (out, value) = (r.out.brief(), r.oval);
     if db.device(rec) == Device::External {
         let output =
@@ -298,9 +306,9 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     false
 }
 
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<CalcOut>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.calcout[body];
+    let r = &mut db.bodies[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
     let output = r.povl != r.oval;
@@ -311,7 +319,7 @@ fn monitor(db: &mut Db, rec: u32, body: usize) {
         db.post_value(rec, mask);
     }
     post_inputs(db, rec, mask, |db| {
-        let r = &mut db.bodies.calcout[body];
+        let r = &mut db.bodies[body];
         let changed = changed_inputs(&r.a, &r.la);
         r.la = r.a;
         changed

@@ -2,8 +2,8 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Fields, Idle, Rarely, Slot, Text, Zero, record};
+use crate::rec::Kind;
 use crate::rec::message::Message;
-use crate::rec::table::Kind;
 use crate::run::device::Device;
 use base::{Alarm, Severity, Stamp, Status};
 

@@ -3,7 +3,12 @@
 use super::arrays::ELEMENTS_LIMIT;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, record};
+use crate::rec::Seen;
+use crate::rec::common::Common;
+use crate::rec::{Body, RecordType};
 use crate::run::engine::{Db, Outcome};
+use crate::text::error::PutError;
+use base::Scalar;
 use base::{Array, EventMask, FieldType, Status};
 
 record! {
@@ -34,6 +39,116 @@ record! {
     }
 }
 
+impl RecordType for Compress {
+    /// At start: memory.
+    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        r.nsam = r.nsam.clamp(1, ELEMENTS_LIMIT as u32);
+        reset(r);
+    }
+
+    /// Reads, compresses, tells when there is a new sample.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+        let r = &db.bodies[body];
+        let (link, alg) = (r.inp.brief(), r.alg);
+        let count = match link.kind {
+            LinkKind::Db => db.element_count(link.target, link.field),
+            LinkKind::Remote => db.remotes.value(link.target).map_or(0, base::Value::len),
+            _ => 0,
+        };
+        let mut waits = false;
+        if count == 0 {
+            db.common[rec as usize].raise(Status::Link, 3);
+        } else {
+            let r = &mut db.bodies[body];
+            if r.inpn != count as i32 {
+                if r.inpn != 0 {
+                    reset(r);
+                }
+                r.inpn = count as i32;
+            }
+            match db.get_link_array(rec, link, FieldType::F64, count) {
+                Ok(Some(Array::F64(values))) if !values.is_empty() => {
+                    let r = &mut db.bodies[body];
+                    waits = match alg {
+                        ARRAY_AVERAGE => average(r, &values),
+                        CIRCULAR => {
+                            r.put(&values);
+                            false
+                        }
+                        _ if values.len() > 1 => compress_array(r, &values),
+                        _ => compress_scalar(r, values[0]),
+                    };
+                    db.recycle_array(Array::F64(values));
+                }
+                _ => {
+                    db.common[rec as usize].raise(Status::Link, 3);
+                }
+            }
+        }
+        if waits {
+            return Outcome::NoForward;
+        }
+        db.common[rec as usize].udf = 0;
+        db.stamp_now(rec);
+        let alarm = db.reset_alarms(rec);
+        let mask = alarm | EventMask::VALUE | EventMask::LOG;
+        let r = &mut db.bodies[body];
+        let used = r.nuse != r.ouse;
+        if used || !alarm.is_empty() {
+            r.ouse = r.nuse;
+            db.post_named(rec, "NUSE", mask);
+        }
+        db.post_value(rec, mask);
+        Outcome::Done
+    }
+
+    /// RES, ALG, … were written: all starts anew.
+    fn special(db: &mut Db, _: u32, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
+        if after {
+            reset(&mut db.bodies[body]);
+        }
+        Ok(())
+    }
+
+    fn shape(&self, _: u16) -> (u32, FieldType) {
+        (self.nsam, FieldType::F64)
+    }
+
+    fn counts_elements(field: u16) -> bool {
+        field == Self::NSAM
+    }
+
+    /// A client's samples count as new ones, but as in C they are written over the oldest ones.
+    fn store_array(db: &mut Db, rec: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+        let r = &mut db.bodies[body];
+        if r.balg == 1 {
+            return Err(PutError::NoModify);
+        }
+        let Array::F64(values) = values else { return Ok(()) };
+        let (first, before, nsam) = (r.first(), r.nuse, r.nsam as usize);
+        if let Array::F64(ring) = &mut r.val {
+            values.iter().enumerate().for_each(|(at, value)| ring[(first + at) % nsam] = *value);
+        }
+        r.off = ((r.off as usize + values.len()) % nsam) as u32;
+        r.nuse = r.nuse.saturating_add(values.len() as u32).min(r.nsam);
+        if r.nuse != before {
+            db.post_named(rec, "NUSE", EventMask::VALUE | EventMask::LOG);
+        }
+        Ok(())
+    }
+
+    /// The samples, oldest first (newest first with LIFO).
+    fn seen(&self, _: &Common) -> Seen {
+        Seen::Ring { first: self.first(), used: self.nuse as usize }
+    }
+
+    /// That of a record of one sample, newest first, is not where its sample is.
+    fn in_memory(&self, field: u16) -> Option<Scalar> {
+        (field == Self::VAL && self.balg == 1 && self.nsam == 1).then_some(Scalar::F64(0.0))
+    }
+}
+
 /// Algorithms (ALG).
 const LOW: u16 = 0;
 const HIGH: u16 = 1;
@@ -41,13 +156,6 @@ const AVERAGE: u16 = 2;
 const ARRAY_AVERAGE: u16 = 3;
 const CIRCULAR: u16 = 4;
 const MEDIAN: u16 = 5;
-
-/// At start: memory.
-pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
-    let r = &mut db.bodies.compress[body];
-    r.nsam = r.nsam.clamp(1, ELEMENTS_LIMIT as u32);
-    reset(r);
-}
 
 fn reset(r: &mut Compress) {
     r.nuse = 0;
@@ -57,11 +165,6 @@ fn reset(r: &mut Compress) {
     r.res = 0;
     r.val = Array::F64(vec![0.0; r.nsam as usize]);
     r.sum.clear();
-}
-
-/// RES, ALG, … were written: all starts anew.
-pub(crate) fn special(db: &mut Db, body: usize) {
-    reset(&mut db.bodies.compress[body]);
 }
 
 impl Compress {
@@ -88,102 +191,6 @@ impl Compress {
         let (off, nuse, nsam) = (self.off as usize, self.nuse as usize, self.nsam as usize);
         if self.balg == 0 { (off + nsam - nuse) % nsam } else { off }
     }
-
-    /// Whether it holds one sample, newest first.
-    pub(crate) const fn is_lifo_of_one(&self) -> bool {
-        self.balg == 1 && self.nsam == 1
-    }
-}
-
-/// The samples, oldest first (newest first with LIFO), at most `max`.
-pub(crate) fn ordered(db: &mut Db, rec: u32, max: usize) -> Array {
-    let mut array = Array::F64(Vec::new());
-    ordered_into(db, rec, max, &mut array);
-    array
-}
-
-/// As [`ordered`], into memory that is there.
-pub(crate) fn ordered_into(db: &Db, rec: u32, max: usize, into: &mut Array) {
-    let r = &db.bodies.compress[db.common[rec as usize].body as usize];
-    let (Array::F64(ring), Array::F64(into)) = (&r.val, into) else { return };
-    let nsam = r.nsam as usize;
-    let first = r.first();
-    into.clear();
-    into.extend((0..(r.nuse as usize).min(max)).map(|at| ring[(first + at) % nsam]));
-}
-
-/// A client's samples count as new ones, but as in C they are written over the oldest ones; with LIFO over the newest.
-pub(crate) fn store(db: &mut Db, rec: u32, values: &Array) {
-    let body = db.common[rec as usize].body as usize;
-    let Array::F64(values) = values else { return };
-    let r = &mut db.bodies.compress[body];
-    let (first, before, nsam) = (r.first(), r.nuse, r.nsam as usize);
-    if let Array::F64(ring) = &mut r.val {
-        values.iter().enumerate().for_each(|(at, value)| ring[(first + at) % nsam] = *value);
-    }
-    if r.balg == 0 {
-        r.off = ((r.off as usize + values.len()) % nsam) as u32;
-    }
-    r.nuse = r.nuse.saturating_add(values.len() as u32).min(r.nsam);
-    if r.nuse != before {
-        db.post_named(rec, "NUSE", EventMask::VALUE | EventMask::LOG);
-    }
-}
-
-/// Reads, compresses, tells when there is a new sample.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    let r = &db.bodies.compress[body];
-    let (link, alg) = (r.inp.brief(), r.alg);
-    let count = match link.kind {
-        LinkKind::Db => db.element_count(link.target, link.field),
-        LinkKind::Remote => db.remotes.value(link.target).map_or(0, base::Value::len),
-        _ => 0,
-    };
-    let mut waits = false;
-    if count == 0 {
-        db.common[rec as usize].raise(Status::Link, 3);
-    } else {
-        let r = &mut db.bodies.compress[body];
-        if r.inpn != count as i32 {
-            if r.inpn != 0 {
-                reset(r);
-            }
-            r.inpn = count as i32;
-        }
-        match db.get_link_array(rec, link, FieldType::F64, count) {
-            Ok(Some(Array::F64(values))) if !values.is_empty() => {
-                let r = &mut db.bodies.compress[body];
-                waits = match alg {
-                    ARRAY_AVERAGE => average(r, &values),
-                    CIRCULAR => {
-                        r.put(&values);
-                        false
-                    }
-                    _ if values.len() > 1 => compress_array(r, &values),
-                    _ => compress_scalar(r, values[0]),
-                };
-                db.recycle_array(Array::F64(values));
-            }
-            _ => {
-                db.common[rec as usize].raise(Status::Link, 3);
-            }
-        }
-    }
-    if waits {
-        return Outcome::NoForward;
-    }
-    db.common[rec as usize].udf = 0;
-    db.stamp_now(rec);
-    let alarm = db.reset_alarms(rec);
-    let mask = alarm | EventMask::VALUE | EventMask::LOG;
-    let r = &mut db.bodies.compress[body];
-    let used = r.nuse != r.ouse;
-    if used || !alarm.is_empty() {
-        r.ouse = r.nuse;
-        db.post_named(rec, "NUSE", mask);
-    }
-    db.post_value(rec, mask);
-    Outcome::Done
 }
 
 /// N values of an array to one; whether none came out.

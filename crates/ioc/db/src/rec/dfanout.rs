@@ -3,6 +3,7 @@
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
+use crate::rec::{Body, RecordType};
 use crate::rec::{Drive, check_limits, drive};
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Status};
@@ -32,61 +33,63 @@ record! {
     }
 }
 
-const LINKS: usize = 16;
-
-/// At start: constants.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.dfanout[body];
-    if let Some(seln) = r.sell.number() {
-        r.seln = seln;
-    }
-    if let Some(val) = r.dol.number::<f64>() {
-        r.val = val;
-        db.common[rec as usize].udf = u8::from(val.is_nan());
-    }
-}
-
-/// Fetches, checks, writes to all, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    let r = &db.bodies.dfanout[body];
-    if r.omsl == 1 && !r.dol.is_constant() {
-        let dol = r.dol.brief();
-        // A failed read has raised its alarm.
-        if let Ok(Some(val)) = db.get_link::<f64>(rec, dol) {
-            db.bodies.dfanout[body].val = val;
+impl RecordType for DFanout {
+    /// At start: constants.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        if let Some(seln) = r.sell.number() {
+            r.seln = seln;
+        }
+        if let Some(val) = r.dol.number::<f64>() {
+            r.val = val;
             db.common[rec as usize].udf = u8::from(val.is_nan());
         }
     }
-    db.stamp_now(rec);
-    let sell = db.bodies.dfanout[body].sell.brief();
-    if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
-        db.bodies.dfanout[body].seln = seln;
-    }
-    let r = &mut db.bodies.dfanout[body];
-    check_limits!(db.common[rec as usize], r);
-    let ivoa = r.ivoa;
-    match drive(db, rec, ivoa) {
-        Drive::Normally => push(db, rec, body),
-        Drive::Not => {}
-        Drive::Ivov => {
-            let r = &mut db.bodies.dfanout[body];
-            r.val = r.ivov;
-            push(db, rec, body);
+
+    /// Fetches, checks, writes to all, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+        let r = &db.bodies[body];
+        if r.omsl == 1 && !r.dol.is_constant() {
+            let dol = r.dol.brief();
+            // A failed read has raised its alarm.
+            if let Ok(Some(val)) = db.get_link::<f64>(rec, dol) {
+                db.bodies[body].val = val;
+                db.common[rec as usize].udf = u8::from(val.is_nan());
+            }
         }
+        db.stamp_now(rec);
+        let sell = db.bodies[body].sell.brief();
+        if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
+            db.bodies[body].seln = seln;
+        }
+        let r = &mut db.bodies[body];
+        check_limits!(db.common[rec as usize], r);
+        let ivoa = r.ivoa;
+        match drive(db, rec, ivoa) {
+            Drive::Normally => push(db, rec, body),
+            Drive::Not => {}
+            Drive::Ivov => {
+                let r = &mut db.bodies[body];
+                r.val = r.ivov;
+                push(db, rec, body);
+            }
+        }
+        let mut mask = db.reset_alarms(rec);
+        let r = &mut db.bodies[body];
+        mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
+        mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+        if !mask.is_empty() {
+            db.post_value(rec, mask);
+        }
+        Outcome::Done
     }
-    let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.dfanout[body];
-    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
-    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    Outcome::Done
 }
 
+const LINKS: usize = 16;
+
 /// Writes VAL to the selected outputs.
-fn push(db: &mut Db, rec: u32, body: usize) {
-    let r = &db.bodies.dfanout[body];
+fn push(db: &mut Db, rec: u32, body: Body<DFanout>) {
+    let r = &db.bodies[body];
     let mut bits: u32 = match r.selm {
         0 => u32::from(u16::MAX),
         1 if usize::from(r.seln) > LINKS => {
@@ -100,11 +103,11 @@ fn push(db: &mut Db, rec: u32, body: usize) {
             0
         }
     };
-    let value = Scalar::F64(db.bodies.dfanout[body].val);
+    let value = Scalar::F64(db.bodies[body].val);
     while bits != 0 {
         let index = bits.trailing_zeros() as usize;
         bits &= bits - 1;
-        let link = db.bodies.dfanout[body].out[index].brief();
+        let link = db.bodies[body].out[index].brief();
         if db.put_link(rec, link, value).is_err() {
             db.common[rec as usize].raise(Status::Link, 2);
         }

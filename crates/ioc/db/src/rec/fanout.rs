@@ -2,6 +2,7 @@
 
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::record;
+use crate::rec::{Body, RecordType};
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Status};
 
@@ -18,15 +19,53 @@ record! {
     }
 }
 
-const LINKS: i32 = 16;
+impl RecordType for Fanout {
+    /// At start: a constant selection.
+    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        if let Some(seln) = r.sell.number() {
+            r.seln = seln;
+        }
+    }
 
-/// At start: a constant selection.
-pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
-    let r = &mut db.bodies.fanout[body];
-    if let Some(seln) = r.sell.number() {
-        r.seln = seln;
+    /// Processes what the selected links lead to.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+        let r = &db.bodies[body];
+        let (sell, before) = (r.sell.brief(), r.seln);
+        // A failed read has raised its alarm, and the old selection holds.
+        if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
+            db.bodies[body].seln = seln;
+        }
+        let r = &db.bodies[body];
+        match selected(r.selm, r.seln, r.offs, r.shft) {
+            Some(mut bits) => {
+                while bits != 0 {
+                    let index = bits.trailing_zeros() as usize;
+                    bits &= bits - 1;
+                    let link = db.bodies[body].lnk[index].brief();
+                    if link.kind != LinkKind::Constant {
+                        db.forward(rec, link);
+                    }
+                }
+            }
+            None => {
+                db.common[rec as usize].raise(Status::Soft, 3);
+            }
+        }
+        db.common[rec as usize].udf = 0;
+        db.stamp_now(rec);
+        let mask = db.reset_alarms(rec);
+        if !mask.is_empty() {
+            db.post_value(rec, mask);
+        }
+        if db.bodies[body].seln != before {
+            db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);
+        }
+        Outcome::Done
     }
 }
+
+const LINKS: i32 = 16;
 
 /// The links that a selection means: one bit each; `None` where it means none and that is a fault.
 pub(crate) fn selected(selm: u16, seln: u16, offs: i16, shft: i16) -> Option<u16> {
@@ -43,40 +82,4 @@ pub(crate) fn selected(selm: u16, seln: u16, offs: i16, shft: i16) -> Option<u16
         },
         _ => None,
     }
-}
-
-/// Processes what the selected links lead to.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    let r = &db.bodies.fanout[body];
-    let (sell, before) = (r.sell.brief(), r.seln);
-    // A failed read has raised its alarm, and the old selection holds.
-    if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
-        db.bodies.fanout[body].seln = seln;
-    }
-    let r = &db.bodies.fanout[body];
-    match selected(r.selm, r.seln, r.offs, r.shft) {
-        Some(mut bits) => {
-            while bits != 0 {
-                let index = bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let link = db.bodies.fanout[body].lnk[index].brief();
-                if link.kind != LinkKind::Constant {
-                    db.forward(rec, link);
-                }
-            }
-        }
-        None => {
-            db.common[rec as usize].raise(Status::Soft, 3);
-        }
-    }
-    db.common[rec as usize].udf = 0;
-    db.stamp_now(rec);
-    let mask = db.reset_alarms(rec);
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    if db.bodies.fanout[body].seln != before {
-        db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);
-    }
-    Outcome::Done
 }

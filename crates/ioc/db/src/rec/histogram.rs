@@ -1,13 +1,14 @@
 //! histogram record.
 
 use crate::model::link::Link;
-use crate::model::schema::Special;
 use crate::model::slot::{Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
+use crate::text::error::PutError;
+use base::FieldType;
 use base::{Array, EventMask, Status};
 
 record! {
@@ -33,101 +34,141 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.histogram[body].sim
+impl RecordType for Histogram {
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
+    }
+
+    /// At start: memory, width, constants.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        r.nelm = r.nelm.max(1);
+        r.val = Array::U32(vec![0; usize::from(r.nelm)]);
+        r.wdth = (r.ulim - r.llim) / f64::from(r.nelm);
+        start_watchdog(db, rec, body);
+        init_sim(db, rec, body);
+        let device = db.device(rec);
+        let r = &mut db.bodies[body];
+        if let Some(sval) = r.sim.siol.number() {
+            r.sval = sval;
+        }
+        if device != Device::Missing
+            && let Some(sgnl) = r.svl.number()
+        {
+            r.sgnl = sgnl;
+            db.common[rec as usize].udf = 0;
+        }
+    }
+
+    /// Reads, counts, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        if db.device(rec) != Device::Soft {
+            return no_device(db, rec);
+        }
+        let link = match mode(db, rec, body, resumed, false) {
+            Mode::Real => Some((db.bodies[body].svl.brief(), false)),
+            Mode::Simulated(_) => Some((db.bodies[body].sim.siol.brief(), true)),
+            Mode::Delayed => return Outcome::Pending,
+            Mode::Bad => None,
+        };
+        let read = link.map(|(link, simulated)| (db.get_link::<f64>(rec, link), simulated));
+        let done = match read {
+            Some((Ok(value), simulated)) => {
+                let r = &mut db.bodies[body];
+                if simulated {
+                    r.sval = value.unwrap_or(r.sval);
+                    r.sgnl = r.sval;
+                    db.common[rec as usize].udf = 0;
+                } else if let Some(value) = value {
+                    r.sgnl = value;
+                }
+                true
+            }
+            // A signal that cannot be read raises its alarm, and the one before counts once more.
+            Some((Err(_), simulated)) => !simulated,
+            None => false,
+        };
+        let (simm, siol) = (db.bodies[body].sim.simm, db.bodies[body].sim.siol.brief());
+        db.stamp_simulated(rec, simm, Some(siol));
+        if done {
+            add_count(db, rec, body);
+        }
+        let mut mask = db.reset_alarms(rec);
+        let r = &mut db.bodies[body];
+        if r.mcnt > r.mdel {
+            mask |= EventMask::VALUE | EventMask::LOG;
+            r.mcnt = 0;
+        }
+        if !mask.is_empty() {
+            db.post_value(rec, mask);
+        }
+        if done { Outcome::Done } else { Outcome::Failed }
+    }
+
+    /// Commands, signals and limits that are written.
+    fn special(db: &mut Db, rec: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+        if !after {
+            return Ok(());
+        }
+        match field {
+            Self::CMD => {
+                match db.bodies[body].cmd {
+                    0 | 1 => clear(db, rec, body),
+                    2 => db.bodies[body].csta = 1,
+                    3 => db.bodies[body].csta = 0,
+                    _ => return Ok(()),
+                }
+                db.bodies[body].cmd = 0;
+            }
+            Self::SGNL => add_count(db, rec, body),
+            Self::SDEL => start_watchdog(db, rec, body),
+            _ => {
+                let r = &mut db.bodies[body];
+                r.wdth = (r.ulim - r.llim) / f64::from(r.nelm);
+                clear(db, rec, body);
+            }
+        }
+        Ok(())
+    }
+
+    /// SDEL has passed: counts that nobody was told of are posted.
+    fn own_callback(db: &mut Db, rec: u32, body: Body<Self>) {
+        if db.bodies[body].mcnt > 0 {
+            db.stamp_now(rec);
+            db.post_value(rec, EventMask::VALUE | EventMask::LOG);
+            db.bodies[body].mcnt = 0;
+        }
+        start_watchdog(db, rec, body);
+    }
+
+    fn shape(&self, _: u16) -> (u32, FieldType) {
+        (u32::from(self.nelm), FieldType::U32)
+    }
+
+    fn store_array(db: &mut Db, _: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+        if let (Array::U32(bins), Array::U32(values)) = (&mut db.bodies[body].val, values) {
+            let count = bins.len().min(values.len());
+            bins[..count].copy_from_slice(&values[..count]);
+        }
+        Ok(())
+    }
 }
 
 /// The callback that posts counts every SDEL seconds.
 const WATCHDOG: u8 = 0;
 
-/// At start: memory, width, constants.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.histogram[body];
-    r.nelm = r.nelm.max(1);
-    r.val = Array::U32(vec![0; usize::from(r.nelm)]);
-    r.wdth = (r.ulim - r.llim) / f64::from(r.nelm);
-    start_watchdog(db, rec, body);
-    init_sim(db, rec, body, sim);
-    let device = db.device(rec);
-    let r = &mut db.bodies.histogram[body];
-    if let Some(sval) = r.sim.siol.number() {
-        r.sval = sval;
-    }
-    if device != Device::Missing
-        && let Some(sgnl) = r.svl.number()
-    {
-        r.sgnl = sgnl;
-        db.common[rec as usize].udf = 0;
-    }
-}
-
-fn start_watchdog(db: &mut Db, rec: u32, body: usize) {
-    let sdel = db.bodies.histogram[body].sdel;
+fn start_watchdog(db: &mut Db, rec: u32, body: Body<Histogram>) {
+    let sdel = db.bodies[body].sdel;
     if sdel > 0.0 {
         db.cancel_delay(rec, Callback::Own(WATCHDOG));
         db.call_back_after(rec, Callback::Own(WATCHDOG), sdel);
     }
 }
 
-/// SDEL has passed: counts that nobody was told of are posted.
-pub(crate) fn own_callback(db: &mut Db, rec: u32, body: usize) {
-    if db.bodies.histogram[body].mcnt > 0 {
-        db.stamp_now(rec);
-        db.post_value(rec, EventMask::VALUE | EventMask::LOG);
-        db.bodies.histogram[body].mcnt = 0;
-    }
-    start_watchdog(db, rec, body);
-}
-
-/// Reads, counts, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    if db.device(rec) != Device::Soft {
-        return no_device(db, rec);
-    }
-    let link = match mode(db, rec, body, resumed, false, sim) {
-        Mode::Real => Some((db.bodies.histogram[body].svl.brief(), false)),
-        Mode::Simulated(_) => Some((db.bodies.histogram[body].sim.siol.brief(), true)),
-        Mode::Delayed => return Outcome::Pending,
-        Mode::Bad => None,
-    };
-    let read = link.map(|(link, simulated)| (db.get_link::<f64>(rec, link), simulated));
-    let done = match read {
-        Some((Ok(value), simulated)) => {
-            let r = &mut db.bodies.histogram[body];
-            if simulated {
-                r.sval = value.unwrap_or(r.sval);
-                r.sgnl = r.sval;
-                db.common[rec as usize].udf = 0;
-            } else if let Some(value) = value {
-                r.sgnl = value;
-            }
-            true
-        }
-        // A signal that cannot be read raises its alarm, and the one before counts once more.
-        Some((Err(_), simulated)) => !simulated,
-        None => false,
-    };
-    let (simm, siol) = (db.bodies.histogram[body].sim.simm, db.bodies.histogram[body].sim.siol.brief());
-    db.stamp_simulated(rec, simm, Some(siol));
-    if done {
-        add_count(db, rec, body);
-    }
-    let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.histogram[body];
-    if r.mcnt > r.mdel {
-        mask |= EventMask::VALUE | EventMask::LOG;
-        r.mcnt = 0;
-    }
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    if done { Outcome::Done } else { Outcome::Failed }
-}
-
 /// One more in the bin of SGNL.
-fn add_count(db: &mut Db, rec: u32, body: usize) {
+fn add_count(db: &mut Db, rec: u32, body: Body<Histogram>) {
     let common = &mut db.common[rec as usize];
-    let r = &mut db.bodies.histogram[body];
+    let r = &mut db.bodies[body];
     if r.csta == 0 {
         return;
     }
@@ -149,32 +190,9 @@ fn add_count(db: &mut Db, rec: u32, body: usize) {
     }
 }
 
-fn clear(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.histogram[body];
+fn clear(db: &mut Db, rec: u32, body: Body<Histogram>) {
+    let r = &mut db.bodies[body];
     r.val = Array::U32(vec![0; usize::from(r.nelm)]);
     r.mcnt = r.mdel.wrapping_add(1);
     db.common[rec as usize].udf = 0;
-}
-
-/// Commands, signals and limits that are written.
-pub(crate) fn special(db: &mut Db, rec: u32, body: usize, special: Special, name: &str) {
-    match special {
-        Special::Calc => {
-            match db.bodies.histogram[body].cmd {
-                0 | 1 => clear(db, rec, body),
-                2 => db.bodies.histogram[body].csta = 1,
-                3 => db.bodies.histogram[body].csta = 0,
-                _ => return,
-            }
-            db.bodies.histogram[body].cmd = 0;
-        }
-        Special::Mod => add_count(db, rec, body),
-        Special::Reset if name == "SDEL" => start_watchdog(db, rec, body),
-        Special::Reset => {
-            let r = &mut db.bodies.histogram[body];
-            r.wdth = (r.ulim - r.llim) / f64::from(r.nelm);
-            clear(db, rec, body);
-        }
-        _ => {}
-    }
 }

@@ -4,7 +4,7 @@ use super::whole::{whole_monitor, whole_output};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -35,4 +35,4 @@ record! {
     }
 }
 
-whole_output!(int64out, i64, I64, |_: &mut Int64Out| {}, |_: &Int64Out| true, |_: &mut Int64Out| {});
+whole_output!(Int64Out, i64, I64, |_: &mut Int64Out| {}, |_: &Int64Out| true, |_: &mut Int64Out| {};);

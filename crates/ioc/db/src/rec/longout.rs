@@ -4,7 +4,7 @@ use super::whole::{whole_monitor, whole_output};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -54,7 +54,7 @@ fn due(r: &LongOut) -> bool {
 }
 
 whole_output!(
-    longout,
+    LongOut,
     i32,
     I32,
     |r: &mut LongOut| {
@@ -65,13 +65,13 @@ whole_output!(
     |r: &mut LongOut| {
         r.pval = r.val;
         r.first = false;
+    };
+
+    /// A new OUT: with OOCH the next processing writes in any case.
+    fn link_put(db: &mut Db, _: u32, body: Body<Self>, field: u16) {
+        let r = &mut db.bodies[body];
+        if field == Self::OUT && r.ooch != 0 {
+            r.first = true;
+        }
     }
 );
-
-/// A new OUT: with OOCH the next processing writes in any case.
-pub(crate) fn out_changed(db: &mut Db, body: usize) {
-    let r = &mut db.bodies.longout[body];
-    if r.ooch != 0 {
-        r.first = true;
-    }
-}

@@ -3,12 +3,14 @@
 use super::stringin::ALWAYS;
 use crate::model::link::{Brief, Link, LinkKind};
 use crate::model::slot::{Rarely, record};
-use crate::rec::table::{Bodies, Kind};
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::link::LinkError;
 use crate::run::notify::Got;
+use base::Scalar;
+use base::Str40;
 use base::{Array, EventMask, FieldType, Status};
 
 record! {
@@ -26,24 +28,100 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.lsi[body].sim
+impl RecordType for Lsi {
+    const LONG_TEXTS: &'static [u16] = &[Self::VAL, Self::OVAL];
+
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
+    }
+
+    /// At start: memory, constants.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let device = db.device(rec);
+        let r = &mut db.bodies[body];
+        r.sizv = r.sizv.clamp(16, 0x7fff);
+        r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+        r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+        init_sim(db, rec, body);
+        let r = &mut db.bodies[body];
+        if device == Device::Soft
+            && let Some(text) = r.inp.long_text()
+        {
+            r.val = with_nul(text.as_bytes(), r.sizv);
+            r.len = r.val.len() as u32;
+            r.oval.clone_from(&r.val);
+            r.olen = r.len;
+            db.common[rec as usize].udf = 0;
+        }
+    }
+
+    /// Reads, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        let device = db.device(rec);
+        let size = db.bodies[body].sizv;
+        let read = match mode(db, rec, body, resumed, false) {
+            Mode::Real if device == Device::Soft => {
+                let link = db.bodies[body].inp.brief();
+                let read = get_link_long(db, rec, link, size);
+                if read.is_ok() {
+                    take_stamp(db, rec, link);
+                }
+                read
+            }
+            Mode::Real if device == Device::Getenv => Ok(Some(environment(db, rec, body))),
+            Mode::Real if device == Device::External => match db.device_read(rec, resumed) {
+                Got::Pending => return Outcome::Pending,
+                Got::Value(fed) => fed.bytes().map(|bytes| Some(with_nul(text(&bytes), size))).ok_or(LinkError),
+                Got::Constant | Got::Failed => Err(LinkError),
+            },
+            Mode::Real => return no_device(db, rec),
+            Mode::Simulated(_) => {
+                let link = db.bodies[body].sim.siol.brief();
+                let read = get_link_long(db, rec, link, size);
+                if read.is_ok() {
+                    db.common[rec as usize].udf = 0;
+                }
+                read
+            }
+            Mode::Delayed => return Outcome::Pending,
+            Mode::Bad => Err(LinkError),
+        };
+        let failed = read.is_err();
+        if let Ok(Some(val)) = read {
+            let r = &mut db.bodies[body];
+            r.len = val.len() as u32;
+            let spare = super::arrays::set(&mut r.val, val, 0);
+            db.recycle_array(spare);
+        }
+        let (simm, siol) = (db.bodies[body].sim.simm, db.bodies[body].sim.siol.brief());
+        db.stamp_simulated(rec, simm, Some(siol));
+        monitor(db, rec, body);
+        if failed { Outcome::Failed } else { Outcome::Done }
+    }
+
+    fn shape(&self, _: u16) -> (u32, FieldType) {
+        (u32::from(self.sizv), FieldType::F64)
+    }
+
+    /// C's links see that of a text that was never written, too.
+    fn in_memory(&self, field: u16) -> Option<Scalar> {
+        let text = match field {
+            Self::VAL => &self.val,
+            Self::OVAL => &self.oval,
+            _ => return None,
+        };
+        let Array::U8(bytes) = text else { return None };
+        Some(Scalar::String(Str40::new(bytes)))
+    }
+
+    fn long_text_written(&mut self) {
+        self.len = self.val.len() as u32;
+    }
 }
 
 /// The text up to its NUL.
 pub(crate) fn text(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())]
-}
-
-/// After VAL was written: LEN counts the NUL.
-pub(crate) fn set_len(db: &mut Db, rec: u32) {
-    let body = db.common[rec as usize].body as usize;
-    let len = |val: &Array| val.len() as u32;
-    match db.common[rec as usize].kind() {
-        Kind::Lsi => db.bodies.lsi[body].len = len(&db.bodies.lsi[body].val),
-        Kind::Lso => db.bodies.lso[body].len = len(&db.bodies.lso[body].val),
-        _ => {}
-    }
 }
 
 /// A text with its NUL, in an array.
@@ -80,10 +158,10 @@ pub(crate) fn get_link_long(db: &mut Db, rec: u32, link: Brief, size: u16) -> Re
 
 /// Events of lsi and lso.
 macro_rules! long_text_monitor {
-    ($block:ident) => {
-        fn monitor(db: &mut Db, rec: u32, body: usize) {
+    ($T:ident) => {
+        fn monitor(db: &mut Db, rec: u32, body: Body<$T>) {
             let mut mask = db.reset_alarms(rec);
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             if r.len != r.olen || r.val != r.oval {
                 mask |= EventMask::VALUE | EventMask::LOG;
                 crate::model::values::copy_into(&r.val, 0, 1, r.val.len(), usize::MAX, &mut r.oval);
@@ -107,72 +185,8 @@ macro_rules! long_text_monitor {
 }
 pub(crate) use long_text_monitor;
 
-/// At start: memory, constants.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let device = db.device(rec);
-    let r = &mut db.bodies.lsi[body];
-    r.sizv = r.sizv.clamp(16, 0x7fff);
-    r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
-    r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
-    init_sim(db, rec, body, sim);
-    let r = &mut db.bodies.lsi[body];
-    if device == Device::Soft
-        && let Some(text) = r.inp.long_text()
-    {
-        r.val = with_nul(text.as_bytes(), r.sizv);
-        r.len = r.val.len() as u32;
-        r.oval.clone_from(&r.val);
-        r.olen = r.len;
-        db.common[rec as usize].udf = 0;
-    }
-}
-
-/// Reads, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let device = db.device(rec);
-    let size = db.bodies.lsi[body].sizv;
-    let read = match mode(db, rec, body, resumed, false, sim) {
-        Mode::Real if device == Device::Soft => {
-            let link = db.bodies.lsi[body].inp.brief();
-            let read = get_link_long(db, rec, link, size);
-            if read.is_ok() {
-                take_stamp(db, rec, link);
-            }
-            read
-        }
-        Mode::Real if device == Device::Getenv => Ok(Some(environment(db, rec, body))),
-        Mode::Real if device == Device::External => match db.device_read(rec, resumed) {
-            Got::Pending => return Outcome::Pending,
-            Got::Value(fed) => fed.bytes().map(|bytes| Some(with_nul(text(&bytes), size))).ok_or(LinkError),
-            Got::Constant | Got::Failed => Err(LinkError),
-        },
-        Mode::Real => return no_device(db, rec),
-        Mode::Simulated(_) => {
-            let link = db.bodies.lsi[body].sim.siol.brief();
-            let read = get_link_long(db, rec, link, size);
-            if read.is_ok() {
-                db.common[rec as usize].udf = 0;
-            }
-            read
-        }
-        Mode::Delayed => return Outcome::Pending,
-        Mode::Bad => Err(LinkError),
-    };
-    let failed = read.is_err();
-    if let Ok(Some(val)) = read {
-        let r = &mut db.bodies.lsi[body];
-        r.len = val.len() as u32;
-        let spare = super::arrays::set(&mut r.val, val, 0);
-        db.recycle_array(spare);
-    }
-    let (simm, siol) = (db.bodies.lsi[body].sim.simm, db.bodies.lsi[body].sim.siol.brief());
-    db.stamp_simulated(rec, simm, Some(siol));
-    monitor(db, rec, body);
-    if failed { Outcome::Failed } else { Outcome::Done }
-}
-
-fn environment(db: &mut Db, rec: u32, body: usize) -> Array {
-    let r = &db.bodies.lsi[body];
+fn environment(db: &mut Db, rec: u32, body: Body<Lsi>) -> Array {
+    let r = &db.bodies[body];
     let name = r.inp.text().trim_start_matches('@').trim();
     let value = db.environment.get(name).map(|value| with_nul(value.as_bytes(), r.sizv));
     let common = &mut db.common[rec as usize];
@@ -190,4 +204,4 @@ fn environment(db: &mut Db, rec: u32, body: usize) -> Array {
     }
 }
 
-long_text_monitor!(lsi);
+long_text_monitor!(Lsi);

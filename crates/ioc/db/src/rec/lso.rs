@@ -4,11 +4,14 @@ use super::lsi::{get_link_long, long_text_monitor, text, with_nul};
 use super::stringin::ALWAYS;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
+use base::FieldType;
+use base::Scalar;
+use base::Str40;
 use base::{Array, EventMask, Status, Value};
 
 record! {
@@ -30,73 +33,96 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.lso[body].sim
-}
+impl RecordType for Lso {
+    const LONG_TEXTS: &'static [u16] = &[Self::VAL, Self::OVAL];
 
-/// At start: memory, a constant DOL.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let device = db.device(rec);
-    let r = &mut db.bodies.lso[body];
-    r.sizv = r.sizv.clamp(16, 0x7fff);
-    r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
-    r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
-    init_sim(db, rec, body, sim);
-    let r = &mut db.bodies.lso[body];
-    if device != Device::Missing
-        && let Some(text) = r.dol.long_text()
-    {
-        r.val = with_nul(text.as_bytes(), r.sizv);
-        r.len = r.val.len() as u32;
-        r.oval.clone_from(&r.val);
-        r.olen = r.len;
-        db.common[rec as usize].udf = 0;
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
     }
-}
 
-/// Fetches, writes, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    if db.device(rec) == Device::Missing {
-        return no_device(db, rec);
-    }
-    if !resumed && db.bodies.lso[body].omsl == 1 {
-        let (dol, size) = (db.bodies.lso[body].dol.brief(), db.bodies.lso[body].sizv);
-        if let Ok(found) = get_link_long(db, rec, dol, size) {
-            if let Some(val) = found {
-                let r = &mut db.bodies.lso[body];
-                r.len = val.len() as u32;
-                let spare = super::arrays::set(&mut r.val, val, 0);
-                db.recycle_array(spare);
-            }
+    /// At start: memory, a constant DOL.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let device = db.device(rec);
+        let r = &mut db.bodies[body];
+        r.sizv = r.sizv.clamp(16, 0x7fff);
+        r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+        r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+        init_sim(db, rec, body);
+        let r = &mut db.bodies[body];
+        if device != Device::Missing
+            && let Some(text) = r.dol.long_text()
+        {
+            r.val = with_nul(text.as_bytes(), r.sizv);
+            r.len = r.val.len() as u32;
+            r.oval.clone_from(&r.val);
+            r.olen = r.len;
             db.common[rec as usize].udf = 0;
         }
     }
-    if db.common[rec as usize].udf != 0 {
-        db.common[rec as usize].raise(Status::Udf, 3);
+
+    /// Fetches, writes, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        if db.device(rec) == Device::Missing {
+            return no_device(db, rec);
+        }
+        if !resumed && db.bodies[body].omsl == 1 {
+            let (dol, size) = (db.bodies[body].dol.brief(), db.bodies[body].sizv);
+            if let Ok(found) = get_link_long(db, rec, dol, size) {
+                if let Some(val) = found {
+                    let r = &mut db.bodies[body];
+                    r.len = val.len() as u32;
+                    let spare = super::arrays::set(&mut r.val, val, 0);
+                    db.recycle_array(spare);
+                }
+                db.common[rec as usize].udf = 0;
+            }
+        }
+        if db.common[rec as usize].udf != 0 {
+            db.common[rec as usize].raise(Status::Udf, 3);
+        }
+        let ivoa = db.bodies[body].ivoa;
+        let ivov = |db: &mut Db| {
+            let r = &mut db.bodies[body];
+            r.val = with_nul(r.ivov.bytes(), r.sizv);
+            r.len = r.val.len() as u32;
+        };
+        if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
+            return Outcome::Pending;
+        }
+        let failed = db.failed;
+        stamp_output(db, rec, body);
+        monitor(db, rec, body);
+        if failed { Outcome::Failed } else { Outcome::Done }
     }
-    let ivoa = db.bodies.lso[body].ivoa;
-    let ivov = |db: &mut Db| {
-        let r = &mut db.bodies.lso[body];
-        r.val = with_nul(r.ivov.bytes(), r.sizv);
-        r.len = r.val.len() as u32;
-    };
-    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-        return Outcome::Pending;
+
+    fn shape(&self, _: u16) -> (u32, FieldType) {
+        (u32::from(self.sizv), FieldType::F64)
     }
-    let failed = db.failed;
-    stamp_output(db, rec, body, sim);
-    monitor(db, rec, body);
-    if failed { Outcome::Failed } else { Outcome::Done }
+
+    /// C's links see that of a text that was never written, too.
+    fn in_memory(&self, field: u16) -> Option<Scalar> {
+        let text = match field {
+            Self::VAL => &self.val,
+            Self::OVAL => &self.oval,
+            _ => return None,
+        };
+        let Array::U8(bytes) = text else { return None };
+        Some(Scalar::String(Str40::new(bytes)))
+    }
+
+    fn long_text_written(&mut self) {
+        self.len = self.val.len() as u32;
+    }
 }
 
-fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
-    let simulated = match mode(db, rec, body, resumed, false, sim) {
+fn write(db: &mut Db, rec: u32, body: Body<Lso>, resumed: bool) -> bool {
+    let simulated = match mode(db, rec, body, resumed, false) {
         Mode::Real => false,
         Mode::Simulated(_) => true,
         Mode::Delayed => return true,
         Mode::Bad => return false,
     };
-    let r = &db.bodies.lso[body];
+    let r = &db.bodies[body];
     if !simulated && db.device(rec) == Device::Stdio {
         let bytes = match &r.val {
             Array::U8(bytes) => text(bytes),
@@ -114,11 +140,11 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     if db.out_has_ended(rec, link, !simulated, resumed) {
         return false;
     }
-    let mut value = db.lend_array(base::FieldType::U8);
-    crate::model::values::convert_into(&db.bodies.lso[body].val, usize::MAX, 0, &mut value);
+    let mut value = db.lend_array(FieldType::U8);
+    crate::model::values::convert_into(&db.bodies[body].val, usize::MAX, 0, &mut value);
     db.failed = db.put_link_long(rec, link, &value).is_err();
     db.recycle_array(value);
     db.out_is_pending(rec, link, !simulated)
 }
 
-long_text_monitor!(lso);
+long_text_monitor!(Lso);

@@ -3,7 +3,8 @@
 use crate::model::deadband;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
-use crate::rec::table::Bodies;
+use crate::rec::States;
+use crate::rec::{Body, RecordType};
 use crate::rec::{
     Read, Sim, any_state, changed, device_mask, device_state, init_sim, mask_of, no_state, post_raw, read_input,
     read_soft, state_written, take_stamp,
@@ -40,8 +41,72 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.mbbi[body].sim
+impl RecordType for Mbbi {
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
+    }
+
+    /// At start: constants, the mask, last values.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let device = db.device(rec);
+        if device == Device::Missing {
+            return;
+        }
+        init_sim(db, rec, body);
+        let r = &mut db.bodies[body];
+        if let Some(sval) = r.sim.siol.number::<u16>() {
+            r.sval = u32::from(sval);
+        }
+        r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
+        if device == Device::SoftRaw {
+            if let Some(rval) = r.inp.number() {
+                r.rval = rval;
+            }
+        } else if device != Device::External
+            && let Some(val) = r.inp.number()
+        {
+            r.val = val;
+            db.common[rec as usize].udf = 0;
+        }
+        r.sdef = any_state(&r.values, &r.names);
+        r.mlst = r.val;
+        r.lalm = r.val;
+        r.oraw = r.rval;
+    }
+
+    /// Reads, converts, checks, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        let before = db.common[rec as usize].time;
+        let read = |db: &mut Db| read(db, rec, body, resumed);
+        let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
+        let read = match read_input(db, rec, body, resumed, true, read, simulated) {
+            Ok(read) => read,
+            Err(outcome) => return outcome,
+        };
+        if read == Read::Raw {
+            let r = &mut db.bodies[body];
+            r.val = r.state_of(r.rval);
+            db.common[rec as usize].udf = 0;
+        }
+        check_alarms(db, rec, body, before);
+        monitor(db, rec, body);
+        read.outcome()
+    }
+
+    /// After a state's value or name was written.
+    fn special(db: &mut Db, rec: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+        if after {
+            let r = &mut db.bodies[body];
+            r.sdef = any_state(&r.values, &r.names);
+            let (state, val) = (field.wrapping_sub(Self::ZRST), r.val);
+            state_written(db, rec, state, val);
+        }
+        Ok(())
+    }
+
+    fn states(&self) -> States<'_> {
+        States::Many(&self.names)
+    }
 }
 
 impl Mbbi {
@@ -55,66 +120,10 @@ impl Mbbi {
     }
 }
 
-/// After a state's value or name was written.
-pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str) -> Result<(), PutError> {
-    let r = &mut db.bodies.mbbi[body];
-    r.sdef = any_state(&r.values, &r.names);
-    let val = r.val;
-    state_written(db, rec, name, val);
-    Ok(())
-}
-
-/// At start: constants, the mask, last values.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let device = db.device(rec);
-    if device == Device::Missing {
-        return;
-    }
-    init_sim(db, rec, body, sim);
-    let r = &mut db.bodies.mbbi[body];
-    if let Some(sval) = r.sim.siol.number::<u16>() {
-        r.sval = u32::from(sval);
-    }
-    r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
-    if device == Device::SoftRaw {
-        if let Some(rval) = r.inp.number() {
-            r.rval = rval;
-        }
-    } else if device != Device::External
-        && let Some(val) = r.inp.number()
-    {
-        r.val = val;
-        db.common[rec as usize].udf = 0;
-    }
-    r.sdef = any_state(&r.values, &r.names);
-    r.mlst = r.val;
-    r.lalm = r.val;
-    r.oraw = r.rval;
-}
-
-/// Reads, converts, checks, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let before = db.common[rec as usize].time;
-    let read = |db: &mut Db| read(db, rec, body, resumed);
-    let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
-    let read = match read_input(db, rec, body, resumed, (true, sim), read, simulated) {
-        Ok(read) => read,
-        Err(outcome) => return outcome,
-    };
-    if read == Read::Raw {
-        let r = &mut db.bodies.mbbi[body];
-        r.val = r.state_of(r.rval);
-        db.common[rec as usize].udf = 0;
-    }
-    check_alarms(db, rec, body, before);
-    monitor(db, rec, body);
-    read.outcome()
-}
-
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
-fn device_value(db: &mut Db, rec: u32, body: usize, fed: &Fed) -> Read {
+fn device_value(db: &mut Db, rec: u32, body: Body<Mbbi>, fed: &Fed) -> Read {
     let state = device_state(db, rec, fed);
-    let r = &mut db.bodies.mbbi[body];
+    let r = &mut db.bodies[body];
     match (fed.raw(), state) {
         // Where states have names but no values, the number is the state.
         (Some(raw), _) if r.sdef != 0 && r.values.iter().all(|value| *value == 0) => {
@@ -135,15 +144,15 @@ fn device_value(db: &mut Db, rec: u32, body: usize, fed: &Fed) -> Read {
     }
 }
 
-fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
-    let link = db.bodies.mbbi[body].inp.brief();
+fn read(db: &mut Db, rec: u32, body: Body<Mbbi>, resumed: bool) -> Read {
+    let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft | Device::SoftAsync => {
-            read_soft(db, rec, link, resumed, |bodies, value: u16| bodies.mbbi[body].val = value)
+            read_soft(db, rec, link, resumed, |bodies, value: u16| bodies[body].val = value)
         }
         Device::SoftRaw => match db.get_link::<i32>(rec, link) {
             Ok(value) => {
-                let r = &mut db.bodies.mbbi[body];
+                let r = &mut db.bodies[body];
                 if let Some(value) = value {
                     r.rval = value as u32;
                 }
@@ -165,10 +174,10 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
     }
 }
 
-fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
-    let link = db.bodies.mbbi[body].sim.siol.brief();
+fn simulated(db: &mut Db, rec: u32, body: Body<Mbbi>, simm: u16) -> Read {
+    let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies.mbbi[body];
+    let r = &mut db.bodies[body];
     if let Some(value) = value {
         r.sval = value;
     }
@@ -181,9 +190,9 @@ fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
     Read::Raw
 }
 
-fn check_alarms(db: &mut Db, rec: u32, body: usize, before: base::Stamp) {
+fn check_alarms(db: &mut Db, rec: u32, body: Body<Mbbi>, before: base::Stamp) {
     let common = &mut db.common[rec as usize];
-    let r = &mut db.bodies.mbbi[body];
+    let r = &mut db.bodies[body];
     if common.udf != 0 {
         let udfs = common.udfs;
         common.raise(Status::Udf, udfs);
@@ -203,9 +212,9 @@ fn check_alarms(db: &mut Db, rec: u32, body: usize, before: base::Stamp) {
     r.lalm = r.val;
 }
 
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<Mbbi>) {
     let alarm = db.reset_alarms(rec);
-    let r = &mut db.bodies.mbbi[body];
+    let r = &mut db.bodies[body];
     let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), false];
     post_raw(db, rec, alarm, moved);
 }

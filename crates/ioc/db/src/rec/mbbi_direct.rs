@@ -2,7 +2,7 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Read, Sim, device_mask, init_sim, mask_of, read_input, read_soft, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -26,8 +26,59 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.mbbi_direct[body].sim
+impl RecordType for MbbiDirect {
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
+    }
+
+    /// At start: constants, the mask, the bits, last values.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let device = db.device(rec);
+        if device == Device::Missing {
+            return;
+        }
+        init_sim(db, rec, body);
+        let r = &mut db.bodies[body];
+        if let Some(sval) = r.sim.siol.number::<u32>() {
+            r.sval = sval as i32;
+        }
+        r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
+        if device == Device::SoftRaw {
+            if let Some(rval) = r.inp.number() {
+                r.rval = rval;
+            }
+        } else if device != Device::External
+            && let Some(val) = r.inp.number::<u32>()
+        {
+            r.val = val as i32;
+            db.common[rec as usize].udf = 0;
+        }
+        refresh(&mut r.b, r.val);
+        r.mlst = r.val;
+        r.oraw = r.rval;
+    }
+
+    /// Reads, converts, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        let read = |db: &mut Db| read(db, rec, body, resumed);
+        let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
+        let read = match read_input(db, rec, body, resumed, true, read, simulated) {
+            Ok(read) => read,
+            Err(outcome) => return outcome,
+        };
+        let common = &mut db.common[rec as usize];
+        if read == Read::Raw {
+            let r = &mut db.bodies[body];
+            r.val = r.rval.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32;
+            common.udf = 0;
+        }
+        if common.udf != 0 {
+            let udfs = common.udfs;
+            common.raise(Status::Udf, udfs);
+        }
+        monitor(db, rec, body);
+        read.outcome()
+    }
 }
 
 /// Names of the bits, for events.
@@ -57,64 +108,15 @@ pub(crate) fn post_bits(db: &mut Db, rec: u32, bits: u32, mask: EventMask) {
     }
 }
 
-/// At start: constants, the mask, the bits, last values.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let device = db.device(rec);
-    if device == Device::Missing {
-        return;
-    }
-    init_sim(db, rec, body, sim);
-    let r = &mut db.bodies.mbbi_direct[body];
-    if let Some(sval) = r.sim.siol.number::<u32>() {
-        r.sval = sval as i32;
-    }
-    r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
-    if device == Device::SoftRaw {
-        if let Some(rval) = r.inp.number() {
-            r.rval = rval;
-        }
-    } else if device != Device::External
-        && let Some(val) = r.inp.number::<u32>()
-    {
-        r.val = val as i32;
-        db.common[rec as usize].udf = 0;
-    }
-    refresh(&mut r.b, r.val);
-    r.mlst = r.val;
-    r.oraw = r.rval;
-}
-
-/// Reads, converts, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let read = |db: &mut Db| read(db, rec, body, resumed);
-    let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
-    let read = match read_input(db, rec, body, resumed, (true, sim), read, simulated) {
-        Ok(read) => read,
-        Err(outcome) => return outcome,
-    };
-    let common = &mut db.common[rec as usize];
-    if read == Read::Raw {
-        let r = &mut db.bodies.mbbi_direct[body];
-        r.val = r.rval.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32;
-        common.udf = 0;
-    }
-    if common.udf != 0 {
-        let udfs = common.udfs;
-        common.raise(Status::Udf, udfs);
-    }
-    monitor(db, rec, body);
-    read.outcome()
-}
-
-fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
-    let link = db.bodies.mbbi_direct[body].inp.brief();
+fn read(db: &mut Db, rec: u32, body: Body<MbbiDirect>, resumed: bool) -> Read {
+    let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft | Device::SoftAsync => {
-            read_soft(db, rec, link, resumed, |bodies, value: u32| bodies.mbbi_direct[body].val = value as i32)
+            read_soft(db, rec, link, resumed, |bodies, value: u32| bodies[body].val = value as i32)
         }
         Device::SoftRaw => {
             if let Ok(value) = db.get_link::<u32>(rec, link) {
-                let r = &mut db.bodies.mbbi_direct[body];
+                let r = &mut db.bodies[body];
                 if let Some(value) = value {
                     r.rval = value;
                 }
@@ -127,7 +129,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             Got::Pending => Read::Pending,
             Got::Value(fed) => {
                 let Some(raw) = fed.scalar().and_then(crate::text::conv::number::<u32>) else { return Read::Failed };
-                let r = &mut db.bodies.mbbi_direct[body];
+                let r = &mut db.bodies[body];
                 // Without NOBT there is no mask, and all bits count.
                 r.rval = if r.mask == 0 { raw } else { raw & r.mask };
                 Read::Raw
@@ -141,10 +143,10 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
     }
 }
 
-fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
-    let link = db.bodies.mbbi_direct[body].sim.siol.brief();
+fn simulated(db: &mut Db, rec: u32, body: Body<MbbiDirect>, simm: u16) -> Read {
+    let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies.mbbi_direct[body];
+    let r = &mut db.bodies[body];
     if let Some(value) = value {
         r.sval = value as i32;
     }
@@ -157,10 +159,10 @@ fn simulated(db: &mut Db, rec: u32, body: usize, simm: u16) -> Read {
     Read::Raw
 }
 
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<MbbiDirect>) {
     let mask = db.reset_alarms(rec);
     let all = mask | EventMask::VALUE | EventMask::LOG;
-    let r = &mut db.bodies.mbbi_direct[body];
+    let r = &mut db.bodies[body];
     let moved = r.mlst != r.val;
     r.mlst = r.val;
     let bits = refresh(&mut r.b, r.val);

@@ -1,13 +1,14 @@
 //! mbboDirect record.
 
-use super::mbbi_direct::{BIT_NAMES, post_bits, refresh};
+use super::mbbi_direct::{post_bits, refresh};
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, device_mask, drive_output, init_sim, mask_of, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
+use crate::run::scan::Fed;
 use crate::text::error::PutError;
 use base::{EventMask, Scalar, Status, Value};
 
@@ -34,52 +35,114 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.mbbo_direct[body].sim
-}
+impl RecordType for MbboDirect {
+    const HIDES_FAILED_WRITE: bool = true;
 
-/// At start: a constant DOL, the mask, the bits, last values.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let device = db.device(rec);
-    if device == Device::Missing {
-        return;
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
     }
-    init_sim(db, rec, body, sim);
-    let r = &mut db.bodies.mbbo_direct[body];
-    let common = &mut db.common[rec as usize];
-    if let Some(val) = r.dol.number::<u32>() {
-        r.val = val as i32;
-        common.udf = 0;
-    }
-    r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
-    if common.udf == 0 {
-        refresh(&mut r.b, r.val);
-    } else {
-        let val = r.b.iter().enumerate().fold(0u32, |val, (index, bit)| val | u32::from(*bit != 0) << index);
-        if val != 0 {
+
+    /// At start: a constant DOL, the mask, the bits, last values.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let device = db.device(rec);
+        if device == Device::Missing {
+            return;
+        }
+        init_sim(db, rec, body);
+        let r = &mut db.bodies[body];
+        let common = &mut db.common[rec as usize];
+        if let Some(val) = r.dol.number::<u32>() {
             r.val = val as i32;
             common.udf = 0;
         }
+        r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
+        if common.udf == 0 {
+            refresh(&mut r.b, r.val);
+        } else {
+            let val = r.b.iter().enumerate().fold(0u32, |val, (index, bit)| val | u32::from(*bit != 0) << index);
+            if val != 0 {
+                r.val = val as i32;
+                common.udf = 0;
+            }
+        }
+        r.mlst = r.val;
+        r.oraw = r.rval;
+        r.orbv = r.rbv;
     }
-    r.mlst = r.val;
-    r.oraw = r.rval;
-    r.orbv = r.rbv;
-}
 
-/// The value that a raw value of the device is.
-pub(crate) fn from_raw(db: &Db, body: usize, raw: u32) -> Scalar {
-    let r = &db.bodies.mbbo_direct[body];
-    let raw = if r.mask == 0 { raw } else { raw & r.mask };
-    Scalar::I32(raw.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32)
-}
+    /// Fetches, writes, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        if db.device(rec) == Device::Missing {
+            return no_device(db, rec);
+        }
+        if !resumed && fetch(db, rec, body) {
+            db.common[rec as usize].udf = 0;
+            let r = &mut db.bodies[body];
+            refresh(&mut r.b, r.val);
+            r.convert();
+            stamp_output(db, rec, body);
+        }
+        let ivoa = db.bodies[body].ivoa;
+        let ivov = |db: &mut Db| {
+            let r = &mut db.bodies[body];
+            r.val = r.ivov;
+            r.convert();
+        };
+        if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
+            return Outcome::Pending;
+        }
+        if resumed {
+            stamp_output(db, rec, body);
+        }
+        let r = &mut db.bodies[body];
+        refresh(&mut r.b, r.val);
+        let failed = db.failed;
+        monitor(db, rec, body);
+        if failed { Outcome::Failed } else { Outcome::Done }
+    }
 
-/// VAL is what the device has.
-pub(crate) fn begin(db: &mut Db, body: usize) {
-    let r = &mut db.bodies.mbbo_direct[body];
-    refresh(&mut r.b, r.val);
-    r.convert();
-    r.mlst = r.val;
-    r.oraw = r.rval;
+    /// A bit is written: refused in closed loop, else VAL follows.
+    fn special(db: &mut Db, rec: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+        let index = usize::from(field.wrapping_sub(Self::B0));
+        let r = &mut db.bodies[body];
+        let Some(bit) = r.b.get(index) else { return Ok(()) };
+        if !after {
+            return if r.omsl == 1 { Err(PutError::NoModify) } else { Ok(()) };
+        }
+        let mask = 1 << index;
+        if *bit != 0 {
+            r.val |= mask;
+            r.obit |= mask;
+        } else {
+            r.val &= !mask;
+            r.obit &= !mask;
+        }
+        r.convert();
+        db.common[rec as usize].udf = 0;
+        Ok(())
+    }
+
+    /// VAL is what the device has.
+    fn begin(db: &mut Db, _: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        refresh(&mut r.b, r.val);
+        r.convert();
+        r.mlst = r.val;
+        r.oraw = r.rval;
+    }
+
+    /// The value that a raw value of the device is.
+    fn from_device(db: &mut Db, _: u32, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+        let raw = fed.raw()? as u32;
+        let r = &db.bodies[body];
+        let raw = if r.mask == 0 { raw } else { raw & r.mask };
+        Some(Scalar::I32(raw.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32))
+    }
+
+    fn read_back(&mut self, raw: i32) {
+        self.rval = if self.mask == 0 { raw as u32 } else { raw as u32 & self.mask };
+        self.rbv = self.rval;
+    }
 }
 
 impl MbboDirect {
@@ -88,67 +151,16 @@ impl MbboDirect {
     }
 }
 
-/// A bit is written: refused in closed loop, else VAL follows.
-pub(crate) fn special(db: &mut Db, rec: u32, body: usize, name: &str, after: bool) -> Result<(), PutError> {
-    let Some(index) = BIT_NAMES.iter().position(|bit| *bit == name) else { return Ok(()) };
-    let r = &mut db.bodies.mbbo_direct[body];
-    if !after {
-        return if r.omsl == 1 { Err(PutError::NoModify) } else { Ok(()) };
-    }
-    let bit = 1 << index;
-    if r.b[index] != 0 {
-        r.val |= bit;
-        r.obit |= bit;
-    } else {
-        r.val &= !bit;
-        r.obit &= !bit;
-    }
-    r.convert();
-    db.common[rec as usize].udf = 0;
-    Ok(())
-}
-
-/// Fetches, writes, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    if db.device(rec) == Device::Missing {
-        return no_device(db, rec);
-    }
-    if !resumed && fetch(db, rec, body) {
-        db.common[rec as usize].udf = 0;
-        let r = &mut db.bodies.mbbo_direct[body];
-        refresh(&mut r.b, r.val);
-        r.convert();
-        stamp_output(db, rec, body, sim);
-    }
-    let ivoa = db.bodies.mbbo_direct[body].ivoa;
-    let ivov = |db: &mut Db| {
-        let r = &mut db.bodies.mbbo_direct[body];
-        r.val = r.ivov;
-        r.convert();
-    };
-    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-        return Outcome::Pending;
-    }
-    if resumed {
-        stamp_output(db, rec, body, sim);
-    }
-    let r = &mut db.bodies.mbbo_direct[body];
-    refresh(&mut r.b, r.val);
-    let failed = db.failed;
-    monitor(db, rec, body);
-    if failed { Outcome::Failed } else { Outcome::Done }
-}
-
 /// The wanted value; whether there is one.
-fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
-    let r = &db.bodies.mbbo_direct[body];
+fn fetch(db: &mut Db, rec: u32, body: Body<MbboDirect>) -> bool {
+    let r = &db.bodies[body];
     if r.omsl == 1 && !r.dol.is_constant() {
         let dol = r.dol.brief();
         let Ok(Some(val)) = db.get_link::<u32>(rec, dol) else {
             db.common[rec as usize].raise(Status::Link, 3);
             return false;
         };
-        db.bodies.mbbo_direct[body].val = val as i32;
+        db.bodies[body].val = val as i32;
     } else if db.common[rec as usize].udf != 0 {
         let udfs = db.common[rec as usize].udfs;
         db.common[rec as usize].raise_with(Status::Udf, udfs, crate::rec::message::Message::UDFS);
@@ -157,15 +169,15 @@ fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
     true
 }
 
-fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
-    let simm = match mode(db, rec, body, resumed, true, sim) {
+fn write(db: &mut Db, rec: u32, body: Body<MbboDirect>, resumed: bool) -> bool {
+    let simm = match mode(db, rec, body, resumed, true) {
         Mode::Real => 0,
         Mode::Simulated(simm) => simm,
         Mode::Delayed => return true,
         Mode::Bad => return false,
     };
     let device = db.device(rec);
-    let r = &db.bodies.mbbo_direct[body];
+    let r = &db.bodies[body];
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
     let value = match simm {
         0 if device == Device::SoftRaw => Scalar::U32(r.rval & r.mask),
@@ -173,7 +185,7 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
         _ => Scalar::U32(r.rval),
     };
     if simm == 0 && db.device(rec) == Device::External {
-        let r = &db.bodies.mbbo_direct[body];
+        let r = &db.bodies[body];
         let raw = if r.mask == 0 { r.rval } else { r.rval & r.mask };
         let output = Output { value: Value::Scalar(value), raw: i64::from(raw), name: None, converted: false };
         return db.device_write(rec, resumed, output);
@@ -181,10 +193,10 @@ fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
     db.write_out(rec, link, value, simm == 0, resumed)
 }
 
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<MbboDirect>) {
     let mut mask = db.reset_alarms(rec);
     let alarm = !mask.is_empty();
-    let r = &mut db.bodies.mbbo_direct[body];
+    let r = &mut db.bodies[body];
     if r.mlst != r.val {
         mask |= EventMask::VALUE | EventMask::LOG;
         r.mlst = r.val;

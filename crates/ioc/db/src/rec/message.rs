@@ -43,7 +43,7 @@ impl Message {
 fn table() -> &'static [String] {
     static TABLE: OnceLock<Vec<String>> = OnceLock::new();
     TABLE.get_or_init(|| {
-        let schema = crate::rec::table::builtin();
+        let schema = crate::rec::builtin();
         let links = schema.types.iter().flat_map(|kind| &kind.fields).filter(|field| field.link_field().is_some());
         let mut fields: Vec<String> = links.map(|field| format!("field {}", field.name)).collect();
         fields.sort_unstable();

@@ -1,505 +1,474 @@
-//! The record types, one file each, and what is asked of each.
+//! The record types: a file each, with its fields in the `.dbd` beside it, and a line below.
+//!
+//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`states`], [`arrays`], [`whole`].
 
-pub(crate) mod a_sub;
-pub(crate) mod aai;
-pub(crate) mod aao;
-pub(crate) mod ai;
-pub(crate) mod ao;
 pub(crate) mod arrays;
-pub(crate) mod bi;
-pub(crate) mod bo;
 mod breaks;
-pub(crate) mod calc;
-pub(crate) mod calcout;
 pub(crate) mod common;
-pub(crate) mod compress;
-pub(crate) mod dfanout;
-pub(crate) mod event;
-pub(crate) mod fanout;
-pub(crate) mod histogram;
-pub(crate) mod int64in;
-pub(crate) mod int64out;
-pub(crate) mod longin;
-pub(crate) mod longout;
-pub(crate) mod lsi;
-pub(crate) mod lso;
-pub(crate) mod mbbi;
-pub(crate) mod mbbi_direct;
-pub(crate) mod mbbo;
-pub(crate) mod mbbo_direct;
 pub(crate) mod message;
-pub(crate) mod permissive;
-pub(crate) mod printf;
-pub(crate) mod sel;
-pub(crate) mod seq;
 mod sim;
-pub(crate) mod state;
 mod states;
-pub(crate) mod stringin;
-pub(crate) mod stringout;
-pub(crate) mod sub;
-pub(crate) mod sub_array;
-pub(crate) mod table;
-pub(crate) mod waveform;
+mod steps;
+mod table;
 mod whole;
 
-pub(crate) use sim::{Mode, Sim, SimOf, check_simm, init_sim, mode, stamp_output};
+pub(crate) use sim::{Mode, Sim, init_sim, mode, stamp_output};
 pub(crate) use states::{
-    STATE_NAMES, any_state, device_mask, is_plain_number, mask_of, state_number, state_text, state_written, states,
+    STATES, States, any_state, device_mask, mask_of, state_number, state_text, state_written, states,
+};
+pub(crate) use steps::{
+    Drive, Read, changed, check_limits, check_limits_filtered, device_state, drive, drive_output, no_device, no_state,
+    post_raw, read_input, read_soft, stamp_by_device, take_stamp,
 };
 
-use crate::model::link::Brief;
-use crate::rec::table::{Bodies, Kind};
-use crate::run::device::Device;
+use crate::model::schema::{At, FieldDef, Schema};
+use crate::model::slot::{Layout, Rarely, Slot};
 use crate::run::engine::{Db, Outcome};
-use crate::run::notify::Got;
 use crate::run::scan::Fed;
-use crate::text::conv::Number;
 use crate::text::error::PutError;
-use base::{Array, EventMask, FieldType, Scalar, Status};
-use sim::sim_of;
+use base::{Array, FieldType, Scalar};
+use common::Common;
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+use std::sync::{Arc, OnceLock};
 
-/// What reading a device came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
-    /// A raw value: convert it.
-    Raw,
-    /// The value itself.
-    Value,
-    /// Nothing: the alarm is raised.
-    Failed,
-    /// A callback will bring it.
-    Pending,
+// Sorted by the name in files: that is the order of EPICS' types, and PINI follows it.
+table::record_types! {
+    ($)
+    a_sub ASub "aSub";
+    aai Aai "aai";
+    aao Aao "aao";
+    ai Ai "ai";
+    ao Ao "ao";
+    bi Bi "bi";
+    bo Bo "bo";
+    calc Calc "calc";
+    calcout CalcOut "calcout";
+    compress Compress "compress";
+    dfanout DFanout "dfanout";
+    event Event "event";
+    fanout Fanout "fanout";
+    histogram Histogram "histogram";
+    int64in Int64In "int64in";
+    int64out Int64Out "int64out";
+    longin LongIn "longin";
+    longout LongOut "longout";
+    lsi Lsi "lsi";
+    lso Lso "lso";
+    mbbi Mbbi "mbbi";
+    mbbi_direct MbbiDirect "mbbiDirect";
+    mbbo Mbbo "mbbo";
+    mbbo_direct MbboDirect "mbboDirect";
+    permissive Permissive "permissive";
+    printf Printf "printf";
+    sel Sel "sel";
+    seq Seq "seq";
+    state State "state";
+    stringin StringIn "stringin";
+    stringout StringOut "stringout";
+    sub Sub "sub";
+    sub_array SubArray "subArray";
+    waveform Waveform "waveform";
 }
 
-impl Read {
-    /// How the processing ends that read this.
+/// A record type: how it starts and processes; all else is as most types have it where the type says nothing.
+///
+/// Fields are numbered as `record!` declares them: `Ai::SMOO`.
+pub(crate) trait RecordType: Layout + Stored {
+    /// Fields that hold texts longer than EPICS' strings.
+    const LONG_TEXTS: &'static [u16] = &[];
+    /// What records of the type may ask General Time for.
+    const GENERAL_TIMES: &'static [&'static str] = &["BESTTCP", "TOPTCP", "BESTTEP"];
+    /// Whether whoever processes it through a link is not told that its write failed: so some of C's supports for soft
+    /// channels have it, others tell.
+    const HIDES_FAILED_WRITE: bool = false;
+    /// Whether what follows the number of a state in a text is ignored.
+    const LOOSE_STATES: bool = false;
+
+    /// The fields of simulation mode, where it has one.
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        None
+    }
+
+    /// At start, after all links are resolved.
+    fn init(_: &mut Db, _rec: u32, _body: Body<Self>) {}
+
+    /// Reads, computes, checks, tells, writes; `resumed` when a callback continues it.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome;
+
+    /// Before (`after` false) and after a field with `special` was written.
+    fn special(_: &mut Db, _rec: u32, _body: Body<Self>, _field: u16, _after: bool) -> Result<(), PutError> {
+        Ok(())
+    }
+
+    /// A callback of the type's own.
+    fn own_callback(_: &mut Db, _rec: u32, _body: Body<Self>) {}
+
+    /// After a client wrote a link.
+    fn link_put(_: &mut Db, _rec: u32, _body: Body<Self>, _field: u16) {}
+
+    /// After a link was set.
+    fn links_changed(_: &mut Db, _body: Body<Self>) {}
+
+    /// After a link over a channel was connected or lost.
+    fn connection_changed(_: &mut Db, _rec: u32, _body: Body<Self>) {}
+
+    /// An output starts with what its device has: the value that this means; `None` where it is the given one.
+    fn from_device(_: &mut Db, _rec: u32, _body: Body<Self>, _: &Fed) -> Option<Scalar> {
+        None
+    }
+
+    /// The whole number that an output's device has goes into RVAL and RBV.
+    fn read_back(&mut self, _raw: i32) {}
+
+    /// VAL is what the device has, and the rest follows.
+    fn begin(_: &mut Db, _rec: u32, _body: Body<Self>) {}
+
+    /// How many elements an array field can hold (bytes, for a long text), and their type.
+    fn shape(&self, _field: u16) -> (u32, FieldType) {
+        (0, FieldType::F64)
+    }
+
+    /// Whether a field says how many elements an array has memory for.
+    fn counts_elements(_field: u16) -> bool {
+        false
+    }
+
+    /// Stores an array that is converted already.
+    fn store_array(_: &mut Db, _rec: u32, _body: Body<Self>, _field: u16, _: Array) -> Result<(), PutError> {
+        Err(PutError::NoModify)
+    }
+
+    /// After a client wrote the long text in VAL: LEN counts its NUL.
+    fn long_text_written(&mut self) {}
+
+    /// What is seen of the array in VAL.
+    fn seen(&self, _: &Common) -> Seen {
+        Seen::Stored
+    }
+
+    /// What a link that asks for one element of such a field reads, where that is not what clients read: C's links look at
+    /// the field's memory.
+    fn in_memory(&self, _field: u16) -> Option<Scalar> {
+        None
+    }
+
+    /// VAL, where it is a double that links read without detours.
     #[inline]
-    pub(crate) fn outcome(self) -> Outcome {
-        if self == Self::Failed { Outcome::Failed } else { Outcome::Done }
+    fn double_val(&self) -> Option<f64> {
+        None
+    }
+
+    /// The names of its states.
+    fn states(&self) -> States<'_> {
+        States::None
+    }
+
+    /// Whether VAL, an enumeration by its type, is a plain number.
+    fn is_plain_number(&self) -> bool {
+        false
+    }
+
+    /// The function call that is to end later; 0 where there is none.
+    fn waiting(&mut self) -> Option<&mut u64> {
+        None
     }
 }
 
-/// How an input record's processing begins: it reads its device or its simulation, and is stamped. `Err` where the
-/// processing ends here. `raw`: whether raw values can be simulated too.
-#[inline]
-pub(crate) fn read_input(
-    db: &mut Db,
-    rec: u32,
-    body: usize,
-    resumed: bool,
-    (raw, sim): (bool, SimOf),
-    read: impl FnOnce(&mut Db) -> Read,
-    simulated: impl FnOnce(&mut Db, u16) -> Read,
-) -> Result<Read, Outcome> {
-    let read = match mode(db, rec, body, resumed, raw, sim) {
-        Mode::Real => read(db),
-        Mode::Simulated(simm) => simulated(db, simm),
-        Mode::Delayed => Read::Pending,
-        Mode::Bad => Read::Failed,
-    };
-    if read == Read::Pending {
-        return Err(Outcome::Pending);
-    }
-    if db.common[rec as usize].broken {
-        return Err(no_device(db, rec));
-    }
-    let sim = sim(&mut db.bodies, body);
-    let (simm, siol) = (sim.simm, sim.siol.brief());
-    db.stamp_simulated(rec, simm, Some(siol));
-    Ok(read)
-}
-
-/// Reads an input's value by the link of Soft Channel or Async Soft Channel.
-pub(crate) fn read_soft<T: Number>(
-    db: &mut Db,
-    rec: u32,
-    link: Brief,
-    resumed: bool,
-    set: impl Fn(&mut Bodies, T),
-) -> Read {
-    let value = if db.device(rec) == Device::SoftAsync {
-        match db.async_get::<T>(rec, link, resumed) {
-            Got::Constant | Got::Failed => return Read::Value,
-            Got::Pending => return Read::Pending,
-            Got::Value(value) => Some(value),
-        }
-    } else {
-        match db.get_link::<T>(rec, link) {
-            Ok(value) => value,
-            Err(_) => return Read::Failed,
-        }
-    };
-    if let Some(value) = value {
-        set(&mut db.bodies, value);
-    }
-    db.common[rec as usize].udf = 0;
-    take_stamp(db, rec, link);
-    Read::Value
-}
-
-/// A record whose device support is missing: it stays active, as EPICS leaves it.
-#[cold]
-pub(crate) fn no_device(db: &mut Db, rec: u32) -> Outcome {
-    db.common[rec as usize].broken = true;
-    Outcome::Broken
-}
-
-/// The state that a device named, or its number.
-pub(crate) fn device_state(db: &Db, rec: u32, fed: &Fed) -> Option<u16> {
-    match fed.scalar()? {
-        Scalar::Enum(state) => Some(state),
-        Scalar::String(text) => state_number(db, rec, text.to_str()),
-        number => crate::text::conv::number(number),
-    }
-}
-
-/// A device named a state that the record does not have.
-pub(crate) fn no_state(db: &mut Db, rec: u32) -> Read {
-    db.common[rec as usize].raise(Status::Read, 3);
-    Read::Failed
-}
-
-/// Whether a device support gives the time stamp (TSE −2 and no TSEL).
-#[inline]
-pub(crate) fn stamp_by_device(db: &Db, rec: u32) -> bool {
-    let common = &db.common[rec as usize];
-    common.tse == -2 && common.rare.tsel.is_constant()
-}
-
-/// The stamp of a soft input's source, where the record wants it.
-#[inline]
-pub(crate) fn take_stamp(db: &mut Db, rec: u32, link: Brief) {
-    if db.common[rec as usize].tse == -2 {
-        take_stamp_of(db, rec, link);
-    }
-}
-
-#[cold]
-fn take_stamp_of(db: &mut Db, rec: u32, link: Brief) {
-    if stamp_by_device(db, rec)
-        && let Some(stamp) = db.link_stamp(link)
-    {
-        db.common[rec as usize].time = stamp;
-    }
-}
-
-/// IVOA: what an output does while its alarm is INVALID.
+/// What is seen of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drive {
-    /// Write.
-    Normally,
-    /// Do not write.
-    Not,
-    /// Set IVOV, then write.
-    Ivov,
+pub(crate) enum Seen {
+    /// Its elements as they are stored.
+    Stored,
+    /// None of them.
+    Nothing,
+    /// So many from here on, round the end of the memory.
+    Ring { first: usize, used: usize },
 }
 
-/// What IVOA says for the alarm that a record has raised.
-#[inline]
-pub(crate) fn drive(db: &mut Db, rec: u32, ivoa: u16) -> Drive {
-    db.failed = false;
-    if db.common[rec as usize].nsev < 3 {
-        return Drive::Normally;
+/// A record's own part in the block of its type.
+pub(crate) struct Body<T>(u32, PhantomData<T>);
+
+impl<T> Clone for Body<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
     }
-    match ivoa {
-        0 => Drive::Normally,
-        2 => Drive::Ivov,
-        _ => Drive::Not,
+}
+impl<T> Copy for Body<T> {}
+
+/// A type that has its block among the [`Bodies`].
+pub(crate) trait Stored: Clone + Default {
+    fn block(bodies: &Bodies) -> &Vec<Self>;
+    fn block_mut(bodies: &mut Bodies) -> &mut Vec<Self>;
+}
+
+impl<T: Stored> Index<Body<T>> for Bodies {
+    type Output = T;
+    #[inline]
+    fn index(&self, body: Body<T>) -> &T {
+        &T::block(self)[body.0 as usize]
     }
 }
 
-/// Writes an output as IVOA says; `ivov` sets IVOV. Whether a callback will end it.
-#[inline]
-pub(crate) fn drive_output(
-    db: &mut Db,
-    rec: u32,
-    resumed: bool,
-    ivoa: u16,
-    ivov: impl FnOnce(&mut Db),
-    write: impl FnOnce(&mut Db) -> bool,
-) -> bool {
-    match drive(db, rec, ivoa) {
-        Drive::Normally => write(db),
-        Drive::Not => false,
-        Drive::Ivov => {
-            if !resumed {
-                ivov(db);
-            }
-            write(db)
+impl<T: Stored> IndexMut<Body<T>> for Bodies {
+    #[inline]
+    fn index_mut(&mut self, body: Body<T>) -> &mut T {
+        &mut T::block_mut(self)[body.0 as usize]
+    }
+}
+
+const fn at<T>(body: u32) -> Body<T> {
+    Body(body, PhantomData)
+}
+
+impl Bodies {
+    /// One field of a record's own part.
+    pub(crate) fn slot(&mut self, kind: Kind, body: u32, slot: u16) -> Slot<'_> {
+        of_type!(kind, T => self[at::<T>(body)].slot(usize::from(slot)))
+    }
+
+    /// Whether a field of a record's own part rests at its starting value.
+    pub(crate) fn rests(&self, kind: Kind, body: u32, slot: u16) -> bool {
+        of_type!(kind, T => self[at::<T>(body)].rests(usize::from(slot)))
+    }
+
+    /// Adds a copy of a type's first record; its number.
+    pub(crate) fn push_like_first(&mut self, kind: Kind) -> u32 {
+        of_type!(kind, T => {
+            let block = T::block_mut(self);
+            block.push(block.first().cloned().unwrap_or_default());
+            block.len() as u32 - 1
+        })
+    }
+
+    /// Exchanges a record's own part with another database's of the same type.
+    pub(crate) fn swap(&mut self, kind: Kind, body: u32, other: &mut Self, there: u32) {
+        of_type!(kind, T => std::mem::swap(&mut self[at::<T>(body)], &mut other[at::<T>(there)]));
+    }
+
+    /// Copies a record's own part from another database.
+    pub(crate) fn copy(&mut self, kind: Kind, body: u32, from: &Self, there: u32) {
+        of_type!(kind, T => self[at::<T>(body)] = from[at::<T>(there)].clone());
+    }
+
+    /// Bytes of a record's own part.
+    #[cfg(test)]
+    pub(crate) const fn size(kind: Kind) -> usize {
+        of_type!(kind, T => size_of::<T>())
+    }
+}
+
+/// Notes where each field of a type is stored.
+fn place(kind: Kind, fields: &mut [FieldDef]) {
+    let own = of_type!(kind, T => <T as Layout>::NAMES);
+    for field in fields {
+        let find = |names: &[&str]| names.iter().position(|name| *name == field.name).map(|slot| slot as u16);
+        field.at = match (find(Common::NAMES), find(own)) {
+            (Some(slot), _) => At::Common(slot),
+            (None, Some(slot)) => At::Body(slot),
+            (None, None) => At::Nowhere,
+        };
+    }
+}
+
+/// The record types, menus and tables of EPICS 7, read once for all databases of the process.
+pub(crate) fn builtin() -> Arc<Schema> {
+    static BUILTIN: OnceLock<Arc<Schema>> = OnceLock::new();
+    let read = || {
+        let menus: &[(&str, &str)] =
+            &[("menus.dbd", include_str!("menus.dbd")), ("dbCommon.dbd", include_str!("common.dbd"))];
+        let text = |wanted: &str| menus.iter().chain(TEXTS).find(|(name, _)| *name == wanted);
+        let mut include = |wanted: &str| text(wanted).map(|(_, text)| (*text).to_owned());
+        let names = menus[..1].iter().chain(TEXTS);
+        let all: String = names.map(|(name, _)| format!("include \"{name}\"\n")).collect();
+        // The texts are part of this program, and a test reads them.
+        let read = Schema::from_dbd(&all, "built-in record types", &mut include);
+        let mut schema = read.unwrap_or_else(|error| unreachable!("{error}"));
+        for (kind, definition) in Kind::ALL.iter().zip(&mut schema.types) {
+            place(*kind, &mut definition.fields);
         }
-    }
+        Arc::new(schema)
+    };
+    BUILTIN.get_or_init(read).clone()
 }
 
-/// Notes a value as the one that was told last; whether it is another one than before.
+/// Processes a record, or goes on with it.
 #[inline]
-pub(crate) fn changed<T: PartialEq>(last: &mut T, now: T) -> bool {
-    let differs = *last != now;
-    *last = now;
-    differs
+pub(crate) fn process(db: &mut Db, rec: u32, resumed: bool) -> Outcome {
+    let common = &db.common[rec as usize];
+    let body = common.body;
+    of_type!(common.kind(), T => T::process(db, rec, at(body), resumed))
 }
-
-/// Tells about VAL where it or the alarm has changed, and about the raw value and its reading back.
-pub(crate) fn post_raw(db: &mut Db, rec: u32, alarm: EventMask, [value, raw, readback]: [bool; 3]) {
-    let all = alarm | EventMask::VALUE | EventMask::LOG;
-    let mask = if value { all } else { alarm };
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    if raw {
-        db.post_named(rec, "RVAL", all);
-    }
-    if readback {
-        db.post_named(rec, "RBV", all);
-    }
-}
-
-/// An analog record's alarm: UDF first, then its limits with hysteresis.
-macro_rules! check_limits {
-    ($common:expr, $r:ident) => {{
-        let common = &mut $common;
-        if common.udf != 0 {
-            let udfs = common.udfs;
-            common.raise(base::Status::Udf, udfs);
-        } else {
-            let (zone, severity, limit) = $r.limits.zone($r.val, $r.lalm);
-            if severity == 0 {
-                $r.lalm = $r.val;
-            } else if common.raise(crate::model::deadband::status_of(zone), severity) {
-                $r.lalm = limit;
-            }
-        }
-    }};
-}
-pub(crate) use check_limits;
-
-/// As [`check_limits`], with the alarm filter AFTC; `$before` is the stamp of the processing before.
-macro_rules! check_limits_filtered {
-    ($common:expr, $r:ident, $before:ident) => {{
-        let common = &mut $common;
-        if common.udf != 0 {
-            let udfs = common.udfs;
-            common.raise(base::Status::Udf, udfs);
-            $r.afvl = 0.0;
-        } else {
-            let mut found = $r.limits.zone($r.val, $r.lalm);
-            if $r.aftc > 0.0 {
-                found = $r.limits.filtered(found, $r.aftc, &mut $r.afvl, common.time, $before);
-            } else {
-                $r.afvl = 0.0;
-            }
-            let (zone, severity, limit) = found;
-            if severity == 0 {
-                $r.lalm = $r.val;
-            } else if common.raise(crate::model::deadband::status_of(zone), severity) {
-                $r.lalm = limit;
-            }
-        }
-    }};
-}
-pub(crate) use check_limits_filtered;
 
 /// At start, after all links are resolved.
 pub(crate) fn init(db: &mut Db, rec: u32) {
-    let body = db.common[rec as usize].body as usize;
-    match db.common[rec as usize].kind() {
-        Kind::Ai => ai::init(db, rec, body),
-        Kind::Ao => ao::init(db, rec, body),
-        Kind::Bi => bi::init(db, rec, body),
-        Kind::Bo => bo::init(db, rec, body),
-        Kind::Calc => calc::init(db, rec, body),
-        Kind::Fanout => fanout::init(db, rec, body),
-        Kind::Int64In => int64in::init(db, rec, body),
-        Kind::Int64Out => int64out::init(db, rec, body),
-        Kind::LongIn => longin::init(db, rec, body),
-        Kind::LongOut => longout::init(db, rec, body),
-        Kind::Aai => aai::init(db, rec, body),
-        Kind::Aao => aao::init(db, rec, body),
-        Kind::Compress => compress::init(db, rec, body),
-        Kind::Histogram => histogram::init(db, rec, body),
-        Kind::Lsi => lsi::init(db, rec, body),
-        Kind::Lso => lso::init(db, rec, body),
-        Kind::SubArray => sub_array::init(db, rec, body),
-        Kind::Waveform => waveform::init(db, rec, body),
-        Kind::CalcOut => calcout::init(db, rec, body),
-        Kind::DFanout => dfanout::init(db, rec, body),
-        Kind::Event => event::init(db, rec, body),
-        Kind::Mbbi => mbbi::init(db, rec, body),
-        Kind::MbbiDirect => mbbi_direct::init(db, rec, body),
-        Kind::Mbbo => mbbo::init(db, rec, body),
-        Kind::MbboDirect => mbbo_direct::init(db, rec, body),
-        Kind::Sel => sel::init(db, rec, body),
-        Kind::Seq => seq::init(db, rec, body),
-        Kind::StringIn => stringin::init(db, rec, body),
-        Kind::StringOut => stringout::init(db, rec, body),
-        Kind::ASub => a_sub::init(db, rec, body),
-        Kind::Printf => printf::init(db, body),
-        Kind::Sub => sub::init(db, rec, body),
-        Kind::Permissive | Kind::State => {}
-    }
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => T::init(db, rec, at(body)));
 }
 
 /// After a link of the record was set.
 pub(crate) fn links_changed(db: &mut Db, rec: u32) {
-    let body = db.common[rec as usize].body as usize;
-    match db.common[rec as usize].kind() {
-        Kind::Calc => calc::links_changed(db, body),
-        Kind::CalcOut => calcout::links_changed(db, body),
-        _ => {}
-    }
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => T::links_changed(db, at(body)));
 }
 
 /// After a link of the record over a channel was connected or lost.
 pub(crate) fn connection_changed(db: &mut Db, rec: u32) {
-    let body = db.common[rec as usize].body as usize;
-    if db.common[rec as usize].kind() == Kind::CalcOut {
-        calcout::post_links(db, rec, body);
-    }
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => T::connection_changed(db, rec, at(body)));
 }
 
 /// After a client wrote a link of the record.
 pub(crate) fn link_put(db: &mut Db, rec: u32, field: u16) {
-    let body = db.common[rec as usize].body as usize;
-    let name = db.def(rec, field).name.clone();
-    match (db.common[rec as usize].kind(), name.as_str()) {
-        (Kind::LongOut, "OUT") => longout::out_changed(db, body),
-        (Kind::CalcOut, _) => calcout::link_put(db, rec, body, &name),
-        _ => {}
+    let (kind, body) = db.type_and_body(rec);
+    if let At::Body(slot) = db.def(rec, field).at {
+        of_type!(kind, T => T::link_put(db, rec, at(body), slot));
     }
 }
 
 /// A callback of the record type's own.
 pub(crate) fn own_callback(db: &mut Db, rec: u32, _: u8) {
-    let body = db.common[rec as usize].body as usize;
-    match db.common[rec as usize].kind() {
-        Kind::Bo => bo::own_callback(db, rec, body),
-        Kind::Histogram => histogram::own_callback(db, rec, body),
-        Kind::Seq => seq::own_callback(db, rec, body),
-        _ => {}
-    }
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => T::own_callback(db, rec, at(body)));
 }
 
 /// Before (`after` false) and after a field with `special` was written.
 pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<(), PutError> {
-    let body = db.common[rec as usize].body as usize;
-    let kind = db.common[rec as usize].kind();
-    let def = db.def(rec, field);
-    let (special, name) = (def.special, def.name.clone());
-    if name == "SIMM"
-        && let Some(sim_of) = sim_of(kind)
-    {
-        if after {
-            check_simm(db, rec, body, sim_of);
-        } else {
-            let sim = sim_of(&mut db.bodies, body);
-            if sim.sscn != u16::MAX {
-                sim.oldsimm = sim.simm;
-            }
+    let (kind, body) = db.type_and_body(rec);
+    let At::Body(slot) = db.def(rec, field).at else { return Ok(()) };
+    of_type!(kind, T => {
+        if <T as Layout>::NAMES[usize::from(slot)] == "SIMM" {
+            sim::simm_written::<T>(db, rec, at(body), after);
+            return Ok(());
         }
-        return Ok(());
-    }
-    if kind == Kind::MbboDirect {
-        return mbbo_direct::special(db, rec, body, &name, after);
-    }
-    if kind == Kind::Sub {
-        return sub::special(db, rec, body, after);
-    }
-    if !after {
-        return Ok(());
-    }
-    match kind {
-        Kind::ASub => return a_sub::special(db, rec, body),
-        Kind::Ai => ai::special(db, rec, body, special),
-        Kind::Ao => ao::special(db, rec, body, special),
-        Kind::Calc => return calc::special(db, body),
-        Kind::CalcOut => calcout::special(db, rec, body, &name),
-        Kind::Compress => compress::special(db, body),
-        Kind::Histogram => histogram::special(db, rec, body, special, &name),
-        Kind::Mbbi => return mbbi::special(db, rec, body, &name),
-        Kind::Mbbo => return mbbo::special(db, rec, body, &name),
-        _ => {}
-    }
-    Ok(())
+        T::special(db, rec, at(body), slot, after)
+    })
 }
 
-/// How many elements an array field can hold; bytes, for a long text.
-pub(crate) fn capacity(db: &Db, rec: u32, field: u16) -> u32 {
-    let common = &db.common[rec as usize];
-    let body = common.body as usize;
-    match common.kind() {
-        Kind::ASub => db.bodies.a_sub[body].shape(&db.def(rec, field).name).0,
-        Kind::Printf => u32::from(db.bodies.printf[body].sizv),
-        Kind::Aai => db.bodies.aai[body].nelm,
-        Kind::Aao => db.bodies.aao[body].nelm,
-        Kind::Compress => db.bodies.compress[body].nsam,
-        Kind::Histogram => u32::from(db.bodies.histogram[body].nelm),
-        Kind::Lsi => u32::from(db.bodies.lsi[body].sizv),
-        Kind::Lso => u32::from(db.bodies.lso[body].sizv),
-        Kind::SubArray => db.bodies.sub_array[body].malm,
-        Kind::Waveform => db.bodies.waveform[body].nelm,
-        _ => 0,
-    }
+/// The value that an output starts with where its device has this one.
+pub(crate) fn from_device(db: &mut Db, rec: u32, fed: &Fed) -> Option<Scalar> {
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => T::from_device(db, rec, at(body), fed))
 }
 
-/// Type of an array field's elements.
-pub(crate) fn element_type(db: &Db, rec: u32, field: u16) -> FieldType {
-    let common = &db.common[rec as usize];
-    let body = common.body as usize;
-    match common.kind() {
-        Kind::ASub => db.bodies.a_sub[body].shape(&db.def(rec, field).name).1,
-        Kind::Aai => arrays::kind_of(db.bodies.aai[body].ftvl),
-        Kind::Aao => arrays::kind_of(db.bodies.aao[body].ftvl),
-        Kind::Histogram => FieldType::U32,
-        Kind::SubArray => arrays::kind_of(db.bodies.sub_array[body].ftvl),
-        Kind::Waveform => arrays::kind_of(db.bodies.waveform[body].ftvl),
-        _ => FieldType::F64,
-    }
+/// The whole number that an output's device has goes into RVAL and RBV.
+pub(crate) fn read_back(db: &mut Db, rec: u32, raw: i32) {
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => db.bodies[at::<T>(body)].read_back(raw));
+}
+
+/// VAL is what the device has, and the rest follows.
+pub(crate) fn begin(db: &mut Db, rec: u32) {
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => T::begin(db, rec, at(body)));
+}
+
+/// How many elements an array field can hold (bytes, for a long text), and their type.
+pub(crate) fn shape(db: &Db, rec: u32, field: u16) -> (u32, FieldType) {
+    let (kind, body) = db.type_and_body(rec);
+    let At::Body(slot) = db.def(rec, field).at else { return (0, FieldType::F64) };
+    of_type!(kind, T => db.bodies[at::<T>(body)].shape(slot))
+}
+
+/// Whether a field says how many elements an array has memory for.
+pub(crate) fn counts_elements(kind: Kind, field: &FieldDef) -> bool {
+    let At::Body(slot) = field.at else { return false };
+    of_type!(kind, T => T::counts_elements(slot))
 }
 
 /// Stores an array that is converted already.
 pub(crate) fn store_array(db: &mut Db, rec: u32, field: u16, values: Array) -> Result<(), PutError> {
-    let body = db.common[rec as usize].body as usize;
-    let len = values.len() as u32;
-    macro_rules! store {
-        ($block:ident, $room:ident, $nord:ty) => {{
-            let r = &mut db.bodies.$block[body];
-            let room = r.$room;
-            let spare = arrays::set(&mut r.val, values, room);
-            let changed = r.nord != len as $nord;
-            r.nord = len as $nord;
-            db.recycle_array(spare);
-            changed
-        }};
+    let (kind, body) = db.type_and_body(rec);
+    let At::Body(slot) = db.def(rec, field).at else { return Err(PutError::NoModify) };
+    of_type!(kind, T => T::store_array(db, rec, at(body), slot, values))
+}
+
+/// After a client wrote the long text in VAL.
+pub(crate) fn long_text_written(db: &mut Db, rec: u32) {
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => db.bodies[at::<T>(body)].long_text_written());
+}
+
+/// What is seen of the array in VAL.
+pub(crate) fn seen(db: &Db, rec: u32) -> Seen {
+    let common = &db.common[rec as usize];
+    of_type!(common.kind(), T => db.bodies[at::<T>(common.body)].seen(common))
+}
+
+/// What a link that asks for one element reads where that is not what clients read.
+pub(crate) fn in_memory(db: &Db, rec: u32, field: u16) -> Option<Scalar> {
+    let (kind, body) = db.type_and_body(rec);
+    let At::Body(slot) = db.def(rec, field).at else { return None };
+    of_type!(kind, T => db.bodies[at::<T>(body)].in_memory(slot))
+}
+
+/// Whether a field holds a text longer than EPICS' strings.
+#[inline]
+pub(crate) fn is_long_text(kind: Kind, field: &FieldDef) -> bool {
+    let At::Body(slot) = field.at else { return false };
+    of_type!(kind, T => T::LONG_TEXTS.contains(&slot))
+}
+
+/// VAL, where it is a double that links read without detours.
+#[inline]
+pub(crate) fn double_val(db: &Db, rec: u32) -> Option<f64> {
+    let common = &db.common[rec as usize];
+    of_type!(common.kind(), T => db.bodies[at::<T>(common.body)].double_val())
+}
+
+/// Whether VAL, an enumeration by its type, is a plain number.
+pub(crate) fn is_plain_number(db: &Db, rec: u32) -> bool {
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => db.bodies[at::<T>(body)].is_plain_number())
+}
+
+/// Whether whoever processes a record through a link is not told that its write failed.
+pub(crate) fn hides_failed_write(kind: Kind) -> bool {
+    of_type!(kind, T => T::HIDES_FAILED_WRITE)
+}
+
+/// What records of a type may ask General Time for.
+pub(crate) fn general_times(kind: Kind) -> &'static [&'static str] {
+    of_type!(kind, T => T::GENERAL_TIMES)
+}
+
+/// The function call of a record that is to end later.
+pub(crate) fn waiting(db: &mut Db, rec: u32) -> Option<&mut u64> {
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => db.bodies[at::<T>(body)].waiting())
+}
+
+/// The names of a record's states, and whether its type ignores what follows a number.
+fn states_of(db: &Db, rec: u32) -> (States<'_>, bool) {
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => (db.bodies[at::<T>(body)].states(), T::LOOSE_STATES))
+}
+
+impl Db {
+    /// A record's type and its place among those of the type.
+    #[inline]
+    fn type_and_body(&self, rec: u32) -> (Kind, u32) {
+        let common = &self.common[rec as usize];
+        (common.kind(), common.body)
     }
-    let changed = match db.common[rec as usize].kind() {
-        Kind::Aai => store!(aai, nelm, u32),
-        Kind::Aao => store!(aao, nelm, u32),
-        Kind::Waveform => store!(waveform, nelm, u32),
-        Kind::SubArray => store!(sub_array, malm, i32),
-        Kind::ASub => {
-            let name = db.def(rec, field).name.clone();
-            db.bodies.a_sub[body].store(&name, values);
-            false
-        }
-        Kind::Compress => {
-            if db.bodies.compress[body].balg == 1 {
-                return Err(PutError::NoModify);
-            }
-            compress::store(db, rec, &values);
-            false
-        }
-        Kind::Histogram => {
-            let r = &mut db.bodies.histogram[body];
-            if let (Array::U32(bins), Array::U32(values)) = (&mut r.val, values) {
-                let count = bins.len().min(values.len());
-                bins[..count].copy_from_slice(&values[..count]);
-            }
-            false
-        }
-        _ => return Err(PutError::NoModify),
-    };
-    if changed {
-        db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ai_record_is_small() {
+        // With its name (about 30 bytes and a place in the table) and short texts it stays below 500 bytes.
+        let bytes = size_of::<Common>() + Bodies::size(Kind::Ai);
+        assert!(bytes <= 500, "{bytes} bytes: {} common, {} of its own", size_of::<Common>(), Bodies::size(Kind::Ai));
     }
-    Ok(())
+
+    #[test]
+    fn each_line_of_the_table_has_its_fields_in_its_file() {
+        let schema = builtin();
+        let names: Vec<&str> = schema.types.iter().map(|kind| kind.name.as_str()).collect();
+        assert_eq!(names, Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>());
+    }
 }

@@ -1,6 +1,7 @@
 //! permissive record.
 
 use crate::model::slot::{Text, record};
+use crate::rec::{Body, RecordType};
 use crate::run::engine::{Db, Outcome};
 use base::EventMask;
 
@@ -15,20 +16,22 @@ record! {
     }
 }
 
-/// Tells about changes.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    db.common[rec as usize].udf = 0;
-    db.stamp_now(rec);
-    let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
-    let r = &mut db.bodies.permissive[body];
-    let (value, flag) = (r.oval != r.val, r.oflg != r.wflg);
-    r.oval = r.val;
-    r.oflg = r.wflg;
-    if value {
-        db.post_value(rec, mask);
+impl RecordType for Permissive {
+    /// Tells about changes.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+        db.common[rec as usize].udf = 0;
+        db.stamp_now(rec);
+        let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
+        let r = &mut db.bodies[body];
+        let (value, flag) = (r.oval != r.val, r.oflg != r.wflg);
+        r.oval = r.val;
+        r.oflg = r.wflg;
+        if value {
+            db.post_value(rec, mask);
+        }
+        if flag {
+            db.post_named(rec, "WFLG", mask);
+        }
+        Outcome::Done
     }
-    if flag {
-        db.post_named(rec, "WFLG", mask);
-    }
-    Outcome::Done
 }

@@ -3,6 +3,9 @@
 use super::lsi::text;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Text, record};
+use crate::rec::Seen;
+use crate::rec::common::Common;
+use crate::rec::{Body, RecordType};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::text::conv::Number;
@@ -21,34 +24,47 @@ record! {
     }
 }
 
-/// At start: memory for the text.
-pub(crate) fn init(db: &mut Db, body: usize) {
-    let r = &mut db.bodies.printf[body];
-    r.sizv = r.sizv.clamp(16, 0x7fff);
-    r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
-}
+impl RecordType for Printf {
+    const LONG_TEXTS: &'static [u16] = &[Self::VAL];
 
-/// Formats, writes, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    if !resumed {
-        let text = format(db, rec, body);
-        let r = &mut db.bodies.printf[body];
-        r.len = text.len() as u32;
-        r.val = Array::U8(text);
-        db.common[rec as usize].udf = 0;
-        db.stamp_now(rec);
+    /// At start: memory for the text.
+    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        r.sizv = r.sizv.clamp(16, 0x7fff);
+        r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
     }
-    let failed = write(db, rec, body);
-    let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
-    db.post_value(rec, mask);
-    db.post_named(rec, "LEN", mask);
-    if failed { Outcome::Failed } else { Outcome::Done }
+
+    /// Formats, writes, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        if !resumed {
+            let text = format(db, rec, body);
+            let r = &mut db.bodies[body];
+            r.len = text.len() as u32;
+            r.val = Array::U8(text);
+            db.common[rec as usize].udf = 0;
+            db.stamp_now(rec);
+        }
+        let failed = write(db, rec, body);
+        let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
+        db.post_value(rec, mask);
+        db.post_named(rec, "LEN", mask);
+        if failed { Outcome::Failed } else { Outcome::Done }
+    }
+
+    fn shape(&self, _: u16) -> (u32, FieldType) {
+        (u32::from(self.sizv), FieldType::F64)
+    }
+
+    /// As C has it: what a client wrote is not seen before the record was processed.
+    fn seen(&self, _: &Common) -> Seen {
+        if self.len == 0 { Seen::Nothing } else { Seen::Stored }
+    }
 }
 
 /// Whether the write failed.
-fn write(db: &mut Db, rec: u32, body: usize) -> bool {
+fn write(db: &mut Db, rec: u32, body: Body<Printf>) -> bool {
     let device = db.device(rec);
-    let r = &db.bodies.printf[body];
+    let r = &db.bodies[body];
     match device {
         Device::Stdio => {
             let Array::U8(bytes) = &r.val else { return true };
@@ -75,8 +91,8 @@ enum Bad {
 }
 
 /// FMT with the inputs in the places of its directives, and a NUL.
-fn format(db: &mut Db, rec: u32, body: usize) -> Vec<u8> {
-    let r = &db.bodies.printf[body];
+fn format(db: &mut Db, rec: u32, body: Body<Printf>) -> Vec<u8> {
+    let r = &db.bodies[body];
     let limit = usize::from(r.sizv) - 1;
     let format = r.fmt.bytes().to_vec();
     let mut inputs = Inputs { next: 0, rec, body };
@@ -98,7 +114,7 @@ fn format(db: &mut Db, rec: u32, body: usize) -> Vec<u8> {
             out.truncate(before);
             match bad {
                 Bad::Format => out.extend_from_slice(&format[start..at]),
-                Bad::Link => out.extend_from_slice(db.bodies.printf[body].ivls.bytes()),
+                Bad::Link => out.extend_from_slice(db.bodies[body].ivls.bytes()),
             }
         }
         out.truncate(limit);
@@ -121,13 +137,13 @@ enum Size {
 struct Inputs {
     next: usize,
     rec: u32,
-    body: usize,
+    body: Body<Printf>,
 }
 
 impl Inputs {
     /// The next input's link.
     fn take(&mut self, db: &Db) -> Result<Link, Bad> {
-        let link = db.bodies.printf[self.body].inp.get(self.next).cloned().ok_or(Bad::Link)?;
+        let link = db.bodies[self.body].inp.get(self.next).cloned().ok_or(Bad::Link)?;
         self.next += 1;
         Ok(link)
     }

@@ -5,6 +5,7 @@ use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
 use crate::rec::check_limits;
+use crate::rec::{Body, RecordType};
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Status};
 
@@ -32,42 +33,44 @@ record! {
     }
 }
 
+impl RecordType for Sel {
+    /// At start: constants; other inputs hold no number.
+    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        if let Some(seln) = r.nvl.number() {
+            r.seln = seln;
+        }
+        for index in 0..INPUTS {
+            r.a[index] = r.inp[index].number().unwrap_or(f64::NAN);
+        }
+    }
+
+    /// Fetches, selects, checks, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+        if fetch(db, rec, body) {
+            select(db, rec, body);
+        }
+        db.stamp_now(rec);
+        let r = &mut db.bodies[body];
+        check_limits!(db.common[rec as usize], r);
+        monitor(db, rec, body);
+        Outcome::Done
+    }
+}
+
 const INPUTS: usize = 12;
 
-/// At start: constants; other inputs hold no number.
-pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
-    let r = &mut db.bodies.sel[body];
-    if let Some(seln) = r.nvl.number() {
-        r.seln = seln;
-    }
-    for index in 0..INPUTS {
-        r.a[index] = r.inp[index].number().unwrap_or(f64::NAN);
-    }
-}
-
-/// Fetches, selects, checks, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    if fetch(db, rec, body) {
-        select(db, rec, body);
-    }
-    db.stamp_now(rec);
-    let r = &mut db.bodies.sel[body];
-    check_limits!(db.common[rec as usize], r);
-    monitor(db, rec, body);
-    Outcome::Done
-}
-
 /// Reads the inputs that count; whether the last read succeeded.
-fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
-    let r = &db.bodies.sel[body];
+fn fetch(db: &mut Db, rec: u32, body: Body<Sel>) -> bool {
+    let r = &db.bodies[body];
     if r.selm == 0 {
         let nvl = r.nvl.brief();
         match db.get_link::<u16>(rec, nvl) {
-            Ok(Some(seln)) => db.bodies.sel[body].seln = seln,
+            Ok(Some(seln)) => db.bodies[body].seln = seln,
             Ok(None) => {}
             Err(_) => return false,
         }
-        let index = usize::from(db.bodies.sel[body].seln);
+        let index = usize::from(db.bodies[body].seln);
         return index >= INPUTS || fetch_one(db, rec, body, index);
     }
     let mut done = true;
@@ -77,12 +80,12 @@ fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
     done
 }
 
-fn fetch_one(db: &mut Db, rec: u32, body: usize, index: usize) -> bool {
-    let link = db.bodies.sel[body].inp[index].brief();
+fn fetch_one(db: &mut Db, rec: u32, body: Body<Sel>, index: usize) -> bool {
+    let link = db.bodies[body].inp[index].brief();
     match db.get_link::<f64>(rec, link) {
         Ok(value) => {
             if let Some(value) = value {
-                db.bodies.sel[body].a[index] = value;
+                db.bodies[body].a[index] = value;
             }
             true
         }
@@ -90,9 +93,9 @@ fn fetch_one(db: &mut Db, rec: u32, body: usize, index: usize) -> bool {
     }
 }
 
-fn select(db: &mut Db, rec: u32, body: usize) {
+fn select(db: &mut Db, rec: u32, body: Body<Sel>) {
     let common = &mut db.common[rec as usize];
-    let r = &mut db.bodies.sel[body];
+    let r = &mut db.bodies[body];
     let better = |best: f64, better: fn(f64, f64) -> bool| {
         let (mut val, mut seln) = (best, r.seln);
         for (index, value) in r.a.iter().enumerate() {
@@ -130,9 +133,9 @@ fn select(db: &mut Db, rec: u32, body: usize) {
     common.udf = u8::from(r.val.is_nan());
 }
 
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<Sel>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.sel[body];
+    let r = &mut db.bodies[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
     let selected = r.nlst != r.seln;

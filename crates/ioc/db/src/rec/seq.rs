@@ -2,6 +2,7 @@
 
 use crate::model::link::Link;
 use crate::model::slot::record;
+use crate::rec::{Body, RecordType};
 use crate::run::callback::Callback;
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Status};
@@ -26,58 +27,82 @@ record! {
     }
 }
 
+impl RecordType for Seq {
+    /// At start: constants.
+    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        if let Some(seln) = r.sell.number() {
+            r.seln = seln;
+        }
+        for index in 0..GROUPS {
+            if let Some(value) = r.dol[index].number() {
+                r.dov[index] = value;
+            }
+        }
+        r.oldn = r.seln;
+    }
+
+    /// Chooses the groups and starts the first; the callbacks do the rest.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        if resumed {
+            return finish(db, rec, body);
+        }
+        let r = &db.bodies[body];
+        let bits = if r.selm == 0 {
+            Some(u16::MAX)
+        } else {
+            let sell = r.sell.brief();
+            if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
+                db.bodies[body].seln = seln;
+            }
+            let r = &db.bodies[body];
+            super::fanout::selected(r.selm, r.seln, r.offs, r.shft)
+        };
+        let Some(bits) = bits else {
+            db.common[rec as usize].raise(Status::Soft, 3);
+            return finish(db, rec, body);
+        };
+        let r = &mut db.bodies[body];
+        r.todo = (0..GROUPS)
+            .filter(|index| bits >> index & 1 != 0 && !(r.lnk[*index].is_constant() && r.dol[*index].is_constant()))
+            .fold(0, |todo, index| todo | 1 << index);
+        if r.todo == 0 {
+            return finish(db, rec, body);
+        }
+        next(db, rec, body);
+        Outcome::Pending
+    }
+
+    /// One group: reads DOLn, writes to LNKn.
+    fn own_callback(db: &mut Db, rec: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        if r.todo == 0 {
+            return;
+        }
+        let index = r.todo.trailing_zeros() as usize;
+        r.todo &= r.todo - 1;
+        let (before, dol, lnk) = (r.dov[index], r.dol[index].brief(), r.lnk[index].brief());
+        // Failed reads and writes have raised their alarms.
+        if let Ok(Some(value)) = db.get_link::<f64>(rec, dol) {
+            db.bodies[body].dov[index] = value;
+        }
+        db.stamp_now(rec);
+        let value = db.bodies[body].dov[index];
+        let _ = db.put_link(rec, lnk, Scalar::F64(value));
+        if before != value {
+            db.post_named(rec, VALUE_NAMES[index], EventMask::VALUE | EventMask::LOG);
+        }
+        next(db, rec, body);
+    }
+}
+
 /// The callback that does one group.
 const GROUP: u8 = 0;
 const GROUPS: usize = 16;
 
-/// At start: constants.
-pub(crate) fn init(db: &mut Db, _: u32, body: usize) {
-    let r = &mut db.bodies.seq[body];
-    if let Some(seln) = r.sell.number() {
-        r.seln = seln;
-    }
-    for index in 0..GROUPS {
-        if let Some(value) = r.dol[index].number() {
-            r.dov[index] = value;
-        }
-    }
-    r.oldn = r.seln;
-}
-
-/// Chooses the groups and starts the first; the callbacks do the rest.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    if resumed {
-        return finish(db, rec, body);
-    }
-    let r = &db.bodies.seq[body];
-    let bits = if r.selm == 0 {
-        Some(u16::MAX)
-    } else {
-        let sell = r.sell.brief();
-        if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
-            db.bodies.seq[body].seln = seln;
-        }
-        let r = &db.bodies.seq[body];
-        super::fanout::selected(r.selm, r.seln, r.offs, r.shft)
-    };
-    let Some(bits) = bits else {
-        db.common[rec as usize].raise(Status::Soft, 3);
-        return finish(db, rec, body);
-    };
-    let r = &mut db.bodies.seq[body];
-    r.todo = (0..GROUPS)
-        .filter(|index| bits >> index & 1 != 0 && !(r.lnk[*index].is_constant() && r.dol[*index].is_constant()))
-        .fold(0, |todo, index| todo | 1 << index);
-    if r.todo == 0 {
-        return finish(db, rec, body);
-    }
-    next(db, rec, body);
-    Outcome::Pending
-}
-
 /// Asks for the callback of the next group, or for the end.
-fn next(db: &mut Db, rec: u32, body: usize) {
-    let r = &db.bodies.seq[body];
+fn next(db: &mut Db, rec: u32, body: Body<Seq>) {
+    let r = &db.bodies[body];
     if r.todo == 0 {
         db.resume(rec);
         return;
@@ -90,39 +115,17 @@ fn next(db: &mut Db, rec: u32, body: usize) {
     }
 }
 
-/// One group: reads DOLn, writes to LNKn.
-pub(crate) fn own_callback(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.seq[body];
-    if r.todo == 0 {
-        return;
-    }
-    let index = r.todo.trailing_zeros() as usize;
-    r.todo &= r.todo - 1;
-    let (before, dol, lnk) = (r.dov[index], r.dol[index].brief(), r.lnk[index].brief());
-    // Failed reads and writes have raised their alarms.
-    if let Ok(Some(value)) = db.get_link::<f64>(rec, dol) {
-        db.bodies.seq[body].dov[index] = value;
-    }
-    db.stamp_now(rec);
-    let value = db.bodies.seq[body].dov[index];
-    let _ = db.put_link(rec, lnk, Scalar::F64(value));
-    if before != value {
-        db.post_named(rec, VALUE_NAMES[index], EventMask::VALUE | EventMask::LOG);
-    }
-    next(db, rec, body);
-}
-
 const VALUE_NAMES: [&str; GROUPS] =
     ["DO0", "DO1", "DO2", "DO3", "DO4", "DO5", "DO6", "DO7", "DO8", "DO9", "DOA", "DOB", "DOC", "DOD", "DOE", "DOF"];
 
-fn finish(db: &mut Db, rec: u32, body: usize) -> Outcome {
+fn finish(db: &mut Db, rec: u32, body: Body<Seq>) -> Outcome {
     db.common[rec as usize].udf = 0;
     db.stamp_now(rec);
     let mask = db.reset_alarms(rec);
     if !mask.is_empty() {
         db.post_value(rec, mask);
     }
-    let r = &mut db.bodies.seq[body];
+    let r = &mut db.bodies[body];
     if r.seln != r.oldn {
         r.oldn = r.seln;
         db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);

@@ -1,8 +1,8 @@
 //! Simulation mode.
 
+use super::{Body, RecordType};
 use crate::model::link::Link;
-use crate::model::slot::{Fields, Idle, Rarely, Slot};
-use crate::rec::table::{Bodies, Kind};
+use crate::model::slot::{Fields, Idle, Slot};
 use crate::run::callback::Callback;
 use crate::run::engine::Db;
 use base::Status;
@@ -57,36 +57,33 @@ pub(crate) enum Mode {
     Bad,
 }
 
-/// Finds a record's simulation fields in its block.
-pub(crate) type SimOf = fn(&mut Bodies, usize) -> &mut Rarely<Sim>;
-
 /// Reads SIML and says what mode a record is in (recGblGetSimm and the switch after it).
 #[inline]
-pub(crate) fn mode(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_of: SimOf) -> Mode {
-    let sim = sim_of(&mut db.bodies, body);
+pub(crate) fn mode<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, resumed: bool, raw: bool) -> Mode {
+    let Some(sim) = db.bodies[body].sim() else { return Mode::Real };
     if sim.rests() || (sim.simm == 0 && sim.siml.is_constant() && sim.sscn == u16::MAX) {
         return Mode::Real;
     }
-    mode_slow(db, rec, body, resumed, raw, sim_of)
+    mode_slow(db, rec, body, resumed, raw)
 }
 
 /// Stamps an output record.
 #[inline]
-pub(crate) fn stamp_output(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
-    let simm = sim_of(&mut db.bodies, body).simm;
+pub(crate) fn stamp_output<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>) {
+    let simm = db.bodies[body].sim().map_or(0, |sim| sim.simm);
     db.stamp_simulated(rec, simm, None);
 }
 
 #[cold]
-fn mode_slow(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_of: SimOf) -> Mode {
+fn mode_slow<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, resumed: bool, raw: bool) -> Mode {
     if !resumed {
-        let sim = sim_of(&mut db.bodies, body);
+        let Some(sim) = db.bodies[body].sim() else { return Mode::Real };
         if sim.sscn != u16::MAX {
             sim.oldsimm = sim.simm;
         }
         let link = sim.siml.brief();
         match db.try_link::<u16>(rec, link) {
-            Ok(Some(simm)) => sim_of(&mut db.bodies, body).simm = simm,
+            Ok(Some(simm)) => drop(db.bodies[body].sim().map(|sim| sim.simm = simm)),
             Ok(None) => {}
             Err(_) => {
                 if db.common[rec as usize].nsev == 0 {
@@ -94,9 +91,9 @@ fn mode_slow(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_o
                 }
             }
         }
-        check_simm(db, rec, body, sim_of);
+        check_simm(db, rec, body);
     }
-    let sim = sim_of(&mut db.bodies, body);
+    let Some(sim) = db.bodies[body].sim() else { return Mode::Real };
     let (simm, sims, sdly) = (sim.simm, sim.sims, sim.sdly);
     match simm {
         0 => Mode::Real,
@@ -117,8 +114,8 @@ fn mode_slow(db: &mut Db, rec: u32, body: usize, resumed: bool, raw: bool, sim_o
 }
 
 /// Exchanges SCAN and SSCN when the mode has changed (recGblCheckSimm).
-pub(crate) fn check_simm(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
-    let sim = sim_of(&mut db.bodies, body);
+pub(crate) fn check_simm<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>) {
+    let Some(sim) = db.bodies[body].sim() else { return };
     if sim.sscn == u16::MAX || sim.simm == sim.oldsimm {
         return;
     }
@@ -126,12 +123,14 @@ pub(crate) fn check_simm(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
     db.scan_delete(rec);
     let scan = std::mem::replace(&mut db.common[rec as usize].scan, sscn);
     db.scan_add(rec);
-    sim_of(&mut db.bodies, body).sscn = scan;
+    if let Some(sim) = db.bodies[body].sim() {
+        sim.sscn = scan;
+    }
 }
 
 /// At start: a constant SIML sets the mode (recGblInitSimm).
-pub(crate) fn init_sim(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
-    let sim = sim_of(&mut db.bodies, body);
+pub(crate) fn init_sim<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>) {
+    let Some(sim) = db.bodies[body].sim() else { return };
     if sim.siml.is_constant() {
         if sim.sscn != u16::MAX {
             sim.oldsimm = sim.simm;
@@ -139,21 +138,17 @@ pub(crate) fn init_sim(db: &mut Db, rec: u32, body: usize, sim_of: SimOf) {
         if let Some(simm) = sim.siml.number::<u16>() {
             sim.simm = simm;
         }
-        check_simm(db, rec, body, sim_of);
+        check_simm(db, rec, body);
     }
 }
 
-/// Where a type's simulation fields are; `None` for types without.
-pub(crate) fn sim_of(kind: Kind) -> Option<SimOf> {
-    macro_rules! arms {
-        ($($variant:ident $block:ident)*) => {
-            match kind {
-                $(Kind::$variant => Some(|bodies, body| &mut bodies.$block[body].sim),)*
-                _ => None,
-            }
-        };
+/// Before and after SIMM was written by a client.
+pub(crate) fn simm_written<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, after: bool) {
+    if after {
+        check_simm(db, rec, body);
+    } else if let Some(sim) = db.bodies[body].sim()
+        && sim.sscn != u16::MAX
+    {
+        sim.oldsimm = sim.simm;
     }
-    arms!(Ai ai Ao ao Bi bi Bo bo Int64In int64in Int64Out int64out LongIn longin LongOut longout Aai aai Aao aao Event event
-        Histogram histogram Lsi lsi Lso lso Mbbi mbbi MbbiDirect mbbi_direct Mbbo mbbo MbboDirect mbbo_direct
-        StringIn stringin StringOut stringout Waveform waveform)
 }

@@ -1,6 +1,7 @@
 //! state record.
 
 use crate::model::slot::{Text, record};
+use crate::rec::{Body, RecordType};
 use crate::run::engine::{Db, Outcome};
 use base::EventMask;
 
@@ -12,15 +13,17 @@ record! {
     }
 }
 
-/// Tells about changes.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    db.common[rec as usize].udf = 0;
-    db.stamp_now(rec);
-    let mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.state[body];
-    if r.oval != r.val {
-        r.oval = r.val.clone();
-        db.post_value(rec, mask | EventMask::VALUE | EventMask::LOG);
+impl RecordType for State {
+    /// Tells about changes.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+        db.common[rec as usize].udf = 0;
+        db.stamp_now(rec);
+        let mask = db.reset_alarms(rec);
+        let r = &mut db.bodies[body];
+        if r.oval != r.val {
+            r.oval = r.val.clone();
+            db.post_value(rec, mask | EventMask::VALUE | EventMask::LOG);
+        }
+        Outcome::Done
     }
-    Outcome::Done
 }

@@ -2,7 +2,7 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Read, Sim, init_sim, read_input, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -22,52 +22,54 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.stringin[body].sim
+impl RecordType for StringIn {
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
+    }
+
+    /// At start: constants.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        init_sim(db, rec, body);
+        let device = db.device(rec);
+        let r = &mut db.bodies[body];
+        if let Some(sval) = r.sim.siol.short_text() {
+            r.sval = sval;
+        }
+        if device == Device::Missing {
+            return;
+        }
+        if matches!(device, Device::Soft | Device::SoftAsync)
+            && let Some(val) = r.inp.short_text()
+        {
+            r.val = val;
+            db.common[rec as usize].udf = 0;
+        }
+        r.oval = r.val;
+    }
+
+    /// Reads, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        let read = |db: &mut Db| read(db, rec, body, resumed);
+        let simulated = |db: &mut Db, _| simulated(db, rec, body);
+        let read = match read_input(db, rec, body, resumed, false, read, simulated) {
+            Ok(read) => read,
+            Err(outcome) => return outcome,
+        };
+        monitor(db, rec, body);
+        read.outcome()
+    }
 }
 
 /// MPST and APST: post in any case.
 pub(crate) const ALWAYS: u16 = 1;
 
-/// At start: constants.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    init_sim(db, rec, body, sim);
-    let device = db.device(rec);
-    let r = &mut db.bodies.stringin[body];
-    if let Some(sval) = r.sim.siol.short_text() {
-        r.sval = sval;
-    }
-    if device == Device::Missing {
-        return;
-    }
-    if matches!(device, Device::Soft | Device::SoftAsync)
-        && let Some(val) = r.inp.short_text()
-    {
-        r.val = val;
-        db.common[rec as usize].udf = 0;
-    }
-    r.oval = r.val;
-}
-
-/// Reads, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let read = |db: &mut Db| read(db, rec, body, resumed);
-    let simulated = |db: &mut Db, _| simulated(db, rec, body);
-    let read = match read_input(db, rec, body, resumed, (false, sim), read, simulated) {
-        Ok(read) => read,
-        Err(outcome) => return outcome,
-    };
-    monitor(db, rec, body);
-    read.outcome()
-}
-
-fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
-    let link = db.bodies.stringin[body].inp.brief();
+fn read(db: &mut Db, rec: u32, body: Body<StringIn>, resumed: bool) -> Read {
+    let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft => match db.get_link_text(rec, link) {
             Ok(value) => {
                 if let Some(value) = value {
-                    db.bodies.stringin[body].val = value;
+                    db.bodies[body].val = value;
                     db.common[rec as usize].udf = 0;
                 }
                 take_stamp(db, rec, link);
@@ -79,7 +81,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             Got::Constant | Got::Failed => Read::Value,
             Got::Pending => Read::Pending,
             Got::Value(value) => {
-                db.bodies.stringin[body].val = value;
+                db.bodies[body].val = value;
                 db.common[rec as usize].udf = 0;
                 take_stamp(db, rec, link);
                 Read::Value
@@ -89,7 +91,7 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             Got::Pending => Read::Pending,
             Got::Value(fed) => match fed.text() {
                 Some(text) => {
-                    db.bodies.stringin[body].val = text;
+                    db.bodies[body].val = text;
                     Read::Value
                 }
                 None => Read::Failed,
@@ -99,17 +101,17 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
         Device::SoftTimestamp => {
             db.stamp_now(rec);
             let mut text = [0; 39];
-            let format = db.bodies.stringin[body].inp.text().trim_start_matches('@');
+            let format = db.bodies[body].inp.text().trim_start_matches('@');
             let length = crate::text::local::write(db.common[rec as usize].time, format, &mut text, db.local);
-            db.bodies.stringin[body].val = Str40::new(&text[..length]);
+            db.bodies[body].val = Str40::new(&text[..length]);
             db.common[rec as usize].udf = 0;
             Read::Value
         }
         Device::GeneralTime => {
             // Of the best sources of time and of events, which there are none of; the one with the highest claim is
             // the same as the best.
-            let known = !db.bodies.stringin[body].inp.text().contains("BESTTEP");
-            db.bodies.stringin[body].val = Str40::from(if known { "OS Clock" } else { "No working providers" });
+            let known = !db.bodies[body].inp.text().contains("BESTTEP");
+            db.bodies[body].val = Str40::from(if known { "OS Clock" } else { "No working providers" });
             db.common[rec as usize].udf = 0;
             if !known {
                 db.common[rec as usize].raise(Status::Read, 2);
@@ -117,14 +119,14 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
             Read::Value
         }
         Device::Getenv => {
-            let name = db.bodies.stringin[body].inp.text().trim_start_matches('@').trim();
+            let name = db.bodies[body].inp.text().trim_start_matches('@').trim();
             match db.environment.get(name) {
                 Some(value) => {
-                    db.bodies.stringin[body].val = Str40::from(value.as_str());
+                    db.bodies[body].val = Str40::from(value.as_str());
                     db.common[rec as usize].udf = 0;
                 }
                 None => {
-                    db.bodies.stringin[body].val = Str40::EMPTY;
+                    db.bodies[body].val = Str40::EMPTY;
                     let common = &mut db.common[rec as usize];
                     common.udf = 1;
                     let udfs = common.udfs;
@@ -140,10 +142,10 @@ fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
     }
 }
 
-fn simulated(db: &mut Db, rec: u32, body: usize) -> Read {
-    let link = db.bodies.stringin[body].sim.siol.brief();
+fn simulated(db: &mut Db, rec: u32, body: Body<StringIn>) -> Read {
+    let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link_text(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies.stringin[body];
+    let r = &mut db.bodies[body];
     if let Some(value) = value {
         r.sval = value;
     }
@@ -152,9 +154,9 @@ fn simulated(db: &mut Db, rec: u32, body: usize) -> Read {
     Read::Value
 }
 
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<StringIn>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.stringin[body];
+    let r = &mut db.bodies[body];
     if r.oval != r.val {
         mask |= EventMask::VALUE | EventMask::LOG;
         r.oval = r.val;

@@ -3,7 +3,7 @@
 use super::stringin::ALWAYS;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::Stream;
@@ -27,65 +27,67 @@ record! {
     }
 }
 
-fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-    &mut bodies.stringout[body].sim
-}
+impl RecordType for StringOut {
+    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+        Some(&mut self.sim)
+    }
 
-/// At start: a constant DOL.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    init_sim(db, rec, body, sim);
-    if db.device(rec) == Device::Missing {
-        return;
-    }
-    let r = &mut db.bodies.stringout[body];
-    if let Some(val) = r.dol.short_text() {
-        r.val = val;
-        db.common[rec as usize].udf = 0;
-    }
-    r.oval = r.val;
-}
-
-/// Fetches, writes, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    if db.device(rec) == Device::Missing {
-        return no_device(db, rec);
-    }
-    let r = &db.bodies.stringout[body];
-    if !resumed && r.omsl == 1 && !r.dol.is_constant() {
-        let dol = r.dol.brief();
-        // A failed read has raised its alarm.
-        if let Ok(Some(val)) = db.get_link_text(rec, dol) {
-            db.bodies.stringout[body].val = val;
+    /// At start: a constant DOL.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        init_sim(db, rec, body);
+        if db.device(rec) == Device::Missing {
+            return;
+        }
+        let r = &mut db.bodies[body];
+        if let Some(val) = r.dol.short_text() {
+            r.val = val;
             db.common[rec as usize].udf = 0;
         }
+        r.oval = r.val;
     }
-    let common = &mut db.common[rec as usize];
-    if common.udf == 1 {
-        let udfs = common.udfs;
-        common.raise(Status::Udf, udfs);
+
+    /// Fetches, writes, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        if db.device(rec) == Device::Missing {
+            return no_device(db, rec);
+        }
+        let r = &db.bodies[body];
+        if !resumed && r.omsl == 1 && !r.dol.is_constant() {
+            let dol = r.dol.brief();
+            // A failed read has raised its alarm.
+            if let Ok(Some(val)) = db.get_link_text(rec, dol) {
+                db.bodies[body].val = val;
+                db.common[rec as usize].udf = 0;
+            }
+        }
+        let common = &mut db.common[rec as usize];
+        if common.udf == 1 {
+            let udfs = common.udfs;
+            common.raise(Status::Udf, udfs);
+        }
+        stamp_output(db, rec, body);
+        let ivoa = db.bodies[body].ivoa;
+        let ivov = |db: &mut Db| {
+            let r = &mut db.bodies[body];
+            r.val = r.ivov;
+        };
+        if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
+            return Outcome::Pending;
+        }
+        let failed = db.failed;
+        monitor(db, rec, body);
+        if failed { Outcome::Failed } else { Outcome::Done }
     }
-    stamp_output(db, rec, body, sim);
-    let ivoa = db.bodies.stringout[body].ivoa;
-    let ivov = |db: &mut Db| {
-        let r = &mut db.bodies.stringout[body];
-        r.val = r.ivov;
-    };
-    if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-        return Outcome::Pending;
-    }
-    let failed = db.failed;
-    monitor(db, rec, body);
-    if failed { Outcome::Failed } else { Outcome::Done }
 }
 
-fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
-    let simulated = match mode(db, rec, body, resumed, false, sim) {
+fn write(db: &mut Db, rec: u32, body: Body<StringOut>, resumed: bool) -> bool {
+    let simulated = match mode(db, rec, body, resumed, false) {
         Mode::Real => false,
         Mode::Simulated(_) => true,
         Mode::Delayed => return true,
         Mode::Bad => return false,
     };
-    let r = &db.bodies.stringout[body];
+    let r = &db.bodies[body];
     if !simulated && db.device(rec) == Device::Stdio {
         let (stream, text) = (stream(r.out.text()), r.val.to_str().to_owned());
         db.output.push((stream, text));
@@ -109,9 +111,9 @@ pub(crate) fn stream(address: &str) -> Stream {
     }
 }
 
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<StringOut>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.stringout[body];
+    let r = &mut db.bodies[body];
     if r.oval != r.val {
         mask |= EventMask::VALUE | EventMask::LOG;
         r.oval = r.val;

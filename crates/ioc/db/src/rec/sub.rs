@@ -5,6 +5,7 @@ use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::calc::{INPUT_NAMES, changed_inputs};
 use crate::rec::check_limits;
+use crate::rec::{Body, RecordType};
 use crate::run::engine::{Db, Outcome};
 use crate::run::function::{ARGUMENTS, Call, Function, SubCall};
 use crate::text::error::PutError;
@@ -38,33 +39,78 @@ record! {
     }
 }
 
-/// At start: constants, the functions.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let r = &mut db.bodies.sub[body];
-    for index in 0..ARGUMENTS {
-        if let Some(value) = r.inp[index].number() {
-            r.a[index] = value;
+impl RecordType for Sub {
+    /// At start: constants, the functions.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let r = &mut db.bodies[body];
+        for index in 0..ARGUMENTS {
+            if let Some(value) = r.inp[index].number() {
+                r.a[index] = value;
+            }
         }
-    }
-    if !r.inam.bytes().is_empty() {
-        let number = db.functions.sub(r.inam.bytes());
-        if number == 0 {
-            let name = r.inam.bytes().to_vec();
-            return db.no_function(rec, "INAM", &name);
+        if !r.inam.bytes().is_empty() {
+            let number = db.functions.sub(r.inam.bytes());
+            if number == 0 {
+                let name = r.inam.bytes().to_vec();
+                return db.no_function(rec, "INAM", &name);
+            }
+            call(db, rec, body, number, false);
+            db.bodies[body].waiting = 0;
         }
-        call(db, rec, body, number, false);
-        db.bodies.sub[body].waiting = 0;
+        if find(db, rec, body).is_err() || db.common[rec as usize].pact != 0 {
+            return;
+        }
+        let r = &mut db.bodies[body];
+        (r.mlst, r.alst, r.lalm) = (r.val, r.val, r.val);
     }
-    if find(db, rec, body).is_err() || db.common[rec as usize].pact != 0 {
-        return;
+
+    /// Reads the inputs, calls, checks, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        let mut failed = !resumed && fetch(db, rec, body);
+        if !failed {
+            let number = db.bodies[body].function;
+            if number == 0 {
+                db.common[rec as usize].raise(Status::BadSub, 3);
+            } else {
+                let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
+                failed = result < 0;
+                let r = &db.bodies[body];
+                let common = &mut db.common[rec as usize];
+                if failed {
+                    common.raise(Status::Soft, r.brsv);
+                } else {
+                    common.udf = u8::from(r.val.is_nan());
+                }
+            }
+        }
+        db.stamp_now(rec);
+        let r = &mut db.bodies[body];
+        check_limits!(db.common[rec as usize], r);
+        monitor(db, rec, body);
+        if failed { Outcome::Failed } else { Outcome::Done }
     }
-    let r = &mut db.bodies.sub[body];
-    (r.mlst, r.alst, r.lalm) = (r.val, r.val, r.val);
+
+    /// Before and after SNAM was written.
+    fn special(db: &mut Db, rec: u32, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
+        if after {
+            return find(db, rec, body);
+        }
+        if db.bodies[body].snam.bytes().is_empty() {
+            let common = &mut db.common[rec as usize];
+            common.pact = 0;
+            common.rpro = 0;
+        }
+        Ok(())
+    }
+
+    fn waiting(&mut self) -> Option<&mut u64> {
+        Some(&mut self.waiting)
+    }
 }
 
 /// Finds the function that SNAM names; a record without a name stays active.
-fn find(db: &mut Db, rec: u32, body: usize) -> Result<(), PutError> {
-    let r = &mut db.bodies.sub[body];
+fn find(db: &mut Db, rec: u32, body: Body<Sub>) -> Result<(), PutError> {
+    let r = &mut db.bodies[body];
     r.function = db.functions.sub(r.snam.bytes());
     if r.snam.bytes().is_empty() {
         db.common[rec as usize].pact = 1;
@@ -80,24 +126,11 @@ fn find(db: &mut Db, rec: u32, body: usize) -> Result<(), PutError> {
     Ok(())
 }
 
-/// Before and after SNAM was written.
-pub(crate) fn special(db: &mut Db, rec: u32, body: usize, after: bool) -> Result<(), PutError> {
-    if after {
-        return find(db, rec, body);
-    }
-    if db.bodies.sub[body].snam.bytes().is_empty() {
-        let common = &mut db.common[rec as usize];
-        common.pact = 0;
-        common.rpro = 0;
-    }
-    Ok(())
-}
-
 /// Calls a function of the record; its result, or `None` where it ends later.
-fn call(db: &mut Db, rec: u32, body: usize, number: u32, resumed: bool) -> Option<i32> {
+fn call(db: &mut Db, rec: u32, body: Body<Sub>, number: u32, resumed: bool) -> Option<i32> {
     let token = db.next_call(rec);
     let name = std::str::from_utf8(db.names.name(db.common[rec as usize].name)).unwrap_or_default();
-    let r = &mut db.bodies.sub[body];
+    let r = &mut db.bodies[body];
     let Some(Function::Sub(function)) = db.functions.get(number) else { return Some(-1) };
     let call = Call::new(name, &mut r.user, resumed, token);
     let mut sub = SubCall { call, inputs: &mut r.a, val: &mut r.val };
@@ -112,11 +145,11 @@ fn call(db: &mut Db, rec: u32, body: usize, number: u32, resumed: bool) -> Optio
 }
 
 /// Reads the inputs; whether one failed.
-fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
+fn fetch(db: &mut Db, rec: u32, body: Body<Sub>) -> bool {
     for index in 0..ARGUMENTS {
-        let link = db.bodies.sub[body].inp[index].brief();
+        let link = db.bodies[body].inp[index].brief();
         match db.get_link::<f64>(rec, link) {
-            Ok(Some(value)) => db.bodies.sub[body].a[index] = value,
+            Ok(Some(value)) => db.bodies[body].a[index] = value,
             Ok(None) => {}
             Err(_) => return true,
         }
@@ -124,35 +157,9 @@ fn fetch(db: &mut Db, rec: u32, body: usize) -> bool {
     false
 }
 
-/// Reads the inputs, calls, checks, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
-    let mut failed = !resumed && fetch(db, rec, body);
-    if !failed {
-        let number = db.bodies.sub[body].function;
-        if number == 0 {
-            db.common[rec as usize].raise(Status::BadSub, 3);
-        } else {
-            let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
-            failed = result < 0;
-            let r = &db.bodies.sub[body];
-            let common = &mut db.common[rec as usize];
-            if failed {
-                common.raise(Status::Soft, r.brsv);
-            } else {
-                common.udf = u8::from(r.val.is_nan());
-            }
-        }
-    }
-    db.stamp_now(rec);
-    let r = &mut db.bodies.sub[body];
-    check_limits!(db.common[rec as usize], r);
-    monitor(db, rec, body);
-    if failed { Outcome::Failed } else { Outcome::Done }
-}
-
-fn monitor(db: &mut Db, rec: u32, body: usize) {
+fn monitor(db: &mut Db, rec: u32, body: Body<Sub>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies.sub[body];
+    let r = &mut db.bodies[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
     let mut changed = changed_inputs(&r.a, &r.la);

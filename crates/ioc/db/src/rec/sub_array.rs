@@ -1,11 +1,18 @@
 //! subArray record.
 
+use super::arrays::set;
+use super::arrays::stored;
 use super::arrays::{kind_of, room};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
+use crate::rec::Seen;
+use crate::rec::common::Common;
+use crate::rec::{Body, RecordType};
 use crate::rec::{no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
+use crate::text::error::PutError;
+use base::FieldType;
 use base::{Array, EventMask, Status};
 
 record! {
@@ -26,24 +33,95 @@ record! {
     }
 }
 
-/// At start: memory, constants.
-pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-    let device = db.device(rec);
-    let r = &mut db.bodies.sub_array[body];
-    if r.ftvl > 11 {
-        r.ftvl = 2;
+impl RecordType for SubArray {
+    /// At start: memory, constants.
+    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        let device = db.device(rec);
+        let r = &mut db.bodies[body];
+        if r.ftvl > 11 {
+            r.ftvl = 2;
+        }
+        let (kind, malm) = (kind_of(r.ftvl), r.malm);
+        let room = room(db, rec, kind, malm);
+        let r = &mut db.bodies[body];
+        (r.val, r.malm) = room;
+        r.nord = 0;
+        r.nelm = r.nelm.min(r.malm);
+        if device == Device::Missing {
+            return;
+        }
+        if let Some(values) = r.inp.elements(kind_of(r.ftvl), wanted(r)) {
+            take_part(db, rec, body, values);
+        }
     }
-    let (kind, malm) = (kind_of(r.ftvl), r.malm);
-    let room = room(db, rec, kind, malm);
-    let r = &mut db.bodies.sub_array[body];
-    (r.val, r.malm) = room;
-    r.nord = 0;
-    r.nelm = r.nelm.min(r.malm);
-    if device == Device::Missing {
-        return;
+
+    /// Reads, cuts, tells.
+    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+        if db.device(rec) != Device::Soft {
+            return no_device(db, rec);
+        }
+        let r = &mut db.bodies[body];
+        r.nelm = r.nelm.min(r.malm);
+        r.indx = r.indx.min(r.malm - 1);
+        let before = r.nord;
+        let (link, kind, count) = (r.inp.brief(), kind_of(r.ftvl), wanted(r));
+        let read = if r.inp.is_constant() {
+            match r.inp.elements(kind, count) {
+                Some(values) => Some(values),
+                // An empty link: what is there is cut again.
+                None => {
+                    let mut again = db.lend_array(kind);
+                    crate::model::values::convert_into(&db.bodies[body].val, usize::MAX, 0, &mut again);
+                    Some(again)
+                }
+            }
+        } else {
+            let got = db.get_link_array(rec, link, kind, count).ok().flatten();
+            if got.is_some() {
+                take_stamp(db, rec, link);
+            }
+            got
+        };
+        let mut failed = read.is_none();
+        if let Some(values) = read {
+            take_part(db, rec, body, values);
+            if db.bodies[body].nord != before {
+                db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
+            }
+        }
+        failed |= db.bodies[body].nord <= 0;
+        db.stamp_now(rec);
+        let common = &mut db.common[rec as usize];
+        common.udf = u8::from(failed);
+        if failed {
+            let udfs = common.udfs;
+            common.raise(Status::Udf, udfs);
+        }
+        let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
+        db.post_value(rec, mask);
+        Outcome::Done
     }
-    if let Some(values) = r.inp.elements(kind_of(r.ftvl), wanted(r)) {
-        take_part(db, rec, body, values);
+
+    fn shape(&self, _: u16) -> (u32, FieldType) {
+        (self.malm, kind_of(self.ftvl))
+    }
+
+    fn counts_elements(field: u16) -> bool {
+        field == Self::MALM
+    }
+
+    fn store_array(db: &mut Db, rec: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+        let r = &mut db.bodies[body];
+        let before = std::mem::replace(&mut r.nord, values.len() as i32);
+        let changed = r.nord != before;
+        let spare = set(&mut r.val, values, r.malm);
+        stored(db, rec, spare, changed);
+        Ok(())
+    }
+
+    /// As in C, one that is undefined shows none of its elements.
+    fn seen(&self, common: &Common) -> Seen {
+        if common.udf != 0 { Seen::Nothing } else { Seen::Stored }
     }
 }
 
@@ -53,8 +131,8 @@ fn wanted(r: &SubArray) -> usize {
 }
 
 /// Keeps NELM elements from INDX on.
-fn take_part(db: &mut Db, rec: u32, body: usize, values: Array) {
-    let r = &mut db.bodies.sub_array[body];
+fn take_part(db: &mut Db, rec: u32, body: Body<SubArray>, values: Array) {
+    let r = &mut db.bodies[body];
     let (first, room) = (r.indx as usize, r.malm);
     let count = values.len().saturating_sub(first).min(r.nelm as usize);
     let (from, to) = (first.min(values.len()), (first + count).min(values.len()));
@@ -62,51 +140,4 @@ fn take_part(db: &mut Db, rec: u32, body: usize, values: Array) {
     r.nord = count as i32;
     db.recycle_array(values);
     db.common[rec as usize].udf = 0;
-}
-
-/// Reads, cuts, tells.
-pub(crate) fn process(db: &mut Db, rec: u32, body: usize, _: bool) -> Outcome {
-    if db.device(rec) != Device::Soft {
-        return no_device(db, rec);
-    }
-    let r = &mut db.bodies.sub_array[body];
-    r.nelm = r.nelm.min(r.malm);
-    r.indx = r.indx.min(r.malm - 1);
-    let before = r.nord;
-    let (link, kind, count) = (r.inp.brief(), kind_of(r.ftvl), wanted(r));
-    let read = if r.inp.is_constant() {
-        match r.inp.elements(kind, count) {
-            Some(values) => Some(values),
-            // An empty link: what is there is cut again.
-            None => {
-                let mut again = db.lend_array(kind);
-                crate::model::values::convert_into(&db.bodies.sub_array[body].val, usize::MAX, 0, &mut again);
-                Some(again)
-            }
-        }
-    } else {
-        let got = db.get_link_array(rec, link, kind, count).ok().flatten();
-        if got.is_some() {
-            take_stamp(db, rec, link);
-        }
-        got
-    };
-    let mut failed = read.is_none();
-    if let Some(values) = read {
-        take_part(db, rec, body, values);
-        if db.bodies.sub_array[body].nord != before {
-            db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
-        }
-    }
-    failed |= db.bodies.sub_array[body].nord <= 0;
-    db.stamp_now(rec);
-    let common = &mut db.common[rec as usize];
-    common.udf = u8::from(failed);
-    if failed {
-        let udfs = common.udfs;
-        common.raise(Status::Udf, udfs);
-    }
-    let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
-    db.post_value(rec, mask);
-    Outcome::Done
 }

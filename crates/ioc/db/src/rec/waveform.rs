@@ -1,14 +1,17 @@
 //! waveform record.
 
+use super::arrays::stored;
 use super::arrays::{array_input, array_monitor, hash_of, kind_of, mask, room, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::table::Bodies;
+use crate::rec::{Body, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::link::LinkError;
 use crate::run::notify::Got;
+use crate::text::error::PutError;
+use base::FieldType;
 use base::{Array, EventMask};
 
 record! {
@@ -32,7 +35,12 @@ record! {
     }
 }
 
-array_input!(waveform);
+array_input!(Waveform, start_empty;);
+
+impl Waveform {
+    /// A waveform takes a constant SIOL for no elements at all.
+    const EMPTY_WHEN_SIMULATED_BY_NOTHING: bool = true;
+}
 
 /// Without a constant nothing is valid.
 fn start_empty(r: &mut Waveform) {

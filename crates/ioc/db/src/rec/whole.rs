@@ -2,16 +2,17 @@
 
 /// Start and processing of an input record with whole numbers.
 macro_rules! whole_input {
-    ($block:ident, $type:ty) => {
-        fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-            &mut bodies.$block[body].sim
-        }
+    ($T:ident, $type:ty; $($more:tt)*) => {
+        impl RecordType for $T {
+            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+                Some(&mut self.sim)
+            }
 
         /// At start: constants and last values.
-        pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-            init_sim(db, rec, body, sim);
+        fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+            init_sim(db, rec, body);
             let device = db.device(rec);
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             if let Some(sval) = r.sim.siol.number() {
                 r.sval = sval;
             }
@@ -28,30 +29,33 @@ macro_rules! whole_input {
         }
 
         /// Reads, checks, tells.
-        pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+        fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
             let before = db.common[rec as usize].time;
             let read = |db: &mut Db| read(db, rec, body, resumed);
             let simulated = |db: &mut Db, _| simulated(db, rec, body);
-            let read = match read_input(db, rec, body, resumed, (false, sim), read, simulated) {
+            let read = match read_input(db, rec, body, resumed, false, read, simulated) {
                 Ok(read) => read,
                 Err(outcome) => return outcome,
             };
             if read == Read::Value {
                 db.common[rec as usize].udf = 0;
             }
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             check_limits_filtered!(db.common[rec as usize], r, before);
             monitor(db, rec, body);
             read.outcome()
         }
 
-        fn read(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Read {
-            let link = db.bodies.$block[body].inp.brief();
+            $($more)*
+        }
+
+        fn read(db: &mut Db, rec: u32, body: Body<$T>, resumed: bool) -> Read {
+            let link = db.bodies[body].inp.brief();
             match db.device(rec) {
                 Device::Soft => match db.get_link::<$type>(rec, link) {
                     Ok(value) => {
                         if let Some(value) = value {
-                            db.bodies.$block[body].val = value;
+                            db.bodies[body].val = value;
                         }
                         take_stamp(db, rec, link);
                         Read::Value
@@ -63,7 +67,7 @@ macro_rules! whole_input {
                     Got::Failed => Read::Failed,
                     Got::Pending => Read::Pending,
                     Got::Value(value) => {
-                        db.bodies.$block[body].val = value;
+                        db.bodies[body].val = value;
                         take_stamp(db, rec, link);
                         Read::Value
                     }
@@ -73,7 +77,7 @@ macro_rules! whole_input {
                     Got::Pending => Read::Pending,
                     Got::Value(fed) => match fed.scalar().and_then(crate::text::conv::number::<$type>) {
                         Some(value) => {
-                            db.bodies.$block[body].val = value;
+                            db.bodies[body].val = value;
                             Read::Value
                         }
                         None => Read::Failed,
@@ -81,7 +85,7 @@ macro_rules! whole_input {
                 },
                 Device::GeneralTime => {
                     // GETERRCNT: a clock that did not answer; ours always does.
-                    db.bodies.$block[body].val = 0;
+                    db.bodies[body].val = 0;
                     Read::Value
                 }
                 _ => {
@@ -91,10 +95,10 @@ macro_rules! whole_input {
             }
         }
 
-        fn simulated(db: &mut Db, rec: u32, body: usize) -> Read {
-            let link = db.bodies.$block[body].sim.siol.brief();
+        fn simulated(db: &mut Db, rec: u32, body: Body<$T>) -> Read {
+            let link = db.bodies[body].sim.siol.brief();
             let Ok(value) = db.get_link::<$type>(rec, link) else { return Read::Failed };
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             if let Some(value) = value {
                 r.sval = value;
             }
@@ -102,17 +106,17 @@ macro_rules! whole_input {
             Read::Value
         }
 
-        whole_monitor!($block);
+        whole_monitor!($T);
     };
 }
 pub(crate) use whole_input;
 
 /// Deadbands and events of a record with whole numbers.
 macro_rules! whole_monitor {
-    ($block:ident) => {
-        fn monitor(db: &mut Db, rec: u32, body: usize) {
+    ($T:ident) => {
+        fn monitor(db: &mut Db, rec: u32, body: Body<$T>) {
             let mut mask = db.reset_alarms(rec);
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             if r.mdel < 0 || r.mlst.abs_diff(r.val) > r.mdel.unsigned_abs() {
                 mask |= EventMask::VALUE;
                 r.mlst = r.val;
@@ -131,18 +135,21 @@ pub(crate) use whole_monitor;
 
 /// Start and processing of an output record with whole numbers; `$write` writes VAL.
 macro_rules! whole_output {
-    ($block:ident, $type:ty, $scalar:ident, $start:expr, $due:expr, $written:expr) => {
-        fn sim(bodies: &mut Bodies, body: usize) -> &mut Rarely<Sim> {
-            &mut bodies.$block[body].sim
-        }
+    ($T:ident, $type:ty, $scalar:ident, $start:expr, $due:expr, $written:expr; $($more:tt)*) => {
+        impl RecordType for $T {
+            const HIDES_FAILED_WRITE: bool = true;
+
+            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+                Some(&mut self.sim)
+            }
 
         /// At start: a constant DOL and last values.
-        pub(crate) fn init(db: &mut Db, rec: u32, body: usize) {
-            init_sim(db, rec, body, sim);
+        fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+            init_sim(db, rec, body);
             if db.device(rec) == Device::Missing {
                 return;
             }
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             if let Some(val) = r.dol.number() {
                 r.val = val;
                 db.common[rec as usize].udf = 0;
@@ -154,12 +161,12 @@ macro_rules! whole_output {
         }
 
         /// Fetches, checks, writes, tells.
-        pub(crate) fn process(db: &mut Db, rec: u32, body: usize, resumed: bool) -> Outcome {
+        fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
             if db.device(rec) == Device::Missing {
                 return no_device(db, rec);
             }
             if !resumed {
-                let r = &db.bodies.$block[body];
+                let r = &db.bodies[body];
                 let mut value = Some(r.val);
                 if r.omsl == 1 && !r.dol.is_constant() {
                     let dol = r.dol.brief();
@@ -172,45 +179,48 @@ macro_rules! whole_output {
                     };
                 }
                 if let Some(value) = value {
-                    let r = &mut db.bodies.$block[body];
+                    let r = &mut db.bodies[body];
                     r.val = if r.drvh > r.drvl { value.clamp(r.drvl, r.drvh) } else { value };
                 }
-                stamp_output(db, rec, body, sim);
+                stamp_output(db, rec, body);
             }
-            let r = &mut db.bodies.$block[body];
+            let r = &mut db.bodies[body];
             check_limits!(db.common[rec as usize], r);
             let ivoa = r.ivoa;
             let ivov = |db: &mut Db| {
-                let r = &mut db.bodies.$block[body];
+                let r = &mut db.bodies[body];
                 r.val = r.ivov;
             };
             if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
                 return Outcome::Pending;
             }
             if resumed {
-                stamp_output(db, rec, body, sim);
+                stamp_output(db, rec, body);
             }
             let failed = db.failed;
             monitor(db, rec, body);
             if failed { Outcome::Failed } else { Outcome::Done }
         }
 
+            $($more)*
+        }
+
         /// Writes the output or its simulation; whether a callback is pending.
-        fn write(db: &mut Db, rec: u32, body: usize, resumed: bool) -> bool {
-            let simulated = match mode(db, rec, body, resumed, false, sim) {
+        fn write(db: &mut Db, rec: u32, body: Body<$T>, resumed: bool) -> bool {
+            let simulated = match mode(db, rec, body, resumed, false) {
                 Mode::Real => false,
                 Mode::Simulated(_) => true,
                 Mode::Delayed => return true,
                 Mode::Bad => return false,
             };
-            let r = &db.bodies.$block[body];
+            let r = &db.bodies[body];
             let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
             let value = Scalar::$scalar(r.val);
             let mut pending = false;
             if !simulated && $due(r) && db.device(rec) == Device::External {
                 let output = Output {
                     value: Value::Scalar(value),
-                    raw: i64::from(db.bodies.$block[body].val),
+                    raw: i64::from(db.bodies[body].val),
                     name: None,
                     converted: false,
                 };
@@ -219,12 +229,12 @@ macro_rules! whole_output {
                 pending = db.write_out(rec, link, value, !simulated, resumed);
             }
             if !simulated && !pending {
-                $written(&mut db.bodies.$block[body]);
+                $written(&mut db.bodies[body]);
             }
             pending
         }
 
-        whole_monitor!($block);
+        whole_monitor!($T);
     };
 }
 pub(crate) use whole_output;

@@ -4,8 +4,8 @@ use crate::model::json_link::JsonLinks;
 use crate::model::link::{LinkKind, PP};
 use crate::model::names::Names;
 use crate::model::schema::Schema;
+use crate::rec::Bodies;
 use crate::rec::common::Common;
-use crate::rec::table::{Bodies, Kind};
 use crate::run::events::Events;
 use crate::run::function::Functions;
 use crate::run::link::remote::Remotes;
@@ -129,7 +129,7 @@ impl Db {
     #[must_use]
     pub fn new() -> Self {
         let mut db = Self {
-            schema: crate::rec::table::builtin(),
+            schema: crate::rec::builtin(),
             names: Names::default(),
             common: Vec::new(),
             bodies: Bodies::default(),
@@ -292,7 +292,7 @@ impl Db {
         }
         common.on_stack = true;
         self.counters.processed += 1;
-        let outcome = self.dispatch(rec, resumed);
+        let outcome = crate::rec::process(self, rec, resumed);
         self.failed = matches!(outcome, Outcome::Failed | Outcome::Broken | Outcome::GivenUp);
         match outcome {
             Outcome::Done | Outcome::Failed => {}
@@ -566,19 +566,5 @@ impl Db {
     /// Whether a link processes its passive source or target.
     pub(crate) const fn is_pp(flags: u8) -> bool {
         flags & PP != 0
-    }
-
-    #[inline]
-    fn dispatch(&mut self, rec: u32, resumed: bool) -> Outcome {
-        let common = &self.common[rec as usize];
-        let body = common.body as usize;
-        macro_rules! arms {
-            ($($variant:ident, $module:ident, $name:literal;)*) => {
-                match common.kind() {
-                    $(Kind::$variant => crate::rec::$module::process(self, rec, body, resumed),)*
-                }
-            };
-        }
-        crate::rec::table::each_type!(arms)
     }
 }

@@ -1,6 +1,5 @@
 //! Functions that `sub` and `aSub` records call, found by name.
 
-use crate::rec::table::Kind;
 use crate::run::callback::Callback;
 use crate::run::engine::Db;
 use base::{Alarm, Array};
@@ -151,13 +150,10 @@ impl Db {
 
     /// A call that was to end later has ended: its record goes on soon, in the order of PRIO. Whether it waited for that.
     pub fn finish_function(&mut self, token: Token) -> bool {
-        let Some(common) = self.common.get(token.record as usize) else { return false };
-        let body = common.body as usize;
-        let waiting = match common.kind() {
-            Kind::Sub => &mut self.bodies.sub[body].waiting,
-            Kind::ASub => &mut self.bodies.a_sub[body].waiting,
-            _ => return false,
-        };
+        if token.record as usize >= self.common.len() {
+            return false;
+        }
+        let Some(waiting) = crate::rec::waiting(self, token.record) else { return false };
         if *waiting != token.serial || token.serial == 0 {
             return false;
         }

@@ -6,7 +6,7 @@
 
 use crate::model::link::PendingLink;
 use crate::model::link::{self, CA, CP, CPP, LinkText};
-use crate::rec::table::Kind;
+use crate::rec::Kind;
 use crate::run::channel::RecId;
 use crate::run::engine::Db;
 use crate::run::scan::period;

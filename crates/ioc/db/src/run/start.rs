@@ -71,13 +71,13 @@ impl Db {
 
     /// The first record that is not initialised.
     pub(crate) const fn first_new(&self) -> u32 {
-        if self.running { self.started } else { crate::rec::table::Kind::ALL.len() as u32 }
+        if self.running { self.started } else { crate::rec::Kind::ALL.len() as u32 }
     }
 
     /// Processes the records whose PINI is this choice: when the IOC pauses (4, then 5) and goes on (2, then 3).
     pub fn process_pini(&mut self, pini: u16, now: Now) {
         self.now = now;
-        self.process_at_start(crate::rec::table::Kind::ALL.len() as u32, pini);
+        self.process_at_start(crate::rec::Kind::ALL.len() as u32, pini);
     }
 
     fn process_at_start(&mut self, first: u32, pini: u16) {

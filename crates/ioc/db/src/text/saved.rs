@@ -30,6 +30,17 @@ const ARRAY: &str = "@array@";
 const DEPTH_MAX: u32 = 16;
 const CHANNELS_MAX: usize = 1_000_000;
 
+/// A channel that a request file names, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requested {
+    /// The channel.
+    pub channel: String,
+    /// The file as it was named.
+    pub file: String,
+    /// Where in it.
+    pub place: Place,
+}
+
 /// A `.sav` file's text; `head` is its first line, without the sign of a comment.
 #[must_use]
 pub fn write_sav(head: &str, values: &[Saved]) -> String {
@@ -114,7 +125,7 @@ pub fn parse_request(
     file: &str,
     macros: &Macros,
     include: &mut dyn FnMut(&str) -> Option<String>,
-) -> Result<Vec<String>, FileError> {
+) -> Result<Vec<Requested>, FileError> {
     let mut all = Vec::new();
     request(text, file, macros, include, 0, &mut all)?;
     Ok(all)
@@ -126,7 +137,7 @@ fn request(
     macros: &Macros,
     include: &mut dyn FnMut(&str) -> Option<String>,
     depth: u32,
-    all: &mut Vec<String>,
+    all: &mut Vec<Requested>,
 ) -> Result<(), FileError> {
     let (expanded, undefined) = expand_lines(text, macros);
     let error = |line: usize, what: String| FileError {
@@ -144,7 +155,9 @@ fn request(
             if all.len() >= CHANNELS_MAX {
                 return Err(error(number + 1, format!("more than {CHANNELS_MAX} channels")));
             }
-            all.push(first.to_owned());
+            let column = line.find(first).unwrap_or(0) as u32 + 1;
+            let place = Place { line: number as u32 + 1, column };
+            all.push(Requested { channel: first.to_owned(), file: file.to_owned(), place });
             continue;
         }
         let name = words.next().unwrap_or_default().trim_matches('"');
@@ -178,6 +191,9 @@ mod tests {
         let text = "# all\n$(P)ao\n  $(P)ao.PREC # with comment\nfile motor.req P=$(P),M=m1\nfile \"motor.req\" \"P=$(P), M=m2\"\n";
         let include = &mut |name: &str| (name == "motor.req").then(|| "$(P)$(M).VAL\n$(P)$(M).DESC".to_owned());
         let all = parse_request(text, "auto.req", &Macros::parse("P=X:"), include).unwrap();
+        let third = Place { line: 1, column: 1 };
+        assert_eq!((&*all[2].file, all[2].place, all[1].place), ("motor.req", third, Place { line: 3, column: 3 }));
+        let all: Vec<String> = all.into_iter().map(|one| one.channel).collect();
         assert_eq!(all, ["X:ao", "X:ao.PREC", "X:m1.VAL", "X:m1.DESC", "X:m2.VAL", "X:m2.DESC"]);
         let own = &mut |_: &str| Some("file own.req".to_owned());
         let error = parse_request("file own.req", "own.req", &Macros::default(), own).unwrap_err();

@@ -6,7 +6,7 @@
 //! SCAN `I/O Intr` a record is processed each `every`. The alarm is COMM INVALID while the frame does not run, READ INVALID
 //! for a figure that is not known: nothing was measured yet, or a percentile beyond what the histogram holds.
 
-use super::{DeviceSupport, Equipment, Interrupt, Options, Ports, Reply, Served};
+use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use base::{DurNs, Histogram, Quantile, Scalar, Status, Str40, Value};
 use db::{Attaching, Fed, Now, Output};
 use ring::{ActivityCounter, FrameCounter, FramePage, FrameState};
@@ -31,7 +31,7 @@ impl DeviceSupport for Frame {
         let every = options.time("every", DurNs::from_secs(1))?;
         options.finish()?;
         let watch = Watch { frame, what, every, watcher: None, interrupt: None };
-        Ok(Served { equipment: Some(Box::new(watch)), interrupts: true, ..Served::default() })
+        Ok(Served { device: Some(Box::new(watch)), interrupts: true, ..Served::default() })
     }
 }
 
@@ -187,7 +187,7 @@ impl Watch {
     }
 }
 
-impl Equipment for Watch {
+impl RecordDevice for Watch {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
         self.interrupt = Some(interrupt);
     }

@@ -1,6 +1,6 @@
 //! The thread "devices": from the records' requests to whoever answers them.
 
-use super::Equipment;
+use super::RecordDevice;
 use crate::engine::now;
 use crate::feed::{self, Feed, Feeder};
 use base::{DurNs, MonoNs, Status};
@@ -107,7 +107,7 @@ struct Owner {
 }
 
 struct Record {
-    equipment: Option<Box<dyn Equipment>>,
+    device: Option<Box<dyn RecordDevice>>,
     started: bool,
     /// When its period ends next.
     due: Option<MonoNs>,
@@ -225,10 +225,10 @@ impl Hub {
         inside.records.retain(|(of, _), _| *of != part);
     }
 
-    pub(super) fn attach(&self, part: usize, record: RecId, equipment: Box<dyn Equipment>) {
+    pub(super) fn attach(&self, part: usize, record: RecId, device: Box<dyn RecordDevice>) {
         let mut inside = lock(&self.inside);
         self.owner(&mut inside, part, ALL_ROOM);
-        inside.records.insert((part, record), Record { equipment: Some(equipment), started: false, due: None });
+        inside.records.insert((part, record), Record { device: Some(device), started: false, due: None });
         inside.fresh.push((part, record));
         drop(inside);
         self.bell.ring();
@@ -257,11 +257,11 @@ impl Hub {
         let fresh = std::mem::take(&mut lock(&self.inside).fresh);
         for key in fresh {
             self.with(key, |record, interrupt| {
-                let Some(equipment) = &mut record.equipment else { return };
+                let Some(device) = &mut record.device else { return };
                 if !std::mem::replace(&mut record.started, true) {
-                    equipment.start(now(), interrupt);
+                    device.start(now(), interrupt);
                 }
-                record.due = equipment.period().map(|_| now().mono);
+                record.due = device.period().map(|_| now().mono);
             });
         }
         while let Some((part, request)) = self.next_request() {
@@ -297,10 +297,10 @@ impl Hub {
             };
             let Some(key) = key else { continue };
             self.with(key, |record, _| {
-                let Some(equipment) = &mut record.equipment else { return };
-                equipment.poll(now());
+                let Some(device) = &mut record.device else { return };
+                device.poll(now());
                 // Missed periods are left out; the phase is kept.
-                record.due = equipment.period().zip(record.due).map(|(period, due)| {
+                record.due = device.period().zip(record.due).map(|(period, due)| {
                     let period = period.max(DurNs::from_ms(1));
                     let behind = (now().mono - due).0.max(0) / period.0 + 1;
                     due + DurNs(period.0 * behind)
@@ -317,8 +317,8 @@ impl Hub {
     fn ask(&self, key: (usize, RecId), output: Option<Output>, reply: Reply) {
         let mut asked = Some((output, reply));
         self.with(key, |record, _| {
-            if let (Some(equipment), Some((output, reply))) = (&mut record.equipment, asked.take()) {
-                equipment.request(now(), output, reply);
+            if let (Some(device), Some((output, reply))) = (&mut record.device, asked.take()) {
+                device.request(now(), output, reply);
             }
         });
     }
@@ -329,17 +329,17 @@ impl Hub {
             let mut inside = lock(&self.inside);
             let Some(outlet) = inside.owners.get(&key.0).map(|owner| owner.outlet.clone()) else { return };
             let Some(record) = inside.records.get_mut(&key) else { return };
-            let taken = Record { equipment: record.equipment.take(), started: record.started, due: record.due };
+            let taken = Record { device: record.device.take(), started: record.started, due: record.due };
             let before = taken.due;
             (taken, outlet, before)
         };
-        if record.equipment.is_none() {
+        if record.device.is_none() {
             return;
         }
         work(&mut record, Interrupt { outlet, record: key.1 });
         let mut inside = lock(&self.inside);
         if let Some(place) = inside.records.get_mut(&key)
-            && place.equipment.is_none()
+            && place.device.is_none()
         {
             *place = record;
             if let Some(due) = place.due.filter(|due| Some(*due) != before) {

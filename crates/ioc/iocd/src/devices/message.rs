@@ -14,9 +14,9 @@
 //! Alarms, all INVALID: TIMEOUT no answer in time; COMM no message server, no such object, or its manager died; CALC an
 //! answer that the record cannot hold; READ or WRITE everything else that is refused.
 
-use super::post::{Letter, Outcome};
+use super::server::{PendingRequest, RequestOutcome};
 use super::watch::Watch;
-use super::{DeviceSupport, Equipment, Interrupt, Options, Ports, Reply, Served};
+use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, DurNs, FieldType, Scalar, Stamp, Status, Str40, Value};
 use db::{Attaching, Fed, Now, Output};
@@ -58,8 +58,8 @@ impl DeviceSupport for Message {
 
     fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, String> {
         let (object, poll) = Object::parse(place, &ports.message_server())?;
-        let equipment = Messages { object: Arc::new(object), ports: ports.clone(), poll, watch: None };
-        Ok(Served { equipment: Some(Box::new(equipment)), interrupts: poll.is_some(), ..Served::default() })
+        let device = Messages { object: Arc::new(object), ports: ports.clone(), poll, watch: None };
+        Ok(Served { device: Some(Box::new(device)), interrupts: poll.is_some(), ..Served::default() })
     }
 }
 
@@ -152,15 +152,17 @@ impl Object {
     }
 
     /// What an outcome means for the record.
-    fn meaning(&self, outcome: Outcome, writes: bool, stamp: Stamp) -> Fed {
+    fn meaning(&self, outcome: RequestOutcome, writes: bool, stamp: Stamp) -> Fed {
         let refused = if writes { Status::Write } else { Status::Read };
         let (text, pulse) = match outcome {
-            Outcome::Reply(Code::Ok, text, pulse) => (text, pulse),
-            Outcome::Timeout | Outcome::Reply(Code::Timeout | Code::Expired, ..) => {
+            RequestOutcome::Reply(Code::Ok, text, pulse) => (text, pulse),
+            RequestOutcome::Timeout | RequestOutcome::Reply(Code::Timeout | Code::Expired, ..) => {
                 return Fed::failed(Status::Timeout);
             }
-            Outcome::Lost | Outcome::Reply(Code::NoObject | Code::Unknown, ..) => return Fed::failed(Status::Comm),
-            Outcome::Reply(..) => return Fed::failed(refused),
+            RequestOutcome::Lost | RequestOutcome::Reply(Code::NoObject | Code::Unknown, ..) => {
+                return Fed::failed(Status::Comm);
+            }
+            RequestOutcome::Reply(..) => return Fed::failed(refused),
         };
         if writes {
             return Fed { tag: pulse, ..Fed::done(stamp) };
@@ -217,16 +219,16 @@ struct Messages {
 }
 
 impl Messages {
-    fn send(&self, line: String, then: impl FnOnce(&Object, Outcome) + Send + 'static) {
+    fn send(&self, line: String, then: impl FnOnce(&Object, RequestOutcome) + Send + 'static) {
         let object = self.object.clone();
         let latest = now().mono + object.timeout;
         let mine = object.clone();
         let then = Box::new(move |outcome| then(&mine, outcome));
-        self.ports.post(&object.server, object.band, Letter { line, latest, then });
+        self.ports.send_or_refuse(&object.server, object.band, PendingRequest { line, latest, then });
     }
 }
 
-impl Equipment for Messages {
+impl RecordDevice for Messages {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
         self.watch = Some(Watch::new(interrupt));
     }
@@ -302,7 +304,7 @@ mod tests {
         let fed = |address: &str, kind: &str, elements, outcome| {
             object(address, kind, elements).unwrap().meaning(outcome, kind == "ao", Stamp::EPOCH)
         };
-        let ok = |text: &str| Outcome::Reply(Code::Ok, text.into(), 9);
+        let ok = |text: &str| RequestOutcome::Reply(Code::Ok, text.into(), 9);
         let value = |address: &str, kind: &str, elements, text: &str| fed(address, kind, elements, ok(text)).value;
         let scalar = |scalar| Some(Value::Scalar(scalar));
         let real = FieldType::F64;
@@ -318,12 +320,12 @@ mod tests {
         assert_eq!(fed("sr/x", "ai", real, ok("1")).tag, 9);
 
         let status = |kind: &str, outcome| fed("sr/x", kind, real, outcome).alarm.status;
-        let failed = |code| Outcome::Reply(code, String::new(), 0);
+        let failed = |code| RequestOutcome::Reply(code, String::new(), 0);
         assert_eq!(status("ai", ok("off")), Status::Calc);
         assert_eq!(status("ai", failed(Code::Timeout)), Status::Timeout);
         assert_eq!(status("ai", failed(Code::NoObject)), Status::Comm);
         assert_eq!(status("ai", failed(Code::Unknown)), Status::Comm);
-        assert_eq!(status("ai", Outcome::Lost), Status::Comm);
+        assert_eq!(status("ai", RequestOutcome::Lost), Status::Comm);
         assert_eq!(status("ai", failed(Code::Device)), Status::Read);
         assert_eq!(status("ao", failed(Code::Range)), Status::Write);
         assert_eq!(fed("sr/x", "ao", real, ok("")), Fed { tag: 9, ..Fed::done(Stamp::EPOCH) });

@@ -14,7 +14,7 @@ mod message;
 mod modbus;
 mod options;
 mod ports;
-mod post;
+mod server;
 mod simulation;
 mod stream;
 mod stream_address;
@@ -52,13 +52,13 @@ pub struct Served {
     /// Answers at once, on the thread that owns the record: neither allocates nor blocks.
     pub direct: Option<Box<dyn Direct>>,
     /// Answers later, or interrupts.
-    pub equipment: Option<Box<dyn Equipment>>,
+    pub device: Option<Box<dyn RecordDevice>>,
     /// Whether SCAN may be `I/O Intr`.
     pub interrupts: bool,
 }
 
 /// What stands behind one record. Called on the thread "devices": it must not block.
-pub trait Equipment: Send {
+pub trait RecordDevice: Send {
     /// The record comes into service; `interrupt` gives it values that it did not ask for.
     fn start(&mut self, now: Now, interrupt: Interrupt) {
         let _ = (now, interrupt);
@@ -162,9 +162,9 @@ impl Support for Adapter {
     }
 
     fn attach(&self, place: &Attaching<'_>) -> Result<Attached, String> {
-        let Served { direct, equipment, interrupts } = self.support.attach(place, &self.devices.ports)?;
-        match equipment {
-            Some(equipment) => self.devices.hub.attach(place.part, place.record, equipment),
+        let Served { direct, device, interrupts } = self.support.attach(place, &self.devices.ports)?;
+        match device {
+            Some(device) => self.devices.hub.attach(place.part, place.record, device),
             None => self.devices.hub.detach(place.part, place.record),
         }
         Ok(Attached { answers: direct.map_or(Answers::Later, Answers::Now), interrupts })

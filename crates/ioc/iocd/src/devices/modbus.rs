@@ -10,7 +10,7 @@
 //! refused by the device, or a number that does not fit.
 
 use super::watch::Watch;
-use super::{DeviceSupport, Equipment, Interrupt, Options, Ports, Reply, Served};
+use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, DurNs, MonoNs, Scalar, Stamp, Status, Value};
 use db::{Attaching, Fed, Now, Output};
@@ -56,8 +56,8 @@ impl DeviceSupport for Modbus {
 
     fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, String> {
         let (cells, poll) = Cells::parse(place, self.0, ports)?;
-        let equipment = Modbuses { cells: Arc::new(cells), ports: ports.clone(), poll, watch: None };
-        Ok(Served { equipment: Some(Box::new(equipment)), interrupts: poll.is_some(), ..Served::default() })
+        let device = Modbuses { cells: Arc::new(cells), ports: ports.clone(), poll, watch: None };
+        Ok(Served { device: Some(Box::new(device)), interrupts: poll.is_some(), ..Served::default() })
     }
 }
 
@@ -238,7 +238,7 @@ impl Modbuses {
     }
 }
 
-impl Equipment for Modbuses {
+impl RecordDevice for Modbuses {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
         self.watch = Some(Watch::new(interrupt));
     }

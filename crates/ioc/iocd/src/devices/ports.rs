@@ -1,7 +1,7 @@
 //! Ports by name, as `drvAsynIPPortConfigure` and its kin set them up, and connections to message servers; their threads
 //! start when they are first used.
 
-use super::post::{Letter, Outcome, Post};
+use super::server::{PendingRequest, RequestOutcome, ServerConnection};
 use crate::engine::Mailbox;
 use msg::Band;
 use port::{Address, Port};
@@ -31,7 +31,7 @@ pub struct Ports(Arc<Mutex<Inside>>);
 struct Inside {
     ports: BTreeMap<String, Configured>,
     /// Connections to message servers, by server and band.
-    posts: BTreeMap<(String, u8), Post>,
+    servers: BTreeMap<(String, u8), ServerConnection>,
     /// Folders with protocol files.
     protocol_path: Vec<String>,
     /// The message server of records that name none.
@@ -133,23 +133,23 @@ impl Ports {
     }
 
     /// Sends a request to a message server; its outcome comes on another thread, or at once where it cannot be sent.
-    pub(super) fn post(&self, server: &str, band: Band, letter: Letter) {
+    pub(super) fn send_or_refuse(&self, server: &str, band: Band, pending: PendingRequest) {
         let mut inside = self.lock();
         let key = (server.to_owned(), band.number());
-        if !inside.posts.contains_key(&key) {
-            match Post::open(server, band) {
-                Ok(post) => drop(inside.posts.insert(key.clone(), post)),
+        if !inside.servers.contains_key(&key) {
+            match ServerConnection::open(server, band) {
+                Ok(connection) => drop(inside.servers.insert(key.clone(), connection)),
                 Err(error) => {
                     drop(inside);
                     eprintln!("message server {server:?}: no thread for its connection: {error}");
-                    return (letter.then)(Outcome::Lost);
+                    return (pending.then)(RequestOutcome::Lost);
                 }
             }
         }
-        let sent = inside.posts.get(&key).map_or(Ok(()), |post| post.send_or_refuse(letter));
+        let sent = inside.servers.get(&key).map_or(Ok(()), |connection| connection.send_or_refuse(pending));
         drop(inside);
-        if let Err(letter) = sent {
-            (letter.then)(Outcome::Timeout);
+        if let Err(pending) = sent {
+            (pending.then)(RequestOutcome::Timeout);
         }
     }
 
@@ -187,7 +187,7 @@ impl Ports {
     pub(super) fn close(&self) {
         let mut inside = self.lock();
         inside.ports.values_mut().for_each(|configured| configured.port = None);
-        inside.posts.clear();
+        inside.servers.clear();
     }
 }
 

@@ -11,7 +11,7 @@
 
 use super::fields::{Fields, Write};
 use super::stream_address::Address;
-use super::{DeviceSupport, Equipment, Interrupt, Ports, Reply, Served};
+use super::{DeviceSupport, Interrupt, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, FieldType, MonoNs, Scalar, Stamp, Status, Str40};
 use db::{Attaching, Fed, Now, Output};
@@ -76,7 +76,7 @@ impl DeviceSupport for Stream {
         let fields = Fields::new(ports.ioc(), place.name);
         let run = Arc::new(Runs { protocol: Arc::new(protocol), shape, fields });
         let line = Line { run, port, ports: ports.clone(), interrupts };
-        Ok(Served { equipment: Some(Box::new(line)), interrupts, ..Served::default() })
+        Ok(Served { device: Some(Box::new(line)), interrupts, ..Served::default() })
     }
 }
 
@@ -225,7 +225,7 @@ struct Line {
     interrupts: bool,
 }
 
-impl Equipment for Line {
+impl RecordDevice for Line {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
         let run = &self.run;
         run.fields.check(&run.protocol);

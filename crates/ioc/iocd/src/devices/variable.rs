@@ -7,7 +7,7 @@
 //! than two cycles where the exporter says how long one is), STATE MAJOR while the safe value stands for the value, UDF
 //! INVALID before the first write. Variables are the loop's own: nothing can be written to them.
 
-use super::{DeviceSupport, Equipment, Interrupt, Options, Ports, Served};
+use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Served};
 use base::{Alarm, DurNs, Scalar, Severity, Stamp, Status, Value};
 use db::{Attaching, Direct, Fed, Now, Output};
 use ring::{Number, Reading};
@@ -44,7 +44,7 @@ impl DeviceSupport for Variable {
         let page = page_of(page);
         let view = || View { view: SourceView::new(&page, name), stale };
         let poll = Poll { view: view(), every, interrupt: None, told: None };
-        Ok(Served { direct: Some(Box::new(view())), equipment: Some(Box::new(poll)), interrupts: true })
+        Ok(Served { direct: Some(Box::new(view())), device: Some(Box::new(poll)), interrupts: true })
     }
 }
 
@@ -120,7 +120,7 @@ struct Poll {
     told: Option<(u64, u64, [bool; 3])>,
 }
 
-impl Equipment for Poll {
+impl RecordDevice for Poll {
     fn start(&mut self, now: Now, interrupt: Interrupt) {
         self.interrupt = Some(interrupt);
         self.view.view.source().look_after(now.mono);
@@ -175,7 +175,7 @@ mod tests {
     fn a_variable_is_read_with_its_pulse_and_its_time_and_its_loss_is_seen() {
         let name = format!("devices-{}", std::process::id());
         let served = attach(&format!("{name}/voltage every=20ms"), false).unwrap();
-        let (mut direct, mut poll) = (served.direct.unwrap(), served.equipment.unwrap());
+        let (mut direct, mut poll) = (served.direct.unwrap(), served.device.unwrap());
         assert_eq!(direct.read(now()).alarm.status, Status::Comm, "nobody exports yet");
         let exports = Exports::open(&name, 2).unwrap();
         let spec = |name| VariableSpec { name, unit: "MV", first: Number::Float(0.0), safe: None };
@@ -198,12 +198,11 @@ mod tests {
     #[test]
     fn a_value_that_nobody_renews_has_a_timeout_alarm() {
         let name = format!("stale-{}", std::process::id());
-        let exports = Exports::open(&name, 2).unwrap();
-        // As a poll's table says it; a loop says nothing.
+        let exports = Exports::open(&name, 1).unwrap();
         let spec = |name, first| VariableSpec { name, unit: "", first, safe: None };
-        exports.add(&spec(rt::PERIOD, Number::Int(100_000_000))).unwrap();
+        exports.set_period(DurNs::from_ms(100));
         let index = exports.add(&spec("voltage", Number::Float(0.0))).unwrap();
-        let loops = format!("loop-{}", std::process::id());
+        let loops = format!("silent-{}", std::process::id());
         let of_loop = Exports::open(&loops, 1).unwrap();
         let silent = of_loop.add(&spec("voltage", Number::Float(0.0))).unwrap();
         let start = now();
@@ -211,7 +210,7 @@ mod tests {
         of_loop.set(silent, Number::Float(2.5), 0, start.mono);
         let status = |address: &str, ms| {
             let served = attach(address, false).unwrap();
-            let (mut direct, mut poll) = (served.direct.unwrap(), served.equipment.unwrap());
+            let (mut direct, mut poll) = (served.direct.unwrap(), served.device.unwrap());
             poll.poll(start);
             let fed = direct.read(Now { mono: start.mono + DurNs::from_ms(ms), ..start });
             assert_eq!(fed.value, Some(Value::from(2.5)));

@@ -1,7 +1,7 @@
 //! How other threads reach the engine.
 
 use super::Engine;
-use crate::net::Waker;
+use canet::Waker;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// Work for the engine thread.

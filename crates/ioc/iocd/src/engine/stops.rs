@@ -5,7 +5,7 @@
 
 use super::{Engine, now};
 use db::{Db, Hook, Now, RecId, Stop};
-use std::io::{self, Write};
+use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// How a record is printed.
@@ -84,9 +84,8 @@ fn hook(resumed: Receiver<Lent>, back: SyncSender<Back>, print: Print) -> Hook {
 }
 
 fn say(text: &str) {
-    let mut out = io::stdout();
     // Nobody may be left to read it.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let _ = sys::out::tell(format_args!("{text}"));
 }
 
 impl Engine {

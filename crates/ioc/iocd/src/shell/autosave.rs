@@ -4,7 +4,7 @@ use super::commands::{Command, Outcome, arg, command, needed, number, said};
 use super::{Failed, Shell};
 use crate::autosave::{Autosave, Settings, When, files};
 use crate::engine::{self, Mailbox};
-use db::{Db, Macros, parse_request};
+use db::{Db, FileError, Macros, Requested, parse_request};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub(super) struct State {
     pass1: Vec<String>,
     /// Sets made before the IOC runs.
     waiting: Vec<(String, Vec<String>, When)>,
+    /// What sets would save, where nothing is but checked.
+    requested: Vec<Requested>,
     running: Option<Autosave>,
     /// What was put back at start.
     restored: Option<Result<String, String>>,
@@ -185,7 +187,12 @@ fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> Outco
         if shell.saves.request_folders.is_empty() { vec![PathBuf::new()] } else { shell.saves.request_folders.clone() };
     let mut read = |name: &str| folders.iter().find_map(|folder| std::fs::read_to_string(folder.join(name)).ok());
     let text = read(name).ok_or_else(|| Failed(format!("{name}: not found in the folders of set_requestfile_path")))?;
-    let channels = parse_request(&text, name, &all, &mut read)?;
+    let requested = parse_request(&text, name, &all, &mut read)?;
+    if shell.only_checks() {
+        shell.saves.requested.extend(requested);
+        return Ok(None);
+    }
+    let channels = requested.into_iter().map(|one| one.channel).collect();
     match &shell.saves.running {
         Some(saver) => saver.add(name, channels, when, shell.saves.settings.clone()),
         None if shell.is_running() => {
@@ -210,6 +217,18 @@ fn make_request(shell: &mut Shell, path: &str, tag: &str) -> Outcome {
 impl Shell {
     fn saver(&self) -> Result<&Autosave, Failed> {
         self.saves.running.as_ref().ok_or_else(|| "autosave: no set was created".into())
+    }
+
+    /// What is wrong with what would be saved, and with what would be put back.
+    pub(super) fn check_saves(&self, db: &Db) -> Vec<String> {
+        let missing = self.saves.requested.iter().filter_map(|one| {
+            let why = db.find(&one.channel).err()?;
+            let (file, place) = (one.file.clone(), one.place);
+            Some(FileError { file, place, what: format!("{}: {why}", one.channel) }.to_string())
+        });
+        let saved = self.saves.pass0.iter().chain(&self.saves.pass1).map(|name| self.saves.settings.folder.join(name));
+        // One that is not there yet is written by the first save.
+        missing.chain(saved.filter_map(|path| files::load(&path).err())).collect()
     }
 
     /// Puts values back, or has them put back, before the records are initialised.

@@ -1,7 +1,7 @@
 //! Checking what an IOC is told, without running it: the loaders are its own, and so are their words.
 
 use super::{Failed, Place, Shell};
-use crate::engine;
+use crate::{engine, groups};
 
 /// Commands that scripts run while they are checked: they load, or say where things are and how they are called. All others
 /// are looked up by their name alone.
@@ -12,6 +12,7 @@ const RUN: &[&str] = &[
     "asynSetOption",
     "cd",
     "chdir",
+    "create_*_set",
     "dbLoad*",
     "dlload",
     "drvAsyn*Configure",
@@ -20,12 +21,20 @@ const RUN: &[&str] = &[
     "iocshCmd",
     "iocshLoad",
     "iocshRun",
+    "save_restoreSet_*",
+    "set_*_path",
+    "set_pass*_restoreFile",
 ];
 
 impl Shell {
     /// From now on scripts are checked: what loads runs, everything else is only looked up, and nothing is started.
     pub const fn only_check(&mut self) {
         self.checking = true;
+    }
+
+    /// Whether nothing is but checked.
+    pub(super) const fn only_checks(&self) -> bool {
+        self.checking
     }
 
     /// Whether a command of a script runs.
@@ -45,8 +54,13 @@ impl Shell {
             db.set_environment(name, value);
         }
         self.devices.ports.set_environment(|name| self.env.get(name).cloned());
+        found.extend(self.check_saves(&db));
+        let parts = groups::divide(&mut db, &mut self.groups).unwrap_or_else(|why| {
+            found.push(format!("scan: {why}"));
+            Vec::new()
+        });
         db.init(engine::now());
-        found.extend(db.take_notices().into_iter().map(|notice| notice.0));
+        found.extend(std::iter::once(*db).chain(parts).flat_map(|mut db| db.take_notices()).map(|notice| notice.0));
         found
     }
 }

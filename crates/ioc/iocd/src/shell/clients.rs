@@ -1,8 +1,8 @@
 //! `casr`: the Channel Access server and its clients, in C's lines; what it counted stands behind.
 
-use crate::config::ServerConfig;
 use crate::engine::Engine;
 use ca::server::{CircuitId, CircuitInfo};
+use canet::config::ServerConfig;
 use db::Channel;
 use std::fmt::{Display, Write as _};
 

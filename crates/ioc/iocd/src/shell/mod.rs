@@ -24,7 +24,6 @@ mod values;
 mod variables;
 mod words;
 
-use crate::config::ServerConfig;
 use crate::devices::Devices;
 use crate::engine::{self, Engine, Mailbox};
 use crate::groups::{self, GroupSpec, Home, Threads};
@@ -33,6 +32,7 @@ use crate::plugins;
 use crate::publish::Publisher;
 use crate::putlog::Metadata;
 use crate::stamps;
+use canet::config::ServerConfig;
 use db::{Db, Function, Now};
 use script::OnError;
 use std::collections::BTreeMap;
@@ -419,10 +419,7 @@ impl Shell {
         let text = if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") };
         let written = match &mut self.output {
             Some(file) => file.write_all(text.as_bytes()),
-            None => {
-                let mut out = io::stdout();
-                out.write_all(text.as_bytes()).and_then(|()| out.flush())
-            }
+            None => sys::out::tell(format_args!("{text}")),
         };
         if let Err(error) = written
             && error.kind() != io::ErrorKind::BrokenPipe
@@ -435,7 +432,6 @@ impl Shell {
 /// A line of standard input, behind a prompt.
 fn piped(prompt: &str) -> Option<String> {
     print!("{prompt}");
-    let _ = io::stdout().flush();
     let mut line = String::new();
     match io::stdin().lock().read_line(&mut line) {
         Ok(0) => None,

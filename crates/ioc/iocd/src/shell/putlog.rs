@@ -2,9 +2,9 @@
 
 use super::commands::{Command, Outcome, arg, command, needed, said};
 use super::{Failed, Shell};
-use crate::config::addresses;
 use crate::putlog::{Form, PutLog, QUIET, Target, Which};
 use base::DurNs;
+use canet::config::addresses;
 use std::sync::atomic::Ordering;
 
 /// The port of caPutLog's servers.

@@ -2,6 +2,7 @@
 
 use super::commands;
 use crate::engine::Mailbox;
+use base::Visible;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
@@ -88,7 +89,9 @@ impl Completer for Completing {
             names.sort_unstable();
             return Ok((start, names.into_iter().map(|name| offer(name.to_owned())).collect()));
         }
-        let mut offers: Vec<Pair> = self.records(word).into_iter().map(offer).collect();
+        // What a terminal would obey is not offered: the line that is edited is shown as it is.
+        let plain = |name: &String| Visible { text: name, colours: false }.to_string() == *name;
+        let mut offers: Vec<Pair> = self.records(word).into_iter().filter(plain).map(offer).collect();
         if offers.is_empty() {
             let (from, files) = self.files.complete(line, at, context)?;
             return Ok((from, files));

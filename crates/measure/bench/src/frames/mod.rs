@@ -3,14 +3,15 @@
 mod chain;
 mod pairs;
 
-use super::Touched;
-use super::cyclictest;
-use super::measure::Where;
-use super::shielded::Shielded;
-use crate::looprun::{figure_heads, figures, micros};
+use crate::cyclictest;
+use crate::measure::Where;
+use crate::shielded::Shielded;
+use crate::{Bench, Found, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy, Priority};
 use chain::{Figures, TEAM, quantile};
+use clap::{ArgMatches, Args as _};
 use frame::{Activity, Plan, Spec};
+use report::{Figure, Good, Latency, Row, Table, Wanted};
 use ring::{Number, VariableSpec};
 use rt::Exports;
 use sys::clock::thread_cpu;
@@ -22,9 +23,21 @@ const MINOR: DurNs = DurNs::from_ms(1);
 /// Everything runs in turn, so often, so that all meets the same machine.
 const TURNS: i64 = 5;
 
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "frames",
+    experiment: "SGI REACT: the frame-rate scheduler on a stock kernel",
+    arguments: Args::augment_args,
+    run,
+    published: &[],
+    wanted: "a switch within 1.3 of what the kernel takes, the dispatcher's own work within 2 us, no minor lost",
+    quick: &["--for", "2s"],
+    shields: false,
+};
+
 /// Frames, barriers and exported variables: their cost beside the machine's own
 #[derive(clap::Args)]
-pub(crate) struct Args {
+struct Args {
     /// How long each runs: the frame, cyclictest, the frame beside bare threads
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     for_: DurNs,
@@ -38,22 +51,25 @@ pub(crate) struct Args {
     touched: Touched,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: &Args = &read(matches)?;
     let cpus: Vec<CpuId> = sys::sched::affinity(0).map_err(|error| error.to_string())?.iter().collect();
     let cpu = *cpus.last().ok_or("no CPU to run on")?;
-    println!("1,000 activities in 100 minors planned in {} us of processor time (aim: 50000)", micros(planning()?));
-    println!("a variable written in {} ns of it (aim: 20)", export()?);
+    let mut alone = Table::new("of processor time")
+        .row(
+            Row::figure("1,000 activities in 100 minors planned in", "us", us(planning()?))
+                .wanted(Wanted::at_most(50_000.0)),
+        )
+        .row(Row::figure("a variable written in", "ns", export()? as f64).wanted(Wanted::at_most(20.0)));
+    let mut notes = Vec::new();
     match cpus.as_slice() {
         [one, two, ..] => {
             let (line, barrier) = (pairs::hand_over(*one, *two)?, pairs::barrier(*one, *two)?);
-            println!(
-                "a cache line handed over in {} ns; barrier of 2 threads {} ns: {:.2} x (aim: 3)",
-                line.0,
-                barrier.0,
-                ratio(barrier, line)
-            );
+            let row = Row::figure("barrier of 2 threads, by a cache line handed over", "ns", barrier.0 as f64)
+                .good(Good::Low);
+            alone = alone.row(row.against(Figure::once(line.0 as f64)).wanted(Wanted::ratio_at_most(3.0)));
         }
-        _ => println!("barrier not measured: it needs two CPUs, this process has one"),
+        _ => notes.push("barrier not measured: it needs two CPUs, this process has one".to_owned()),
     }
     let compared = !args.no_cyclictest;
     if compared {
@@ -64,11 +80,20 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         false => None,
     };
     let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
-    let measured = in_turn(args, &place, compared);
+    let measured = in_turn(args, &place, compared, progress);
     if let Some(shielded) = shielded {
         shielded.release()?;
+        notes.push(format!("CPU {cpu} was shielded meanwhile"));
     }
-    show(&measured?, &place, compared)
+    let measured = measured?;
+    notes.extend(measured.frame.missing.iter().cloned());
+    let mut tables = vec![alone];
+    tables.extend(tables_of(&measured, compared)?);
+    Ok(Found { setup: Vec::new(), tables, notes })
+}
+
+fn us(time: DurNs) -> f64 {
+    time.0 as f64 / 1e3
 }
 
 /// What the turns found.
@@ -81,23 +106,33 @@ struct Measured {
     chained: Figures,
     bare: Histogram,
     ratios: Vec<f64>,
+    /// What the ten took in each turn, in us.
+    used: Vec<f64>,
+    /// p99 of each turn's dispatcher and beginnings, in us.
+    pieces: [Vec<f64>; 2],
     futex: Vec<DurNs>,
     waking: Histogram,
 }
 
-fn in_turn(args: &Args, place: &Where, compared: bool) -> Result<Measured, String> {
+fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) -> Result<Measured, String> {
     if let Some(place) = &place.place {
         place.enter(&RootDir::machine(), std::process::id() as i32).map_err(|error| error.to_string())?;
     }
     let mut all = Measured::default();
     let (cpu, piece) = (place.cpu, DurNs(args.for_.0 / TURNS));
-    for _ in 0..TURNS {
+    for turn in 0..TURNS as usize {
+        progress.at(turn, TURNS as usize, "cyclictest, a frame, a frame beside bare threads");
         if compared {
-            all.cyclictest.merge(&cyclictest::run(place, MINOR, Policy::Fifo(PRIORITY), piece)?.hist);
+            all.cyclictest.merge(&cyclictest::run(place, MINOR, Policy::Fifo(PRIORITY), piece)?);
         }
-        all.frame.merge(&chain::frame(cpu, piece, None)?);
+        let frame = chain::frame(cpu, piece, None)?;
+        for (pieces, hist) in all.pieces.iter_mut().zip([&frame.dispatch, &frame.late]) {
+            pieces.extend(Latency::from(hist).p99().map(|p99| p99.value));
+        }
+        all.frame.merge(&frame);
         let mut bare = Histogram::new();
         let chained = chain::frame(cpu, piece, Some(&mut bare))?;
+        all.used.push(us(used(&chained)?));
         all.ratios.push(ratio(used(&chained)?, quantile(&bare, 1, 2)?));
         all.chained.merge(&chained);
         all.bare.merge(&bare);
@@ -114,39 +149,44 @@ fn used(figures: &Figures) -> Result<DurNs, String> {
     Ok(DurNs(quantile(&figures.whole, 1, 2)?.0 - quantile(&figures.dispatch, 1, 2)?.0))
 }
 
-fn show(all: &Measured, place: &Where, compared: bool) -> Result<(), String> {
+fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, String> {
     let (frame, turns) = (&all.frame, all.ratios.len());
-    println!("{TEAM} threads in turn, each 1 ms [us]{:>3} {}", "", figure_heads());
-    println!("{:<34} {}", "activities, dispatcher's work too", figures(&all.chained.whole));
-    println!("{:<34} {}", "bare, half a minor later", figures(&all.bare));
-    println!(
-        "{TEAM} activities in one minor take {} us: {:.2} x the bare threads (aim: 1.3), {:.2} to {:.2} in {turns} turns",
-        micros(used(&all.chained)?),
-        all.ratios[turns / 2],
-        all.ratios[0],
-        all.ratios[turns - 1]
-    );
+    let [dispatch, late] = all.pieces.clone();
     let futex = all.futex[turns / 2];
-    println!(
-        "back to back, a pair makes a futex round trip in {} us: {:.2} x what {} of those take",
-        micros(futex),
-        ratio(used(&all.chained)?, DurNs(futex.0 * TEAM as i64 / 2)),
-        TEAM / 2
-    );
-    println!("the dispatcher works at a border [us]{:>1} {}", "", figure_heads());
-    println!("{:<34} {}", "its own work (aim: 2)", figures(&frame.dispatch));
-    println!("{:<34} {}", "the kernel, to wake two threads", figures(&all.waking));
-    println!("of {} minors {} were lost; {}", frame.minors, frame.lost, frame.accounts());
-    println!("begin of minors of 1 ms, late [us]{:>1} {}", "", figure_heads());
+    let spread = format!("{:.2} to {:.2} in {turns} turns", all.ratios[0], all.ratios[turns - 1]);
+    let switches = Table::new(format!("{TEAM} threads in turn, each 1 ms"))
+        .columns("activities", "bare")
+        .row(Row::beside("activities, dispatcher's work too", Latency::from(&all.chained.whole)))
+        .row(Row::beside("bare, half a minor later", Latency::from(&all.bare)))
+        .row(
+            Row::samples(format!("{TEAM} activities in one minor, by the bare threads"), "us", all.used.clone())
+                .against(Figure::once(us(quantile(&all.bare, 1, 2)?)))
+                .ratio(Some(all.ratios[turns / 2]))
+                .wanted(Wanted::ratio_at_most(1.3))
+                .note(spread),
+        )
+        .row(
+            Row::figure(
+                format!("{TEAM} activities, by {} futex round trips back to back", TEAM / 2),
+                "us",
+                us(used(&all.chained)?),
+            )
+            .against(Figure::once(us(DurNs(futex.0 * TEAM as i64 / 2)))),
+        );
+    let lost = Row::figure("minors lost", "", frame.lost as f64);
+    let dispatcher = Table::new("the dispatcher works at a border")
+        .row(Row::latency("its own work", Latency::from(&frame.dispatch), dispatch))
+        .row(Row::beside("the kernel, to wake two threads", Latency::from(&all.waking)))
+        .row(
+            Row::figure("its own work, median", "us", us(quantile(&frame.dispatch, 1, 2)?))
+                .wanted(Wanted::at_most(2.0)),
+        )
+        .row(lost.good(Good::Low).note(format!("of {}; {}", frame.minors, frame.accounts())));
+    let mut begin = Table::new("begin of minors of 1 ms, late");
     if compared {
-        println!("{:<34} {}", "cyclictest, in whole us", figures(&all.cyclictest));
+        begin = begin.row(Row::beside("cyclictest, in whole us", Latency::from(&all.cyclictest)));
     }
-    println!("{:<34} {}", "frame", figures(&frame.late));
-    frame.missing.iter().for_each(|what| println!("{what}"));
-    if place.place.is_some() {
-        println!("CPU {} was shielded meanwhile", place.cpu);
-    }
-    Ok(())
+    Ok(vec![switches, dispatcher, begin.row(Row::latency("frame", Latency::from(&frame.late), late))])
 }
 
 fn ratio(one: DurNs, other: DurNs) -> f64 {

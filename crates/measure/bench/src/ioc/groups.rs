@@ -5,17 +5,18 @@
 //! shootdowns, function calls)? The last has a negative control: a process that has a thread on that CPU and gives
 //! memory back to the kernel must show in the same rows.
 
+use super::database;
 use super::host::{Ioc, Kind};
 use super::kraimer::{RECORDS_PER_PASS, Reading, kraimer};
 use super::wire::Circuit;
-use super::{database, spread};
-use crate::Touched;
-use crate::fingerprint::Fingerprint;
 use crate::shielded::Shielded;
+use crate::{Bench, Found, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use ca::wire::command;
+use clap::{ArgMatches, Args as _};
 use keep::shield::Place;
 use proc::interrupts::Interrupts;
+use report::{Figure, Good, Row, Table, Wanted};
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,13 +25,25 @@ use sys::root::RootDir;
 use sys::sched::Scheduling;
 use sys::signal::{END_SIGNALS, SignalFd};
 
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "ioc-scan",
+    experiment: "Kraimer's benchmark database: scans on CPUs of their own",
+    arguments: Args::augment_args,
+    run,
+    published: &[],
+    wanted: "copies scale with the CPUs; p99 of a 1 kHz scan under load within 1.5 of that without",
+    quick: &["--for", "2500ms"],
+    shields: false,
+};
+
 /// The IOC's scans on CPUs of their own: scaling, punctuality under load, interruptions
 ///
 /// The 1 kHz scan is FIFO 80 on one CPU; clients are on all others. With --shield that CPU, or the CPUs of --with too,
 /// are shielded; the IOC stays outside, and its scan goes in. Where the shield is a partition of cgroup v2, all threads of
 /// the IOC live in it: name a second CPU for its network with --with.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+struct Args {
     /// CPU of the 1 kHz scan; the highest if not given
     #[arg(long, value_name = "CPU")]
     cpu: Option<CpuId>,
@@ -67,7 +80,8 @@ const CONTROL_BYTES: usize = 64 << 20;
 const MENU: &str = "menu(menuScan) { choice(menuScanPassive, \"Passive\") choice(menuScanEvent, \"Event\") \
     choice(menuScanI_O_Intr, \"I/O Intr\") choice(menuScan1_second, \"1 second\") choice(menuScan_001_second, \".001 second\") }\n";
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: Args = read(matches)?;
     let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
     let cpu = args.cpu.or_else(|| online.iter().last()).ok_or("no CPU to scan on")?;
     let mut own = args.with.unwrap_or_default();
@@ -77,8 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             "the scan's CPUs {own}: expected some that this process may use ({online}), and not all of them: clients need one"
         ));
     }
-    Fingerprint::take().lines().iter().for_each(|line| println!("{line}"));
-    scaling(&online)?;
+    progress.at(0, 3, "copies shared out among CPUs");
+    let scaling = scaling(&online)?;
     // From here on an interrupt ends this between two pieces, and the shield is given back on the way out.
     let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
     let shield = if args.shield { Some(Shielded::apply(&args.touched, &own)?) } else { None };
@@ -87,25 +101,26 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let place = home.filter(|_| own.count() > 1);
     let scan = Scan { cpu, others: online.minus(&own), home, place, menu: Menu::new()?, signals };
     let state = if shield.is_some() { "shielded" } else { "open" };
-    println!(
-        "\n1 kHz scan (FIFO 80) of one copy of the S2.2 database on CPU {cpu}, {state}; clients on {}",
+    let title = format!(
+        "1 kHz scan (FIFO 80) of one copy of Kraimer's database on CPU {cpu}, {state}; clients on {}",
         scan.others
     );
-    let measured = scan.punctuality(args.for_).and_then(|()| scan.interruptions());
+    progress.at(1, 3, "a 1 kHz scan with and without load");
+    let measured = scan.punctuality(title, args.for_).and_then(|late| {
+        progress.at(2, 3, "what interrupts the scan's CPU");
+        Ok([late, scan.interruptions()?])
+    });
     drop(scan);
     shield.map_or(Ok(()), Shielded::release)?;
-    measured
+    Ok(Found { tables: std::iter::once(scaling).chain(measured?).collect(), ..Found::default() })
 }
 
 /// How long a pass over all copies takes on one CPU, two, four, …: the slowest of the threads that share it; and the
 /// processor time of a record, which other programs on the CPUs do not add to. Beside both, in turn, those of as many
 /// processes, which share nothing: the machine gives no more.
-fn scaling(online: &CpuSet) -> Result<(), String> {
-    println!("\n{COPIES} copies of the S2.2 database, reading F, 10 Hz: medians");
-    println!(
-        "  {:<22} {:>10} {:>16} {:>8} {:>16}  wanted",
-        "CPUs", "pass [ms]", "records [1/us]", "gain", "CPU/record [ns]"
-    );
+fn scaling(online: &CpuSet) -> Result<Table, String> {
+    let title = format!("{COPIES} copies of Kraimer's database, reading F, 10 Hz: medians");
+    let mut table = Table::new(title).columns("threads", "processes");
     let mut alone = None;
     let mut count = 1;
     while count <= online.count() {
@@ -118,18 +133,31 @@ fn scaling(online: &CpuSet) -> Result<(), String> {
                 found[1].measure(&each)?;
             }
         }
-        let wanted = if count > 1 { format!("{count}") } else { String::new() };
-        let rows = [(format!("{count}"), wanted), (format!("{count}, a process each"), String::new())];
-        for ((name, wanted), passes) in rows.into_iter().zip(found).filter(|(_, passes)| !passes.ms.is_empty()) {
-            let (pass, cpu) = (spread(passes.ms)[0], spread(passes.cpu_ns)[0]);
-            let gain = *alone.get_or_insert(pass) / pass;
-            let records = COPIES as f64 * RECORDS_PER_PASS / pass / 1e3;
-            let line = format!("  {name:<22} {pass:>10.2} {records:>16.2} {gain:>8.2} {cpu:>16.0}  {wanted}");
-            println!("{}", line.trim_end());
+        let [threads, processes] = found;
+        let gain = |passes: &[f64]| {
+            Figure::median(passes.to_vec()).map(|pass| alone.map_or(1.0, |alone: f64| alone / pass.value))
+        };
+        let (ours, theirs) = (gain(&threads.ms), gain(&processes.ms));
+        let row = |name: &str, unit: &str, ours: Vec<f64>, theirs: Vec<f64>| {
+            let row = Row::samples(format!("CPUs {count}: {name}"), unit, ours).good(Good::Low);
+            row.against(Figure::median(theirs))
+        };
+        let pass = row("pass", "ms", threads.ms, processes.ms);
+        let records = pass.ours.as_ref().map_or(0.0, |pass| COPIES as f64 * RECORDS_PER_PASS / pass.value / 1e3);
+        alone = alone.or(pass.ours.as_ref().map(|pass| pass.value));
+        table = table.row(pass.note(format!("{records:.2} records in a us"))).row(row(
+            "CPU for a record",
+            "ns",
+            threads.cpu_ns,
+            processes.cpu_ns,
+        ));
+        if let (true, Some(ours)) = (count > 1, ours) {
+            let row = Row::figure(format!("CPUs {count}: gain"), "", ours).against(theirs.and_then(Figure::once));
+            table = table.row(row.wanted(Wanted::at_least(count as f64)));
         }
         count *= 2;
     }
-    Ok(())
+    Ok(table)
 }
 
 /// What was measured of passes over all copies.
@@ -228,7 +256,7 @@ impl Scan<'_> {
     }
 
     /// Lateness without load and with it, in turn.
-    fn punctuality(&self, time: DurNs) -> Result<(), String> {
+    fn punctuality(&self, title: String, time: DurNs) -> Result<Table, String> {
         let piece = Duration::from_nanos(time.0.max(0) as u64) / ROUNDS;
         let mut found: [[Vec<f64>; 3]; 2] = Default::default();
         let mut served = 0;
@@ -242,23 +270,28 @@ impl Scan<'_> {
                 }
             }
         }
-        println!(
-            "  {:<10} {:>10} {:>10} {:>10}   medians of {ROUNDS} pieces; max of all",
-            "lateness", "p50 [us]", "p99 [us]", "max [us]"
-        );
-        let mut p99 = [0.0; 2];
-        for ((name, found), p99) in ["unloaded", "loaded"].into_iter().zip(found).zip(&mut p99) {
-            let [[p50, ..], [middle, ..], [.., max]] = found.map(spread);
-            *p99 = middle;
-            println!("  {name:<10} {:>10.1} {:>10.1} {:>10.1}", p50 * 1e3, middle * 1e3, max * 1e3);
-        }
         let seconds = piece.as_secs_f64() * f64::from(ROUNDS);
-        println!(
-            "  p99 loaded / unloaded: {:.2} (wanted: at most 1.5); {:.0} requests/s served meanwhile",
-            p99[1] / p99[0],
-            served as f64 / seconds
-        );
-        Ok(())
+        let mut table = Table::new(title).columns("loaded", "unloaded");
+        let [unloaded, loaded] =
+            found.map(|found| found.map(|ms| ms.into_iter().map(|ms| ms * 1e3).collect::<Vec<_>>()));
+        for ((name, unloaded), loaded) in ["median", "p99", "longest"].into_iter().zip(unloaded).zip(loaded) {
+            let row = match name {
+                // Of maxima the largest counts, not one in the middle.
+                "longest" => {
+                    let [ours, other] = [loaded, unloaded].map(|us| us.into_iter().fold(0.0, f64::max));
+                    Row::figure("lateness, longest of all", "us", ours).against(Figure::once(other))
+                }
+                _ => {
+                    let row = Row::samples(format!("lateness, {name}"), "us", loaded).good(Good::Low);
+                    row.against(Figure::median(unloaded))
+                }
+            };
+            table = table.row(if name == "p99" { row.wanted(Wanted::ratio_at_most(1.5)) } else { row });
+        }
+        table
+            .notes
+            .push(format!("medians of {ROUNDS} pieces; {:.0} requests/s served meanwhile", served as f64 / seconds));
+        Ok(table)
     }
 
     /// Full load for a while: puts and gets as fast as they go, a monitor on the scan, clients that come and go. How many
@@ -304,7 +337,7 @@ impl Scan<'_> {
     }
 
     /// How often the scan's CPU is interrupted for other CPUs' memory and calls: clients that connect, nobody, control.
-    fn interruptions(&self) -> Result<(), String> {
+    fn interruptions(&self) -> Result<Table, String> {
         let ioc = self.start()?;
         let mut grew: [Vec<f64>; 3] = Default::default();
         for _ in 0..ROUNDS {
@@ -328,22 +361,23 @@ impl Scan<'_> {
                 grew[2].push(self.growth(|| self.control())?);
             }
         }
-        println!(
-            "  TLB shootdowns and function calls on CPU {}, least of {ROUNDS} rounds (others on the CPU only add):",
+        let mut table = Table::new(format!(
+            "TLB shootdowns and function calls on CPU {}, least of {ROUNDS} rounds (others on the CPU only add)",
             self.cpu
-        );
+        ));
         let names = [
             format!("{CONNECTS} clients connect, read, subscribe, go"),
             "the same time without them".into(),
             format!("control: {CONNECTS} munmap in a process with a thread there"),
         ];
-        for (name, grew) in names.iter().zip(grew) {
-            match grew.into_iter().reduce(f64::min) {
-                Some(least) => println!("    {name:<58} {least:>8.0}"),
-                None => println!("    {name:<58} not possible: a partition of cgroup v2 takes no single thread"),
-            }
+        for (name, grew) in names.into_iter().zip(grew) {
+            table = table.row(match grew.into_iter().reduce(f64::min) {
+                Some(least) => Row::figure(name, "", least),
+                None => Row::figure(name, "", f64::NAN)
+                    .note("not possible: a partition of cgroup v2 takes no single thread"),
+            });
         }
-        Ok(())
+        Ok(table)
     }
 
     fn growth(&self, work: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {

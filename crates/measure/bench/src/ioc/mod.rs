@@ -15,26 +15,37 @@ mod kraimer;
 mod scan;
 mod wire;
 
-use super::fingerprint::Fingerprint;
+use crate::{Bench, Found, Progress, read};
+use clap::{ArgMatches, Args as _};
 use host::{Ioc, Kind};
 use kraimer::{Reading, kraimer};
-use std::time::{Duration, Instant};
+use report::{Good, Published, Row, Table, Wanted};
+use std::time::Duration;
+
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "ioc",
+    experiment: "KEK: the IOC's database and Channel Access; Kraimer's benchmark database",
+    arguments: Args::augment_args,
+    run,
+    published: &[],
+    wanted: "a fifth of C's processor time for a record, a quarter for an update, half for a put or get",
+    quick: &["--quick", "--only", "transfer"],
+    shields: false,
+};
 
 /// The IOC beside EPICS' own: database, Channel Access, loading, many clients, events
 ///
 /// Starts C's IOC and ours in turn, each with the same database, and drives both with the same client. A figure is
 /// the median of its measurements; the ratio is the median of ours divided by C's, each by the one beside it in time.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+struct Args {
     /// A tenth of the work and one round: for a look, not for a table
     #[arg(long)]
     quick: bool,
     /// Only the cases whose name holds this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// How much is done.
@@ -59,6 +70,16 @@ struct Figure {
     wanted: Option<f64>,
 }
 
+impl Figure {
+    /// Loads, traffic and shares say how something was done, not how well.
+    fn good(&self) -> Good {
+        match self.unit {
+            "%" | "Mbit/s" => Good::Neither,
+            _ => Good::Low,
+        }
+    }
+}
+
 const fn figure(name: &'static str, unit: &'static str) -> Figure {
     Figure { name, unit, wanted: None }
 }
@@ -71,8 +92,8 @@ const fn wanted(name: &'static str, unit: &'static str, most: f64) -> Figure {
 struct Case {
     name: &'static str,
     what: &'static str,
-    /// Who else measured this, and what they got.
-    published: &'static str,
+    /// What KEK published in 1997 for this, if anything: on what, and figures.
+    published: &'static [(&'static str, &'static str)],
     /// A record that answers when the IOC is up.
     probe: &'static str,
     database: fn(&Scale) -> String,
@@ -104,7 +125,7 @@ impl Case {
     const USUAL: Self = Self {
         name: "",
         what: "",
-        published: "",
+        published: &[],
         probe: "x0",
         database: |_| String::new(),
         run: |_, _| Ok(Vec::new()),
@@ -134,7 +155,7 @@ const LOADED: &[Figure] =
 const CASES: &[Case] = &[
     Case {
         name: "database-f",
-        what: "S2.2 database, reading F, one copy, each pass started by a put",
+        what: "Kraimer's database, reading F, one copy, each pass started by a put",
         probe: "c0:main",
         database: |scale| scan::put_database(Reading::Forward, scale),
         run: scan::put,
@@ -156,7 +177,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "periodic-f",
-        what: "S2.2 database, reading F, 1000 copies at 10 Hz",
+        what: "Kraimer's database, reading F, 1000 copies at 10 Hz",
         probe: "passes",
         database: |scale| scan::periodic_database(Reading::Forward, scale),
         run: scan::periodic,
@@ -178,7 +199,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "monitors-f",
-        what: "S2.2 database, reading F, 100 copies at 10 Hz with all 10,000 calc and ai monitored",
+        what: "Kraimer's database, reading F, 100 copies at 10 Hz with all 10,000 calc and ai monitored",
         probe: "passes",
         database: |scale| scan::monitored_database(Reading::Forward, scale),
         run: scan::monitors,
@@ -200,7 +221,7 @@ const CASES: &[Case] = &[
     Case {
         name: "periods",
         what: "table II: load of one CPU by one copy of the database, its 100 calc and ai monitored",
-        published: "KEK, 1997: PowerPC 604e 200 MHz 0.60, 1.2, 3.0, 6.1 %; MC68040 25 MHz 5.8, 12, 27, 56 %",
+        published: &[("PowerPC 604e 200 MHz", "0.60, 1.2, 3.0, 6.1 %"), ("MC68040 25 MHz", "5.8, 12, 27, 56 %")],
         probe: "c0:main",
         database: |_| kraimer(1, Reading::Forward, "Passive"),
         run: scan::load_by_period,
@@ -215,7 +236,10 @@ const CASES: &[Case] = &[
     Case {
         name: "connect",
         what: "tables III and IV: search of 10,000 different names, then connection",
-        published: "KEK, 1997: search 953 us, 98 % CPU, 17 % of 10 Mbit/s (604e); 1189 us, 68 %, 20 % (68040)",
+        published: &[
+            ("PowerPC 604e", "search 953 us, 98 % CPU, 17 % of 10 Mbit/s"),
+            ("MC68040", "search 1189 us, 68 % CPU, 20 % of 10 Mbit/s"),
+        ],
         database: channel::connect_database,
         run: channel::connect,
         rounds: 3,
@@ -234,8 +258,10 @@ const CASES: &[Case] = &[
     Case {
         name: "transfer",
         what: "tables III and IV: put and get, batches of 1000 on 100 ao records",
-        published: "KEK, 1997: put 23, get 58, both 76 us (604e); 109, 118, 246 us (68040); \
-                    CPU 52, 18, 30 % and 100, 82, 88 %; traffic 75, 50, 60 % and 18, 25, 20 % of 10 Mbit/s",
+        published: &[
+            ("PowerPC 604e", "put 23, get 58, both 76 us; CPU 52, 18, 30 %; traffic 75, 50, 60 % of 10 Mbit/s"),
+            ("MC68040", "put 109, get 118, both 246 us; CPU 100, 82, 88 %; traffic 18, 25, 20 % of 10 Mbit/s"),
+        ],
         database: channel::transfer_database,
         run: channel::transfer,
         turns: TURNS,
@@ -289,7 +315,10 @@ const CASES: &[Case] = &[
     Case {
         name: "event",
         what: "table VI: from a posted event to the first and to the second of the records that wait for it, by stamps",
-        published: "KEK, 1997, from the interrupt: 12.5 and 19.5 us (604e), 73 and 122 us (68040)",
+        published: &[
+            ("PowerPC 604e", "from the interrupt: 12.5 and 19.5 us"),
+            ("MC68040", "from the interrupt: 73 and 122 us"),
+        ],
         probe: "second",
         database: event::event_database,
         run: event::event,
@@ -334,7 +363,8 @@ const CASES: &[Case] = &[
     },
 ];
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: Args = read(matches)?;
     // Two thousand clients have as many sockets.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let wide = rustix::process::Rlimit { current: limit.maximum, ..limit };
@@ -342,35 +372,61 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let window = Duration::from_secs(if args.quick { 1 } else { 3 });
     let scale = Scale { quick: args.quick, window };
     let with_c = host::epics().is_some();
-    if !args.json {
-        Fingerprint::take().lines().iter().for_each(|line| println!("{line}"));
-        if !with_c {
-            println!("C EPICS is not here (TAHTI_EPICS): only ours is measured");
-        }
+    let mut found = Found::default();
+    if !with_c {
+        found.setup.push("C EPICS is not here (TAHTI_EPICS): only ours is measured".into());
     }
     let named = |case: &&Case| args.only.as_deref().is_none_or(|text| case.name.contains(text));
-    let mut results = Vec::new();
-    for case in CASES.iter().filter(named).filter(|case| !(args.quick && case.name == "load-1m")) {
-        let begin = Instant::now();
+    let cases: Vec<&Case> = CASES.iter().filter(named).filter(|case| !(args.quick && case.name == "load-1m")).collect();
+    for (nth, case) in cases.iter().enumerate() {
+        progress.at(nth, cases.len(), case.name);
         let measured = measure(case, &scale, with_c).map_err(|why| format!("{}: {why}", case.name))?;
-        if args.json {
-            results.push(json(case, &measured));
-        } else {
-            print(case, &measured, begin.elapsed());
-        }
+        found.tables.push(table(case, &measured));
     }
-    if args.json {
-        println!("{}", serde_json::json!({ "machine": Fingerprint::take(), "quick": args.quick, "cases": results }));
-    }
-    Ok(())
+    Ok(found)
 }
 
-/// What was measured of a case.
-struct Measured {
-    /// The figures of each kind of IOC, medians; nothing where it was not measured.
-    figures: [Vec<f64>; 3],
-    /// Ours divided by C's, the median over pairs of measurements that stand beside each other in time.
-    ratios: Vec<Option<f64>>,
+/// What was measured of a case: figures of each measurement, by kind of IOC, in turn.
+struct Measured([Vec<Vec<f64>>; 3]);
+
+impl Measured {
+    /// All measurements of one figure.
+    fn column(&self, kind: Kind, figure: usize) -> Vec<f64> {
+        self.0[kind as usize].iter().filter_map(|one| one.get(figure).copied()).collect()
+    }
+
+    /// A kind's divided by C's, the median over pairs of measurements that stand beside each other in time.
+    fn ratio(&self, kind: Kind, figure: usize) -> Option<f64> {
+        let (theirs, ours) = (self.column(Kind::C, figure), self.column(kind, figure));
+        let mut ratios: Vec<f64> =
+            theirs.iter().zip(ours).filter(|(c, _)| **c > 0.0).map(|(c, ours)| ours / c).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios.get(ratios.len() / 2).copied()
+    }
+
+    fn row(&self, kind: Kind, figure: usize, of: &Figure) -> Row {
+        let row = Row::samples(of.name, of.unit, self.column(kind, figure)).good(of.good());
+        let row = row.against(report::Figure::median(self.column(Kind::C, figure))).ratio(self.ratio(kind, figure));
+        match of.wanted {
+            Some(most) => row.wanted(Wanted::ratio_at_most(most)),
+            None => row,
+        }
+    }
+}
+
+fn table(case: &Case, measured: &Measured) -> Table {
+    let ours = case.ours();
+    let name = if ours == Kind::Stamped { "stamp each" } else { "tahti" };
+    let mut table = Table::new(format!("{}: {}", case.name, case.what)).columns(name, "softIoc");
+    table.published = case.published.iter().map(|(on, what)| Published::new("KEK", "1997", on, what)).collect();
+    for (n, figure) in case.figures.iter().enumerate() {
+        table = table.row(measured.row(ours, n, figure));
+        if ours != Kind::Stamped && case.kinds.contains(&Kind::Stamped) {
+            let row = measured.row(Kind::Stamped, n, &Figure { wanted: None, ..*figure });
+            table = table.row(Row { name: format!("{}, a stamp for each record", figure.name), ..row });
+        }
+    }
+    table
 }
 
 fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<Measured, String> {
@@ -389,42 +445,7 @@ fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<Measured, String>
             }
         }
     }
-    let median = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
-    };
-    let column = |kind: Kind, figure: usize| all[kind as usize].iter().filter_map(move |one| one.get(figure).copied());
-    let ratio = |figure: usize| {
-        let pairs = column(Kind::C, figure).zip(column(case.ours(), figure));
-        median(pairs.filter(|(c, _)| *c > 0.0).map(|(c, ours)| ours / c).collect())
-    };
-    let figures = |kind| (0..case.figures.len()).filter_map(|n| median(column(kind, n).collect())).collect();
-    Ok(Measured {
-        figures: [Kind::C, Kind::Tahti, Kind::Stamped].map(figures),
-        ratios: (0..case.figures.len()).map(ratio).collect(),
-    })
-}
-
-fn print(case: &Case, measured: &Measured, took: Duration) {
-    println!("\n{}: {} ({:.0} s)", case.name, case.what, took.as_secs_f64());
-    if !case.published.is_empty() {
-        println!("  published, {}", case.published);
-    }
-    let with = |kind| case.kinds.contains(&kind);
-    let stamped = if with(Kind::Stamped) { "stamp each" } else { "" };
-    println!("  {:<46} {:>10} {:>10} {stamped:>10} {:>8}  wanted", "", "softIoc", "tahti", "ratio");
-    for (n, figure) in case.figures.iter().enumerate() {
-        let cell = |kind: usize| measured.figures[kind].get(n).map_or_else(|| "-".to_owned(), |value| short(*value));
-        let ratio = measured.ratios[n].map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-        let name =
-            if figure.unit.is_empty() { figure.name.to_owned() } else { format!("{} [{}]", figure.name, figure.unit) };
-        let wanted = figure.wanted.map_or_else(String::new, |most| format!("≤ {most}"));
-        let stamped = if with(Kind::Stamped) { cell(2) } else { String::new() };
-        println!(
-            "{}",
-            format!("  {name:<46} {:>10} {:>10} {stamped:>10} {ratio:>8}  {wanted}", cell(0), cell(1)).trim_end()
-        );
-    }
+    Ok(Measured(all))
 }
 
 /// Median, 99th percentile and largest.
@@ -432,26 +453,4 @@ fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at = |place: usize| values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(f64::NAN);
     [at(values.len() / 2), at(values.len() * 99 / 100), at(values.len())]
-}
-
-/// A figure with three digits that count.
-fn short(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-fn json(case: &Case, measured: &Measured) -> serde_json::Value {
-    let of = |kind: Kind, n: usize| measured.figures[kind as usize].get(n);
-    let figures = case.figures.iter().enumerate().map(|(n, figure)| {
-        serde_json::json!({
-            "name": figure.name, "unit": figure.unit, "wanted_ratio_max": figure.wanted,
-            "softioc": of(Kind::C, n), "tahti": of(Kind::Tahti, n), "tahti_stamp_each": of(Kind::Stamped, n),
-            "ratio": measured.ratios[n],
-        })
-    });
-    serde_json::json!({ "name": case.name, "what": case.what, "figures": figures.collect::<Vec<_>>() })
 }

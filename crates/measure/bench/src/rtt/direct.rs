@@ -1,10 +1,10 @@
 //! What a direct way from client to manager could save at most: messages of the same encoding between two processes, without the
 //! server between them, and so without its rules, locks, log, and answers in another's stead.
 
-use super::parts::{Part, part};
+use super::parts::{Process, part};
 use base::{DurNs, MonoNs};
 use broker::Spin;
-use msg::{Band, Code, Frame, HEADER_WORDS, Header, Kind, Line, Reply, Request};
+use msg::{Band, Code, Frame, HEADER_WORDS, Header, Kind, Reply, Request, TextBuffer};
 use ring::{Stream, StreamReader, StreamWriter, Words};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ pub(super) struct Direct {
     end: End,
     id: u64,
     _memory: std::os::fd::OwnedFd,
-    _manager: Part,
+    _manager: Process,
 }
 
 impl Direct {
@@ -127,7 +127,7 @@ pub(super) fn serve(memory: &str) -> Result<(), String> {
     let memory = SharedWords::inherited(fd).map(Arc::new).map_err(|error| error.to_string())?;
     let [back, out] = [0, 1].map(|at| Stream::attach(Half(memory.clone(), at)));
     let (back, out) = (back.map_err(|error| error.to_string())?, out.map_err(|error| error.to_string())?);
-    let (mut end, mut line) = (End::new(out, back), Line::new());
+    let (mut end, mut line) = (End::new(out, back), TextBuffer::new());
     loop {
         let Some(frame) = end.take()? else {
             if rustix::process::getppid().is_none_or(rustix::process::Pid::is_init) {

@@ -2,11 +2,11 @@
 
 use super::parts::{BEGIN, BODY_BYTES, TOP, part};
 use super::zmq::Zmq;
-use super::{BULK_CLIENTS, SLICES, Stage, Times, ask, timed};
+use super::{BULK_CLIENTS, LIBZMQ, SLICES, Stage, Times, ask, timed};
 use base::DurNs;
 use broker::{Client, ClientError, Received, Room, Sending};
 use msg::{Code, write_lines};
-use serde_json::{Value, json};
+use report::{Good, Row, Wanted};
 use std::sync::Arc;
 use sys::clock::mono_now;
 
@@ -24,10 +24,10 @@ fn text(error: ClientError) -> String {
 }
 
 /// Round trips on the most urgent band and through libzmq, with bulk clients beside if `loaded`.
-pub(super) fn urgent(stage: &Stage, rounds: usize, loaded: bool, peer: Option<&Zmq>) -> Result<Value, String> {
+pub(super) fn urgent(stage: &Stage, rounds: usize, loaded: bool, peer: Option<&Zmq>) -> Result<Vec<Times>, String> {
     let clients = if loaded { BULK_CLIENTS } else { 0 };
     let mut client = stage.client(TOP)?;
-    let mut table = ["message, band 7", "libzmq ROUTER, ipc"].map(Times::new);
+    let mut table = ["message, band 7", LIBZMQ].map(Times::new).to_vec();
     let rounds = rounds.div_ceil(SLICES);
     for _ in 0..SLICES {
         let words = ["bench", "rtt-part", "bulk", &stage.name];
@@ -40,12 +40,12 @@ pub(super) fn urgent(stage: &Stage, rounds: usize, loaded: bool, peer: Option<&Z
             peer.rounds(rounds, clients, &mut table[1].ns)?;
         }
     }
-    let shown = if peer.is_some() { 2 } else { 1 };
-    Ok(json!({ "table": table[..shown].iter_mut().map(Times::json).collect::<Vec<_>>() }))
+    table.truncate(if peer.is_some() { 2 } else { 1 });
+    Ok(table)
 }
 
 /// Large bodies, copied once by the manager.
-pub(super) fn bodies(stage: &Stage) -> Result<Value, String> {
+pub(super) fn bodies(stage: &Stage) -> Result<Row, String> {
     let mut client = stage.client(super::BULK)?;
     let mut rooms = Vec::new();
     for _ in 0..BODIES {
@@ -65,7 +65,8 @@ pub(super) fn bodies(stage: &Stage) -> Result<Value, String> {
         got += 1;
     }
     let wall = (mono_now() - began).0 as f64 / 1e9;
-    Ok(json!({ "bytes": BODY_BYTES, "outstanding": BODIES, "bytes_per_s": got as f64 * BODY_BYTES as f64 / wall }))
+    let name = format!("bodies of {} MiB, one copy", BODY_BYTES >> 20);
+    Ok(Row::figure(name, "GB/s", got as f64 * BODY_BYTES as f64 / wall / 1e9).wanted(Wanted::at_least(3.0)))
 }
 
 fn reply(client: &mut Client) -> Result<Received, String> {
@@ -77,22 +78,41 @@ fn reply(client: &mut Client) -> Result<Received, String> {
 }
 
 /// Pairs with many outstanding, and commands in batches; how long the server's process computed for one.
-pub(super) fn throughput(stage: &Stage, pairs: usize) -> Result<Value, String> {
+pub(super) fn throughput(stage: &Stage, pairs: usize) -> Result<Vec<Row>, String> {
     if pairs == 0 {
-        return Ok(Value::Null);
+        return Ok(Vec::new());
     }
     // Writes: checked against rules and locks, and logged.
     let singly = flood(stage, pairs, WINDOW, "put/bench_value/1A", &[])?;
     let mut body = Vec::new();
     write_lines((0..BATCH).map(|_| "put/bench_value/1A"), &mut body);
-    let mut batched = flood(stage, pairs.div_ceil(BATCH) * 8, BATCHES, "batch/bench", &body)?;
-    for key in ["pairs", "pairs_per_s", "pairs_per_server_cpu_s"] {
-        batched[key] = (batched[key].as_f64().unwrap_or_default() * BATCH as f64).into();
-    }
-    Ok(json!({ "singly": singly, "batched": batched }))
+    let batched = flood(stage, pairs.div_ceil(BATCH) * 8, BATCHES, "batch/bench", &body)?;
+    let rows = [(format!("with {WINDOW} outstanding"), singly, 1), (format!("in batches of {BATCH}"), batched, BATCH)];
+    Ok(rows.into_iter().flat_map(|(name, flow, each)| flow.rows(&name, each as f64)).collect())
 }
 
-fn flood(stage: &Stage, messages: usize, window: usize, line: &str, body: &[u8]) -> Result<Value, String> {
+/// Pairs for a second of the server's processor time that are wanted.
+const PAIRS_WANTED: f64 = 2e6;
+
+/// What a flood of messages found.
+struct Flow {
+    per_s: f64,
+    per_server_cpu_s: f64,
+    unlogged: u64,
+}
+
+impl Flow {
+    fn rows(&self, name: &str, each: f64) -> [Row; 3] {
+        [
+            Row::figure(format!("{name}: pairs in a second"), "", self.per_s * each).good(Good::High),
+            Row::figure(format!("{name}: pairs for a second of the server's CPU"), "", self.per_server_cpu_s * each)
+                .wanted(Wanted::at_least(PAIRS_WANTED)),
+            Row::figure(format!("{name}: log records lost"), "", self.unlogged as f64).good(Good::Low),
+        ]
+    }
+}
+
+fn flood(stage: &Stage, messages: usize, window: usize, line: &str, body: &[u8]) -> Result<Flow, String> {
     let mut client = stage.client(msg::Band::DEFAULT.number())?;
     let sending = Sending { limit: DurNs::from_secs(60), body, ..Sending::default() };
     let server = stage.server.0.id() as i32;
@@ -117,11 +137,9 @@ fn flood(stage: &Stage, messages: usize, window: usize, line: &str, body: &[u8])
         }
     }
     let (wall, used) = ((mono_now() - began).0 as f64 / 1e9, (cpu()?.0 - cpu_before.0) as f64 / 1e9);
-    Ok(json!({
-        "pairs": got,
-        "outstanding": window,
-        "pairs_per_s": got as f64 / wall,
-        "pairs_per_server_cpu_s": got as f64 / used,
-        "unlogged": lost(&mut client)? - lost_before,
-    }))
+    Ok(Flow {
+        per_s: got as f64 / wall,
+        per_server_cpu_s: got as f64 / used,
+        unlogged: lost(&mut client)? - lost_before,
+    })
 }

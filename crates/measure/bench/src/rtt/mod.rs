@@ -1,22 +1,21 @@
-//! `tahti bench rtt`: the round trip of SPring-8's table (S1.5), test program → message server → equipment manager and
+//! `tahti bench rtt`: the round trip of SPring-8's table, test program → message server → equipment manager and
 //! back, in three processes, beside futex round trips and a libzmq broker in the same run; bulk beside the top band; large
 //! bodies; pairs a second.
 
 mod direct;
 mod flow;
 mod parts;
-mod print;
 mod zmq;
 
-use crate::fingerprint::Fingerprint;
 use crate::noise::{Load, Noise};
+use crate::{Bench, Found, Part, Progress, read};
 use base::{CpuSet, DurNs, Policy};
 use broker::{Client, ClientError, Sending};
+use clap::{ArgMatches, Args as _};
 use direct::Direct;
 use msg::{Band, Code};
-use parts::{BULK, Part, TOP, become_class, part, retry};
-pub(crate) use parts::{PartArgs, run_part};
-use serde_json::{Value, json};
+use parts::{BULK, PartArgs, Process, TOP, become_class, part, retry, run_part};
+use report::{Figure, Latency, Published, Row, Table, Wanted};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use sys::clock::mono_now;
@@ -24,18 +23,44 @@ use sys::shm::SharedWords;
 use zmq::Zmq;
 
 /// Slices of a run, so that what disturbs the machine disturbs all alike.
-const SLICES: usize = 5;
+const SLICES: usize = 8;
 /// Round trips between two pauses that let others run: a CPU without any makes the kernel stop real-time tasks.
 const BURST: usize = 256;
 const PAUSE: DurNs = DurNs::from_ms(1);
+/// What messages stand beside.
+const FUTEX: &str = "two futex round trips";
+const LIBZMQ: &str = "libzmq ROUTER, ipc";
 /// The class of what is bound and real-time.
 const REAL_TIME: &str = "fifo:20";
 /// Clients that send bulk.
 const BULK_CLIENTS: usize = 8;
 
-/// Round trips of messages through the server (S1.5), beside futexes and a libzmq broker
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "rtt",
+    experiment: "SPring-8: round trips through the message server",
+    arguments: Args::augment_args,
+    run,
+    published: &[],
+    wanted: "on one CPU within 1.3 of two futex round trips, time sharing within half of libzmq's; p99 of the top band beside \
+             bulk within twice that without; bodies at 3 GB/s; 2 million pairs for a second of the server's CPU",
+    quick: &["--quick", "--rounds", "2000", "--pairs", "20000"],
+    shields: false,
+};
+
+/// The other processes.
+pub(crate) const PART: Part =
+    Part { name: "rtt-part", arguments: PartArgs::augment_args, run: |matches| run_part(&read(matches)?) };
+
+/// What SPring-8 measured, by class.
+const MADOCA: [(&str, &str); 2] = [
+    ("SPring-8, MADOCA II, real time", "min 1131, median 1286, mean 1293, sd 47, max 1760 us"),
+    ("SPring-8, MADOCA II, time sharing", "min 1029, median 1126, mean 1141, sd 670, max 141985 us"),
+];
+
+/// Round trips of messages through the server, beside futexes and a libzmq broker
 #[derive(clap::Args)]
-pub(crate) struct Args {
+struct Args {
     /// Round trips of each kind in each case
     #[arg(long, default_value_t = 20_000)]
     rounds: usize,
@@ -48,12 +73,10 @@ pub(crate) struct Args {
     /// Only the first case: real time, unloaded
     #[arg(long)]
     quick: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// Times of one kind, in ns.
+#[derive(Clone)]
 struct Times {
     name: String,
     ns: Vec<u64>,
@@ -64,38 +87,46 @@ impl Times {
         Self { name: name.to_owned(), ns: Vec::new() }
     }
 
-    fn at(&self, share: f64) -> Option<u64> {
-        // A percentile needs as many samples as stand for it.
-        let beyond = (self.ns.len() as f64 * (1.0 - share)) as usize;
-        (beyond >= 1).then(|| self.ns[self.ns.len() - 1 - beyond])
+    /// Latencies, and p99 of each slice of the run in us.
+    fn found(&mut self) -> (Latency, Vec<f64>) {
+        let slice = self.ns.len().div_ceil(SLICES).max(1);
+        let p99 = |slice: &mut [u64]| Latency::of_times(slice).p99().map(|p99| p99.value);
+        let pieces = self.ns.chunks_mut(slice).filter_map(p99).collect();
+        (Latency::of_times(&mut self.ns), pieces)
     }
+}
 
-    fn json(&mut self) -> Value {
-        self.ns.sort_unstable();
-        let count = self.ns.len().max(1) as f64;
-        let mean = self.ns.iter().sum::<u64>() as f64 / count;
-        let spread = self.ns.iter().map(|ns| (*ns as f64 - mean).powi(2)).sum::<f64>() / count;
-        json!({
-            "name": self.name,
-            "rounds": self.ns.len(),
-            "min_ns": self.ns.first(),
-            "median_ns": self.at(0.5),
-            "mean_ns": mean as u64,
-            "sd_ns": spread.sqrt() as u64,
-            "p99_ns": self.at(0.99),
-            "p99_9_ns": self.at(0.999),
-            "p99_99_ns": self.at(0.9999),
-            "max_ns": self.ns.last(),
-        })
+/// The first of them is ours, the others stand beside it: each with its latencies, and the ratios of their medians, of
+/// which one may be wanted.
+fn table(title: String, times: &mut [Times], wanted: Option<(&str, f64)>) -> Table {
+    let mut table = Table::new(title).columns("message", "the other");
+    let mut medians = Vec::new();
+    for (place, times) in times.iter_mut().enumerate() {
+        let (latency, pieces) = times.found();
+        medians.push(latency.percentile(50.0).map(|half| half.ns as f64 / 1e3));
+        table = table.row(match place {
+            0 => Row::latency(&times.name, latency, pieces),
+            _ => Row::beside(&times.name, latency),
+        });
     }
+    for (times, median) in times.iter().zip(&medians).skip(1) {
+        if let (Some(ours), Some(other)) = (medians[0], median) {
+            let row = Row::figure(format!("median, by {}", times.name), "us", ours).against(Figure::once(*other));
+            table = table.row(match wanted {
+                Some((name, most)) if name == times.name => row.wanted(Wanted::ratio_at_most(most)),
+                _ => row,
+            });
+        }
+    }
+    table
 }
 
 /// A server, a manager, and the log, which is removed with them.
 struct Stage {
     name: String,
     log: PathBuf,
-    server: Part,
-    _manager: Part,
+    server: Process,
+    _manager: Process,
 }
 
 impl Stage {
@@ -162,7 +193,8 @@ fn timed(into: &mut Times, rounds: usize, mut round: impl FnMut() -> Result<(), 
     Ok(())
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: &Args = &read(matches)?;
     let allowed = sys::sched::affinity(0).map_err(|error| error.to_string())?;
     let last = allowed.iter().last().unwrap_or_default();
     let bound = args.cpus.unwrap_or_else(|| CpuSet::single(last));
@@ -170,76 +202,74 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let sharing = sys::sched::scheduling(0).map_err(|error| error.to_string())?.policy;
     let zmq = Zmq::build();
     let peer = zmq.as_ref().ok();
-    let mut cases = Vec::new();
     let all =
         [(real_time, bound, false), (real_time, bound, true), (sharing, allowed, false), (sharing, allowed, true)];
-    for (class, cpus, loaded) in all.into_iter().take(if args.quick { 1 } else { all.len() }) {
-        progress(&format!("{} round trips of each kind, {}", args.rounds, beside(class, &cpus, loaded)));
-        cases.push(settled((&allowed, sharing), (&cpus, loaded, class), || case(args.rounds, peer))?);
+    let (cases, sides): (usize, &[bool]) = if args.quick { (1, &[]) } else { (all.len(), &[false, true]) };
+    let parts = cases + sides.len() + 2;
+    let (mut tables, mut notes) = (Vec::new(), Vec::new());
+    for (nth, (class, cpus, loaded)) in all.into_iter().take(cases).enumerate() {
+        let beside = beside(class, &cpus, loaded);
+        progress.at(nth, parts, &format!("round trips, {beside}"));
+        match settled((&allowed, sharing), (&cpus, loaded, class), || case(args.rounds, peer))? {
+            Ok(mut times) => {
+                // Ours first; the futexes are what it is compared with.
+                times.swap(0, 1);
+                let (who, figures, wanted) = match class.is_real_time() {
+                    true => (MADOCA[0].0, MADOCA[0].1, (FUTEX, 1.3)),
+                    false => (MADOCA[1].0, MADOCA[1].1, (LIBZMQ, 0.5)),
+                };
+                let mut table = table(format!("round trips, {beside}"), &mut times, Some(wanted));
+                table.published.push(Published::new(who, "2013", "hardware not given", figures));
+                tables.push(table);
+            }
+            Err(missing) => notes.push(format!("round trips, {beside}: did not run: {missing}")),
+        }
     }
-    let mut bulk = Value::Null;
-    if !args.quick {
-        // Quiet first, then with everything beside.
-        let rounds = args.rounds;
-        let side = |loaded| {
-            progress(&format!(
-                "{rounds} messages on the top band beside bulk, {}",
-                beside(real_time, &allowed, loaded)
-            ));
-            let stage = Stage::start(Some(real_time))?;
-            settled((&allowed, sharing), (&allowed, loaded, real_time), || flow::urgent(&stage, rounds, loaded, peer))
-        };
-        bulk = json!({ "unloaded": side(false)?, "loaded": side(true)? });
+    let mut p99 = Vec::new();
+    for (nth, &loaded) in sides.iter().enumerate() {
+        let beside = beside(real_time, &allowed, loaded);
+        progress.at(cases + nth, parts, &format!("most urgent band beside bulk, {beside}"));
+        let stage = Stage::start(Some(real_time))?;
+        let measure = || flow::urgent(&stage, args.rounds, loaded, peer);
+        match settled((&allowed, sharing), (&allowed, loaded, real_time), measure)? {
+            Ok(mut times) => {
+                p99.push(times.iter_mut().map(|times| times.found().0.p99()).collect::<Vec<_>>());
+                let bulk = if loaded { ", 8 clients with 64 KiB each on band 0" } else { "" };
+                tables.push(table(format!("most urgent band, {beside}{bulk}"), &mut times, None));
+            }
+            Err(missing) => notes.push(format!("most urgent band, {beside}: did not run: {missing}")),
+        }
+    }
+    if let [without, with] = &p99[..] {
+        let mut table = Table::new("most urgent band: p99 beside bulk and load").columns("loaded", "unloaded");
+        for (name, (with, without)) in ["message", "libzmq"].iter().zip(with.iter().zip(without)) {
+            let row = Row { ours: with.clone(), ..Row::figure(*name, "us", 0.0) }.against(without.clone());
+            table = table.row(if *name == "message" { row.wanted(Wanted::ratio_at_most(2.0)) } else { row });
+        }
+        tables.push(table);
     }
     let stage = Stage::start(None)?;
-    progress("bodies of several sizes");
+    progress.at(parts - 2, parts, "large bodies");
     let bodies = flow::bodies(&stage)?;
-    progress(&format!("{} pairs, one after the other and many at once", args.pairs));
-    let throughput = flow::throughput(&stage, args.pairs)?;
-    drop(stage);
-    let first = &cases[0]["table"];
-    let [futex, message, direct, libzmq] = [0, 1, 2, 3].map(|row| first[row]["median_ns"].as_f64());
-    let ratio = |other: Option<f64>| Some(message? / other?);
-    let report = json!({
-        "bench": "rtt",
-        "machine": Fingerprint::take(),
-        "median_ns": message,
-        "p99_ns": first[1]["p99_ns"],
-        "p99_99_ns": first[1]["p99_99_ns"],
-        "max_ns": first[1]["max_ns"],
-        "ratio_to_futex": ratio(futex),
-        "ratio_to_libzmq": ratio(libzmq),
-        "ratio_to_direct": ratio(direct),
-        "libzmq_missing": zmq.err(),
-        "cases": cases,
-        "bulk": bulk,
-        "bodies": bodies,
-        "throughput": throughput,
-    });
-    if args.json {
-        println!("{report}")
-    } else {
-        print::report(&report)
-    }
-    Ok(())
-}
-
-/// Says what is measured now: on a loaded machine a part may take minutes.
-fn progress(what: &str) {
-    eprintln!("tahti bench rtt: {what}");
+    progress.at(parts - 1, parts, &format!("{} pairs, one after the other and many at once", args.pairs));
+    let mut flows = Table::new("much at once").row(bodies);
+    flows.rows.extend(flow::throughput(&stage, args.pairs)?);
+    tables.push(flows);
+    notes.extend(zmq.err().map(|why| format!("libzmq did not run: {why}")));
+    Ok(Found { setup: Vec::new(), tables, notes })
 }
 
 /// In which class, where, and beside what something is measured.
 fn beside(class: Policy, cpus: &CpuSet, loaded: bool) -> String {
-    format!("class {class}, CPUs {cpus}, {}", if loaded { "beside load" } else { "unloaded" })
+    format!("all {class} on CPUs {cpus}, {}", if loaded { "beside cpu and disk load" } else { "without load" })
 }
 
 /// Measures on CPUs, beside a load, in a class; all as before afterwards. Where the class is refused, says why instead.
-fn settled(
+fn settled<T>(
     (allowed, before): (&CpuSet, Policy),
     (cpus, loaded, class): (&CpuSet, bool, Policy),
-    measure: impl FnOnce() -> Result<Value, String>,
-) -> Result<Value, String> {
+    measure: impl FnOnce() -> Result<T, String>,
+) -> Result<Result<T, String>, String> {
     sys::sched::set_affinity(0, cpus).map_err(|error| error.to_string())?;
     // Before the class is taken: what is started takes it over.
     let noise: Result<Vec<Noise>, String> =
@@ -247,20 +277,16 @@ fn settled(
     let taken = become_class(class);
     let result = match (&noise, &taken) {
         (Err(why), _) => Err(why.clone()),
-        (_, Err(why)) => Ok(json!({ "missing": why })),
-        _ => measure(),
+        (_, Err(why)) => Ok(Err(why.clone())),
+        _ => measure().map(Ok),
     };
     become_class(before)?;
     sys::sched::set_affinity(0, allowed).map_err(|error| error.to_string())?;
-    let mut result = result?;
-    result["class"] = class.to_string().into();
-    result["cpus"] = cpus.to_string().into();
-    result["loaded"] = loaded.into();
-    Ok(result)
+    result
 }
 
 /// A line of SPring-8's table, and its peers.
-fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Value, String> {
+fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Vec<Times>, String> {
     let stage = Stage::start(None)?;
     let mut client = stage.client(Band::DEFAULT.number())?;
     let memory = SharedWords::create("tahti-rtt", 16).map_err(|error| error.to_string())?;
@@ -268,8 +294,7 @@ fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Value, String> {
     let _echo = part(&["bench", "rtt-part", "futex", &std::os::fd::AsRawFd::as_raw_fd(&handed).to_string()])?;
     ask_futex(&memory);
     let mut straight = Direct::start()?;
-    let names = ["two futex round trips", "message", "without the server", "libzmq ROUTER, ipc"];
-    let mut table = names.map(Times::new);
+    let mut table = [FUTEX, "message", "without the server", LIBZMQ].map(Times::new).to_vec();
     let rounds = rounds.div_ceil(SLICES);
     for _ in 0..SLICES {
         timed(&mut table[0], rounds, || {
@@ -283,6 +308,6 @@ fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Value, String> {
             peer.rounds(rounds, 0, &mut table[3].ns)?;
         }
     }
-    let shown = if peer.is_some() { 4 } else { 3 };
-    Ok(json!({ "table": table[..shown].iter_mut().map(Times::json).collect::<Vec<_>>() }))
+    table.truncate(if peer.is_some() { 4 } else { 3 });
+    Ok(table)
 }

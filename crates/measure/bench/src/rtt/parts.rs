@@ -1,7 +1,7 @@
 //! The other processes of the measurement.
 
 use base::{DurNs, Policy};
-use broker::{Client, ClientError, Desk, Manager, ManagerLane, Sending};
+use broker::{Client, ClientError, Manager, ManagerLane, Replies, Sending};
 use msg::{Answer, Asked, Band, Code, Lines, Verb, write_lines};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ pub(super) const BEGIN: DurNs = DurNs::from_secs(20);
 
 /// A process of the measurement.
 #[derive(clap::Args)]
-pub(crate) struct PartArgs {
+pub(super) struct PartArgs {
     /// `manager`, `bulk`, `direct` or `futex`
     role: String,
     /// The server's name, or the descriptor of shared memory
@@ -33,9 +33,9 @@ pub(crate) struct PartArgs {
 }
 
 /// Ends with its owner.
-pub(super) struct Part(pub(super) Child);
+pub(super) struct Process(pub(super) Child);
 
-impl Drop for Part {
+impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
@@ -56,10 +56,10 @@ pub(super) fn reap(child: &mut Child) -> std::io::Result<ExitStatus> {
     ended
 }
 
-pub(super) fn part(words: &[&str]) -> Result<Part, String> {
+pub(super) fn part(words: &[&str]) -> Result<Process, String> {
     let binary = std::env::current_exe().map_err(|error| format!("where this binary lies: {error}"))?;
     let child = Command::new(binary).args(words).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
-    child.map(Part).map_err(|error| format!("tahti {}: {error}", words.join(" ")))
+    child.map(Process).map_err(|error| format!("tahti {}: {error}", words.join(" ")))
 }
 
 /// Until it works, as long as the other processes may take.
@@ -80,7 +80,7 @@ pub(super) fn become_class(policy: Policy) -> Result<(), String> {
 }
 
 /// The hidden processes.
-pub(crate) fn run_part(args: &PartArgs) -> Result<(), String> {
+pub(super) fn run_part(args: &PartArgs) -> Result<(), String> {
     match args.role.as_str() {
         "manager" => manager(&args.what, args.top),
         "bulk" => bulk(&args.what),
@@ -102,13 +102,13 @@ fn serve(mut lane: ManagerLane, top: Option<Policy>) -> Result<(), String> {
     }
     let (mut copy, mut body) = (vec![0; BODY_BYTES], Vec::new());
     loop {
-        let served = lane.serve(DurNs::from_secs(1), |asked, desk| answer(asked, desk, &mut copy, &mut body));
+        let served = lane.serve(DurNs::from_secs(1), |asked, replies| answer(asked, replies, &mut copy, &mut body));
         served.map_err(|error| error.to_string())?;
     }
 }
 
-fn answer(asked: &Asked<'_>, desk: &mut Desk<'_>, copy: &mut [u8], body: &mut Vec<u8>) {
-    if let Some(room) = desk.room() {
+fn answer(asked: &Asked<'_>, replies: &mut Replies<'_>, copy: &mut [u8], body: &mut Vec<u8>) {
+    if let Some(room) = replies.room() {
         // The one copy, by who receives it.
         std::hint::black_box(room.copy_to(copy));
     }
@@ -117,7 +117,7 @@ fn answer(asked: &Asked<'_>, desk: &mut Desk<'_>, copy: &mut [u8], body: &mut Ve
         let lines = Lines::read(asked.body).map_or(0, Iterator::count);
         write_lines((0..lines).map(|_| "OK/1A"), body);
     }
-    desk.answer(asked.ticket, &Answer { code: Code::Ok, complement: "1794000000.123456789", body });
+    replies.answer(asked.ticket, &Answer { code: Code::Ok, complement: "1794000000.123456789", body });
 }
 
 /// A client that sends large bodies as fast as they are taken.

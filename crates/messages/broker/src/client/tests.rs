@@ -96,7 +96,7 @@ fn who_scribbles_over_its_queues_is_cut_off_and_nobody_else_notices() {
             word.store(noise(&mut seed) >> (round % 60), Ordering::Relaxed);
         }
         words[8].store(u64::MAX / 3, Ordering::Relaxed);
-        end.knock();
+        end.wake();
         loop {
             match wait() {
                 Event::CutOff(who) => {
@@ -137,8 +137,8 @@ fn thousands_of_round_trips_need_no_time_out_to_wake_anybody() {
     let manager = std::thread::spawn(move || {
         let (mut served, hour) = (0, DurNs::from_secs(3600));
         while !ends.load(Ordering::Acquire) {
-            let taken = lanes[0].serve(hour, |asked, desk| {
-                desk.answer(asked.ticket, &msg::Answer::ok("1"));
+            let taken = lanes[0].serve(hour, |asked, replies| {
+                replies.answer(asked.ticket, &msg::Answer::ok("1"));
             });
             served += taken.unwrap() as u64;
         }
@@ -189,7 +189,7 @@ fn who_names_a_place_outside_its_pool_is_cut_off() {
         let mut end = greet(&name, &hello).unwrap().pop().unwrap();
         let header = Header { flags: Flags::POOLED, ..Header::request(Band::DEFAULT, 1) };
         put(&mut end.up, &mut Packing::new(), header, "put/sr/x", &place.to_bytes()).unwrap();
-        end.knock();
+        end.wake();
         let why = loop {
             match events.recv_timeout(std::time::Duration::from_secs(20)).expect("the server says something") {
                 Event::CutOff(why) => break why,
@@ -239,17 +239,17 @@ fn a_client_believes_no_place_in_a_reply_and_no_length_beyond_its_room() {
         Pooled { offset: u64::MAX, room: u64::MAX, bytes: u64::MAX, pool: u64::MAX },
         theirs,
     ];
-    let mut parcel = Parcel::new();
+    let mut buffer = MessageBuffer::new();
     for place in places {
-        while !parcel.take(&mut manager.down).unwrap() {
+        while !buffer.take(&mut manager.down).unwrap() {
             let bell = manager.bell();
             if manager.down.is_empty() {
                 manager.wait(mono_now(), mono_now() + DurNs::from_ms(10), bell).unwrap();
             }
         }
-        let header = Header { flags: Flags::POOLED, ..parcel.header().unwrap().reply() };
+        let header = Header { flags: Flags::POOLED, ..buffer.header().unwrap().reply() };
         assert!(put(&mut manager.up, &mut Packing::new(), header, "OK/", &place.to_bytes()).unwrap());
-        manager.knock();
+        manager.wake();
     }
     let replies: Vec<Received> = ids.iter().map(|_| client.next(DurNs::from_secs(60)).unwrap().unwrap()).collect();
     assert!(replies.iter().map(|reply| reply.id).eq(ids));

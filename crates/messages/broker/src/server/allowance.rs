@@ -4,7 +4,7 @@
 //! Less than the 80 % from which on the guard takes a thread for a runaway.
 
 use super::lane::LaneThread;
-use super::{Desk, Event};
+use super::{Control, Event};
 use base::{DurNs, MonoNs, RtLevel};
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::clock::{mono_now, sleep_until, thread_burnt};
@@ -119,10 +119,10 @@ impl LaneThread {
             return now;
         }
         let (mut most, mut all) = ((0, 0), 0);
-        for (slot, seat) in self.seats[..self.used].iter_mut().enumerate() {
-            let Some(seat) = seat else { continue };
-            let heard = seat.heard.0 - seat.heard.1;
-            seat.heard.1 = seat.heard.0;
+        for (slot, connection) in self.connections[..self.used].iter_mut().enumerate() {
+            let Some(connection) = connection else { continue };
+            let heard = connection.heard.0 - connection.heard.1;
+            connection.heard.1 = connection.heard.0;
             all += heard;
             most = if heard > most.1 { (slot, heard) } else { most };
         }
@@ -133,7 +133,7 @@ impl LaneThread {
     }
 }
 
-impl Desk<'_> {
+impl Control<'_> {
     /// Says that a band burnt more than it may, and because of whom.
     pub(super) fn tell_naps(&mut self) {
         let (told, at) = self.naps_told;
@@ -150,7 +150,7 @@ impl Desk<'_> {
                 let (uid, pid) = (peer.caller.uid, peer.caller.pid);
                 format!("{} (user {uid}, process {pid}) sent {heard} of the last {all} messages", peer.name)
             }
-            None => "nobody had sent it anything: somebody wakes it for nothing".to_owned(),
+            None => "no messages were sent to it: somebody wakes it for nothing".to_owned(),
         };
         (self.say)(Event::Trouble(format!(
             "band {} burnt its allowance of {PERCENT} % of its CPU, and what came beyond that waited, {} times so far: {who}; send \

@@ -1,16 +1,16 @@
 //! The thread of one band: takes messages from queues, asks the state machine, puts them into others.
 
 use super::allowance::{Allowance, Naps};
-use crate::door::{Door, Sleeper};
 use crate::memory::{Half, Inside, ROOM_WORDS};
-use crate::parcel::{Fault, Packing, Parcel, prefix};
+use crate::message_buffer::{Fault, MessageBuffer, Packing, prefix};
 use crate::server::pools::Lent;
 use crate::server::queued::Queued;
 use crate::spin::Spin;
+use crate::wake_gate::{Sleeper, WakeGate};
 use base::{DurNs, MonoNs};
 use msg::{
-    Code, Conn, Counters, Done, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Line, Pooled, Reply, Step, Subject,
-    Tables,
+    Code, Conn, Counters, Done, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Pooled, Reply, Step, Subject, Tables,
+    TextBuffer,
 };
 use ring::{Damaged, StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
@@ -36,11 +36,11 @@ const NO_REPLY_BYTES: usize = 24;
 pub(crate) const RECORD_WORDS: usize = 3 + HEADER_WORDS;
 /// Of a log record: what follows is who asked, and a batch with its body as it came.
 pub(crate) const BATCH_RECORD: u64 = 1 << 63;
-/// Words after which the desk is told that there is something to log: a quarter of what the queue holds.
+/// Words after which the control thread is told that there is something to log: a quarter of what the queue holds.
 const LOGGED_WORDS: usize = super::LOG_WORDS / 4;
 
 /// Somebody who has queues on this band.
-pub(crate) struct Seat {
+pub(crate) struct Connection {
     pub(crate) conn: Conn,
     pub(crate) subject: Subject,
     pub(crate) name: Arc<str>,
@@ -60,7 +60,7 @@ pub(crate) struct Seat {
     pub(crate) heard: (u64, u64),
 }
 
-impl Seat {
+impl Connection {
     /// How many messages may be taken from it now. A client that does not take its replies is not heard until it has, so that
     /// each reply finds room: what it asks waits in its own queue. Replies of managers are always heard.
     fn turn(&self) -> Result<usize, Damaged> {
@@ -75,9 +75,9 @@ impl Seat {
     }
 }
 
-/// What the desk tells a lane.
+/// What the control thread tells a lane.
 pub(crate) enum Change {
-    Join(Box<Seat>),
+    Join(Box<Connection>),
     Gone(Conn, Arc<str>),
     Tables(Arc<Tables>),
 }
@@ -85,11 +85,11 @@ pub(crate) enum Change {
 /// What a lane gives back to be freed elsewhere, and whom it will not hear any more.
 pub(crate) enum Return {
     /// With it whether somebody may still write into a room of its pool.
-    Seat(Box<Seat>, bool),
+    Connection(Box<Connection>, bool),
     Tables(Arc<Tables>),
     Broken(Conn, String),
     /// A change that has no place any more.
-    Refused(Box<Seat>),
+    Refused(Box<Connection>),
 }
 
 /// What others see of a lane.
@@ -132,23 +132,23 @@ impl Seen {
 /// Everything that a lane's thread has.
 pub(crate) struct LaneThread {
     pub(crate) lane: Lane,
-    pub(crate) door: Arc<Door>,
-    pub(crate) seats: Vec<Option<Box<Seat>>>,
-    /// Seats beyond this many were never taken.
+    pub(crate) gate: Arc<WakeGate>,
+    pub(crate) connections: Vec<Option<Box<Connection>>>,
+    /// Connections beyond this many were never taken.
     pub(crate) used: usize,
     pub(crate) changes: Consumer<Change>,
     pub(crate) returns: Producer<Return>,
-    pub(crate) to_desk: StreamWriter<Inside>,
-    /// What of that the desk has not taken yet.
+    pub(crate) to_control: StreamWriter<Inside>,
+    /// What of that the control thread has not taken yet.
     pub(crate) queued: Queued,
-    pub(crate) from_desk: StreamReader<Inside>,
+    pub(crate) from_control: StreamReader<Inside>,
     pub(crate) log: StreamWriter<Inside>,
-    /// Words logged since the desk was told.
+    /// Words logged since the control thread was told.
     pub(crate) logged: usize,
-    pub(crate) desk_bell: Arc<rustix::fd::OwnedFd>,
+    pub(crate) control_bell: Arc<rustix::fd::OwnedFd>,
     pub(crate) seen: Arc<Seen>,
     pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) line: Line,
+    pub(crate) line: TextBuffer,
     pub(crate) packing: Packing,
     /// Whether it may burn only its [`Allowance`] where its class is real time.
     pub(crate) is_bounded: bool,
@@ -159,20 +159,20 @@ impl LaneThread {
     ///
     /// Real-time: does not allocate; work between two sleeps is bounded by what the queues hold.
     pub(crate) fn run(mut self) {
-        let mut parcel = Parcel::new();
+        let mut buffer = MessageBuffer::new();
         let (mut spin, mut sleeper) = (Spin::new(), Sleeper::default());
         let mut allowance = self.is_bounded.then(Allowance::of_this_thread).flatten();
         let before = Counting::calls();
         while !self.stop.load(Ordering::Relaxed) {
             let now = self.keep_to(&mut allowance, mono_now());
-            self.change(now, &mut parcel);
-            self.desk(&mut parcel);
-            self.clients(&mut parcel);
+            self.change(now, &mut buffer);
+            self.answers(&mut buffer);
+            self.clients(&mut buffer);
             self.due(now);
             self.wake();
             if self.logged > LOGGED_WORDS {
                 self.logged = 0;
-                ring_desk(&self.desk_bell);
+                wake_control(&self.control_bell);
             }
             self.seen.publish(self.lane.counters(), self.log.stream().refused(), Counting::calls() - before);
             let now = match &allowance {
@@ -181,46 +181,46 @@ impl LaneThread {
             };
             let Some(now) = now else { continue };
             let limit = self.lane.next_look().map_or(SLEEP, |look| (look - now).max(DurNs(1)).min(SLEEP));
-            self.door.sleep(&mut sleeper, now, limit, || self.has_work());
+            self.gate.sleep(&mut sleeper, now, limit, || self.has_work());
         }
     }
 
     /// Whether there is something to do before the next deadline.
     fn has_work(&self) -> bool {
         self.changes.slots() > 0
-            || !self.from_desk.is_empty()
+            || !self.from_control.is_empty()
             || self.stop.load(Ordering::Relaxed)
-            || self.taken().iter().flatten().any(|seat| seat.turn() != Ok(0))
+            || self.taken().iter().flatten().any(|connection| connection.turn() != Ok(0))
     }
 
-    /// The seats up to the last one that was ever taken.
-    fn taken(&self) -> &[Option<Box<Seat>>] {
-        &self.seats[..self.used]
+    /// The connections up to the last one that was ever taken.
+    fn taken(&self) -> &[Option<Box<Connection>>] {
+        &self.connections[..self.used]
     }
 
-    fn change(&mut self, now: MonoNs, parcel: &mut Parcel) {
-        // Each seat may be cut off once.
-        while self.returns.slots() > self.seats.len()
+    fn change(&mut self, now: MonoNs, buffer: &mut MessageBuffer) {
+        // Each connection may be cut off once.
+        while self.returns.slots() > self.connections.len()
             && let Ok(change) = self.changes.pop()
         {
             let back = match change {
                 Change::Tables(tables) => Some(Return::Tables(self.lane.replace(tables))),
-                Change::Join(seat) => match self.seats.get_mut(seat.conn.slot as usize) {
+                Change::Join(connection) => match self.connections.get_mut(connection.conn.slot as usize) {
                     Some(place @ None) => {
-                        self.used = self.used.max(seat.conn.slot as usize + 1);
-                        self.lane.come(seat.conn, seat.subject.uid);
-                        *place = Some(seat);
+                        self.used = self.used.max(connection.conn.slot as usize + 1);
+                        self.lane.come(connection.conn, connection.subject.uid);
+                        *place = Some(connection);
                         None
                     }
-                    _ => Some(Return::Refused(seat)),
+                    _ => Some(Return::Refused(connection)),
                 },
                 Change::Gone(conn, name) => {
-                    self.last_replies(conn, parcel);
-                    let place = self.seats.get_mut(conn.slot as usize);
-                    let seat = place.and_then(|place| place.take_if(|seat| seat.conn == conn));
+                    self.last_replies(conn, buffer);
+                    let place = self.connections.get_mut(conn.slot as usize);
+                    let connection = place.and_then(|place| place.take_if(|connection| connection.conn == conn));
                     self.gone(now, conn, &name);
                     let lost = self.lane.has_lost_rooms(conn);
-                    seat.map(|seat| Return::Seat(seat, lost))
+                    connection.map(|connection| Return::Connection(connection, lost))
                 }
             };
             if let Some(back) = back {
@@ -232,63 +232,66 @@ impl LaneThread {
     }
 
     /// What a manager answered before it went counts; as much as its queue held, whatever is written there meanwhile.
-    fn last_replies(&mut self, conn: Conn, parcel: &mut Parcel) {
+    fn last_replies(&mut self, conn: Conn, buffer: &mut MessageBuffer) {
         for _ in 0..LAST_REPLIES {
-            let Some(Some(seat)) = self.seats.get_mut(conn.slot as usize) else { return };
-            if seat.conn != conn || seat.broken.is_some() || !matches!(parcel.take(&mut seat.up), Ok(true)) {
+            let Some(Some(connection)) = self.connections.get_mut(conn.slot as usize) else { return };
+            if connection.conn != conn
+                || connection.broken.is_some()
+                || !matches!(buffer.take(&mut connection.up), Ok(true))
+            {
                 return;
             }
-            let who = (seat.conn, seat.subject, seat.pool);
-            let is_reply = parcel.frame().is_ok_and(|frame| frame.header.kind != Kind::Request);
-            if is_reply && self.message(who, parcel).is_err() {
+            let who = (connection.conn, connection.subject, connection.pool);
+            let is_reply = buffer.frame().is_ok_and(|frame| frame.header.kind != Kind::Request);
+            if is_reply && self.message(who, buffer).is_err() {
                 return;
             }
         }
     }
 
     fn gone(&mut self, now: MonoNs, conn: Conn, name: &str) {
-        let Self { lane, seats, line, packing, log, logged, .. } = self;
+        let Self { lane, connections, line, packing, log, logged, .. } = self;
         while let Some(done) = lane.gone(now, conn, name, line) {
-            let mut out = Out { seats, packing, log, logged, now };
+            let mut out = Outgoing { connections, packing, log, logged, now };
             out.give(&done, line.text(), &[]);
         }
     }
 
     fn due(&mut self, now: MonoNs) {
-        let Self { lane, seats, line, packing, log, logged, .. } = self;
+        let Self { lane, connections, line, packing, log, logged, .. } = self;
         while let Some(done) = lane.due(now, line) {
-            let mut out = Out { seats, packing, log, logged, now };
+            let mut out = Outgoing { connections, packing, log, logged, now };
             out.give(&done, line.text(), &[]);
         }
     }
 
-    /// What the desk answers, and events.
-    fn desk(&mut self, parcel: &mut Parcel) {
-        let Self { lane, seats, packing, log, logged, from_desk, .. } = self;
+    /// What the control thread answers, and events.
+    fn answers(&mut self, buffer: &mut MessageBuffer) {
+        let Self { lane, connections, packing, log, logged, from_control, .. } = self;
         // Both ends are ours: what is damaged here is our own fault.
-        while let Some((conn, _)) = parcel.take_prefixed(from_desk).expect("a queue within the server") {
-            let Ok(frame) = parcel.frame() else { continue };
-            let mut out = Out { seats, packing, log, logged, now: mono_now() };
+        while let Some((conn, _)) = buffer.take_prefixed(from_control).expect("a queue within the server") {
+            let Ok(frame) = buffer.frame() else { continue };
+            let mut out = Outgoing { connections, packing, log, logged, now: mono_now() };
             if frame.header.kind == Kind::Event {
-                out.put(conn, &frame.header, parcel.rest(), SPARE_WORDS);
+                out.put(conn, &frame.header, buffer.rest(), SPARE_WORDS);
             } else if let Some(done) = lane.reply(Conn::SERVER, &frame.header, frame.text) {
-                out.pass(&done, frame.text, frame.body.len(), parcel.rest());
+                out.pass(&done, frame.text, frame.body.len(), buffer.rest());
             }
         }
     }
 
-    fn clients(&mut self, parcel: &mut Parcel) {
+    fn clients(&mut self, buffer: &mut MessageBuffer) {
         for slot in 0..self.used {
-            let turn = self.seats[slot].as_ref().map_or(Ok(0), |seat| seat.turn());
+            let turn = self.connections[slot].as_ref().map_or(Ok(0), |connection| connection.turn());
             if let Err(damaged) = turn {
                 self.cut_off(slot, damaged.into());
             }
             for _ in 0..turn.unwrap_or(0) {
-                let Some(seat) = &mut self.seats[slot] else { break };
-                seat.heard.0 += 1;
-                let taken = parcel.take(&mut seat.up).map_err(Fault::from);
-                let who = (seat.conn, seat.subject, seat.pool);
-                match taken.and_then(|taken| if taken { self.message(who, parcel).map(|()| true) } else { Ok(false) }) {
+                let Some(connection) = &mut self.connections[slot] else { break };
+                connection.heard.0 += 1;
+                let taken = buffer.take(&mut connection.up).map_err(Fault::from);
+                let who = (connection.conn, connection.subject, connection.pool);
+                match taken.and_then(|taken| if taken { self.message(who, buffer).map(|()| true) } else { Ok(false) }) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(fault) => {
@@ -300,25 +303,29 @@ impl LaneThread {
         }
     }
 
-    /// Stops hearing somebody; the desk ends the connection.
+    /// Stops hearing somebody; the control thread ends the connection.
     fn cut_off(&mut self, slot: usize, fault: Fault) {
-        if let Some(seat) = &mut self.seats[slot] {
+        if let Some(connection) = &mut self.connections[slot] {
             // The only allocation of this thread, for somebody who breaks the rules, once. Room for it was kept.
-            let _ = self.returns.push(Return::Broken(seat.conn, fault.to_string()));
-            seat.broken = Some(fault);
-            ring_desk(&self.desk_bell);
+            let _ = self.returns.push(Return::Broken(connection.conn, fault.to_string()));
+            connection.broken = Some(fault);
+            wake_control(&self.control_bell);
         }
     }
 
-    fn message(&mut self, (from, subject, pool): (Conn, Subject, Option<Lent>), parcel: &Parcel) -> Result<(), Fault> {
-        let frame = parcel.frame()?;
+    fn message(
+        &mut self,
+        (from, subject, pool): (Conn, Subject, Option<Lent>),
+        buffer: &MessageBuffer,
+    ) -> Result<(), Fault> {
+        let frame = buffer.frame()?;
         let pooled = match frame.header.kind == Kind::Request && frame.header.flags.has(Flags::POOLED) {
             true => Some(pool_place(pool, frame.body).ok_or(Fault::Pool)?),
             false => None,
         };
         let now = mono_now();
-        let Self { lane, seats, line, packing, log, logged, to_desk, queued, desk_bell, .. } = self;
-        let mut out = Out { seats, packing, log, logged, now };
+        let Self { lane, connections, line, packing, log, logged, to_control, queued, control_bell, .. } = self;
+        let mut out = Outgoing { connections, packing, log, logged, now };
         match frame.header.kind {
             Kind::Request => {
                 let user = subject.uid;
@@ -331,11 +338,11 @@ impl LaneThread {
                 match lane.request(now, from, &header, frame.text, frame.body, line) {
                     Step::Done(done) => out.give(&done, line.text(), &[]),
                     Step::Forward { to, header } => {
-                        let rest = parcel.rest();
+                        let rest = buffer.rest();
                         let passed = if to == Conn::SERVER {
                             let parts: [&[u64]; 3] = [&prefix(from, frame.header.id), &header.to_words(), rest];
-                            let passed = queued.push(user, to_desk, &parts, |user| lane.is_ours(user));
-                            ring_desk(desk_bell);
+                            let passed = queued.push(user, to_control, &parts, |user| lane.is_ours(user));
+                            wake_control(control_bell);
                             passed
                         } else {
                             out.forward(to, user, (header, frame.text), rest, pooled, |user| lane.is_ours(user))
@@ -361,7 +368,7 @@ impl LaneThread {
                         line.reply(Code::Internal, format_args!("the manager answered what is no reply: {begins:?}"));
                         out.give(&done, line.text(), &[]);
                     }
-                    true => out.pass(&done, frame.text, frame.body.len(), parcel.rest()),
+                    true => out.pass(&done, frame.text, frame.body.len(), buffer.rest()),
                 }
             }
         }
@@ -370,10 +377,10 @@ impl LaneThread {
 
     /// Wakes those who got something and sleep.
     fn wake(&mut self) {
-        for seat in self.seats[..self.used].iter_mut().flatten().filter(|seat| seat.put) {
-            seat.put = false;
-            if seat.down.stream().is_asleep() {
-                sys::futex::count_up(seat.down.stream().bell(), 1);
+        for connection in self.connections[..self.used].iter_mut().flatten().filter(|connection| connection.put) {
+            connection.put = false;
+            if connection.down.stream().is_asleep() {
+                sys::futex::count_up(connection.down.stream().bell(), 1);
             }
         }
     }
@@ -386,27 +393,30 @@ fn pool_place(pool: Option<Lent>, body: &[u8]) -> Option<Pooled> {
     Some(Pooled { pool: number, ..place })
 }
 
-/// Tells the desk that there is something.
-pub(crate) fn ring_desk(bell: &rustix::fd::OwnedFd) {
+/// Tells the control thread that there is something.
+pub(crate) fn wake_control(bell: &rustix::fd::OwnedFd) {
     // Full only after 2^64 rings that nobody heard.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 /// The ways out of a lane.
-struct Out<'a> {
-    seats: &'a mut [Option<Box<Seat>>],
+struct Outgoing<'a> {
+    connections: &'a mut [Option<Box<Connection>>],
     packing: &'a mut Packing,
     log: &'a mut StreamWriter<Inside>,
     logged: &'a mut usize,
     now: MonoNs,
 }
 
-impl Out<'_> {
+impl Outgoing<'_> {
     fn put(&mut self, to: Conn, header: &Header, rest: &[u64], spare: usize) -> bool {
-        let seat = self.seats.get_mut(to.slot as usize).and_then(Option::as_mut);
-        let Some(seat) = seat.filter(|seat| seat.conn == to && seat.broken.is_none()) else { return false };
-        let put = seat.down.push_leaving_or_refuse(&[&header.to_words(), rest], spare);
-        seat.put |= put;
+        let connection = self.connections.get_mut(to.slot as usize).and_then(Option::as_mut);
+        let Some(connection) = connection.filter(|connection| connection.conn == to && connection.broken.is_none())
+        else {
+            return false;
+        };
+        let put = connection.down.push_leaving_or_refuse(&[&header.to_words(), rest], spare);
+        connection.put |= put;
         put
     }
 
@@ -421,14 +431,17 @@ impl Out<'_> {
         pooled: Option<Pooled>,
         is_ours: impl Fn(u32) -> bool,
     ) -> Result<(), Option<Excess>> {
-        let seat = self.seats.get_mut(to.slot as usize).and_then(Option::as_mut);
-        let Some(seat) = seat.filter(|seat| seat.conn == to && seat.broken.is_none()) else { return Err(None) };
+        let connection = self.connections.get_mut(to.slot as usize).and_then(Option::as_mut);
+        let Some(connection) = connection.filter(|connection| connection.conn == to && connection.broken.is_none())
+        else {
+            return Err(None);
+        };
         let (head, rest) = match pooled {
             Some(place) => self.packing.pack(header, text, &place.to_bytes()).map_err(|_| None)?,
             None => (header.to_words(), rest),
         };
-        seat.queued.push(user, &mut seat.down, &[&head, rest], is_ours)?;
-        seat.put = true;
+        connection.queued.push(user, &mut connection.down, &[&head, rest], is_ours)?;
+        connection.put = true;
         Ok(())
     }
 
@@ -441,7 +454,7 @@ impl Out<'_> {
         {
             self.log(done, text);
         } else {
-            let mut line = Line::new();
+            let mut line = TextBuffer::new();
             line.reply(Code::Unknown, "message server: done, but the reply found no room because replies before it were not taken; ask with get");
             self.give(done, line.text(), &[]);
         }
@@ -450,9 +463,11 @@ impl Out<'_> {
     /// Answers a client.
     fn give(&mut self, done: &Done<'_>, text: &str, body: &[u8]) {
         let Ok((head, rest)) = self.packing.pack(done.header, text, body) else { return };
-        let seat = self.seats.get_mut(done.to.slot as usize).and_then(Option::as_mut);
-        if let Some(seat) = seat.filter(|seat| seat.conn == done.to && seat.broken.is_none()) {
-            seat.put |= seat.down.push_or_refuse(&[&head, rest]);
+        let connection = self.connections.get_mut(done.to.slot as usize).and_then(Option::as_mut);
+        if let Some(connection) =
+            connection.filter(|connection| connection.conn == done.to && connection.broken.is_none())
+        {
+            connection.put |= connection.down.push_or_refuse(&[&head, rest]);
         }
         self.log(done, text);
     }
@@ -461,8 +476,8 @@ impl Out<'_> {
         if !done.log {
             return;
         }
-        let Self { seats, packing, log, logged, now } = self;
-        let name = name(seats, done.to);
+        let Self { connections, packing, log, logged, now } = self;
+        let name = name(connections, done.to);
         let lengths = done.asked.len() as u64 | (text.len() as u64) << 16 | (name.len() as u64) << 32;
         let head = [done.since.0, now.0, lengths];
         record(log, logged, &[&head, &done.header.to_words(), packing.texts([done.asked, text, name])]);
@@ -470,8 +485,8 @@ impl Out<'_> {
 
     /// Logs what a batch asks for, as it came; how it ended is logged with its reply.
     fn log_batch(&mut self, from: Conn, header: &Header, rest: &[u64]) {
-        let Self { seats, packing, log, logged, now } = self;
-        let name = name(seats, from);
+        let Self { connections, packing, log, logged, now } = self;
+        let name = name(connections, from);
         let head = [now.0, now.0, BATCH_RECORD | (name.len() as u64) << 32];
         record(log, logged, &[&head, &header.to_words(), packing.texts([name, "", ""]), rest]);
     }
@@ -484,7 +499,8 @@ fn record(log: &mut StreamWriter<Inside>, logged: &mut usize, parts: &[&[u64]]) 
 }
 
 /// What somebody calls itself.
-fn name(seats: &[Option<Box<Seat>>], conn: Conn) -> &str {
-    let seat = seats.get(conn.slot as usize).and_then(Option::as_ref).filter(|seat| seat.conn == conn);
-    seat.map_or("", |seat| &seat.name)
+fn name(connections: &[Option<Box<Connection>>], conn: Conn) -> &str {
+    let connection =
+        connections.get(conn.slot as usize).and_then(Option::as_ref).filter(|connection| connection.conn == conn);
+    connection.map_or("", |connection| &connection.name)
 }

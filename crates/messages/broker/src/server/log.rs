@@ -1,8 +1,8 @@
 //! The message log: a line for every write and every error, and for all that is watched.
 
 use super::lane::{BATCH_RECORD, RECORD_WORDS};
-use super::log_file::Told;
-use super::{Desk, Event, Lanes};
+use super::log_file::LogNotice;
+use super::{Control, Event, Lanes};
 use crate::end::unix_now_ns;
 use base::{DurNs, MonoNs, Utc};
 use msg::{BODY_BYTES_MAX, Band, HEADER_WORDS, Header, Lines, TEXT_BYTES_MAX, Verb};
@@ -176,7 +176,7 @@ impl Clock {
     }
 }
 
-impl Desk<'_> {
+impl Control<'_> {
     /// Writes what the lanes logged, and tells those who watch: the most urgent band first, and again after each turn of
     /// another, so that none loses records by a flood on a less urgent one. Says whether there is more than it took.
     pub(super) fn write_log(&mut self) -> bool {
@@ -231,8 +231,8 @@ impl Desk<'_> {
         if let Some(file) = log {
             file.write(mono_now(), unix_now_ns(), text, &mut |told| {
                 say(match told {
-                    Told::Trouble(what) => Event::Trouble(what),
-                    Told::Mended(what) => Event::Mended(what),
+                    LogNotice::Trouble(what) => Event::Trouble(what),
+                    LogNotice::Mended(what) => Event::Mended(what),
                 });
             });
         }

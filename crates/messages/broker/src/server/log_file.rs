@@ -52,7 +52,7 @@ struct Outage {
 }
 
 /// What happened to a message log.
-pub(super) enum Told {
+pub(super) enum LogNotice {
     Trouble(String),
     Mended(String),
 }
@@ -86,7 +86,7 @@ impl LogFile {
     /// Writes whole lines. A file that they would fill beyond its limit is moved aside before; where that cannot be the file
     /// grows. Where the file cannot be written, lines are lost and counted until it can be again, which is tried now and then,
     /// also where there are none: then a line says how many were lost. `tell` hears each of that once.
-    pub(super) fn write(&mut self, now: MonoNs, unix_now_ns: u64, lines: &str, tell: &mut dyn FnMut(Told)) {
+    pub(super) fn write(&mut self, now: MonoNs, unix_now_ns: u64, lines: &str, tell: &mut dyn FnMut(LogNotice)) {
         let mut text = Cow::Borrowed("");
         match &self.outage {
             Some(outage) if now < outage.again => return self.lose(count(lines)),
@@ -117,11 +117,13 @@ impl LogFile {
             (Ok(()), None) => {}
             (Ok(()), Some(outage)) => {
                 let (lines, long) = (outage.lines, whole_seconds(now - outage.since));
-                tell(Told::Mended(format!("message log {path}: written again; {lines} lines were lost within {long}")));
+                tell(LogNotice::Mended(format!(
+                    "message log {path}: written again; {lines} lines were lost within {long}"
+                )));
                 self.outage = None;
             }
             (Err(why), None) => {
-                tell(Told::Trouble(format!(
+                tell(LogNotice::Trouble(format!(
                     "message log {path}: {why}; its lines are lost until it can be written, which is tried again every {AGAIN}"
                 )));
                 self.outage = Some(Outage { why, since: now, again: now + AGAIN, lines: 0 });
@@ -195,14 +197,14 @@ impl LogFile {
     }
 
     /// Moves the file aside if so many bytes would fill it beyond its limit.
-    fn make_room(&mut self, bytes: u64, tell: &mut dyn FnMut(Told)) -> io::Result<()> {
+    fn make_room(&mut self, bytes: u64, tell: &mut dyn FnMut(LogNotice)) -> io::Result<()> {
         if !self.movable || self.bytes == 0 || self.bytes + bytes <= self.limit.bytes {
             return Ok(());
         }
         if let Err(error) = self.move_aside() {
             self.movable = false;
             let (path, LogLimit { bytes, .. }) = (self.path.display(), self.limit);
-            tell(Told::Trouble(format!(
+            tell(LogNotice::Trouble(format!(
                 "message log {path}: it has {bytes} bytes and cannot be moved aside: {error}; it grows on: let this user write \
                  its folder"
             )));
@@ -314,8 +316,8 @@ mod tests {
         std::fs::create_dir_all(folder.0.join("log.1/in-the-way")).unwrap();
         let mut told = vec![];
         let mut tell = |what| match what {
-            Told::Trouble(why) => told.push(why),
-            Told::Mended(_) => panic!("nothing is"),
+            LogNotice::Trouble(why) => told.push(why),
+            LogNotice::Mended(_) => panic!("nothing is"),
         };
         ["one\n", "two\n", "three\n"].iter().for_each(|line| log.write(NOW, UNIX, line, &mut tell));
         assert_eq!(folder.read("log"), "one\ntwo\nthree\n");
@@ -332,8 +334,8 @@ mod tests {
         let mut at = |ms: i64, lines: &str| {
             let mut tell = |what| {
                 told.push(match what {
-                    Told::Trouble(why) => format!("trouble: {why}"),
-                    Told::Mended(what) => format!("mended: {what}"),
+                    LogNotice::Trouble(why) => format!("trouble: {why}"),
+                    LogNotice::Mended(what) => format!("mended: {what}"),
                 });
             };
             log.write(NOW + DurNs::from_ms(ms), UNIX, lines, &mut tell);

@@ -1,9 +1,9 @@
 //! The message server.
 
 mod allowance;
+mod built_in;
 mod checked;
 mod config;
-mod desk;
 mod greetings;
 mod lane;
 mod log;
@@ -16,14 +16,14 @@ mod threads;
 pub use config::{BandConfig, Config};
 pub use log_file::LogLimit;
 
-use crate::door::Door;
 use crate::greeting::{BYTES_MAX, Hello, Welcome, socket_name};
 use crate::memory::{self, Spares};
-use crate::parcel::{Packing, Parcel};
+use crate::message_buffer::{MessageBuffer, Packing};
+use crate::wake_gate::WakeGate;
 use base::{DurNs, MonoNs};
 use checked::Checked;
 use greetings::{GREETINGS_MAX, Greetings};
-use lane::{Change, Return, Seat, Seen};
+use lane::{Change, Connection, Return, Seen};
 use log_file::LogFile;
 use msg::{Band, Conn, Route, Subject, Tables};
 use pools::{Lent, News, Pools};
@@ -42,13 +42,13 @@ use threads::{Running, lane};
 const ROUND: DurNs = DurNs::from_ms(50);
 /// Changes on their way to a lane.
 const CHANGES: usize = 64;
-/// Longest that the desk waits for lanes to take over tables.
+/// Longest that the control thread waits for lanes to take over tables.
 const SETTLE: DurNs = DurNs::from_secs(1);
 /// And how often it looks at least: a machine that stopped for that long has stopped the lanes too.
 const SETTLE_LOOKS: u32 = 1_000;
-/// Room of a lane's log in words, 2 MiB, and of its queues to and from the desk, 512 KiB each.
+/// Room of a lane's log in words, 2 MiB, and of its queues to and from the control thread, 512 KiB each.
 const LOG_WORDS: usize = 1 << 18;
-const DESK_WORDS: usize = 1 << 16;
+const CONTROL_WORDS: usize = 1 << 16;
 type Inside = memory::Inside;
 
 /// What the server tells its operator.
@@ -68,16 +68,16 @@ pub enum Event {
     Mended(String),
 }
 
-/// A lane, as the desk sees it.
+/// A lane, as the control thread sees it.
 struct Lanes {
     band: Band,
-    door: Arc<Door>,
+    gate: Arc<WakeGate>,
     changes: Producer<Change>,
     returns: Consumer<Return>,
     /// Taken from `returns` while there was something to change.
     back: Vec<Return>,
-    to_desk: StreamReader<Inside>,
-    from_desk: StreamWriter<Inside>,
+    to_control: StreamReader<Inside>,
+    from_control: StreamWriter<Inside>,
     log: StreamReader<Inside>,
     /// Records that found no room, as far as the log says so.
     lost: u64,
@@ -107,7 +107,7 @@ struct Watcher {
 }
 
 /// The part of the server that knows everybody and waits for nobody in particular.
-struct Desk<'a> {
+struct Control<'a> {
     name: String,
     began: MonoNs,
     counter: Counter,
@@ -128,7 +128,7 @@ struct Desk<'a> {
     /// How often somebody was refused something of which its user, or all, had as much as they may.
     over_share: u64,
     /// The kernel lets nobody in, which was told.
-    deaf: bool,
+    accept_failed: bool,
     /// What bands burnt beyond their allowance, as far as it was told, and when.
     naps_told: (u64, MonoNs),
     packing: Packing,
@@ -166,7 +166,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     if let Err(why) = places::raise_files(config.limits.conns) {
         say(Event::Trouble(why));
     }
-    let mut desk = Desk {
+    let mut control = Control {
         name: config.name,
         began: mono_now(),
         counter,
@@ -184,28 +184,28 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         clock: log::Clock::default(),
         unseen_events: 0,
         over_share: 0,
-        deaf: false,
+        accept_failed: false,
         naps_told: (0, MonoNs(0)),
         packing: Packing::new(),
         say,
     };
-    let mut parcel = Parcel::new();
+    let mut buffer = MessageBuffer::new();
     while !stop.load(Ordering::Relaxed) {
-        desk.round(&mut parcel);
+        control.round(&mut buffer);
     }
-    desk.lanes.iter().for_each(|lane| lane.door.knock());
+    control.lanes.iter().for_each(|lane| lane.gate.wake());
     running.join();
     // Its last chance, where it could not be written.
-    desk.log.iter_mut().for_each(LogFile::hurry);
-    while desk.write_log() {}
+    control.log.iter_mut().for_each(LogFile::hurry);
+    while control.write_log() {}
     Ok(())
 }
 
-impl Desk<'_> {
+impl Control<'_> {
     /// Waits until something is to be done, and does it.
-    fn round(&mut self, parcel: &mut Parcel) {
+    fn round(&mut self, buffer: &mut MessageBuffer) {
         // Who waits while nobody can be let in would wake this thread again at once.
-        let callers = if self.deaf { self.bell.as_fd() } else { self.counter.as_fd() };
+        let callers = if self.accept_failed { self.bell.as_fd() } else { self.counter.as_fd() };
         let mut fds: Vec<BorrowedFd<'_>> = vec![callers, self.bell.as_fd()];
         fds.extend(self.greetings.fds());
         let first_peer = fds.len();
@@ -215,13 +215,13 @@ impl Desk<'_> {
         drop(fds);
         // A bell that was not rung reads as EAGAIN.
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8][..]);
-        let mut more = self.requests(parcel);
+        let mut more = self.requests(buffer);
         self.returns();
         self.tell_pools();
         self.tell_naps();
         more |= self.write_log();
         if more {
-            lane::ring_desk(&self.bell);
+            lane::wake_control(&self.bell);
         }
         // Nothing is said after the greeting: who is readable has gone.
         for (slot, _) in slots.iter().zip(&ready[first_peer..]).filter(|(_, ready)| **ready) {
@@ -242,11 +242,11 @@ impl Desk<'_> {
             match self.counter.accept_anyone() {
                 Ok(Some(caller)) => self.greetings.push(caller, now),
                 Ok(None) => {
-                    self.deaf = false;
+                    self.accept_failed = false;
                     break;
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut self.deaf, true) {
+                    if !std::mem::replace(&mut self.accept_failed, true) {
                         (self.say)(Event::Trouble(error.to_string()));
                     }
                     break;
@@ -306,9 +306,9 @@ impl Desk<'_> {
             true => Some(self.pools.take(subject.uid, &hello.bands, hello.pool).inspect_err(|_| self.over_share += 1)?),
             false => None,
         };
-        let seated = self.seat(conn, &hello, subject, &connection, pool.map(|(pool, _)| pool));
-        let news = seated.inspect_err(|_| {
-            self.unseat(conn, &name, &hello.bands);
+        let connected = self.connect(conn, &hello, subject, &connection, pool.map(|(pool, _)| pool));
+        let news = connected.inspect_err(|_| {
+            self.disconnect(conn, &name, &hello.bands);
             pool.iter().for_each(|(pool, _)| self.pools.forget(pool.number));
         })?;
         if let Some((pool, true)) = pool {
@@ -331,12 +331,12 @@ impl Desk<'_> {
     }
 
     /// Gives somebody a place on each of its bands, and what it needs to use it; what tells a manager of pools.
-    fn seat(
+    fn connect(
         &mut self,
         conn: Conn,
         hello: &Checked,
         subject: Subject,
-        connection: &OwnedFd,
+        socket: &OwnedFd,
         pool: Option<Lent>,
     ) -> Result<Vec<News>, String> {
         let text = |error: sys::Error| error.to_string();
@@ -349,7 +349,7 @@ impl Desk<'_> {
             let (up, down) = (up.reader(), down.writer());
             let (name, serves, fd) = (name.clone(), !hello.serves.is_empty(), memory.clone());
             let queued = if serves { Queued::of_manager() } else { Queued::of_nobody() };
-            let seat = Seat {
+            let connection = Connection {
                 conn,
                 subject,
                 name,
@@ -363,10 +363,10 @@ impl Desk<'_> {
                 broken: None,
                 heard: (0, 0),
             };
-            lane.change(Change::Join(Box::new(seat)));
+            lane.change(Change::Join(Box::new(connection)));
             let lane = &self.lanes[usize::from(band.number())];
             let welcome = serde_json::to_vec(&Welcome::Band(band.number())).unwrap_or_default();
-            let mut fds = vec![fd.fd(), lane.door.fd()];
+            let mut fds = vec![fd.fd(), lane.gate.fd()];
             fds.extend(pool.and_then(|pool| self.pools.fd(pool.number)));
             let far = match serves && hello.pool > 0 {
                 true => {
@@ -379,13 +379,13 @@ impl Desk<'_> {
                 false => None,
             };
             fds.extend(far.as_ref().map(AsFd::as_fd));
-            sys::handover::send(connection.as_fd(), &welcome, &fds).map_err(text)?;
+            sys::handover::send(socket.as_fd(), &welcome, &fds).map_err(text)?;
         }
         Ok(news)
     }
 
     /// Takes somebody's places back.
-    fn unseat(&mut self, conn: Conn, name: &Arc<str>, bands: &[Band]) {
+    fn disconnect(&mut self, conn: Conn, name: &Arc<str>, bands: &[Band]) {
         for lane in self.lanes.iter_mut().filter(|lane| bands.contains(&lane.band)) {
             lane.change(Change::Gone(conn, name.clone()));
         }
@@ -400,7 +400,7 @@ impl Desk<'_> {
     fn leave(&mut self, slot: usize) {
         let Some(peer) = self.peers[slot].take() else { return };
         // Before the routes go, so that the lanes still know the name.
-        self.unseat(peer.conn, &peer.name, &peer.bands);
+        self.disconnect(peer.conn, &peer.name, &peer.bands);
         let before = self.tables.clone();
         self.tables.forget(peer.conn);
         self.watchers.retain(|watcher| watcher.conn != peer.conn);
@@ -431,7 +431,7 @@ impl Desk<'_> {
                 ));
                 return false;
             }
-            self.lanes.iter().for_each(|lane| lane.door.knock());
+            self.lanes.iter().for_each(|lane| lane.gate.wake());
             sys::clock::sleep_until(mono_now() + DurNs::from_us(50));
         }
         true
@@ -448,15 +448,15 @@ impl Desk<'_> {
                 match back {
                     Return::Broken(conn, why) => broken.push((conn, why)),
                     Return::Tables(tables) => drop(tables),
-                    Return::Seat(seat, lost) => {
-                        let lost = lost || seat.broken.is_some();
-                        seat.pool.iter().for_each(|pool| self.pools.give_back(pool.number, lost));
-                        self.spares.keep_seat(*seat);
+                    Return::Connection(connection, lost) => {
+                        let lost = lost || connection.broken.is_some();
+                        connection.pool.iter().for_each(|pool| self.pools.give_back(pool.number, lost));
+                        self.spares.keep_queues(*connection);
                     }
-                    Return::Refused(seat) => {
-                        broken.push((seat.conn, "its place was taken".to_owned()));
-                        seat.pool.iter().for_each(|pool| self.pools.forget(pool.number));
-                        self.spares.keep_seat(*seat);
+                    Return::Refused(connection) => {
+                        broken.push((connection.conn, "its place was taken".to_owned()));
+                        connection.pool.iter().for_each(|pool| self.pools.forget(pool.number));
+                        self.spares.keep_queues(*connection);
                     }
                 }
             }
@@ -474,7 +474,7 @@ impl Desk<'_> {
 
 impl Spares {
     /// Keeps the memory of somebody who has gone.
-    fn keep_seat(&mut self, Seat { memory, subject, broken, .. }: Seat) {
+    fn keep_queues(&mut self, Connection { memory, subject, broken, .. }: Connection) {
         self.keep(broken.is_none().then_some(subject.uid), memory);
     }
 }
@@ -489,11 +489,11 @@ impl Lanes {
                 while let Ok(back) = self.returns.pop() {
                     self.back.push(back);
                 }
-                self.door.knock();
+                self.gate.wake();
                 sys::clock::sleep_until(mono_now() + DurNs::from_us(50));
             }
         }
         self.sent += 1;
-        self.door.knock();
+        self.gate.wake();
     }
 }

@@ -1,6 +1,6 @@
 //! What the connections of a user may take of the server: places, and memory, which a real-time server has locked.
 
-use super::Desk;
+use super::Control;
 use crate::memory;
 use msg::Share;
 
@@ -29,7 +29,7 @@ pub(super) fn raise_files(places: usize) -> Result<(), String> {
     }
 }
 
-impl Desk<'_> {
+impl Control<'_> {
     /// Whether a user may have one more connection, with so many bands.
     pub(super) fn admit(&mut self, user: u32, bands: usize) -> Result<(), String> {
         let places = Share { what: PLACES, all: self.peers.len() as u64, remedy: REMEDY };

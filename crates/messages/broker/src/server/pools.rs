@@ -33,13 +33,13 @@ pub(super) struct Pool {
     fd: OwnedFd,
     user: u32,
     bands: Vec<Band>,
-    /// Bands on which its client still has a seat; none: it is kept for another one.
-    seats: usize,
+    /// Bands on which its client still has a connection; none: it is kept for another one.
+    connections: usize,
     lost: bool,
 }
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     turn: u32,
     pool: Option<Pool>,
 }
@@ -47,7 +47,7 @@ struct Place {
 /// All pools, by their places.
 #[derive(Default)]
 pub(super) struct Pools {
-    places: Vec<Place>,
+    places: Vec<Slot>,
     /// Places of those that are kept, the oldest first.
     kept: VecDeque<usize>,
 }
@@ -59,7 +59,7 @@ impl Pools {
             return Err(format!("a pool of {bytes} bytes, expected at most {POOL_BYTES_MAX}; ask for a smaller one"));
         }
         let bytes = bytes.next_multiple_of(ALIGNED);
-        let taken = || self.pools().filter(|pool| pool.seats > 0).map(|pool| (pool.user, pool.lent.bytes));
+        let taken = || self.pools().filter(|pool| pool.connections > 0).map(|pool| (pool.user, pool.lent.bytes));
         SHARE.admit(taken(), user, bytes, sys::handover::is_ours).map_err(|excess| excess.to_string())?;
         let taken: u64 = taken().map(|(_, bytes)| bytes).sum();
         // Whoever had it may have kept it mapped, so users are kept apart.
@@ -69,19 +69,19 @@ impl Pools {
         if let Some(at) = found.and_then(|at| self.kept.remove(at))
             && let Some(pool) = &mut self.places[at].pool
         {
-            pool.seats = bands.len();
+            pool.connections = bands.len();
             return Ok((pool.lent, false));
         }
         self.keep_at_most(KEPT_BYTES_MAX.min(POOLS_BYTES_MAX - taken - bytes));
         let fd = SharedWords::unmapped("tahti-pool", bytes as usize / 8).map_err(|error| error.to_string())?;
         let at = self.places.iter().position(|place| place.pool.is_none()).unwrap_or(self.places.len());
         if at == self.places.len() {
-            self.places.push(Place::default());
+            self.places.push(Slot::default());
         }
         let place = &mut self.places[at];
         place.turn = place.turn.wrapping_add(1);
         let lent = Lent { number: (at as u64) << 32 | u64::from(place.turn), bytes };
-        place.pool = Some(Pool { lent, fd, user, bands: bands.to_vec(), seats: bands.len(), lost: false });
+        place.pool = Some(Pool { lent, fd, user, bands: bands.to_vec(), connections: bands.len(), lost: false });
         Ok((lent, true))
     }
 
@@ -94,12 +94,12 @@ impl Pools {
     pub(super) fn give_back(&mut self, number: u64, lost: bool) {
         let at = (number >> 32) as usize;
         let Some(place) = self.places.get_mut(at) else { return };
-        let Some(pool) = place.pool.as_mut().filter(|pool| pool.lent.number == number && pool.seats > 0) else {
+        let Some(pool) = place.pool.as_mut().filter(|pool| pool.lent.number == number && pool.connections > 0) else {
             return;
         };
         pool.lost |= lost;
-        pool.seats -= 1;
-        match (pool.seats, pool.lost) {
+        pool.connections -= 1;
+        match (pool.connections, pool.lost) {
             (0, true) => place.pool = None,
             (0, false) => self.kept.push_back(at),
             _ => {}
@@ -107,7 +107,7 @@ impl Pools {
         self.keep_at_most(KEPT_BYTES_MAX);
     }
 
-    /// Forgets a pool that was taken for somebody who got no seats.
+    /// Forgets a pool that was taken for somebody who got no connections.
     pub(super) fn forget(&mut self, number: u64) {
         self.places.iter_mut().for_each(|place| drop(place.pool.take_if(|pool| pool.lent.number == number)));
     }

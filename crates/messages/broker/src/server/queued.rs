@@ -1,6 +1,6 @@
-//! What waits in a queue that users share: one of a manager, or that to the server's own desk.
+//! What waits in a queue that users share: one of a manager, or that to the server's own control thread.
 
-use super::DESK_WORDS;
+use super::CONTROL_WORDS;
 use crate::memory::ROOM_WORDS;
 use msg::{Excess, HEADER_WORDS, Share};
 use ring::{StreamWriter, Words};
@@ -29,8 +29,8 @@ impl Queued {
         Self::new("bytes of its queue", ROOM_WORDS)
     }
 
-    pub(crate) fn of_desk() -> Self {
-        Self::new("bytes of its own queue", DESK_WORDS)
+    pub(crate) fn of_control() -> Self {
+        Self::new("bytes of its own queue", CONTROL_WORDS)
     }
 
     /// Of a client, which is sent what it has asked for itself.
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn one_user_fills_half_of_a_queue_and_what_was_taken_is_room_again() {
-        let words = crate::memory::inside(DESK_WORDS);
+        let words = crate::memory::inside(CONTROL_WORDS);
         let mut to = Stream::format(words.clone()).unwrap().writer();
         let mut from = Stream::attach(words).unwrap().reader();
-        let mut queued = Queued::of_desk();
+        let mut queued = Queued::of_control();
         let message = [7; 1023];
         let mut push = |user, queued: &mut Queued| queued.push(user, &mut to, &[&message], |user| user == 0);
         for _ in 0..32 {
@@ -109,7 +109,7 @@ mod tests {
         }
         assert!(push(7, &mut queued).unwrap_err().is_some());
         let capacity = queued.waiting.capacity();
-        assert!(capacity >= queued.waiting.len() && capacity < DESK_WORDS, "it does not grow");
+        assert!(capacity >= queued.waiting.len() && capacity < CONTROL_WORDS, "it does not grow");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use super::lane::{LaneThread, Seen};
 use super::queued::Queued;
-use super::{CHANGES, Config, DESK_WORDS, LOG_WORDS, Lanes, ROUND};
-use crate::door::Door;
+use super::{CHANGES, CONTROL_WORDS, Config, LOG_WORDS, Lanes, ROUND};
 use crate::memory;
-use crate::parcel::Packing;
+use crate::message_buffer::Packing;
+use crate::wake_gate::WakeGate;
 use base::DurNs;
-use msg::{Band, Lane, Line, Tables};
+use msg::{Band, Lane, Tables, TextBuffer};
 use ring::Stream;
 use rt::{LoopSpec, Rt};
 use rtrb::RingBuffer;
@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A lane's thread and what the desk keeps of it.
+/// A lane's thread and what the control thread keeps of it.
 pub(super) fn lane(
     config: &Config,
     band: Band,
@@ -31,42 +31,42 @@ pub(super) fn lane(
     };
     let (changes, changes_in) = RingBuffer::new(CHANGES);
     let (returns, returns_in) = RingBuffer::new(CHANGES + config.limits.conns);
-    let ((to_desk, to_desk_in), (from_desk, from_desk_in), (log, log_in)) =
-        (both(DESK_WORDS), both(DESK_WORDS), both(LOG_WORDS));
-    let (door, seen) = (Arc::new(Door::new()?), Arc::new(Seen::default()));
+    let ((to_control, to_control_in), (from_control, from_control_in), (log, log_in)) =
+        (both(CONTROL_WORDS), both(CONTROL_WORDS), both(LOG_WORDS));
+    let (gate, seen) = (Arc::new(WakeGate::new()?), Arc::new(Seen::default()));
     let thread = LaneThread {
         lane: Lane::new(config.limits, sys::handover::own_user(), Arc::new(tables.clone())),
-        door: door.clone(),
-        seats: (0..config.limits.conns).map(|_| None).collect(),
+        gate: gate.clone(),
+        connections: (0..config.limits.conns).map(|_| None).collect(),
         used: 0,
         changes: changes_in,
         returns,
-        to_desk,
-        queued: Queued::of_desk(),
-        from_desk: from_desk_in,
+        to_control,
+        queued: Queued::of_control(),
+        from_control: from_control_in,
         log,
         logged: 0,
-        desk_bell: bell.clone(),
+        control_bell: bell.clone(),
         seen: seen.clone(),
         stop: stop.clone(),
-        line: Line::new(),
+        line: TextBuffer::new(),
         packing: Packing::new(),
         is_bounded: !config.unbounded,
     };
-    let seen_by_desk = Lanes {
+    let seen_by_control = Lanes {
         band,
-        door,
+        gate,
         changes,
         returns: returns_in,
         back: Vec::new(),
-        to_desk: to_desk_in,
-        from_desk,
+        to_control: to_control_in,
+        from_control,
         log: log_in,
         lost: 0,
         seen,
         sent: 0,
     };
-    Ok((thread, seen_by_desk))
+    Ok((thread, seen_by_control))
 }
 
 /// The threads of the lanes: plain ones, or a real-time part where the configuration asks for that.

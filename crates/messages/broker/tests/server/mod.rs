@@ -103,7 +103,7 @@ pub(crate) fn manager(server: &str, serves: &str) -> JoinHandle<()> {
         let mut died = false;
         while !died
             && lanes[0]
-                .serve(LONG, |asked, desk| {
+                .serve(LONG, |asked, replies| {
                     let complement = asked.request.complement.text();
                     let ticket = asked.ticket;
                     let fine = match (asked.request.verb, &*complement) {
@@ -113,20 +113,20 @@ pub(crate) fn manager(server: &str, serves: &str) -> JoinHandle<()> {
                             true
                         }
                         (Verb::Call, "twice") => {
-                            desk.answer(ticket, &Answer::ok("first"));
-                            desk.answer(ticket, &Answer::ok("second"))
+                            replies.answer(ticket, &Answer::ok("first"));
+                            replies.answer(ticket, &Answer::ok("second"))
                         }
                         (Verb::Put | Verb::Set, new) => {
                             value = new.to_owned();
-                            desk.answer(ticket, &Answer::ok(&value))
+                            replies.answer(ticket, &Answer::ok(&value))
                         }
                         (Verb::Get, "who") => {
-                            desk.answer(ticket, &Answer::ok(&format!("{} {}", asked.subject.uid, asked.subject.pid)))
+                            replies.answer(ticket, &Answer::ok(&format!("{} {}", asked.subject.uid, asked.subject.pid)))
                         }
                         (Verb::Get, "body") => {
-                            desk.answer(ticket, &Answer { code: Code::Ok, complement: "", body: asked.body })
+                            replies.answer(ticket, &Answer { code: Code::Ok, complement: "", body: asked.body })
                         }
-                        (Verb::Get, _) => desk.answer(ticket, &Answer::ok(&value)),
+                        (Verb::Get, _) => replies.answer(ticket, &Answer::ok(&value)),
                         (Verb::Batch, _) => {
                             let lines: Vec<_> = Lines::read(asked.body)
                                 .unwrap()
@@ -134,9 +134,9 @@ pub(crate) fn manager(server: &str, serves: &str) -> JoinHandle<()> {
                                 .collect();
                             let mut body = Vec::new();
                             write_lines(lines.iter().map(String::as_str), &mut body);
-                            desk.answer(ticket, &Answer { code: Code::Ok, complement: "", body: &body })
+                            replies.answer(ticket, &Answer { code: Code::Ok, complement: "", body: &body })
                         }
-                        _ => desk.answer(ticket, &Answer::failed(Code::NoVerb, "get, put, call")),
+                        _ => replies.answer(ticket, &Answer::failed(Code::NoVerb, "get, put, call")),
                     };
                     assert!(fine);
                 })

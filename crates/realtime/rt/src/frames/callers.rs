@@ -172,6 +172,11 @@ impl Runner {
             set_scheduling(tid as i32, scheduling).map_err(|error| error.to_string())?;
         }
         let variables = fds.into_iter().next().and_then(|fd| SharedWords::attach(fd).ok());
+        let shown = variables.as_ref().and_then(|words| ring::Variables::attach(words.words()).ok());
+        // Each activity has its turn in every major; one in the background has it when there is time.
+        if let Some(shown) = shown.filter(|_| !spec.activities[activity].is_background()) {
+            shown.set_period(spec.major());
+        }
         let slot = &self.shared.slots[activity];
         slot.kill.store(false, Ordering::Release);
         page.forget(activity);

@@ -6,7 +6,6 @@ pub(crate) mod support;
 
 use crate::model::link::LinkKind;
 use crate::model::slot::Slot;
-use crate::rec::table::Kind;
 use crate::run::engine::Db;
 
 /// A device support of base.
@@ -74,12 +73,7 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
             db.attach(rec, &name, &address).unwrap_or(Device::Missing)
         }
         Device::GeneralTime => {
-            let known: &[&str] = match db.common[rec as usize].kind() {
-                Kind::Ai => &["TIME"],
-                Kind::Bo => &["RSTERRCNT"],
-                Kind::LongIn => &["GETERRCNT"],
-                _ => &["BESTTCP", "TOPTCP", "BESTTEP"],
-            };
+            let known = crate::rec::general_times(db.common[rec as usize].kind());
             let address = db.address(rec);
             let asked = address.trim_start_matches('@').trim();
             if known.iter().any(|known| known.eq_ignore_ascii_case(asked)) {

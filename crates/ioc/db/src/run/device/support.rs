@@ -271,8 +271,7 @@ impl Db {
         let kind = self.type_of(rec);
         let output = kind.field("OUT").is_some();
         let value = kind.val;
-        let (elements, count) =
-            (crate::rec::element_type(self, rec, value), crate::rec::capacity(self, rec, value).max(1));
+        let (count, elements) = crate::rec::shape(self, rec, value);
         let place = Attaching {
             part: self.part_number(),
             record: RecId(rec),
@@ -281,7 +280,7 @@ impl Db {
             output,
             address: address.trim_start_matches('@').trim(),
             elements,
-            count: count as usize,
+            count: count.max(1) as usize,
         };
         match self.supports.all[support].attach(&place) {
             Ok(Attached { answers, interrupts }) => {

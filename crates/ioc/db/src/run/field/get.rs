@@ -2,8 +2,8 @@
 
 use crate::model::link::{self, LinkKind};
 use crate::model::slot::Slot;
-use crate::model::values::{copy_into, slice};
-use crate::rec::table::Kind;
+use crate::model::values::{copy_into, copy_ring, slice};
+use crate::rec::Seen;
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use base::{Array, Characters, FieldType, Scalar, Stamp, Str40, Value};
@@ -105,15 +105,8 @@ impl Db {
     pub fn get_into(&mut self, channel: &Channel, max: usize, into: &mut Value) {
         let rec = channel.record.0;
         let array = !channel.type_name && !channel.long_string && self.is_array(rec, channel.field);
-        let ordered = array && self.common[rec as usize].kind() == Kind::Compress;
-        if array
-            && self.is_hidden(rec, channel.field)
-            && let Value::Array(into) = &mut *into
-        {
-            into.truncate(0);
-            return;
-        }
-        if let (true, false, Value::Array(into)) = (array, ordered, &mut *into)
+        let seen = if array { self.seen(rec, channel.field) } else { Seen::Stored };
+        if let (true, Seen::Stored, Value::Array(into)) = (array, seen, &mut *into)
             && let Some(range) = channel.filters.only_range()
             && let Slot::Array(found) = self.peek(rec, channel.field)
         {
@@ -124,8 +117,10 @@ impl Db {
             copy_into(found, from, step, to, max, into);
             return;
         }
-        if let (true, true, Value::Array(into @ Array::F64(_))) = (ordered, channel.filters.is_empty(), &mut *into) {
-            crate::rec::compress::ordered_into(self, rec, max, into);
+        if let (Value::Array(into), true) = (&mut *into, seen == Seen::Nothing || channel.filters.is_empty())
+            && seen != Seen::Stored
+        {
+            self.copy_seen(rec, channel.field, max, into);
             return;
         }
         match (self.get(channel, max), into) {
@@ -177,9 +172,7 @@ impl Db {
     #[inline]
     pub(crate) fn is_long_text(&self, rec: u32, field: u16) -> bool {
         let def = self.def(rec, field);
-        def.kind.is_none()
-            && matches!(self.common[rec as usize].kind(), Kind::Lsi | Kind::Lso | Kind::Printf)
-            && matches!(def.name.as_str(), "VAL" | "OVAL")
+        def.kind.is_none() && crate::rec::is_long_text(self.common[rec as usize].kind(), def)
     }
 
     /// Whether a field holds a varying number of elements.
@@ -191,7 +184,7 @@ impl Db {
 
     /// How many elements an array field can hold (bytes, for a long text).
     pub(crate) fn capacity(&self, rec: u32, field: u16) -> u32 {
-        crate::rec::capacity(self, rec, field)
+        crate::rec::shape(self, rec, field).0
     }
 
     /// Type of a field's elements.
@@ -200,7 +193,7 @@ impl Db {
             Some(FieldType::Enum) if crate::rec::is_plain_number(self, rec) => FieldType::U16,
             Some(kind) => kind,
             None if self.is_long_text(rec, field) => FieldType::String,
-            None => crate::rec::element_type(self, rec, field),
+            None => crate::rec::shape(self, rec, field).1,
         }
     }
 
@@ -208,13 +201,14 @@ impl Db {
     pub(crate) fn read_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
         let kind = self.def(rec, field).kind;
         if kind.is_none() {
-            let common = &self.common[rec as usize];
-            match common.kind() {
-                // As C has it: what a client wrote is not seen before the record was processed.
-                Kind::Printf if self.bodies.printf[common.body as usize].len == 0 => return None,
-                Kind::Compress => return crate::rec::compress::ordered(self, rec, 1).get(0),
-                _ if self.is_hidden(rec, field) => return None,
-                _ => {}
+            match crate::rec::seen(self, rec) {
+                Seen::Stored => {}
+                Seen::Nothing => return None,
+                Seen::Ring { .. } => {
+                    let mut first = Array::zeros(self.element_type(rec, field), 0);
+                    self.copy_seen(rec, field, 1, &mut first);
+                    return first.get(0);
+                }
             }
         }
         let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device))
@@ -253,23 +247,9 @@ impl Db {
         }
     }
 
-    /// What a link that asks for one element reads. C's links look at the memory of lsi and lso, which may never have been
-    /// written, and at that of a compress record of one sample, newest first, which is not where its sample is.
+    /// What a link that asks for one element reads.
     pub(crate) fn link_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
-        match self.common[rec as usize].kind() {
-            Kind::Lsi | Kind::Lso if self.is_long_text(rec, field) => {
-                Some(Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
-            }
-            Kind::Compress if self.is_lifo_of_one(rec, field) => Some(Scalar::F64(0.0)),
-            _ => self.read_scalar(rec, field),
-        }
-    }
-
-    fn is_lifo_of_one(&self, rec: u32, field: u16) -> bool {
-        let common = &self.common[rec as usize];
-        common.kind() == Kind::Compress
-            && self.def(rec, field).kind.is_none()
-            && self.bodies.compress[common.body as usize].is_lifo_of_one()
+        crate::rec::in_memory(self, rec, field).or_else(|| self.read_scalar(rec, field))
     }
 
     /// A field's first element as EPICS prints it.
@@ -304,23 +284,26 @@ impl Db {
         }
     }
 
-    /// Whether an array shows none of its elements: a subArray that is undefined.
-    fn is_hidden(&self, rec: u32, field: u16) -> bool {
-        let common = &self.common[rec as usize];
-        common.kind() == Kind::SubArray && common.udf != 0 && self.def(rec, field).kind.is_none()
+    /// What is seen of an array field, where it is one.
+    fn seen(&self, rec: u32, field: u16) -> Seen {
+        if self.def(rec, field).kind.is_none() { crate::rec::seen(self, rec) } else { Seen::Stored }
     }
 
     /// All elements of an array field, in order.
     pub(crate) fn whole_array(&mut self, rec: u32, field: u16) -> Array {
-        if self.is_hidden(rec, field) {
-            return Array::zeros(self.element_type(rec, field), 0);
-        }
-        if self.common[rec as usize].kind() == Kind::Compress && self.def(rec, field).kind.is_none() {
-            return crate::rec::compress::ordered(self, rec, usize::MAX);
-        }
-        match self.peek(rec, field) {
-            Slot::Array(array) => array.clone(),
-            _ => Array::F64(Vec::new()),
+        let mut into = Array::zeros(self.element_type(rec, field), 0);
+        self.copy_seen(rec, field, usize::MAX, &mut into);
+        into
+    }
+
+    /// Up to `max` elements of an array field, in order, into memory that is there.
+    fn copy_seen(&mut self, rec: u32, field: u16, max: usize, into: &mut Array) {
+        let seen = self.seen(rec, field);
+        let Slot::Array(array) = self.peek(rec, field) else { return };
+        match seen {
+            Seen::Nothing => into.truncate(0),
+            Seen::Stored => copy_into(array, 0, 1, array.len(), max, into),
+            Seen::Ring { first, used } => copy_ring(array, first, used.min(max), into),
         }
     }
 
@@ -331,12 +314,12 @@ impl Db {
 
     /// Up to `max` elements of a field as elements of `kind`; `None` where one cannot become that.
     pub(crate) fn read_array(&mut self, rec: u32, field: u16, kind: FieldType, max: usize) -> Option<Array> {
-        if self.is_array(rec, field) && !(max == 1 && self.is_lifo_of_one(rec, field)) {
+        if self.is_array(rec, field) && !(max == 1 && crate::rec::in_memory(self, rec, field).is_some()) {
             let precision = self.precision_of(rec, field);
-            let ordered = self.common[rec as usize].kind() == Kind::Compress || self.is_hidden(rec, field);
+            let stored = self.seen(rec, field) == Seen::Stored;
             let mut into = self.lend_array(kind);
             let fits = match self.peek(rec, field) {
-                Slot::Array(array) if !ordered => crate::model::values::convert_into(array, max, precision, &mut into),
+                Slot::Array(array) if stored => crate::model::values::convert_into(array, max, precision, &mut into),
                 _ => crate::model::values::convert_into(&self.whole_array(rec, field), max, precision, &mut into),
             };
             if fits {

@@ -4,7 +4,7 @@ use crate::model::json_link::JsonLink;
 use crate::model::link::{Brief, LinkKind};
 use crate::model::schema::Schema;
 use crate::model::slot::Slot;
-use crate::rec::table::Kind;
+use crate::rec::Kind;
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use base::{AlarmLimits, FieldType, Meta, Range, Str40};

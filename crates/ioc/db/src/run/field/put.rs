@@ -147,7 +147,7 @@ impl Db {
                 stored.clear();
                 stored.extend_from_slice(text);
                 stored.push(0);
-                crate::rec::lsi::set_len(self, rec);
+                crate::rec::long_text_written(self, rec);
             }
             _ => return Err(PutError::BadValue { what: "the field is no text".into() }),
         }

@@ -8,7 +8,6 @@ pub(crate) mod through;
 use crate::model::link::{Brief, LinkField, LinkKind, MS, MS_BITS, MSI, MSS};
 use crate::model::slot::Slot;
 use crate::rec::message::Message;
-use crate::rec::table::Kind;
 use crate::run::engine::Db;
 use crate::text::conv::{self, Number};
 use base::{Array, FieldType, Scalar, Stamp, Status, Str40, Value};
@@ -146,14 +145,7 @@ impl Db {
         if usize::from(field) != crate::run::channel::VAL_FIELD {
             return None;
         }
-        let common = &self.common[rec as usize];
-        let body = common.body as usize;
-        match common.kind() {
-            Kind::Ai => Some(self.bodies.ai[body].val),
-            Kind::Calc => Some(self.bodies.calc[body].val),
-            Kind::Ao => Some(self.bodies.ao[body].val),
-            _ => None,
-        }
+        crate::rec::double_val(self, rec)
     }
 
     /// Reads a text through an input link (DBR_STRING).

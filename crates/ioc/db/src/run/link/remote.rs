@@ -2,7 +2,6 @@
 //! connects, those of this database are served [here](super::here).
 
 use crate::model::link::{Brief, CA, CP, CPP, MS_BITS};
-use crate::rec::table::Kind;
 use crate::run::callback::Callback;
 use crate::run::channel::Channel;
 use crate::run::device::Device;
@@ -256,13 +255,11 @@ impl Db {
         self.out_is_pending(rec, link, real)
     }
 
-    /// Whether whoever processes a record through a link is not told that its write failed: so some of C's supports for soft
-    /// channels have it, others tell.
+    /// Whether whoever processes a record through a link is not told that its write failed.
     #[cold]
     fn hides_failed_write(&self, rec: u32) -> bool {
-        let hides =
-            matches!(self.common[rec as usize].kind(), Kind::LongOut | Kind::Int64Out | Kind::Mbbo | Kind::MbboDirect);
-        hides && matches!(self.device(rec), Device::Soft | Device::SoftRaw)
+        crate::rec::hides_failed_write(self.common[rec as usize].kind())
+            && matches!(self.device(rec), Device::Soft | Device::SoftRaw)
     }
 
     /// Whether a record's output was written already, and the end of that has resumed it.

@@ -1,7 +1,7 @@
 //! A Channel Access client with its sockets, driven by whoever calls [`Session::step`].
 
 use crate::config::{Complaint, addresses, multicast_ttl};
-use crate::net::Waker;
+use crate::waker::Waker;
 use base::{DurNs, MonoNs};
 use ca::client::{Address, CircuitId, Client, ClientConfig, Event};
 use ca::wire::{self, Header, command};

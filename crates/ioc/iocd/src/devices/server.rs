@@ -22,7 +22,7 @@ const GRACE: DurNs = DurNs::from_ms(500);
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum RequestOutcome {
     /// The reply, and the pulse to which it belongs.
     Reply(Code, String, u64),
     /// The server did not even answer that nobody answered, or the request waited too long to be sent.
@@ -32,16 +32,16 @@ pub(super) enum Outcome {
 }
 
 /// A request and what is to be done with its outcome, on the connection's thread.
-pub(super) struct Letter {
+pub(super) struct PendingRequest {
     pub(super) line: String,
     /// Until when it is worth executing.
     pub(super) latest: MonoNs,
-    pub(super) then: Box<dyn FnOnce(Outcome) + Send>,
+    pub(super) then: Box<dyn FnOnce(RequestOutcome) + Send>,
 }
 
 #[derive(Default)]
 struct Inside {
-    waiting: VecDeque<Letter>,
+    waiting: VecDeque<PendingRequest>,
     /// Wakes the thread where it waits for the server.
     waker: Option<Waker>,
     closed: bool,
@@ -70,16 +70,16 @@ impl Shared {
 }
 
 /// A connection; it ends with this.
-pub(super) struct Post(Arc<Shared>);
+pub(super) struct ServerConnection(Arc<Shared>);
 
-impl Drop for Post {
+impl Drop for ServerConnection {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.wake();
     }
 }
 
-impl Post {
+impl ServerConnection {
     /// Starts the thread. The server need not be there yet.
     ///
     /// # Errors
@@ -95,12 +95,12 @@ impl Post {
     }
 
     /// Queues a request, or gives it back where as many wait as may.
-    pub(super) fn send_or_refuse(&self, letter: Letter) -> Result<(), Letter> {
+    pub(super) fn send_or_refuse(&self, pending: PendingRequest) -> Result<(), PendingRequest> {
         let mut inside = self.0.lock();
         if inside.waiting.len() >= WAITING_MAX {
-            return Err(letter);
+            return Err(pending);
         }
-        inside.waiting.push_back(letter);
+        inside.waiting.push_back(pending);
         drop(inside);
         self.0.wake();
         Ok(())
@@ -111,9 +111,9 @@ struct Thread {
     shared: Arc<Shared>,
     server: String,
     band: Band,
-    waiting: VecDeque<Letter>,
+    waiting: VecDeque<PendingRequest>,
     /// What the server has, by id.
-    asked: HashMap<u64, Letter>,
+    asked: HashMap<u64, PendingRequest>,
 }
 
 impl Thread {
@@ -137,31 +137,31 @@ impl Thread {
                 continue;
             }
             let Some(present) = &mut client else {
-                self.waiting.drain(..).for_each(|letter| (letter.then)(Outcome::Lost));
+                self.waiting.drain(..).for_each(|pending| (pending.then)(RequestOutcome::Lost));
                 self.shared.bell.wait(None);
                 continue;
             };
             if self.exchange(present).is_err() {
                 client = None;
                 again = mono_now() + AGAIN;
-                self.asked.drain().for_each(|(_, letter)| (letter.then)(Outcome::Lost));
+                self.asked.drain().for_each(|(_, pending)| (pending.then)(RequestOutcome::Lost));
             }
         }
         let rest = self.waiting.into_iter().chain(self.asked.into_values());
-        rest.for_each(|letter| (letter.then)(Outcome::Lost));
+        rest.for_each(|pending| (pending.then)(RequestOutcome::Lost));
     }
 
     /// Sends what may be sent, and takes what comes.
     fn exchange(&mut self, client: &mut Client) -> Result<(), ClientError> {
         while self.asked.len() < OUTSTANDING_MAX
-            && let Some(letter) = self.waiting.pop_front()
+            && let Some(pending) = self.waiting.pop_front()
         {
-            let limit = letter.latest - mono_now();
-            match client.send(&letter.line, &Sending { limit, ..Sending::default() }) {
-                Ok(id) => drop(self.asked.insert(id, letter)),
-                Err(ClientError::Message(why)) => (letter.then)(Outcome::Reply(Code::Malformed, why, 0)),
+            let limit = pending.latest - mono_now();
+            match client.send(&pending.line, &Sending { limit, ..Sending::default() }) {
+                Ok(id) => drop(self.asked.insert(id, pending)),
+                Err(ClientError::Message(why)) => (pending.then)(RequestOutcome::Reply(Code::Malformed, why, 0)),
                 Err(error) => {
-                    self.waiting.push_front(letter);
+                    self.waiting.push_front(pending);
                     if error == ClientError::Full {
                         break;
                     }
@@ -172,8 +172,8 @@ impl Thread {
         // What has come is taken at once, without a wait between.
         let mut next = client.next(PAUSE)?;
         while let Some(received) = next {
-            if let Some(letter) = self.asked.remove(&received.id) {
-                (letter.then)(Outcome::Reply(received.code, received.text, received.pulse));
+            if let Some(pending) = self.asked.remove(&received.id) {
+                (pending.then)(RequestOutcome::Reply(received.code, received.text, received.pulse));
             }
             next = if self.asked.is_empty() { None } else { client.next(DurNs::ZERO)? };
         }
@@ -182,18 +182,18 @@ impl Thread {
 
     /// Ends what has waited too long.
     fn expire(&mut self, now: MonoNs) {
-        let late = |letter: &Letter, grace: DurNs| now >= letter.latest + grace;
+        let late = |pending: &PendingRequest, grace: DurNs| now >= pending.latest + grace;
         for _ in 0..self.waiting.len() {
             match self.waiting.pop_front() {
-                Some(letter) if late(&letter, DurNs::ZERO) => (letter.then)(Outcome::Timeout),
-                Some(letter) => self.waiting.push_back(letter),
+                Some(pending) if late(&pending, DurNs::ZERO) => (pending.then)(RequestOutcome::Timeout),
+                Some(pending) => self.waiting.push_back(pending),
                 None => {}
             }
         }
-        let over: Vec<u64> = self.asked.iter().filter(|(_, letter)| late(letter, GRACE)).map(|(id, _)| *id).collect();
+        let over: Vec<u64> = self.asked.iter().filter(|(_, pending)| late(pending, GRACE)).map(|(id, _)| *id).collect();
         for id in over {
-            if let Some(letter) = self.asked.remove(&id) {
-                (letter.then)(Outcome::Timeout);
+            if let Some(pending) = self.asked.remove(&id) {
+                (pending.then)(RequestOutcome::Timeout);
             }
         }
     }

@@ -1,21 +1,21 @@
 //! How a lane of the server sleeps although many clients may wake it, and none of them can keep it from being woken.
 //!
 //! Clients map the page for reading only: `futex(2)` wakes through such a mapping too. So no client can forge the mark
-//! that tells others whether waking is needed, nor the word that the lane sleeps on ([`Doorstep`]): the kernel refuses them
+//! that tells others whether waking is needed, nor the word that the lane sleeps on ([`GateWords`]): the kernel refuses them
 //! any other mapping.
 
 use base::{DurNs, MonoNs};
-use ring::{Doorstep, Words};
+use ring::{GateWords, Words};
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use sys::shm::{ReadWords, SharedWords};
 
-/// Unheard knocks after which others may run, for the lane may wait for this very CPU, and after which even those of
+/// Unheard wake-ups after which others may run, for the lane may wait for this very CPU, and after which even those of
 /// lower priority may.
 const YIELD_AFTER: u32 = 4;
 const SLEEP_AFTER: u32 = 32;
 const PAUSE: DurNs = DurNs::from_us(20);
-/// Unheard knocks after which a client goes away: whoever sets the mark falls asleep within far less, unless the server
+/// Unheard wake-ups after which a client goes away: whoever sets the mark falls asleep within far less, unless the server
 /// was stopped just there. A lane that was missed nevertheless looks by itself when its longest sleep is over.
 const GIVE_UP_AFTER: u32 = 288;
 
@@ -24,74 +24,74 @@ const WARY: DurNs = DurNs::from_ms(1);
 const WARY_FOR: DurNs = DurNs::from_secs(10);
 
 /// The lane's side.
-pub(crate) struct Door(SharedWords);
+pub(crate) struct WakeGate(SharedWords);
 
 /// How the lane has slept so far.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
     naps: u64,
-    /// Until when it is wary: somebody moves it to another futex, where those who knock do not find it.
+    /// Until when it is wary: somebody moves it to another futex, where those who wake do not find it.
     wary_until: MonoNs,
 }
 
 /// A client's side.
-pub(crate) struct Knocker {
+pub(crate) struct LaneWaker {
     words: ReadWords,
     woken: Cell<u64>,
 }
 
-impl Door {
+impl WakeGate {
     pub(crate) fn new() -> sys::Result<Self> {
-        SharedWords::create_for_readers("tahti-door", Doorstep::WORDS).map(Self)
+        SharedWords::create_for_readers("tahti-gate", GateWords::WORDS).map(Self)
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
     }
 
-    /// Sleeps from `now` on until somebody knocks, at most for `limit`, unless there is work by now.
+    /// Sleeps from `now` on until somebody wakes it, at most for `limit`, unless there is work by now.
     pub(crate) fn sleep(&self, sleeper: &mut Sleeper, now: MonoNs, limit: DurNs, has_work: impl Fn() -> bool) {
-        let step = step(self.0.words());
+        let gate = gate_words(self.0.words());
         let limit = if now < sleeper.wary_until { limit.min(WARY) } else { limit };
         let mut missed = false;
-        step.nap(&mut sleeper.naps, &has_work, || missed = !sys::futex::wait(step.bell(), 0, Some(limit)));
+        gate.nap(&mut sleeper.naps, &has_work, || missed = !sys::futex::wait(gate.bell(), 0, Some(limit)));
         if missed && has_work() {
             sleeper.wary_until = now + limit + WARY_FOR;
         }
     }
 
     /// Wakes the lane, from another thread of the server.
-    pub(crate) fn knock(&self) {
-        knock(self.0.words(), &mut 0);
+    pub(crate) fn wake(&self) {
+        wake(self.0.words(), &mut 0);
     }
 }
 
-impl Knocker {
+impl LaneWaker {
     pub(crate) fn new(fd: OwnedFd) -> sys::Result<Self> {
         let words = SharedWords::attach_read_only(fd)?;
-        let enough = words.words().len() >= Doorstep::WORDS;
+        let enough = words.words().len() >= GateWords::WORDS;
         enough.then_some(Self { words, woken: Cell::new(0) }).ok_or_else(|| sys::Error {
-            doing: "map the door of a message server".to_owned(),
+            doing: "map the gate of a message server".to_owned(),
             errno: rustix::io::Errno::INVAL,
         })
     }
 
     /// Wakes the lane if it sleeps. To be called after what it must not miss was written.
-    pub(crate) fn knock(&self) {
+    pub(crate) fn wake(&self) {
         let mut woken = self.woken.get();
-        knock(self.words.words(), &mut woken);
+        wake(self.words.words(), &mut woken);
         self.woken.set(woken);
     }
 }
 
-fn step(words: &Words) -> Doorstep<'_> {
-    Doorstep::attach(words).expect("its length was looked at when it was mapped")
+fn gate_words(words: &Words) -> GateWords<'_> {
+    GateWords::attach(words).expect("its length was looked at when it was mapped")
 }
 
-fn knock(words: &Words, woken: &mut u64) {
-    let step = step(words);
-    let wake = || sys::futex::wake(step.bell()) > 0;
-    step.knock(woken, wake, |unheard| {
+fn wake(words: &Words, woken: &mut u64) {
+    let gate = gate_words(words);
+    let wake = || sys::futex::wake(gate.bell()) > 0;
+    gate.wake(woken, wake, |unheard| {
         match unheard {
             ..YIELD_AFTER => std::hint::spin_loop(),
             YIELD_AFTER..SLEEP_AFTER => std::thread::yield_now(),
@@ -107,39 +107,39 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn who_knocks_at_a_server_that_was_stopped_while_falling_asleep_gives_up() {
-        let door = Door::new().unwrap();
-        let knocker = Knocker::new(door.fd().try_clone_to_owned().unwrap()).unwrap();
-        step(door.0.words()).nap(&mut 0, || false, || knocker.knock());
+    fn who_wakes_a_server_that_was_stopped_while_falling_asleep_gives_up() {
+        let gate = WakeGate::new().unwrap();
+        let waker = LaneWaker::new(gate.fd().try_clone_to_owned().unwrap()).unwrap();
+        gate_words(gate.0.words()).nap(&mut 0, || false, || waker.wake());
     }
 
     #[test]
     fn a_lane_that_was_missed_is_not_missed_for_long_again() {
-        let (door, mut sleeper) = (Door::new().unwrap(), Sleeper::default());
+        let (gate, mut sleeper) = (WakeGate::new().unwrap(), Sleeper::default());
         let looks = Cell::new(0);
         // Work comes while it sleeps, and nobody wakes it.
         let comes = || looks.replace(looks.get() + 1) > 0;
         let began = sys::clock::mono_now();
-        door.sleep(&mut sleeper, began, DurNs::from_ms(2), comes);
+        gate.sleep(&mut sleeper, began, DurNs::from_ms(2), comes);
         assert!(sleeper.wary_until > began);
         looks.set(0);
         let again = sys::clock::mono_now();
-        door.sleep(&mut sleeper, again, DurNs::from_secs(20), || false);
+        gate.sleep(&mut sleeper, again, DurNs::from_secs(20), || false);
         assert!(sys::clock::mono_now() - again < DurNs::from_secs(20), "it looks by itself");
     }
 
     #[test]
-    fn a_sleeping_lane_never_misses_a_knock_through_a_mapping_for_reading() {
+    fn a_sleeping_lane_never_misses_a_wake_up_through_a_mapping_for_reading() {
         const ROUNDS: u64 = 2_000;
-        let door = Door::new().unwrap();
-        let knocker = Knocker::new(door.fd().try_clone_to_owned().unwrap()).unwrap();
+        let gate = WakeGate::new().unwrap();
+        let waker = LaneWaker::new(gate.fd().try_clone_to_owned().unwrap()).unwrap();
         let (sent, heard) = (AtomicU64::new(0), AtomicU64::new(0));
         let (sent, heard, mut sleeper) = (&sent, &heard, Sleeper::default());
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for round in 1..=ROUNDS {
                     sent.store(round, Ordering::Release);
-                    knocker.knock();
+                    waker.wake();
                     while heard.load(Ordering::Acquire) < round {
                         std::thread::yield_now();
                     }
@@ -148,7 +148,7 @@ mod tests {
             for round in 1..=ROUNDS {
                 while sent.load(Ordering::Acquire) < round {
                     let began = sys::clock::mono_now();
-                    door.sleep(&mut sleeper, began, DurNs::from_secs(20), || sent.load(Ordering::Acquire) >= round);
+                    gate.sleep(&mut sleeper, began, DurNs::from_secs(20), || sent.load(Ordering::Acquire) >= round);
                     assert!(sys::clock::mono_now() - began < DurNs::from_secs(20), "nobody woke it");
                 }
                 heard.store(round, Ordering::Release);

@@ -2,16 +2,15 @@
 
 use crate::config::{Complaint, ServerConfig, join};
 use crate::spin::Spin;
+use crate::waker::Waker;
 use base::MonoNs;
 use ca::server::CircuitId;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
 
 /// Bytes taken from one circuit before the others and the scans have their turn.
 const BURST_BYTES: usize = 16 << 10;
@@ -62,37 +61,6 @@ pub enum Sent {
 struct Conn {
     stream: TcpStream,
     flags: EventFlags,
-}
-
-/// Wakes the engine from another thread.
-#[derive(Clone, Debug)]
-pub struct Waker(Arc<OwnedFd>);
-
-impl Waker {
-    /// Makes the engine look into its mailbox.
-    pub fn wake(&self) {
-        // The counter can only be full when it is read soon anyway.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
-
-    /// A waker of one's own.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
-    }
-
-    /// What to wait for.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-
-    /// Takes note of having been woken.
-    pub(crate) fn answer(&self) {
-        // Nothing to read means that nobody has woken.
-        let _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
-    }
 }
 
 /// All sockets of a server.
@@ -152,7 +120,7 @@ impl Net {
             spin: Spin::default(),
         };
         add(&net.epoll, &net.timer, TAG_TIMER)?;
-        add(&net.epoll, &*net.mail.0, TAG_MAIL)?;
+        add(&net.epoll, net.mail.fd(), TAG_MAIL)?;
         if let Some(config) = config {
             net.listen(config)?;
         }

@@ -9,12 +9,12 @@ const NAP: usize = 0;
 const BELL: usize = 8;
 
 /// The mark that tells whether somebody sleeps. The sleeper alone writes it, so no visitor can forge it; a visitor that
-/// finds the mark before the sleeper has fallen asleep knocks again until somebody was woken or the nap is over.
-pub struct Doorstep<'a> {
+/// finds the mark before the sleeper has fallen asleep wakes again until somebody was woken or the nap is over.
+pub struct GateWords<'a> {
     words: &'a Words,
 }
 
-impl<'a> Doorstep<'a> {
+impl<'a> GateWords<'a> {
     /// Words that it needs, zero at first.
     pub const WORDS: usize = 16;
 
@@ -42,10 +42,10 @@ impl<'a> Doorstep<'a> {
         self.words[NAP].store(0, Ordering::Relaxed);
     }
 
-    /// A visitor's, after it left work: wakes the sleeper by `wake`, which says whether somebody slept, and calls
-    /// `pause` with the number of knocks that nobody heard so far, if the sleeper is just falling asleep or getting up;
+    /// A visitor's, after it left work: wakes the sleeper by `wake_one`, which says whether somebody slept, and calls
+    /// `pause` with the number of wake-ups that nobody heard so far, if the sleeper is just falling asleep or getting up;
     /// that says whether to go on. `woken` is the nap that this visitor ended last: one is enough for each.
-    pub fn knock(&self, woken: &mut u64, mut wake: impl FnMut() -> bool, mut pause: impl FnMut(u32) -> bool) {
+    pub fn wake(&self, woken: &mut u64, mut wake_one: impl FnMut() -> bool, mut pause: impl FnMut(u32) -> bool) {
         fence(Ordering::SeqCst);
         let mut unheard = 0;
         loop {
@@ -53,7 +53,7 @@ impl<'a> Doorstep<'a> {
             if nap == 0 || nap == *woken {
                 return;
             }
-            if wake() {
+            if wake_one() {
                 *woken = nap;
                 return;
             }

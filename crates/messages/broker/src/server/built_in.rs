@@ -1,11 +1,12 @@
 //! What the server itself answers: who is there, what is served, locks, who watches.
 
 use super::log::Record;
-use super::{Desk, Watcher, lane};
-use crate::parcel::{Parcel, prefix};
+use super::{Control, Watcher, lane};
+use crate::message_buffer::{MessageBuffer, prefix};
 use base::glob;
 use msg::{
-    BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Conn, Frame, Header, Kind, Line, Object, Request, Share, Verb, write_lines,
+    BATCH_LINES_MAX, BODY_BYTES_MAX, Code, Conn, Frame, Header, Kind, Object, Request, Share, TextBuffer, Verb,
+    write_lines,
 };
 use std::fmt::Write as _;
 
@@ -17,7 +18,7 @@ const LOCKS_EACH_MAX: usize = 32;
 /// Requests of a band that are answered before everything else has its turn.
 const TURN: usize = 64;
 
-/// An answer of the desk.
+/// An answer of the control thread.
 struct Answer {
     code: Code,
     text: String,
@@ -49,18 +50,18 @@ impl Answer {
     }
 }
 
-impl Desk<'_> {
+impl Control<'_> {
     /// Answers what the lanes passed on, that of the most urgent band first. Says whether there is more than it took.
-    pub(super) fn requests(&mut self, parcel: &mut Parcel) -> bool {
+    pub(super) fn requests(&mut self, buffer: &mut MessageBuffer) -> bool {
         for at in (0..self.lanes.len()).rev() {
             for _ in 0..TURN {
-                let Ok(Some((conn, id))) = parcel.take_prefixed(&mut self.lanes[at].to_desk) else { break };
-                let Ok(frame) = parcel.frame() else { continue };
+                let Ok(Some((conn, id))) = buffer.take_prefixed(&mut self.lanes[at].to_control) else { break };
+                let Ok(frame) = buffer.frame() else { continue };
                 let answer = self.answer(conn, id, &frame);
                 self.reply(at, &frame.header, &answer);
             }
         }
-        self.lanes.iter().any(|lane| !lane.to_desk.is_empty())
+        self.lanes.iter().any(|lane| !lane.to_control.is_empty())
     }
 
     fn reply(&mut self, at: usize, header: &Header, answer: &Answer) {
@@ -81,7 +82,7 @@ impl Desk<'_> {
             }
             count -= count.div_ceil(8);
         }
-        let mut line = Line::new();
+        let mut line = TextBuffer::new();
         match count < lines.len() {
             true => {
                 let (next, all) = (answer.from + count * each, answer.from + all);
@@ -97,8 +98,8 @@ impl Desk<'_> {
     fn send(&mut self, at: usize, conn: Conn, header: Header, text: &str, body: &[u8]) -> bool {
         let lane = &mut self.lanes[at];
         let Ok((head, rest)) = self.packing.pack(header, text, body) else { return false };
-        let sent = lane.from_desk.push_or_refuse(&[&prefix(conn, 0), &head, rest]);
-        lane.door.knock();
+        let sent = lane.from_control.push_or_refuse(&[&prefix(conn, 0), &head, rest]);
+        lane.gate.wake();
         sent
     }
 

@@ -8,13 +8,13 @@ const REST_WORDS: usize = (TEXT_BYTES_MAX + BODY_BYTES_MAX).div_ceil(8);
 pub(crate) const PREFIX_WORDS: usize = 2;
 
 /// Room for one message.
-pub(crate) struct Parcel {
+pub(crate) struct MessageBuffer {
     words: Box<[u64]>,
     length: usize,
     prefix: usize,
 }
 
-impl Parcel {
+impl MessageBuffer {
     pub(crate) fn new() -> Self {
         let words = vec![0; PREFIX_WORDS + HEADER_WORDS + REST_WORDS].into_boxed_slice();
         Self { words, length: 0, prefix: 0 }

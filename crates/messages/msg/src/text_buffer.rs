@@ -9,18 +9,18 @@ use core::fmt::{self, Write};
 ///
 /// Real-time: does not allocate.
 #[derive(Clone)]
-pub struct Line {
+pub struct TextBuffer {
     bytes: [u8; TEXT_BYTES_MAX],
     length: usize,
 }
 
-impl Default for Line {
+impl Default for TextBuffer {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Line {
+impl TextBuffer {
     /// Nothing yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -51,7 +51,7 @@ impl Line {
     }
 }
 
-impl Write for Line {
+impl Write for TextBuffer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = TEXT_BYTES_MAX - self.length;
         let take = text.floor_char_boundary(room);
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_reply_that_is_too_long_is_cut_where_it_still_reads() {
         for filling in ["/", "ä", "a/", "aa/", "aaa/", "%\n"] {
-            let mut line = Line::new();
+            let mut line = TextBuffer::new();
             let text: String = filling.repeat(TEXT_BYTES_MAX);
             line.reply(Code::Device, &text);
             let reply = Reply::parse(line.text()).unwrap();

@@ -41,7 +41,7 @@ pub struct Status {
 
 /// A connection that is opened when it is needed. Blocks; for a thread of its own.
 #[derive(Debug)]
-pub struct Line {
+pub struct Connection {
     address: Address,
     link: Option<OwnedFd>,
     /// No try to connect before this instant, and how long to wait after the next that fails.
@@ -50,7 +50,7 @@ pub struct Line {
     pub status: Status,
 }
 
-impl Line {
+impl Connection {
     /// A line that is not connected yet.
     #[must_use]
     pub fn new(address: Address) -> Self {

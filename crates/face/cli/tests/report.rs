@@ -1,0 +1,95 @@
+//! `tahti bench compare` and `tahti report`, on what `tahti bench` printed and on what it did not.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn tahti(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tahti")).args(words).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A folder that goes with the test, and a measurement in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = Self(std::env::temp_dir().join(format!("tahti-{name}-{}", std::process::id())));
+        fs::create_dir_all(&folder.0).unwrap();
+        let output = tahti(&["bench", "clock", "--rounds", "8", "--json"]);
+        assert!(output.status.success(), "{}", text(&output));
+        fs::write(folder.0.join("now.json"), output.stdout).unwrap();
+        folder
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+
+    /// The same measurement, every sample ten times as long.
+    fn slower(&self) -> String {
+        let mut report: serde_json::Value = serde_json::from_slice(&fs::read(self.path("now.json")).unwrap()).unwrap();
+        let ours = &mut report["tables"][0]["rows"][0]["ours"];
+        ours["value"] = (ours["value"].as_f64().unwrap() * 10.0).into();
+        for sample in ours["samples"].as_array_mut().unwrap() {
+            *sample = (sample.as_f64().unwrap() * 10.0).into();
+        }
+        fs::write(self.path("slow.json"), report.to_string()).unwrap();
+        self.path("slow.json")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_gate_fails_where_something_got_worse_and_names_it() {
+    let folder = Folder::new("gate");
+    let (now, slow) = (folder.path("now.json"), folder.slower());
+    let same = tahti(&["bench", "compare", &now, &now]);
+    assert!(same.status.success() && text(&same).starts_with("0 worse, "), "{}", text(&same));
+    let worse = tahti(&["bench", "compare", &now, &slow]);
+    assert_eq!(worse.status.code(), Some(1), "{}", text(&worse));
+    assert!(text(&worse).contains("\nWORSE: clock: "), "{}", text(&worse));
+    let better = tahti(&["bench", "compare", &slow, &now]);
+    assert!(better.status.success() && text(&better).contains("\nbetter: clock: "), "{}", text(&better));
+}
+
+#[test]
+fn two_runs_make_one_page_or_one_text() {
+    let folder = Folder::new("page");
+    let (now, slow, page, markdown) =
+        (folder.path("now.json"), folder.slower(), folder.path("p.html"), folder.path("p.md"));
+    let output = tahti(&["report", &now, &slow, "-o", &page]);
+    assert!(output.status.success(), "{}", text(&output));
+    let shown = fs::read_to_string(&page).unwrap();
+    assert!(shown.starts_with("<!doctype html>") && shown.contains("From now to slow") && shown.contains("1 worse"));
+    let output = tahti(&["report", &now, "-o", &markdown]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(fs::read_to_string(&markdown).unwrap().contains("## What was wanted: now"));
+}
+
+#[test]
+fn what_is_no_report_is_refused_with_the_reason() {
+    let folder = Folder::new("foreign");
+    let whole = fs::read(folder.path("now.json")).unwrap();
+    for (name, bytes, why) in [
+        ("cut.json", &whole[..whole.len() / 2], "the file is not whole"),
+        ("other.json", b"{\"cases\": []}", "expected a report of the form"),
+        ("words.json", b"hello", "expected JSON as"),
+        ("bytes.json", b"\xff\xfe\x00", "valid UTF-8"),
+    ] {
+        fs::write(folder.path(name), bytes).unwrap();
+        let output = tahti(&["report", &folder.path(name)]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output).contains(name) && text(&output).contains(why), "{}", text(&output));
+    }
+    let output = tahti(&["bench", "compare", &folder.path("now.json"), &folder.path("none.json")]);
+    assert!(!output.status.success() && text(&output).contains("none.json"), "{}", text(&output));
+}

@@ -1,0 +1,251 @@
+//! Steps that the processing of many record types shares.
+
+use super::sim::{Mode, mode};
+use super::states::state_number;
+use super::{Bodies, Body, RecordType};
+use crate::model::link::{Brief, Link};
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::run::notify::Got;
+use crate::run::scan::Fed;
+use crate::text::conv::Number;
+use base::{EventMask, Scalar, Status};
+
+/// What reading a device came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// A raw value: convert it.
+    Raw,
+    /// The value itself.
+    Value,
+    /// Nothing: the alarm is raised.
+    Failed,
+    /// A callback will bring it.
+    Pending,
+}
+
+impl Read {
+    /// How the processing ends that read this.
+    #[inline]
+    pub(crate) fn outcome(self) -> Outcome {
+        if self == Self::Failed { Outcome::Failed } else { Outcome::Done }
+    }
+}
+
+/// How an input record's processing begins: it reads its device or its simulation, and is stamped. `Err` where the
+/// processing ends here. `raw`: whether raw values can be simulated too.
+#[inline]
+pub(crate) fn read_input<T: RecordType>(
+    db: &mut Db,
+    rec: u32,
+    body: Body<T>,
+    resumed: bool,
+    raw: bool,
+    read: impl FnOnce(&mut Db) -> Read,
+    simulated: impl FnOnce(&mut Db, u16) -> Read,
+) -> Result<Read, Outcome> {
+    let read = match mode(db, rec, body, resumed, raw) {
+        Mode::Real => read(db),
+        Mode::Simulated(simm) => simulated(db, simm),
+        Mode::Delayed => Read::Pending,
+        Mode::Bad => Read::Failed,
+    };
+    if read == Read::Pending {
+        return Err(Outcome::Pending);
+    }
+    if db.common[rec as usize].broken {
+        return Err(no_device(db, rec));
+    }
+    let (simm, siol) = db.bodies[body].sim().map_or((0, Link::EMPTY.brief()), |sim| (sim.simm, sim.siol.brief()));
+    db.stamp_simulated(rec, simm, Some(siol));
+    Ok(read)
+}
+
+/// Reads an input's value by the link of Soft Channel or Async Soft Channel.
+pub(crate) fn read_soft<T: Number>(
+    db: &mut Db,
+    rec: u32,
+    link: Brief,
+    resumed: bool,
+    set: impl Fn(&mut Bodies, T),
+) -> Read {
+    let value = if db.device(rec) == Device::SoftAsync {
+        match db.async_get::<T>(rec, link, resumed) {
+            Got::Constant | Got::Failed => return Read::Value,
+            Got::Pending => return Read::Pending,
+            Got::Value(value) => Some(value),
+        }
+    } else {
+        match db.get_link::<T>(rec, link) {
+            Ok(value) => value,
+            Err(_) => return Read::Failed,
+        }
+    };
+    if let Some(value) = value {
+        set(&mut db.bodies, value);
+    }
+    db.common[rec as usize].udf = 0;
+    take_stamp(db, rec, link);
+    Read::Value
+}
+
+/// A record whose device support is missing: it stays active, as EPICS leaves it.
+#[cold]
+pub(crate) fn no_device(db: &mut Db, rec: u32) -> Outcome {
+    db.common[rec as usize].broken = true;
+    Outcome::Broken
+}
+
+/// The state that a device named, or its number.
+pub(crate) fn device_state(db: &Db, rec: u32, fed: &Fed) -> Option<u16> {
+    match fed.scalar()? {
+        Scalar::Enum(state) => Some(state),
+        Scalar::String(text) => state_number(db, rec, text.to_str()),
+        number => crate::text::conv::number(number),
+    }
+}
+
+/// A device named a state that the record does not have.
+pub(crate) fn no_state(db: &mut Db, rec: u32) -> Read {
+    db.common[rec as usize].raise(Status::Read, 3);
+    Read::Failed
+}
+
+/// Whether a device support gives the time stamp (TSE −2 and no TSEL).
+#[inline]
+pub(crate) fn stamp_by_device(db: &Db, rec: u32) -> bool {
+    let common = &db.common[rec as usize];
+    common.tse == -2 && common.rare.tsel.is_constant()
+}
+
+/// The stamp of a soft input's source, where the record wants it.
+#[inline]
+pub(crate) fn take_stamp(db: &mut Db, rec: u32, link: Brief) {
+    if db.common[rec as usize].tse == -2 {
+        take_stamp_of(db, rec, link);
+    }
+}
+
+#[cold]
+fn take_stamp_of(db: &mut Db, rec: u32, link: Brief) {
+    if stamp_by_device(db, rec)
+        && let Some(stamp) = db.link_stamp(link)
+    {
+        db.common[rec as usize].time = stamp;
+    }
+}
+
+/// IVOA: what an output does while its alarm is INVALID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drive {
+    /// Write.
+    Normally,
+    /// Do not write.
+    Not,
+    /// Set IVOV, then write.
+    Ivov,
+}
+
+/// What IVOA says for the alarm that a record has raised.
+#[inline]
+pub(crate) fn drive(db: &mut Db, rec: u32, ivoa: u16) -> Drive {
+    db.failed = false;
+    if db.common[rec as usize].nsev < 3 {
+        return Drive::Normally;
+    }
+    match ivoa {
+        0 => Drive::Normally,
+        2 => Drive::Ivov,
+        _ => Drive::Not,
+    }
+}
+
+/// Writes an output as IVOA says; `ivov` sets IVOV. Whether a callback will end it.
+#[inline]
+pub(crate) fn drive_output(
+    db: &mut Db,
+    rec: u32,
+    resumed: bool,
+    ivoa: u16,
+    ivov: impl FnOnce(&mut Db),
+    write: impl FnOnce(&mut Db) -> bool,
+) -> bool {
+    match drive(db, rec, ivoa) {
+        Drive::Normally => write(db),
+        Drive::Not => false,
+        Drive::Ivov => {
+            if !resumed {
+                ivov(db);
+            }
+            write(db)
+        }
+    }
+}
+
+/// Notes a value as the one that was told last; whether it is another one than before.
+#[inline]
+pub(crate) fn changed<T: PartialEq>(last: &mut T, now: T) -> bool {
+    let differs = *last != now;
+    *last = now;
+    differs
+}
+
+/// Tells about VAL where it or the alarm has changed, and about the raw value and its reading back.
+pub(crate) fn post_raw(db: &mut Db, rec: u32, alarm: EventMask, [value, raw, readback]: [bool; 3]) {
+    let all = alarm | EventMask::VALUE | EventMask::LOG;
+    let mask = if value { all } else { alarm };
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    if raw {
+        db.post_named(rec, "RVAL", all);
+    }
+    if readback {
+        db.post_named(rec, "RBV", all);
+    }
+}
+
+/// An analog record's alarm: UDF first, then its limits with hysteresis.
+macro_rules! check_limits {
+    ($common:expr, $r:ident) => {{
+        let common = &mut $common;
+        if common.udf != 0 {
+            let udfs = common.udfs;
+            common.raise(base::Status::Udf, udfs);
+        } else {
+            let (zone, severity, limit) = $r.limits.zone($r.val, $r.lalm);
+            if severity == 0 {
+                $r.lalm = $r.val;
+            } else if common.raise(crate::model::deadband::status_of(zone), severity) {
+                $r.lalm = limit;
+            }
+        }
+    }};
+}
+pub(crate) use check_limits;
+
+/// As [`check_limits`], with the alarm filter AFTC; `$before` is the stamp of the processing before.
+macro_rules! check_limits_filtered {
+    ($common:expr, $r:ident, $before:ident) => {{
+        let common = &mut $common;
+        if common.udf != 0 {
+            let udfs = common.udfs;
+            common.raise(base::Status::Udf, udfs);
+            $r.afvl = 0.0;
+        } else {
+            let mut found = $r.limits.zone($r.val, $r.lalm);
+            if $r.aftc > 0.0 {
+                found = $r.limits.filtered(found, $r.aftc, &mut $r.afvl, common.time, $before);
+            } else {
+                $r.afvl = 0.0;
+            }
+            let (zone, severity, limit) = found;
+            if severity == 0 {
+                $r.lalm = $r.val;
+            } else if common.raise(crate::model::deadband::status_of(zone), severity) {
+                $r.lalm = limit;
+            }
+        }
+    }};
+}
+pub(crate) use check_limits_filtered;

@@ -1,0 +1,94 @@
+//! `tahti bench all`: every measurement, one after the other, each in a process of its own.
+
+use crate::{ALL, Bench, Told};
+use report::Report;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Every measurement, one after the other, with the arguments that give a valid figure
+///
+/// Those that shield CPUs are left out unless it is said whom they may touch.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A look at each, in a few minutes: not for a table
+    #[arg(long)]
+    quick: bool,
+    /// Only those whose name holds this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Processes that a shield must not touch: PID alone with its threads, PID+ with its descendants
+    #[arg(long, value_name = "PIDS", env = "TAHTI_SPARE")]
+    spare: Option<String>,
+    /// Shield from every task of this machine
+    #[arg(long)]
+    whole_machine: bool,
+    /// Print JSON: a list of reports
+    #[arg(long)]
+    json: bool,
+    /// Write a page of all reports, too
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Told, String> {
+    let chosen = ALL.iter().filter(|bench| args.only.as_deref().is_none_or(|text| bench.name.contains(text)));
+    let chosen: Vec<&&Bench> = chosen.collect();
+    let (mut text, mut reports, mut good) = (String::new(), Vec::new(), true);
+    for (nth, bench) in chosen.iter().enumerate() {
+        let Some(words) = words(bench, args) else {
+            eprintln!(
+                "tahti bench: {} left out: it shields CPUs; say whom it may touch (--spare, --whole-machine)",
+                bench.name
+            );
+            continue;
+        };
+        eprintln!("tahti bench: {} ({} of {})", bench.name, nth + 1, chosen.len());
+        match one(bench, &words) {
+            Ok(report) => {
+                text += &format!("$ tahti bench {} {}\n{}\n", bench.name, words.join(" "), report::text(&report));
+                reports.push(report);
+            }
+            // The others can be measured all the same.
+            Err(why) => {
+                eprintln!("tahti bench: {why}");
+                good = false;
+            }
+        }
+    }
+    if let Some(file) = &args.report {
+        let page = report::page(&[("this run".into(), reports.clone())]);
+        std::fs::write(file, page).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    if args.json {
+        text = serde_json::to_string_pretty(&reports).map_err(crate::text)? + "\n";
+    }
+    Ok(Told { text, good })
+}
+
+/// The arguments of a measurement; nothing where it lacks what it must be told.
+fn words(bench: &Bench, args: &Args) -> Option<Vec<String>> {
+    let mut words: Vec<String> = Vec::new();
+    if args.quick {
+        words.extend(bench.quick.iter().map(|word| (*word).to_owned()));
+    }
+    match (&args.spare, args.whole_machine) {
+        _ if !bench.shields => {}
+        (Some(spare), _) => words.extend(["--spare".into(), spare.clone()]),
+        (None, true) => words.push("--whole-machine".into()),
+        (None, false) => return None,
+    }
+    Some(words)
+}
+
+fn one(bench: &Bench, words: &[String]) -> Result<Report, String> {
+    let failed = |why: String| format!("{}: {why}", bench.name);
+    let program = std::env::current_exe().map_err(|error| failed(format!("own program: {error}")))?;
+    let mut command = Command::new(program);
+    command.args(["bench", bench.name]).args(words).arg("--json").stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(format!("not measured: {}", output.status)));
+    }
+    let reports = report::read(&String::from_utf8_lossy(&output.stdout)).map_err(|error| failed(error.to_string()))?;
+    reports.into_iter().next().ok_or_else(|| failed("printed no report".into()))
+}

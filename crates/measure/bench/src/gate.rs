@@ -1,0 +1,46 @@
+//! `tahti bench compare`: two runs, and what got worse.
+
+use crate::Told;
+use report::Report;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// Compare two runs, and fail where one got worse beyond what chance does
+///
+/// Figures are compared that were measured several times in each run, by a rank test that is corrected for how many there
+/// are; a difference below 5 % is none. Exit status 1: something got worse.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What `tahti bench … --json` printed before
+    base: PathBuf,
+    /// What it printed now
+    new: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Told, String> {
+    let changes = report::compare(&reports(&args.base)?, &reports(&args.new)?);
+    if changes.figures.is_empty() {
+        // A gate that was shown nothing must not pass.
+        return Err(format!("nothing to compare:\n{}", changes.text()));
+    }
+    Ok(Told { text: changes.text(), good: !changes.worse() })
+}
+
+/// More than any run of all measurements writes.
+const REPORTS_BYTES: u64 = 64 << 20;
+
+/// The reports of a file.
+///
+/// # Errors
+/// It cannot be read, is larger than any report, or is none.
+pub fn reports(path: &Path) -> Result<Vec<Report>, String> {
+    let failed = |why: String| format!("{}: {why}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+    let read = file.take(REPORTS_BYTES + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    if read as u64 > REPORTS_BYTES {
+        return Err(failed(format!("expected a report, found more than {} MiB", REPORTS_BYTES >> 20)));
+    }
+    report::read(&text).map_err(|error| failed(error.to_string()))
+}

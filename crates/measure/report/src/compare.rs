@@ -1,0 +1,294 @@
+//! Two runs, and what a test can tell of their difference.
+
+use crate::stats::{corrected, rank_test};
+use crate::text::figure;
+use crate::{Figure, Good, Report, Row};
+
+/// Single measurements below which a run says nothing about chance.
+const SAMPLES_MIN: usize = 4;
+/// How often chance may be taken for a change.
+const CHANCE_MAX: f64 = 0.05;
+/// A difference below this share of the base is none, however sure.
+const DIFFERENCE_MIN: f64 = 0.05;
+
+/// What became of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// It got worse, beyond what chance does.
+    Worse,
+    /// It got better, beyond what chance does.
+    Better,
+    /// Chance does as much.
+    Same,
+    /// It was not measured often enough to tell.
+    Untold,
+}
+
+impl Change {
+    /// As a table says it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Worse => "WORSE",
+            Self::Better => "better",
+            Self::Same => "no difference measurable",
+            Self::Untold => "measured once: not tested",
+        }
+    }
+}
+
+/// One figure in both runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Measurement, table and row.
+    pub what: String,
+    /// The figure's unit.
+    pub unit: String,
+    /// What it was.
+    pub base: Figure,
+    /// What it is now.
+    pub new: Figure,
+    /// How often chance alone would have it so, corrected for all that are tested; nothing where that is not told.
+    pub chance: Option<f64>,
+    /// What became of it.
+    pub change: Change,
+}
+
+/// Everything that two runs have in common, the worst first, and what only one of them has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    /// The figures of both.
+    pub figures: Vec<Comparison>,
+    /// In what the machines differ.
+    pub machine: Vec<String>,
+    /// Who delays now and did not before.
+    pub culprits: Vec<String>,
+    /// What could not be compared.
+    pub missing: Vec<String>,
+}
+
+/// Compares two runs: figures of the same measurement with the same arguments, of the same table and name.
+#[must_use]
+pub fn compare(base: &[Report], new: &[Report]) -> Changes {
+    let mut changes = Changes::default();
+    let mut sides = Vec::new();
+    for was in base {
+        let alike = |is: &&Report| is.bench == was.bench && is.arguments == was.arguments;
+        let Some(is) = new.iter().find(alike) else {
+            changes.missing.push(format!("{} {}: not in the new run", was.bench, was.arguments.join(" ")));
+            continue;
+        };
+        for line in was.machine.differences(&is.machine) {
+            if !changes.machine.contains(&line) {
+                changes.machine.push(line);
+            }
+        }
+        for table in &was.tables {
+            let rows = is.tables.iter().filter(|other| other.title == table.title).flat_map(|other| &other.rows);
+            let rows: Vec<&Row> = rows.collect();
+            for row in &table.rows {
+                let what = format!("{}: {}: {}", was.bench, table.title, row.name);
+                match rows.iter().find(|other| other.name == row.name) {
+                    Some(other) => {
+                        changes.culprits.extend(new_culprits(&what, row, other));
+                        sides.extend(Side::of(what, row, other));
+                    }
+                    None if row.good != Good::Neither => changes.missing.push(format!("{what}: not in the new run")),
+                    None => {}
+                }
+            }
+        }
+    }
+    if changes.figures.is_empty() && sides.is_empty() {
+        changes.missing.push("no figure is in both runs".into());
+    }
+    changes.figures = judged(sides);
+    changes
+}
+
+fn new_culprits(what: &str, base: &Row, new: &Row) -> Vec<String> {
+    let known = |name: &str| base.culprits.iter().any(|culprit| culprit.name == name);
+    let fresh = new.culprits.iter().filter(|culprit| !known(&culprit.name));
+    fresh.map(|culprit| format!("{what}: {} ({:.1} % of the delay)", culprit.name, culprit.share_percent)).collect()
+}
+
+/// A figure in both runs, and how often chance would make it rank so high, and so low.
+struct Side {
+    what: String,
+    unit: String,
+    base: Figure,
+    new: Figure,
+    good: Good,
+    chances: Option<[f64; 2]>,
+}
+
+impl Side {
+    fn of(what: String, base: &Row, new: &Row) -> Option<Self> {
+        let (unit, good) = (base.unit.clone(), base.good);
+        let (base, new) = (base.ours.clone()?, new.ours.clone()?);
+        let enough = base.samples.len() >= SAMPLES_MIN && new.samples.len() >= SAMPLES_MIN;
+        let chances = enough.then(|| [rank_test(&base.samples, &new.samples), rank_test(&new.samples, &base.samples)]);
+        (good != Good::Neither).then_some(Self { what, unit, base, new, good, chances })
+    }
+
+    /// How much higher the new one is, at least, as a share of the base.
+    fn higher(&self) -> f64 {
+        match (self.base.value > 0.0, self.base.beyond && self.new.value <= self.base.value) {
+            // Nothing is known above the bound.
+            (_, true) => 0.0,
+            (true, _) => self.new.value / self.base.value - 1.0,
+            (false, _) if self.new.value > self.base.value => f64::INFINITY,
+            (false, _) => 0.0,
+        }
+    }
+}
+
+fn judged(sides: Vec<Side>) -> Vec<Comparison> {
+    let tested: Vec<f64> = sides.iter().filter_map(|side| side.chances).flatten().collect();
+    let mut chances = corrected(&tested).into_iter();
+    let judge = |side: Side| {
+        let pair = side.chances.and_then(|_| chances.next().zip(chances.next()));
+        let higher = side.higher();
+        let (change, chance) = match pair {
+            None => (Change::Untold, None),
+            Some((up, _)) if up <= CHANCE_MAX && higher > DIFFERENCE_MIN => {
+                (if side.good == Good::Low { Change::Worse } else { Change::Better }, Some(up))
+            }
+            Some((_, down)) if down <= CHANCE_MAX && higher < -DIFFERENCE_MIN => {
+                (if side.good == Good::Low { Change::Better } else { Change::Worse }, Some(down))
+            }
+            Some((up, down)) => (Change::Same, Some(up.min(down))),
+        };
+        Comparison { what: side.what, unit: side.unit, base: side.base, new: side.new, chance, change }
+    };
+    let mut figures: Vec<Comparison> = sides.into_iter().map(judge).collect();
+    figures.sort_by_key(|figure| figure.change);
+    figures
+}
+
+impl Changes {
+    /// Whether anything got worse.
+    #[must_use]
+    pub fn worse(&self) -> bool {
+        self.figures.iter().any(|figure| figure.change == Change::Worse)
+    }
+
+    /// In a line.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let count = |change| self.figures.iter().filter(|figure| figure.change == change).count();
+        format!(
+            "{} worse, {} better, {} without a measurable difference, {} not tested",
+            count(Change::Worse),
+            count(Change::Better),
+            count(Change::Same),
+            count(Change::Untold)
+        )
+    }
+
+    /// As text: the verdict, what changed, and what could not be compared.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut lines = vec![self.verdict()];
+        for of in self.figures.iter().filter(|of| of.change <= Change::Better) {
+            lines.push(format!("{}: {}", of.change.word(), of.line()));
+        }
+        let lists = [("new culprit", &self.culprits), ("machine", &self.machine), ("not compared", &self.missing)];
+        lines.extend(lists.iter().flat_map(|(head, list)| list.iter().map(move |line| format!("{head}: {line}"))));
+        lines.join("\n") + "\n"
+    }
+}
+
+impl Comparison {
+    /// Base and new by the base, where both are known.
+    #[must_use]
+    pub fn ratio(&self) -> String {
+        match self.base.value > 0.0 && !self.base.beyond {
+            true => format!("{}{:.2}", if self.new.beyond { ">" } else { "" }, self.new.value / self.base.value),
+            false => "-".into(),
+        }
+    }
+
+    /// Chance, as a table says it.
+    #[must_use]
+    pub fn chance(&self) -> String {
+        self.chance.map_or("-".into(), |chance| match chance {
+            chance if chance < 0.0001 => "< 0.0001".into(),
+            chance => format!("{chance:.4}"),
+        })
+    }
+
+    fn line(&self) -> String {
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        let [base, new] = [&self.base, &self.new].map(|of| figure(Some(of)));
+        format!("{}: {base} → {new}{unit} ({} x; chance {})", self.what, self.ratio(), self.chance())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Culprit, Table};
+
+    fn run(samples: impl Iterator<Item = f64>) -> Vec<Report> {
+        let row = Row::samples("p99", "us", samples.collect()).good(Good::Low);
+        let once = Row::figure("once", "us", 1.0).good(Good::Low);
+        let table = Table::new("wake-up latency").row(row).row(once);
+        vec![Report { bench: "wakeup".into(), tables: vec![table], ..Report::default() }]
+    }
+
+    #[test]
+    fn only_what_chance_does_not_do_is_a_worsening() {
+        let base = run((0..8).map(|n| 100.0 + f64::from(n)));
+        let same = compare(&base, &run((0..8).map(|n| 100.5 + f64::from(n))));
+        assert!(!same.worse() && same.figures[0].change == Change::Same);
+        let worse = compare(&base, &run((0..8).map(|n| 150.0 + f64::from(n))));
+        assert!(worse.worse());
+        assert!(worse.text().starts_with("1 worse, 0 better, 0 without a measurable difference, 1 not tested\nWORSE: wakeup: wake-up latency: p99: 104 → 154 us (1.48 x; chance 0.0002)"), "{}", worse.text());
+        let better = compare(&base, &run((0..8).map(|n| 50.0 + f64::from(n))));
+        assert!(!better.worse() && better.figures[0].change == Change::Better);
+    }
+
+    #[test]
+    fn a_sure_difference_that_is_small_is_none() {
+        let base = run((0..20).map(|n| 100.0 + f64::from(n) * 0.001));
+        assert!(!compare(&base, &run((0..20).map(|n| 101.0 + f64::from(n) * 0.001))).worse());
+    }
+
+    #[test]
+    fn one_long_piece_among_eight_is_chance() {
+        let base = run((0..8).map(|n| 100.0 + f64::from(n)));
+        let spike = run((0..8).map(|n| if n == 7 { 9_000.0 } else { 100.0 + f64::from(n) }));
+        assert!(!compare(&base, &spike).worse());
+    }
+
+    #[test]
+    fn what_was_measured_otherwise_is_not_compared() {
+        let base = run((0..8).map(f64::from));
+        let mut other = run((0..8).map(|n| 100.0 + f64::from(n)));
+        other[0].arguments = vec!["--load".into(), "all".into()];
+        let changes = compare(&base, &other);
+        assert!(!changes.worse() && changes.figures.is_empty());
+        assert_eq!(changes.missing.len(), 2);
+    }
+
+    #[test]
+    fn a_bound_is_not_taken_for_a_value() {
+        let bound = |value: f64| {
+            let mut report = run((0..8).map(|_| 1e6));
+            report[0].tables[0].rows[0].ours = Some(Figure { value, beyond: true, samples: vec![value; 8] });
+            report
+        };
+        assert!(!compare(&bound(1e6), &bound(1e6)).worse());
+        let worse = compare(&run((0..8).map(|n| 100.0 + f64::from(n))), &bound(1e6));
+        assert!(worse.worse() && worse.text().contains("→ >1000000 us (>"), "{}", worse.text());
+    }
+
+    #[test]
+    fn a_culprit_that_was_not_there_is_named() {
+        let (base, mut new) = (run((0..8).map(f64::from)), run((0..8).map(f64::from)));
+        new[0].tables[0].rows[0].culprits.push(Culprit { name: "interrupt 14".into(), share_percent: 61.0, count: 4 });
+        assert_eq!(compare(&base, &new).culprits, ["wakeup: wake-up latency: p99: interrupt 14 (61.0 % of the delay)"]);
+        assert!(compare(&new, &base).culprits.is_empty());
+    }
+}

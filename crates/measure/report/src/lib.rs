@@ -1,0 +1,41 @@
+//! The one form of a measurement's result, and everything that is made of it: the table on a terminal, JSON, a page, and
+//! the comparison of two runs.
+//!
+//! This crate measures nothing and reads no file: reports come as values or as text, and leave as text.
+//!
+//! ```
+//! use report::{Figure, Report, Row, Table, Wanted};
+//! let row = Row::figure("look at the machine", "us", 1715.0).wanted(Wanted::at_most(2000.0));
+//! let report = Report { bench: "shield".into(), tables: vec![Table::new("costs").row(row)], ..Report::default() };
+//! let json = report::json(&report);
+//! assert_eq!(report::read(&json).unwrap(), [report.clone()]);
+//! assert!(report::text(&report).contains("look at the machine [us]"));
+//! ```
+#![forbid(unsafe_code)]
+
+mod chart;
+mod compare;
+mod form;
+mod latency;
+mod markdown;
+mod page;
+mod read;
+mod stats;
+mod text;
+mod vxworks;
+
+pub use compare::{Change, Changes, Comparison, compare};
+pub use form::{Bound, Culprit, Figure, Good, Machine, Of, Published, Report, Row, Table, Verdict, Wanted};
+pub use latency::{Latency, Percentile};
+pub use markdown::markdown;
+pub use page::page;
+pub use read::{ReadError, read};
+pub use text::{heads, line, micros, short, text};
+pub use vxworks::vxworks;
+
+/// A report as JSON, for people's eyes too.
+#[must_use]
+pub fn json(report: &Report) -> String {
+    // Texts and numbers only: nothing that JSON cannot say.
+    serde_json::to_string_pretty(report).unwrap_or_default()
+}

@@ -1,0 +1,163 @@
+//! Reports as Markdown: the same as the page, for where a page cannot go.
+
+use crate::text::figure;
+use crate::{Changes, Latency, Report, Row, Table, compare, micros};
+use base::DurNs;
+use std::fmt::Write as _;
+
+/// Runs, each with its name; with two or more, what changed from the first to the second comes first.
+#[must_use]
+pub fn markdown(runs: &[(String, Vec<Report>)]) -> String {
+    let mut out = String::from("# Measurements\n\n");
+    if let [(base, first), (new, second), ..] = runs {
+        changes(&mut out, base, new, &compare(first, second));
+    }
+    for (name, reports) in runs {
+        wanted(&mut out, name, reports);
+    }
+    for (name, reports) in runs {
+        reports.iter().for_each(|report| scenario(&mut out, name, report));
+    }
+    out
+}
+
+/// Text that is one cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace(['\n', '\r'], " ")
+}
+
+fn row(out: &mut String, cells: &[&str]) {
+    let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
+    let _ = writeln!(out, "| {} |", cells.join(" | "));
+}
+
+fn head(out: &mut String, cells: &[&str]) {
+    row(out, cells);
+    let _ = writeln!(out, "|{}", "---|".repeat(cells.len()));
+}
+
+fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
+    let _ = writeln!(out, "## From {} to {}\n\n{}\n", cell(base), cell(new), changes.verdict());
+    head(out, &["figure", "before", "now", "ratio", "chance", ""]);
+    for of in &changes.figures {
+        let unit = format!("{} [{}]", of.what, of.unit);
+        let what = if of.unit.is_empty() { &of.what } else { &unit };
+        let [before, now] = [&of.base, &of.new].map(|of| figure(Some(of)));
+        row(out, &[what, &before, &now, &of.ratio(), &of.chance(), of.change.word()]);
+    }
+    out.push('\n');
+    let lists = [("new culprit", &changes.culprits), ("machine", &changes.machine), ("not compared", &changes.missing)];
+    for (what, list) in lists {
+        list.iter().for_each(|line| {
+            let _ = writeln!(out, "- {what}: {}", cell(line));
+        });
+    }
+    out.push('\n');
+}
+
+fn wanted(out: &mut String, name: &str, reports: &[Report]) {
+    if reports.iter().all(|report| report.wanted().next().is_none()) {
+        return;
+    }
+    let _ = writeln!(out, "## What was wanted: {}\n", cell(name));
+    head(out, &["measurement", "figure", "measured", "wanted", ""]);
+    for report in reports {
+        for (title, of) in report.wanted() {
+            let Some(wanted) = &of.wanted else { continue };
+            let what = format!("{title}: {}", of.name);
+            let verdict = of.verdict.map_or("not told", |verdict| verdict.word());
+            row(out, &[&report.bench, &what, &measured(of), &wanted.words(), verdict]);
+        }
+    }
+    out.push('\n');
+}
+
+/// The number that something is wanted of.
+pub(crate) fn measured(row: &Row) -> String {
+    match (row.wanted.map(|wanted| wanted.of), row.ratio) {
+        (Some(crate::Of::Ratio), Some(ratio)) => format!("{ratio:.2} x"),
+        (Some(crate::Of::Ratio), None) => "-".into(),
+        _ => format!("{} {}", figure(row.ours.as_ref()), row.unit).trim_end().to_owned(),
+    }
+}
+
+fn scenario(out: &mut String, run: &str, report: &Report) {
+    let _ = writeln!(
+        out,
+        "## {}: {} ({})\n\n{}\n",
+        cell(&report.bench),
+        cell(&report.experiment),
+        cell(run),
+        cell(&report.what)
+    );
+    let _ = writeln!(out, "`tahti bench {} {}`\n", report.bench, report.arguments.join(" "));
+    let lines = report.machine.lines().into_iter().chain(report.published.iter().map(crate::Published::line));
+    lines.chain(report.setup.iter().cloned()).for_each(|line| {
+        let _ = writeln!(out, "- {}", cell(&line));
+    });
+    out.push('\n');
+    report.tables.iter().for_each(|of| table(out, of));
+    report.notes.iter().for_each(|line| {
+        let _ = writeln!(out, "- {}", cell(line));
+    });
+    out.push('\n');
+}
+
+fn table(out: &mut String, table: &Table) {
+    let _ = writeln!(out, "### {}\n", cell(&table.title));
+    table.published.iter().for_each(|published| {
+        let _ = writeln!(out, "- {}", cell(&published.line()));
+    });
+    out.push('\n');
+    if table.rows.iter().any(|row| row.latency.is_some()) {
+        head(out, &LATENCY_HEADS);
+        for (of, latency) in table.rows.iter().filter_map(|row| Some((row, row.latency.as_ref()?))) {
+            let cells = latency_cells(latency);
+            row(out, &[&[of.name.as_str()][..], &cells.each_ref().map(String::as_str)[..]].concat());
+        }
+        out.push('\n');
+    }
+    if table.rows.iter().any(|row| row.latency.is_none()) {
+        let named = |name: &str, usual: &str| if name.is_empty() { usual.to_owned() } else { name.to_owned() };
+        head(out, &["", &named(&table.other, "other"), &named(&table.ours, "measured"), "ratio", "wanted", "", ""]);
+        for of in table.rows.iter().filter(|row| row.latency.is_none()) {
+            let ratio = of.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"));
+            let wanted = of.wanted.map_or(String::new(), |wanted| wanted.words());
+            let verdict = of.verdict.map_or("", |verdict| verdict.word());
+            let [other, ours] = [&of.other, &of.ours].map(|of| figure(of.as_ref()));
+            row(out, &[&named_with_unit(of), &other, &ours, &ratio, &wanted, verdict, &of.note]);
+        }
+        out.push('\n');
+    }
+    table.notes.iter().for_each(|line| {
+        let _ = writeln!(out, "- {}", cell(line));
+    });
+    out.push('\n');
+}
+
+pub(crate) fn named_with_unit(row: &Row) -> String {
+    if row.unit.is_empty() { row.name.clone() } else { format!("{} [{}]", row.name, row.unit) }
+}
+
+/// Heads of a table of latencies.
+pub(crate) const LATENCY_HEADS: [&str; 9] =
+    ["[us]", "samples", "min", "mean", "median", "p99", "p99.9", "p99.99", "max"];
+
+/// The cells behind the name.
+pub(crate) fn latency_cells(latency: &Latency) -> [String; 8] {
+    let time = |ns: Option<i64>| ns.map_or("-".into(), |ns| micros(DurNs(ns)));
+    let at = |percent| match latency.percentile(percent) {
+        Some(found) => format!("{}{}", if found.beyond { ">" } else { "" }, micros(DurNs(found.ns))),
+        None => "-".into(),
+    };
+    [
+        latency.count.to_string(),
+        time(latency.min_ns),
+        time(latency.mean_ns),
+        at(50.0),
+        at(99.0),
+        at(99.9),
+        at(99.99),
+        time(latency.max_ns),
+    ]
+}

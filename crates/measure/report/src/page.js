@@ -1,0 +1,18 @@
+// A row of latencies, pointed at, fades the other lines of its drawing.
+for (const table of document.querySelectorAll("table.latencies")) {
+  const chart = table.nextElementSibling;
+  if (!chart) continue;
+  for (const row of table.querySelectorAll("tr[data-series]")) {
+    const show = (only) => {
+      for (const line of chart.querySelectorAll(".series"))
+        line.classList.toggle("faded", only && line.dataset.series !== row.dataset.series);
+    };
+    row.addEventListener("mouseenter", () => show(true));
+    row.addEventListener("mouseleave", () => show(false));
+  }
+}
+document.getElementById("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = getComputedStyle(root).colorScheme.includes("dark");
+  root.dataset.theme = dark ? "light" : "dark";
+});
