@@ -52,10 +52,10 @@ fn make(spec: &DeviceSpec) -> Option<Result<Box<dyn Device + Send>, String>> {
     })
 }
 
-fn main() -> Result<(), String> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
     let file = words.next().ok_or("dice FILE [SERVER]")?.into();
     let server = words.next().unwrap_or("main".to_owned());
     let options = Options { file, server, drivers: &[&DICE], plug_in: Box::new(make), require_rt: false };
-    serve(&options, &mut |line| println!("{line}"))
+    Ok(serve(&options, &mut |line| println!("{line}"))?)
 }

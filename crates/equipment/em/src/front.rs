@@ -5,7 +5,7 @@ use crate::job::{Done, Job, Slip};
 use crate::polls::Polls;
 use crate::work::{Id, OUTSTANDING_MAX, Rings};
 use base::{DurNs, MonoNs};
-use broker::{ManagerLane, Replies, Waker};
+use broker::{ClientError, ManagerLane, Replies, Waker};
 use equipment::{Answers, Fault, Lane, Tables};
 use msg::{Asked, Code, Flags, Lines, Request, Verb};
 use rt::frames::Member;
@@ -124,19 +124,17 @@ pub(crate) fn serve(
     mut front: Front,
     tables: &mut Consumer<Arc<Tables>>,
     stop: &Arc<AtomicBool>,
-) -> Result<(), String> {
+) -> Result<(), ClientError> {
     while !stop.load(Ordering::Acquire) {
         while let Ok(new) = tables.pop() {
             front.tables = new;
         }
         let Front { requests, tables, ways, batches } = &mut front;
-        requests
-            .serve(PAUSE, |asked, replies| {
-                look(tables, asked, batches, replies, &mut |lane, job, batches, replies| {
-                    hand_over(&mut ways[lane], job, batches, replies);
-                });
-            })
-            .map_err(|error| error.to_string())?;
+        requests.serve(PAUSE, |asked, replies| {
+            look(tables, asked, batches, replies, &mut |lane, job, batches, replies| {
+                hand_over(&mut ways[lane], job, batches, replies);
+            });
+        })?;
         requests.replies(|replies| collect(ways, batches, replies));
     }
     Ok(())

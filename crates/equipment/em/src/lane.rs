@@ -1,6 +1,7 @@
 //! The thread of the real-time lane. It lives as long as the manager: connections to the message server come and go, and
 //! loops and polls keep their class, their CPU or their frame meanwhile.
 
+use crate::error::Error;
 use crate::front::{self, Connection, Own};
 use crate::polls::Polls;
 use crate::work::Id;
@@ -29,7 +30,7 @@ pub(crate) struct LaneThread {
     /// Connections that it has given back.
     back: Consumer<Box<Connection>>,
     /// What it did not obtain; then, why it has ended by itself.
-    told: Receiver<Result<String, String>>,
+    told: Receiver<Result<String, Error>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -39,7 +40,7 @@ impl LaneThread {
     ///
     /// # Errors
     /// The kernel's; a frame that cannot be joined.
-    pub(crate) fn start(lane: Box<Lane<Id>>, polls: Polls) -> Result<(Self, String), String> {
+    pub(crate) fn start(lane: Box<Lane<Id>>, polls: Polls) -> Result<(Self, String), Error> {
         let tables = lane.tables().clone();
         let (changes, changes_out) = RingBuffer::new(CHANGES_MAX);
         let (over_in, over) = RingBuffer::new(CHANGES_MAX);
@@ -61,13 +62,13 @@ impl LaneThread {
             if !front::run_lane(own, member, &stopped)
                 && let Some((frame, activity)) = &tables.frame
             {
-                let why = format!("frame {frame:?}, of which the lane was activity {activity:?}, has ended");
-                let _ = say.send(Err(why));
+                let ended = Error::FrameEnded { frame: frame.clone(), activity: activity.clone() };
+                let _ = say.send(Err(ended));
             }
         };
         let thread = std::thread::Builder::new().name("lane".to_owned()).spawn(run);
-        let thread = thread.map_err(|error| format!("the lane's thread cannot be started: {error}"))?;
-        let missing = told.recv().map_err(|_| "the lane's thread has panicked".to_owned())??;
+        let thread = thread.map_err(Error::Thread)?;
+        let missing = told.recv().map_err(|_| Error::ThreadEnded)??;
         Ok((Self { thread, changes, over, connections, back, told, stop }, missing))
     }
 
@@ -90,26 +91,26 @@ impl LaneThread {
     ///
     /// # Errors
     /// That.
-    pub(crate) fn look_after(&mut self) -> Result<(), String> {
+    pub(crate) fn look_after(&mut self) -> Result<(), Error> {
         while self.over.pop().is_ok() {}
         match self.told.try_recv() {
             Ok(Err(why)) => Err(why),
-            _ if self.thread.is_finished() => Err("the lane's thread has ended".to_owned()),
+            _ if self.thread.is_finished() => Err(Error::ThreadEnded),
             _ => Ok(()),
         }
     }
 
     /// Ends the thread.
-    pub(crate) fn end(self) -> Result<(), String> {
+    pub(crate) fn end(self) -> Result<(), Error> {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        self.thread.join().map_err(|_| "the lane's thread has panicked".to_owned())
+        self.thread.join().map_err(|_| Error::ThreadEnded)
     }
 }
 
 /// Makes the calling thread what the tables say: an activity of a frame, which gives it class and CPU, or what class and
 /// CPU say. With it, what could not be had, or nothing.
-fn prepare(tables: &Tables) -> Result<(Option<Member>, String), String> {
+fn prepare(tables: &Tables) -> Result<(Option<Member>, String), Error> {
     let mut missing = Vec::new();
     let lock = |missing: &mut Vec<String>| {
         if let Err(error) = sys::mem::lock_all() {
@@ -119,7 +120,7 @@ fn prepare(tables: &Tables) -> Result<(Option<Member>, String), String> {
     let mut member = None;
     if let Some((frame, activity)) = &tables.frame {
         let joined = Member::join(frame, activity, None, JOIN_WITHIN);
-        let why = |why| format!("the lane cannot run as activity {activity:?} of frame {frame:?}: {why}");
+        let why = |source| Error::Frame { frame: frame.clone(), activity: activity.clone(), source };
         member = Some(joined.map_err(why)?);
         lock(&mut missing);
     }

@@ -10,6 +10,7 @@
 
 mod batch;
 mod devices;
+mod error;
 mod front;
 mod job;
 mod lane;
@@ -19,6 +20,7 @@ mod values;
 mod work;
 
 pub use devices::{DRIVERS, Maker, plug_in};
+pub use error::{Error, ValuesError};
 pub use serve::{Options, serve};
 pub use values::{Shown, values};
 
@@ -30,12 +32,11 @@ use std::path::Path;
 ///
 /// # Errors
 /// The main file cannot be read.
-pub fn read(file: &Path, more: &[&'static Driver]) -> Result<Checked, String> {
-    let text = |path: &Path| std::fs::read_to_string(path).map_err(|error| error.to_string());
+pub fn read(file: &Path, more: &[&'static Driver]) -> Result<Checked, Error> {
     let folder = file.parent().unwrap_or(Path::new(""));
-    let main = text(file).map_err(|why| format!("equipment file {}: {why}", file.display()))?;
+    let main = std::fs::read_to_string(file).map_err(|source| Error::File { file: file.to_owned(), source })?;
     let drivers: Vec<&'static Driver> = equipment::DRIVERS.iter().chain(DRIVERS).chain(more.iter().copied()).collect();
-    let load = &mut |name: &str| text(&folder.join(name));
+    let load = &mut |name: &str| std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string());
     Ok(check(&file.display().to_string(), &main, &drivers, load, &Here { folder }))
 }
 

@@ -1,5 +1,6 @@
 //! The tables of current values: shared memory that pollers write and anybody reads without a message.
 
+use crate::error::Error;
 use base::MonoNs;
 use equipment::Tables;
 use rt::{Exports, Number, VariableSpec};
@@ -16,22 +17,18 @@ pub(crate) struct Polls {
 
 impl Polls {
     /// Opens all tables of a manager.
-    pub(crate) fn open(tables: &Tables) -> Result<Self, String> {
+    pub(crate) fn open(tables: &Tables) -> Result<Self, Error> {
         let mut all = Vec::new();
         for poll in &tables.polls {
-            let exports = Exports::open(&poll.name, poll.entries.len().max(1))?;
+            let exports = Exports::open(&poll.name, poll.entries.len().max(1)).map_err(Error::Values)?;
             exports.set_period(poll.period);
             let mut indices = Vec::new();
             for entry in &poll.entries {
                 let entry = &tables.entries[*entry];
                 let name = format!("{}/{}", entry.object, entry.complement());
                 let unit = &tables.rows[entry.row].unit;
-                indices.push(exports.add(&VariableSpec {
-                    name: &name,
-                    unit,
-                    first: Number::Float(0.0),
-                    safe: None,
-                })?);
+                let spec = VariableSpec { name: &name, unit, first: Number::Float(0.0), safe: None };
+                indices.push(exports.add(&spec).map_err(Error::Values)?);
             }
             all.push((exports, indices));
         }

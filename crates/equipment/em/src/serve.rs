@@ -2,6 +2,7 @@
 
 use crate::batch::Batches;
 use crate::devices::{Around, Maker, Sources, make};
+use crate::error::Error;
 use crate::front::{self, Call, Connection, Front, Nobody, Way};
 use crate::job::{Done, Job};
 use crate::lane::{CHANGES_MAX, LaneThread};
@@ -49,12 +50,11 @@ type Ended = (usize, Option<BoxedLane>);
 ///
 /// # Errors
 /// The tables have errors, a device cannot be had, nobody serves, or a required class was not obtained.
-pub fn serve(options: &Options<'_>, say: &mut dyn FnMut(String)) -> Result<(), String> {
+pub fn serve(options: &Options<'_>, say: &mut dyn FnMut(String)) -> Result<(), Error> {
     let checked = read(&options.file, options.drivers)?;
-    let Some(tables) = checked.tables.clone() else { return Err(checked.render()) };
+    let Some(tables) = checked.tables.clone() else { return Err(Error::Tables(checked.render())) };
     let tables = Arc::new(tables);
-    let signals =
-        SignalFd::new(&[libc_signals::TERM, libc_signals::INT, libc_signals::HUP]).map_err(|e| e.to_string())?;
+    let signals = SignalFd::new(&[libc_signals::TERM, libc_signals::INT, libc_signals::HUP])?;
     let mut manager = Running {
         options,
         polls: Polls::open(&tables)?,
@@ -65,13 +65,13 @@ pub fn serve(options: &Options<'_>, say: &mut dyn FnMut(String)) -> Result<(), S
     };
     let mut lanes = manager.build(&manager.tables, None)?;
     manager.lanes = lanes.split_off(1);
-    let first = lanes.pop().ok_or("there is no lane")?;
+    let first = lanes.pop().expect("tables have a lane");
     let (mut lane, missing) = LaneThread::start(first, manager.polls.clone())?;
     if !missing.is_empty() {
         say(missing.clone());
         if options.require_rt {
             lane.end()?;
-            return Err(format!("--require-rt: {missing}"));
+            return Err(Error::RealTime { missing });
         }
     }
     let ended = manager.run(&mut lane, &signals, say);
@@ -105,7 +105,7 @@ struct Running<'o> {
 
 impl Running<'_> {
     /// Until a signal asks to end.
-    fn run(&mut self, lane: &mut LaneThread, signals: &SignalFd, say: &mut dyn FnMut(String)) -> Result<(), String> {
+    fn run(&mut self, lane: &mut LaneThread, signals: &SignalFd, say: &mut dyn FnMut(String)) -> Result<(), Error> {
         let server = &self.options.server;
         let mut announced = false;
         loop {
@@ -135,18 +135,19 @@ impl Running<'_> {
     }
 
     /// The lanes of tables; what the tables of before have unchanged is left out.
-    fn build(&self, tables: &Arc<Tables>, before: Option<&Tables>) -> Result<Vec<BoxedLane>, String> {
+    fn build(&self, tables: &Arc<Tables>, before: Option<&Tables>) -> Result<Vec<BoxedLane>, Error> {
         let folder = self.options.file.parent().unwrap_or(Path::new(""));
         let plug_in = &*self.options.plug_in;
         let around = Around { server: &self.options.server, folder, sources: &self.sources, plug_in };
         let mut make = |device: usize| make(&tables.devices[device], &around);
         (0..tables.lanes())
-            .map(|number| Lane::new(tables.clone(), number, mono_now(), before, &mut make).map(Box::new))
+            .map(|number| Lane::new(tables.clone(), number, mono_now(), before, &mut make))
+            .map(|lane| lane.map(Box::new).map_err(Error::Device))
             .collect()
     }
 
     /// Runs polls of devices that may block without a server for a moment; whether a signal asked to end.
-    fn alone(&mut self, signals: &SignalFd) -> Result<bool, String> {
+    fn alone(&mut self, signals: &SignalFd) -> Result<bool, Error> {
         self.sources.look_after();
         let until = mono_now() + AGAIN;
         let mut nobody = Nobody(&self.polls);
@@ -160,7 +161,7 @@ impl Running<'_> {
                 next = lane.due().map_or(next, |due| next.min(due));
             }
             sys::poll::is_readable(std::os::fd::AsFd::as_fd(signals), next - mono_now());
-            match signals.read().map_err(|error| error.to_string())? {
+            match signals.read()? {
                 Some(arrived) if arrived.signal == libc_signals::HUP => self.hup = true,
                 Some(_) => return Ok(true),
                 None => {}
@@ -176,7 +177,7 @@ impl Running<'_> {
         requests: Vec<ManagerLane>,
         signals: &SignalFd,
         say: &mut dyn FnMut(String),
-    ) -> Result<End, String> {
+    ) -> Result<End, Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Threads::start(self, lane, requests, &stop)?;
         say(format!("{} serves {} objects", self.tables.name, self.tables.objects().len()));
@@ -188,7 +189,7 @@ impl Running<'_> {
                 Ok(Some(arrived)) if arrived.signal == libc_signals::HUP => self.hup = true,
                 Ok(Some(_)) => break Ok(End::Asked),
                 Ok(None) => {}
-                Err(error) => break Err(error.to_string()),
+                Err(error) => break Err(error.into()),
             }
             if std::mem::take(&mut self.hup) {
                 say(match self.reload(lane, &mut threads) {
@@ -209,9 +210,9 @@ impl Running<'_> {
     }
 
     /// Reads the tables anew and hands them to the threads; on any error nothing changes.
-    fn reload(&mut self, lane: &mut LaneThread, threads: &mut Threads) -> Result<(), String> {
+    fn reload(&mut self, lane: &mut LaneThread, threads: &mut Threads) -> Result<(), Error> {
         let checked = read(&self.options.file, self.options.drivers)?;
-        let Some(tables) = checked.tables.clone() else { return Err(checked.render()) };
+        let Some(tables) = checked.tables.clone() else { return Err(Error::Tables(checked.render())) };
         let (new, old) = (Arc::new(tables), &self.tables);
         let blocking = |tables: &Tables| -> Vec<String> {
             let all = (0..tables.devices.len()).filter(|device| tables.device_lane(*device) > 0);
@@ -245,12 +246,12 @@ impl Running<'_> {
             ""
         };
         if !what.is_empty() {
-            return Err(format!("{what} changed; restart the manager to take that over"));
+            return Err(Error::Restart { what });
         }
         // All threads take it over, or none does.
         let lanes_full = lane.changes.is_full() || threads.changes.iter().any(Producer::is_full);
         if lanes_full || threads.tables.iter().any(Producer::is_full) {
-            return Err("changes of before are not over yet; try again".to_owned());
+            return Err(Error::Changing);
         }
         let lanes = self.build(&new, Some(old))?;
         for (lane, changes) in lanes.into_iter().zip([&mut lane.changes].into_iter().chain(&mut threads.changes)) {
@@ -285,10 +286,9 @@ impl Threads {
         lane: &mut LaneThread,
         mut requests: Vec<ManagerLane>,
         stop: &Arc<AtomicBool>,
-    ) -> Result<Self, String> {
-        let failed = |error: std::io::Error| format!("a thread cannot be started: {error}");
+    ) -> Result<Self, Error> {
         let (bands, lanes) = (requests.len(), 1 + manager.lanes.len());
-        let top = requests.pop().ok_or("the message server gave no band")?;
+        let top = requests.pop().ok_or(Error::NoBand)?;
         let top_waker = top.waker();
         // Every pair of a band and a lane has two rings; the top band and the real-time lane are one thread.
         let mut rings: Vec<Rings> = (0..lanes).map(|_| Rings { jobs: Vec::new(), done: Vec::new() }).collect();
@@ -313,13 +313,13 @@ impl Threads {
         let mut calls = Vec::new();
         let lanes = std::mem::take(&mut manager.lanes).into_iter();
         let mut rings = rings.into_iter();
-        let first_rings = rings.next().ok_or("there is no lane")?;
+        let first_rings = rings.next().expect("one for each lane");
         for (number, (lane, rings)) in lanes.zip(rings).enumerate() {
             let (change, changes_out) = RingBuffer::new(CHANGES_MAX);
             let (polls, stop) = (manager.polls.clone(), stop.clone());
             let thread = std::thread::Builder::new().name(format!("device-{number}"));
             let run = move || (number + 1, Some(work::run(lane, rings, &polls, changes_out, &stop)));
-            let thread = thread.spawn(run).map_err(failed)?;
+            let thread = thread.spawn(run).map_err(Error::Thread)?;
             calls.push(thread.thread().clone());
             changes.push(change);
             all.push(thread);
@@ -336,7 +336,7 @@ impl Threads {
         });
         let mut tables = Vec::new();
         for (band, requests) in requests.into_iter().enumerate() {
-            let ways = fronts.next().ok_or("a band without ways")?;
+            let ways = fronts.next().expect("ways for each band");
             let front = Front { requests, tables: manager.tables.clone(), ways, batches: Batches::new() };
             let (new, mut new_out) = RingBuffer::new(CHANGES_MAX);
             let stop = stop.clone();
@@ -345,24 +345,24 @@ impl Threads {
                 let _ = front::serve(front, &mut new_out, &stop);
                 (usize::MAX, None)
             };
-            all.push(std::thread::Builder::new().name(format!("band-{band}")).spawn(run).map_err(failed)?);
+            all.push(std::thread::Builder::new().name(format!("band-{band}")).spawn(run).map_err(Error::Thread)?);
             tables.push(new);
         }
-        let ways = fronts.next().ok_or("a band without ways")?;
+        let ways = fronts.next().expect("ways for each band");
         let front = Front { requests: top, tables: manager.tables.clone(), ways, batches: Batches::new() };
         lane.serve(Box::new(Connection { front, rings: first_rings, hang_up: stop.clone() }));
         Ok(Self { all, changes, tables, top_waker })
     }
 
     /// Ends the threads; the lanes go back to the manager, without the sets that waited.
-    fn end(self, manager: &mut Running<'_>, lane: &mut LaneThread, stop: &Arc<AtomicBool>) -> Result<(), String> {
+    fn end(self, manager: &mut Running<'_>, lane: &mut LaneThread, stop: &Arc<AtomicBool>) -> Result<(), Error> {
         stop.store(true, Ordering::Release);
         self.top_waker.wake();
         lane.take_back();
         let mut lanes: Vec<(usize, BoxedLane)> = Vec::new();
         for thread in self.all {
             thread.thread().unpark();
-            let (number, lane) = thread.join().map_err(|_| "a thread of the manager has panicked".to_owned())?;
+            let (number, lane) = thread.join().map_err(|_| Error::ThreadEnded)?;
             lanes.extend(lane.map(|lane| (number, lane)));
         }
         lanes.sort_by_key(|(number, _)| *number);

@@ -1,5 +1,6 @@
 //! Reading a table of current values.
 
+use crate::error::ValuesError;
 use base::DurNs;
 use rt::{Imports, Number, stale_after};
 use sys::clock::mono_now;
@@ -23,13 +24,11 @@ pub struct Shown {
 ///
 /// # Errors
 /// Nobody polls under this name, or what is shared there is no such table.
-pub fn values(name: &str) -> Result<Vec<Shown>, String> {
-    let imports = Imports::open(name)?;
-    let segment = imports.segment().map_err(|error| error.to_string())?;
+pub fn values(name: &str) -> Result<Vec<Shown>, ValuesError> {
+    let imports = Imports::open(name).map_err(ValuesError::Variables)?;
+    let segment = imports.segment().map_err(|error| ValuesError::Variables(error.to_string()))?;
     let Some(period) = segment.period() else {
-        return Err(format!(
-            "{name:?} exports variables, but does not say how often it writes them; expected a [[poll]] of this name"
-        ));
+        return Err(ValuesError::NoTable { name: name.to_owned() });
     };
     let (now, alive) = (mono_now(), imports.is_alive());
     let limit = stale_after(period);

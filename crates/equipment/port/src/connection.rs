@@ -39,6 +39,16 @@ pub struct Status {
     pub trouble: String,
 }
 
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{trouble}")]
+pub struct ConnectError {
+    /// The address, and what the last try found there.
+    pub trouble: String,
+    /// When the next try is made.
+    pub retry_at: MonoNs,
+}
+
 /// A connection that is opened when it is needed. Blocks; for a thread of its own.
 #[derive(Debug)]
 pub struct Connection {
@@ -68,7 +78,7 @@ impl Connection {
         self.status.exchanges += 1;
         let mut out = Vec::new();
         if let Err(why) = self.connect() {
-            exchange.handle_closed(mono_now(), &why);
+            exchange.handle_closed(mono_now(), &why.to_string());
         }
         while !exchange.is_over() {
             let now = mono_now();
@@ -102,13 +112,13 @@ impl Connection {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn connect(&mut self) -> Result<(), String> {
+    pub fn connect(&mut self) -> Result<(), ConnectError> {
         if self.link.is_some() {
             return Ok(());
         }
         let now = mono_now();
         if now < self.again.0 {
-            return Err(self.status.trouble.clone());
+            return Err(ConnectError { trouble: self.status.trouble.clone(), retry_at: self.again.0 });
         }
         match open(&self.address) {
             Ok(link) => {
@@ -124,7 +134,7 @@ impl Connection {
                 self.again = (mono_now() + wait, DurNs((wait.0 * 2).min(BACKOFF.1.0)));
                 self.status.refused += 1;
                 self.status.trouble = format!("{}: {error}", self.address);
-                Err(self.status.trouble.clone())
+                Err(ConnectError { trouble: self.status.trouble.clone(), retry_at: self.again.0 })
             }
         }
     }

@@ -12,5 +12,5 @@ mod connection;
 mod queue;
 
 pub use address::{Address, BadAddress, BadOption, Parity, Serial};
-pub use connection::{Connection, Status};
+pub use connection::{ConnectError, Connection, Status};
 pub use queue::{Job, Listener, Port};

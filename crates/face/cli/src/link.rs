@@ -67,6 +67,7 @@ pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), String> {
         Event::Asks(host) => eprintln!("tahti msg: host {host} asks"),
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),
     })
+    .map_err(|error| error.to_string())
 }
 
 fn this_host() -> Result<String, String> {

@@ -261,7 +261,8 @@ fn serve(args: ServeArgs) -> Result<(), String> {
         Event::Left(who) => eprintln!("tahti msg: {who} disconnected"),
         Event::CutOff(who) => eprintln!("tahti msg: cut off {who}"),
         Event::Trouble(what) | Event::Mended(what) => eprintln!("tahti msg: {what}"),
-    })?;
+    })
+    .map_err(|error| error.to_string())?;
     if lacking { Err("a real-time property was not obtained, and --require-rt was given".into()) } else { Ok(()) }
 }
 
@@ -275,6 +276,7 @@ fn zmq(args: &ZmqArgs) -> Result<(), String> {
         Event::CutOff(who, why) => eprintln!("tahti msg: cut off {who}: {why}"),
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),
     })
+    .map_err(|error| error.to_string())
 }
 
 fn connect(to: &To, name: &str) -> Result<Client, ClientError> {

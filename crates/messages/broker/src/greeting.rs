@@ -40,18 +40,26 @@ pub(crate) struct Hello {
 
 impl Hello {
     /// Reads what a client says. The version comes first: what stands behind it is understood only if that is ours.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, GreetingError> {
         #[derive(Deserialize)]
         struct Spoken {
             version: u32,
         }
-        let text = |error: serde_json::Error| format!("no greeting: {error}");
-        let Spoken { version } = serde_json::from_slice(bytes).map_err(text)?;
+        let Spoken { version } = serde_json::from_slice(bytes)?;
         if version != VERSION {
-            return Err(format!("greeting of version {version}, expected {VERSION}; use the same tahti on both ends"));
+            return Err(GreetingError::Version(version));
         }
-        serde_json::from_slice(bytes).map_err(text)
+        Ok(serde_json::from_slice(bytes)?)
     }
+}
+
+/// Why what a client says first is not understood.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GreetingError {
+    #[error("no greeting: {0}")]
+    Form(#[from] serde_json::Error),
+    #[error("greeting of version {0}, expected {VERSION}; use the same tahti on both ends")]
+    Version(u32),
 }
 
 /// What the server answers.
@@ -74,8 +82,8 @@ mod tests {
     #[test]
     fn a_greeting_of_another_version_is_told_so_whatever_else_it_says() {
         let old = br#"{"version":1,"name":"a","bands":[3],"serves":[],"host":0}"#;
-        let why = Hello::read(old).unwrap_err();
+        let why = Hello::read(old).unwrap_err().to_string();
         assert_eq!(why, format!("greeting of version 1, expected {VERSION}; use the same tahti on both ends"));
-        assert!(Hello::read(b"{}").unwrap_err().starts_with("no greeting: missing field `version`"));
+        assert!(Hello::read(b"{}").unwrap_err().to_string().starts_with("no greeting: missing field `version`"));
     }
 }

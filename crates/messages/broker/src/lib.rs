@@ -10,6 +10,7 @@
 
 mod client;
 mod end;
+mod error;
 mod greeting;
 mod manager;
 mod memory;

@@ -2,6 +2,8 @@
 //!
 //! What comes over TCP has no user that the kernel could vouch for: rules see it as of another host, loopback or not.
 
+pub use crate::error::{AddressError, ListenError};
+
 use crate::relay::{Passed, QUEUE_MAX, Relay};
 use base::{DurNs, MonoNs};
 use msg::zmtp::{GREETING, Incoming, Message, Peer, message};
@@ -51,9 +53,9 @@ pub enum Event {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn address(text: &str) -> Result<SocketAddr, AddressError> {
     let address = text.strip_prefix("tcp://").and_then(|rest| rest.parse().ok());
-    address.ok_or_else(|| format!("{text:?}, expected an address such as tcp://127.0.0.1:5555"))
+    address.ok_or_else(|| AddressError { found: text.to_owned() })
 }
 
 /// Largest body, either way, unless somebody says otherwise.
@@ -69,11 +71,11 @@ pub fn serve(
     bodies: u64,
     stop: &Arc<AtomicBool>,
     say: &mut dyn FnMut(Event),
-) -> Result<(), String> {
-    let text = |error: std::io::Error| format!("listen at tcp://{listen}: {error}");
-    let listener = TcpListener::bind(listen).map_err(text)?;
-    listener.set_nonblocking(true).map_err(text)?;
-    say(Event::Ready(listener.local_addr().map_err(text)?));
+) -> Result<(), ListenError> {
+    let failed = |source: std::io::Error| ListenError { address: listen, source };
+    let listener = TcpListener::bind(listen).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    say(Event::Ready(listener.local_addr().map_err(failed)?));
     let (tell, told) = channel();
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -109,8 +111,19 @@ fn hear(server: &str, stream: TcpStream, from: SocketAddr, bodies: u64, stop: &A
     // Who serves listens until all threads have ended.
     let _ = tell.send(match end {
         Ok(()) => Event::Left(from),
-        Err(why) => Event::CutOff(from, why),
+        Err(why) => Event::CutOff(from, why.to_string()),
     });
+}
+
+/// Why a client is not served any more.
+#[derive(Debug, thiserror::Error)]
+enum CutOff {
+    #[error(transparent)]
+    Socket(#[from] std::io::Error),
+    #[error(transparent)]
+    Peer(#[from] msg::zmtp::Fault),
+    #[error("it has not introduced itself within {GREETING_WITHIN}")]
+    Silent,
 }
 
 /// Where replies go.
@@ -127,7 +140,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(server: &str, stream: TcpStream, from: SocketAddr, bodies: u64) -> Result<Self, String> {
+    fn new(server: &str, stream: TcpStream, from: SocketAddr, bodies: u64) -> Result<Self, CutOff> {
         let set = || {
             stream.set_nonblocking(false)?;
             stream.set_nodelay(true)?;
@@ -135,12 +148,12 @@ impl Caller {
             stream.set_write_timeout(Some(WRITE_WITHIN))?;
             stream.try_clone()
         };
-        let out = Arc::new(Mutex::new(set().map_err(|error| error.to_string())?));
+        let out = Arc::new(Mutex::new(set()?));
         let (server, peer) = (server.to_owned(), Peer::new(bodies as usize));
         Ok(Self { server, from, bodies, stream, out, peer, bands: HashMap::new() })
     }
 
-    fn run(&mut self, stop: &AtomicBool) -> Result<(), String> {
+    fn run(&mut self, stop: &AtomicBool) -> Result<(), CutOff> {
         let began = mono_now();
         let mut bytes = vec![0; 16 << 10];
         let mut came = Vec::new();
@@ -164,9 +177,9 @@ impl Caller {
                     Incoming::Message(message) => self.request(message),
                 }
             }
-            fed.map_err(|fault| fault.to_string())?;
+            fed?;
             if !self.peer.is_ready() && mono_now() - began > GREETING_WITHIN {
-                return Err(format!("it has not introduced itself within {GREETING_WITHIN}"));
+                return Err(CutOff::Silent);
             }
         }
         Ok(())
@@ -199,7 +212,7 @@ impl Caller {
 
 /// What a message asks for, if it may pass.
 fn allowed(message: &Message) -> Result<(&str, msg::Options, &[u8]), (Code, String)> {
-    let (line, options, body) = message.request().map_err(|why| (Code::Malformed, why))?;
+    let (line, options, body) = message.request().map_err(|why| (Code::Malformed, why.to_string()))?;
     match Request::parse(line) {
         Ok(Request { verb, .. }) if verb.is_servers() => {
             Err((Code::NoVerb, format!("{verb} does not reach over ZeroMQ; use a client on the host itself")))

@@ -52,7 +52,7 @@ pub(crate) fn listen(
     session: &Session,
     shared: &Arc<Shared>,
     band: Band,
-) -> Result<zenoh::query::Queryable<()>, String> {
+) -> zenoh::Result<zenoh::query::Queryable<()>> {
     let ways: Mutex<HashMap<HostName, Way>> = Mutex::default();
     let here = shared.clone();
     let queryable =
@@ -65,13 +65,13 @@ pub(crate) fn listen(
                 Some(way) => way,
                 None => match way(&here, band, &host) {
                     Ok(way) => ways.entry(host).or_insert(way),
-                    Err(why) => return refuse(&query, Code::Overload, &why),
+                    Err(why) => return refuse(&query, Code::Overload, &why.to_string()),
                 },
             };
             let bytes = query.payload().map(|payload| payload.to_bytes()).unwrap_or_default();
             let read = match wire::parse_request(&bytes) {
                 Ok(read) => read,
-                Err(why) => return refuse(&query, Code::Malformed, &why),
+                Err(why) => return refuse(&query, Code::Malformed, &why.to_string()),
             };
             let header = read.header;
             let passed = Passed {
@@ -88,7 +88,7 @@ pub(crate) fn listen(
                 refuse(&query, Code::Overload, &format!("{QUEUE_MAX} requests of this host and band wait already"));
             }
         });
-    queryable.wait().map_err(|error| error.to_string())
+    queryable.wait()
 }
 
 /// Answers what was not passed on. A request that cannot be read has no id: its reply's is 0.
@@ -105,12 +105,17 @@ fn respond(query: &Query, asked: &Header, code: Code, complement: &str, body: &[
     let _ = query.reply(query.key_expr().clone(), bytes).wait();
 }
 
+/// A host that asks after as many others as are admitted.
+#[derive(Debug, thiserror::Error)]
+#[error("{HOSTS_MAX} hosts have asked already")]
+struct HostsError;
+
 /// Where the requests of one host on one band go; the thread behind it ends with it.
 type Way = Relay<(Query, Header)>;
 
-fn way(shared: &Shared, band: Band, host: &HostName) -> Result<Way, String> {
+fn way(shared: &Shared, band: Band, host: &HostName) -> Result<Way, HostsError> {
     if !shared.admit(host) {
-        return Err(format!("{HOSTS_MAX} hosts have asked already"));
+        return Err(HostsError);
     }
     Ok(Relay::start(
         &shared.server,

@@ -15,11 +15,13 @@
 #![forbid(unsafe_code)]
 
 mod claims;
+mod error;
 mod far;
 mod key;
 mod link;
 mod near;
 mod wire;
 
+pub use error::LinkError;
 pub use key::{HostError, HostName};
 pub use link::{BODIES, Config, Event, run};

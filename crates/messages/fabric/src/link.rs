@@ -1,6 +1,7 @@
 //! The link of one host: tells the others what is served here, and knows what they serve.
 
 use crate::claims::Claims;
+use crate::error::{LinkError, ListError};
 use crate::far::{self, Shared};
 use crate::key::{self, HostName};
 use crate::near::Neighbour;
@@ -64,19 +65,19 @@ pub enum Event {
 ///
 /// # Errors
 /// Zenoh's configuration or addresses cannot be used.
-pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) -> Result<(), String> {
-    let session = zenoh::open(zenoh_config(config)?).wait().map_err(|error| format!("zenoh: {error}"))?;
+pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) -> Result<(), LinkError> {
+    let session = zenoh::open(zenoh_config(config)?).wait().map_err(LinkError::Zenoh)?;
     let (events, news) = channel();
     let (claims, claimed) = channel();
     let shared = Shared::new(&config.server, &config.host, config.bodies, &events);
-    let listening: Result<Vec<_>, String> = Band::all().map(|band| far::listen(&session, &shared, band)).collect();
-    let _listening = listening.map_err(|error| format!("zenoh: {error}"))?;
+    let listening: zenoh::Result<Vec<_>> = Band::all().map(|band| far::listen(&session, &shared, band)).collect();
+    let _listening = listening.map_err(LinkError::Zenoh)?;
     let watching = session.liveliness().declare_subscriber(key::CLAIMS).history(true);
     let watching = watching.callback(move |sample: Sample| {
         // The link's thread listens until it ends.
         let _ = claims.send((sample.kind() == SampleKind::Put, sample.key_expr().as_str().to_owned()));
     });
-    let _watching = watching.wait().map_err(|error| format!("zenoh: {error}"))?;
+    let _watching = watching.wait().map_err(LinkError::Zenoh)?;
     say(Event::Ready);
     let mut link = Link {
         config,
@@ -106,13 +107,14 @@ pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) 
         std::thread::sleep(LOOK);
     }
     drop(link);
-    session.close().wait().map_err(|error| format!("zenoh: {error}"))
+    session.close().wait().map_err(LinkError::Zenoh)
 }
 
-fn zenoh_config(config: &Config) -> Result<zenoh::Config, String> {
+fn zenoh_config(config: &Config) -> Result<zenoh::Config, LinkError> {
     let mut zenoh = match &config.zenoh {
-        Some(file) => zenoh::Config::from_file(file)
-            .map_err(|error| format!("zenoh configuration {}: {error}", file.display()))?,
+        Some(file) => {
+            zenoh::Config::from_file(file).map_err(|source| LinkError::File { file: file.clone(), source })?
+        }
         None => zenoh::Config::default(),
     };
     let quoted = |addresses: &[String]| serde_json::to_string(addresses).unwrap_or_default();
@@ -128,7 +130,7 @@ fn zenoh_config(config: &Config) -> Result<zenoh::Config, String> {
         settings.push(("scouting/multicast/enabled", config.discover.to_string()));
     }
     for (name, value) in settings {
-        zenoh.insert_json5(name, &value).map_err(|error| format!("{name} {value}: {error}"))?;
+        zenoh.insert_json5(name, &value).map_err(|source| LinkError::Setting { name, value, source })?;
     }
     Ok(zenoh)
 }
@@ -188,7 +190,7 @@ impl Link<'_> {
             Ok(local) => local,
             Err(why) => {
                 self.client = None;
-                self.trouble(why);
+                self.trouble(why.to_string());
                 BTreeSet::new()
             }
         };
@@ -216,16 +218,15 @@ impl Link<'_> {
     }
 
     /// What managers of this host serve.
-    fn served(&mut self) -> Result<BTreeSet<String>, String> {
-        let text = |error: ClientError| error.to_string();
+    fn served(&mut self) -> Result<BTreeSet<String>, ListError> {
         let client = match &mut self.client {
             Some(client) => client,
-            none => none.insert(Client::connect(&self.config.server, "link", Band::DEFAULT).map_err(text)?),
+            none => none.insert(Client::connect(&self.config.server, "link", Band::DEFAULT)?),
         };
         let sending = Sending { limit: DurNs::from_secs(1), ..Sending::default() };
-        let (lines, last) = client.list("*", &sending).map_err(text)?;
+        let (lines, last) = client.list("*", &sending)?;
         if last.code != Code::Ok {
-            return Err(format!("list what is served: {}: {}", last.code, last.text));
+            return Err(ListError::Failed { code: last.code, why: last.text });
         }
         let pairs = lines.iter().flat_map(|line| line.split_whitespace()).filter_map(|word| word.split_once('='));
         Ok(pairs.filter(|(_, manager)| !manager.starts_with("host:")).map(|(prefix, _)| prefix.to_owned()).collect())

@@ -3,6 +3,7 @@
 //! A body above 16 KiB, and one whose answer may be, follows its frame, which says as for a [pool](Pooled) how long it is and
 //! how much room the answer has; in place of the pool's number stands the body's checksum.
 
+use crate::error::WireError;
 use base::{DurNs, MonoNs};
 use msg::{
     Asked, BODY_BYTES_MAX, Band, Code, Flags, Frame, FrameError, HEADER_BYTES, Header, Kind, Pooled, TextBuffer,
@@ -58,9 +59,9 @@ pub(crate) struct Incoming<'a> {
 }
 
 /// Reads a request from another host.
-pub(crate) fn parse_request(bytes: &[u8]) -> Result<Incoming<'_>, String> {
+pub(crate) fn parse_request(bytes: &[u8]) -> Result<Incoming<'_>, WireError> {
     let (frame, body, answer) = decode(bytes)?;
-    Request::parse(frame.text).map_err(|error| error.to_string())?;
+    Request::parse(frame.text)?;
     let Header { kind, deadline, flags, .. } = frame.header;
     match deadline {
         Some(limit) if kind == Kind::Request => Ok(Incoming {
@@ -70,7 +71,7 @@ pub(crate) fn parse_request(bytes: &[u8]) -> Result<Incoming<'_>, String> {
             answer,
             limit: DurNs(i64::try_from(limit.0).unwrap_or(i64::MAX)),
         }),
-        _ => Err("between hosts a message is a request with a deadline".to_owned()),
+        _ => Err(WireError::NoRequest),
     }
 }
 
@@ -82,9 +83,9 @@ pub(crate) fn reply(asked: &Header, code: Code, complement: &str, body: &[u8]) -
 }
 
 /// Reads a reply of another host: code, plain complement, body.
-pub(crate) fn parse_reply(bytes: &[u8]) -> Result<(Code, String, Vec<u8>), String> {
+pub(crate) fn parse_reply(bytes: &[u8]) -> Result<(Code, String, Vec<u8>), WireError> {
     let (frame, body, _) = decode(bytes)?;
-    let reply = Reply::parse(frame.text).map_err(|error| error.to_string())?;
+    let reply = Reply::parse(frame.text)?;
     Ok((reply.code, reply.complement.text().into_owned(), body.to_vec()))
 }
 
@@ -103,21 +104,19 @@ fn encode(header: Header, text: &str, body: &[u8], answer: u64) -> Result<Vec<u8
 }
 
 /// A frame, its body, and most bytes that the body of its answer may have.
-fn decode(bytes: &[u8]) -> Result<(Frame<'_>, &[u8], u64), String> {
-    let text = |error: FrameError| error.to_string();
-    let short = || format!("{} bytes, expected a message", bytes.len());
-    let header = Header::from_bytes(bytes.first_chunk().ok_or_else(short)?).map_err(|error| error.to_string())?;
+fn decode(bytes: &[u8]) -> Result<(Frame<'_>, &[u8], u64), WireError> {
+    let short = || WireError::Short { found: bytes.len() };
+    let header = Header::from_bytes(bytes.first_chunk().ok_or_else(short)?)?;
     if !header.flags.has(Flags::POOLED) {
-        let frame = Frame::decode(bytes).map_err(text)?;
+        let frame = Frame::decode(bytes)?;
         return Ok((frame, frame.body, BODY_BYTES_MAX as u64));
     }
     let frame_bytes = HEADER_BYTES + usize::from(header.text_bytes) + Pooled::BYTES;
     let (frame, body) = bytes.split_at_checked(frame_bytes).ok_or_else(short)?;
-    let frame = Frame::decode(frame).map_err(text)?;
+    let frame = Frame::decode(frame)?;
     let place = Pooled::from_bytes(frame.body).ok_or_else(short)?;
     if place.bytes != body.len() as u64 || place.pool != u64::from(checksum(body)) {
-        let found = body.len();
-        return Err(format!("a body of {found} bytes behind its frame, expected {} with its checksum", place.bytes));
+        return Err(WireError::Body { found: body.len(), expected: place.bytes });
     }
     Ok((frame, body, place.room))
 }

@@ -52,7 +52,7 @@ pub use header::{BANDS, Band, Flags, HEADER_BYTES, HEADER_WORDS, Header, HeaderE
 pub use lane::{Counters, Done, Lane, Limits, Step};
 pub use manager::{Answer, Asked, Ticket};
 pub use object::{OBJECT_BYTES_MAX, Object, ObjectError, Pattern};
-pub use options::Options;
+pub use options::{Options, OptionsError};
 pub use quantity::quantity;
 pub use share::{Excess, Share};
 pub use tables::{Access, Conn, HOST_BYTES_MAX, Hosts, Lock, Route, Rule, RuleError, Tables, is_host};

@@ -1,9 +1,9 @@
 //! Options of a request as ZeroMQ's clients give them: a MessagePack map.
 
 use crate::header::{Band, Flags};
-use alloc::format;
 use alloc::string::String;
 use base::DurNs;
+use core::fmt;
 
 /// How a request is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,31 @@ impl Default for Options {
     }
 }
 
+/// Why bytes are no options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OptionsError {
+    /// They are no map of this kind.
+    Form,
+    /// An option that there is not, or not with this value.
+    Option {
+        /// Its key.
+        key: String,
+    },
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const EXPECTED: &str =
+            "within_ns (above 0), band (0 to 7), pulse, answer_bytes, idempotent, dry_run (true or false)";
+        match self {
+            Self::Form => f.write_str("the options are no MessagePack map of texts to numbers, true and false"),
+            Self::Option { key } => write!(f, "option {key:?} with this value, expected {EXPECTED}"),
+        }
+    }
+}
+
+impl core::error::Error for OptionsError {}
+
 /// A number or a truth value.
 enum Value {
     Number(u64),
@@ -36,8 +61,8 @@ enum Value {
 ///
 /// # Errors
 /// What is wrong with them.
-pub(crate) fn read(bytes: &[u8]) -> Result<Options, String> {
-    let no_map = || String::from("the options are no MessagePack map of texts to numbers, true and false");
+pub(crate) fn read(bytes: &[u8]) -> Result<Options, OptionsError> {
+    let no_map = || OptionsError::Form;
     let (&head, mut rest) = bytes.split_first().ok_or_else(no_map)?;
     if head & 0xf0 != 0x80 {
         return Err(no_map());
@@ -55,11 +80,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Options, String> {
             ("idempotent", Value::Truth(true)) => options.flags = options.flags.with(Flags::IDEMPOTENT),
             ("dry_run", Value::Truth(true)) => options.flags = options.flags.with(Flags::DRY_RUN),
             ("idempotent" | "dry_run", Value::Truth(false)) => {}
-            _ => {
-                let expected =
-                    "within_ns (above 0), band (0 to 7), pulse, answer_bytes, idempotent, dry_run (true or false)";
-                return Err(format!("option {key:?} with this value, expected {expected}"));
-            }
+            _ => return Err(OptionsError::Option { key: key.into() }),
         }
     }
     if rest.is_empty() { Ok(options) } else { Err(no_map()) }

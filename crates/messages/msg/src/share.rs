@@ -45,6 +45,8 @@ impl fmt::Display for Excess {
     }
 }
 
+impl core::error::Error for Excess {}
+
 impl Share {
     /// Whether anybody may have `more`, whoever has the `taken` that all have together: then nobody need be looked at.
     #[must_use]

@@ -4,7 +4,7 @@
 //! says so; what is no ZMTP ends the connection. Allocates at most twice what a message may have for each peer.
 
 use crate::frame::{BODY_BYTES_MAX, TEXT_BYTES_MAX};
-use alloc::borrow::ToOwned;
+use crate::options::OptionsError;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -90,6 +90,8 @@ impl fmt::Display for Fault {
         }
     }
 }
+
+impl core::error::Error for Fault {}
 
 #[derive(Debug)]
 enum Phase {
@@ -328,6 +330,43 @@ pub fn message<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     bytes
 }
 
+/// Why a message is no request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// A frame of it is longer than frames may be.
+    Long {
+        /// Its bytes.
+        found: u64,
+        /// Most that it may have.
+        most: usize,
+    },
+    /// There is no line behind an empty frame.
+    NoLine,
+    /// More frames than line, options and body.
+    Frames {
+        /// How many.
+        found: usize,
+    },
+    /// Its line is no text.
+    Utf8,
+    /// Its options cannot be.
+    Options(OptionsError),
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Long { found, most } => write!(f, "{found} bytes, expected at most {most} in a frame"),
+            Self::NoLine => f.write_str("expected an empty frame, and behind it verb/object/complement"),
+            Self::Frames { found } => write!(f, "{found} frames behind the empty one, expected at most 3"),
+            Self::Utf8 => f.write_str("the line is no UTF-8"),
+            Self::Options(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for RequestError {}
+
 impl Message {
     /// The frames up to and with the first empty one, which go back with the reply, and those behind it; none where none
     /// is empty.
@@ -341,21 +380,23 @@ impl Message {
     ///
     /// # Errors
     /// Why it is no request.
-    pub fn request(&self) -> Result<(&str, crate::options::Options, &[u8]), String> {
+    pub fn request(&self) -> Result<(&str, crate::options::Options, &[u8]), RequestError> {
         if let Some((found, most)) = self.too_long {
-            return Err(alloc::format!("{found} bytes, expected at most {most} in a frame"));
+            return Err(RequestError::Long { found, most });
         }
         let (envelope, rest) = self.envelope();
         let (line, rest) = match (envelope, rest) {
-            ([], _) | (_, []) => return Err("expected an empty frame, and behind it verb/object/complement".to_owned()),
+            ([], _) | (_, []) => return Err(RequestError::NoLine),
             (_, [line, rest @ ..]) => (line, rest),
         };
         if rest.len() > 2 {
-            return Err(alloc::format!("{} frames behind the empty one, expected at most 3", rest.len() + 1));
+            return Err(RequestError::Frames { found: rest.len() + 1 });
         }
-        let line = core::str::from_utf8(line).map_err(|_| "the line is no UTF-8".to_owned())?;
+        let line = core::str::from_utf8(line).map_err(|_| RequestError::Utf8)?;
         let options = rest.first().filter(|options| !options.is_empty());
-        let options = options.map_or(Ok(crate::options::Options::default()), |bytes| crate::options::read(bytes))?;
+        let options = options
+            .map_or(Ok(crate::options::Options::default()), |bytes| crate::options::read(bytes))
+            .map_err(RequestError::Options)?;
         Ok((line, options, rest.get(1).map_or(&[], Vec::as_slice)))
     }
 }
@@ -364,6 +405,7 @@ impl Message {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::string::ToString;
 
     /// What a REQ of libzmq 4.3 says first.
     fn hello() -> Vec<u8> {
@@ -435,7 +477,7 @@ mod tests {
         let (out, ended) = said(&bytes, 1000);
         assert_eq!(ended, Ok(()));
         let Incoming::Message(found) = &out[1] else { panic!("{out:?}") };
-        assert_eq!(found.request().unwrap_err(), "16385 bytes, expected at most 16384 in a frame");
+        assert_eq!(found.request().unwrap_err().to_string(), "16385 bytes, expected at most 16384 in a frame");
         assert_eq!(found.envelope().0, [b"id".to_vec(), Vec::new()]);
         assert!(matches!(&out[2], Incoming::Message(next) if next.request().is_ok()));
         let mut endless = hello();

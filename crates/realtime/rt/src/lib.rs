@@ -42,7 +42,7 @@ mod variables;
 mod waiter;
 mod watch;
 
-pub use armed::{Armed, Building, Rt};
+pub use armed::{ArmError, Armed, Building, Rt};
 pub use barrier::{Barrier, Met};
 pub use condition::{Condition, Ticket};
 pub use looping::{Flow, LoopSpec, Pulse};

@@ -84,14 +84,14 @@ fn run_manager(args: ServeArgs) -> ExitCode {
     let options = Options { file, server, drivers: &[], plug_in: plug_in(), require_rt };
     match serve(&options, &mut |line| println!("{line}")) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
+        Err(error) => crate::fail(&error.to_string()),
     }
 }
 
 fn show(args: &ValuesArgs) -> ExitCode {
     let mut all = match values(&args.name) {
         Ok(all) => all,
-        Err(why) => return crate::fail(&why),
+        Err(error) => return crate::fail(&error.to_string()),
     };
     all.retain(|one| base::glob(&args.pattern, &one.name));
     if args.json {
@@ -126,7 +126,7 @@ fn look(args: &CheckArgs) -> ExitCode {
     }
     let checked = match read(args.file.as_deref().unwrap_or(Path::new("")), &[]) {
         Ok(checked) => checked,
-        Err(why) => return crate::fail(&why),
+        Err(error) => return crate::fail(&error.to_string()),
     };
     if args.json {
         let files: Vec<_> =

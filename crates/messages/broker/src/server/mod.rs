@@ -11,8 +11,10 @@ mod log_file;
 mod places;
 mod pools;
 mod queued;
+mod refusal;
 mod threads;
 
+pub use crate::error::ServeError;
 pub use config::{BandConfig, Config};
 pub use log_file::LogLimit;
 
@@ -28,6 +30,7 @@ use log_file::LogFile;
 use msg::{Band, Conn, Route, Subject, Tables};
 use pools::{Lent, News, Pools};
 use queued::Queued;
+use refusal::Refusal;
 use ring::{StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
 use rustix::event::EventfdFlags;
@@ -139,32 +142,29 @@ struct Control<'a> {
 ///
 /// # Errors
 /// Somebody else serves under this name, the log cannot be written, or threads or memory cannot be had.
-pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) -> Result<(), String> {
-    let text = |error: sys::Error| error.to_string();
+pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
     let socket = socket_name(&config.name);
-    let counter = Counter::open(&socket).map_err(|error| {
-        format!("{error}; another message server {:?} runs, or give this one another name", config.name)
-    })?;
+    let counter = Counter::open(&socket).map_err(|source| ServeError::Name { name: config.name.clone(), source })?;
     let log = config.log.as_ref().map(|path| {
         let file = LogFile::open(path.clone(), config.log_limit);
-        file.map_err(|error| format!("message log {}: {error}", path.display()))
+        file.map_err(|source| ServeError::Log { path: path.clone(), source })
     });
     let log = log.transpose()?;
     let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-    let bell = Arc::new(bell.map_err(|error| format!("make an eventfd: {error}"))?);
+    let bell = Arc::new(bell.map_err(|errno| sys::Error { doing: "make an eventfd".to_owned(), errno })?);
     let mut tables = Tables::default();
     tables.rules.clone_from(&config.rules);
     let mut threads = Vec::new();
     let mut lanes = Vec::new();
     for band in Band::all() {
-        let (thread, lane) = lane(&config, band, &tables, &bell, stop).map_err(text)?;
+        let (thread, lane) = lane(&config, band, &tables, &bell, stop)?;
         threads.push(thread);
         lanes.push(lane);
     }
     let running = Running::start(&config, threads, stop)?;
     say(Event::Ready(running.missing()));
     if let Err(why) = places::raise_files(config.limits.conns) {
-        say(Event::Trouble(why));
+        say(Event::Trouble(why.to_string()));
     }
     let mut control = Control {
         name: config.name,
@@ -258,49 +258,42 @@ impl Control<'_> {
     /// Hears who somebody is, and gives it its queues.
     fn greet(&mut self, caller: Caller) {
         if let Err(why) = self.try_greet(&caller) {
-            let text = serde_json::to_vec(&Welcome::Refused(why)).unwrap_or_default();
+            let text = serde_json::to_vec(&Welcome::Refused(why.to_string())).unwrap_or_default();
             // Who has gone meanwhile needs no answer.
             let _ = sys::handover::send(caller.connection.as_fd(), &text, &[]);
         }
     }
 
-    fn try_greet(&mut self, caller: &Caller) -> Result<(), String> {
+    fn try_greet(&mut self, caller: &Caller) -> Result<(), Refusal> {
         let mut bytes = vec![0; BYTES_MAX];
-        let text = |error: sys::Error| error.to_string();
-        let received = sys::handover::receive(caller.connection.as_fd(), &mut bytes).map_err(text)?;
-        let Some((length, _)) = received else { return Err("it went away".to_owned()) };
+        let received = sys::handover::receive(caller.connection.as_fd(), &mut bytes)?;
+        let Some((length, _)) = received else { return Err(Refusal::Gone) };
         let hello = Hello::read(&bytes[..length])?;
         let hello = Checked::new(hello)?;
         if !hello.serves.is_empty() && !caller.is_ours() {
-            return Err(format!(
-                "user {} may not serve objects here; only the server's own user and root may",
-                caller.uid
-            ));
+            return Err(Refusal::MayNotServe(caller.uid));
         }
         if !hello.host.is_empty() && !caller.is_ours() {
-            return Err(format!(
-                "user {} may not speak for other hosts; only the server's own user and root may",
-                caller.uid
-            ));
+            return Err(Refusal::MayNotSpeak(caller.uid));
         }
         self.admit(caller.uid, hello.bands.len())?;
-        let slot = self.peers.iter().position(Option::is_none).ok_or("no place is free")?;
+        let slot = self.peers.iter().position(Option::is_none).ok_or(Refusal::NoPlace)?;
         self.turns[slot] = self.turns[slot].wrapping_add(1);
         let conn = Conn { slot: slot as u32, turn: self.turns[slot] };
         let name: Arc<str> = hello.name.as_str().into();
         let mut tables = self.tables.clone();
         let host = match &*hello.host {
             "" => 0,
-            host => tables.number(host).ok_or_else(|| format!("host {host}: too many others are known already"))?,
+            host => tables.number(host).ok_or_else(|| Refusal::Hosts(host.to_owned()))?,
         };
         for prefix in &hello.serves {
             let bands = hello.bands.iter().fold(0, |bands, band| bands | 1 << band.number());
             let route = Route { prefix: prefix.clone(), to: conn, manager: hello.name.clone(), bands };
             tables
                 .add_route(route)
-                .map_err(|taken| format!("{prefix} is served by manager {} already", taken.manager))?;
+                .map_err(|taken| Refusal::Claimed { prefix: prefix.clone(), manager: taken.manager })?;
         }
-        let connection = caller.connection.try_clone().map_err(|error| error.to_string())?;
+        let connection = caller.connection.try_clone().map_err(Refusal::Socket)?;
         let subject = Subject { uid: caller.uid, pid: caller.pid as u32, host };
         let pool = match hello.serves.is_empty() && hello.pool > 0 {
             true => Some(self.pools.take(subject.uid, &hello.bands, hello.pool).inspect_err(|_| self.over_share += 1)?),
@@ -338,13 +331,12 @@ impl Control<'_> {
         subject: Subject,
         socket: &OwnedFd,
         pool: Option<Lent>,
-    ) -> Result<Vec<News>, String> {
-        let text = |error: sys::Error| error.to_string();
+    ) -> Result<Vec<News>, Refusal> {
         let name: Arc<str> = hello.name.as_str().into();
         let mut news = Vec::new();
         for band in &hello.bands {
-            let memory = self.spares.take(subject.uid).map_err(text)?;
-            let [up, down] = memory::format(&memory).map_err(|error| error.to_string())?;
+            let memory = self.spares.take(subject.uid)?;
+            let [up, down] = memory::format(&memory)?;
             let lane = &mut self.lanes[usize::from(band.number())];
             let (up, down) = (up.reader(), down.writer());
             let (name, serves, fd) = (name.clone(), !hello.serves.is_empty(), memory.clone());
@@ -370,7 +362,7 @@ impl Control<'_> {
             fds.extend(pool.and_then(|pool| self.pools.fd(pool.number)));
             let far = match serves && hello.pool > 0 {
                 true => {
-                    let [near, far] = sys::handover::pair().map_err(text)?;
+                    let [near, far] = sys::handover::pair()?;
                     let mut lane_news = News::new(*band, near, &self.pools);
                     lane_news.tell(&self.pools);
                     news.push(lane_news);
@@ -379,7 +371,7 @@ impl Control<'_> {
                 false => None,
             };
             fds.extend(far.as_ref().map(AsFd::as_fd));
-            sys::handover::send(socket.as_fd(), &welcome, &fds).map_err(text)?;
+            sys::handover::send(socket.as_fd(), &welcome, &fds)?;
         }
         Ok(news)
     }

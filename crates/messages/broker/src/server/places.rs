@@ -2,7 +2,7 @@
 
 use super::Control;
 use crate::memory;
-use msg::Share;
+use msg::{Excess, Share};
 
 const PLACES: &str = "places for connections";
 const REMEDY: &str = "close clients that are not needed, let one of them send for several, or run another server";
@@ -17,21 +17,30 @@ const FILES_EACH: usize = 1 + 2 * msg::BANDS;
 /// And for all else: memory and pools that are kept, greetings, the server's own.
 const FILES: usize = 1024;
 
+/// Why not as many files may be open as places may need.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FilesError {
+    #[error(
+        "{may} files may be open, expected {files} for {places} places with all bands; raise the limit (`files` in the plant)"
+    )]
+    Limit { may: u64, files: u64, places: usize },
+    #[error(transparent)]
+    System(#[from] sys::Error),
+}
+
 /// Lets so many files be open as that many places may need.
-pub(super) fn raise_files(places: usize) -> Result<(), String> {
+pub(super) fn raise_files(places: usize) -> Result<(), FilesError> {
     let files = (places * FILES_EACH + FILES) as u64;
     match sys::files::raise_limit(files) {
-        Ok(may) if may < files => Err(format!(
-            "{may} files may be open, expected {files} for {places} places with all bands; raise the limit (`files` in the plant)"
-        )),
+        Ok(may) if may < files => Err(FilesError::Limit { may, files, places }),
         Ok(_) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }
 
 impl Control<'_> {
     /// Whether a user may have one more connection, with so many bands.
-    pub(super) fn admit(&mut self, user: u32, bands: usize) -> Result<(), String> {
+    pub(super) fn admit(&mut self, user: u32, bands: usize) -> Result<(), Excess> {
         let places = Share { what: PLACES, all: self.peers.len() as u64, remedy: REMEDY };
         let all = MEMORY_BYTES_MAX.min(sys::mem::total().0 / MEMORY_PART);
         let bytes = Share { what: MEMORY, all, remedy: MEMORY_REMEDY };
@@ -41,6 +50,6 @@ impl Control<'_> {
             let queues = |bands: usize| (bands * memory::BYTES) as u64;
             bytes.admit(taken().map(|(user, bands)| (user, queues(bands))), user, queues(bands), ours)
         });
-        admitted.inspect_err(|_| self.over_share += 1).map_err(|excess| excess.to_string())
+        admitted.inspect_err(|_| self.over_share += 1)
     }
 }

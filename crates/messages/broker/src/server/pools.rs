@@ -4,6 +4,7 @@
 //! client has gone is kept and given to the next one that asks for the same: managers know it already. Never given again
 //! is a pool into which somebody may still write, or whose client broke the rules.
 
+use super::refusal::Refusal;
 use crate::pool::{ALIGNED, POOL_BYTES_MAX, POOLS_BYTES_MAX};
 use msg::{Band, Share};
 use std::collections::VecDeque;
@@ -54,13 +55,13 @@ pub(super) struct Pools {
 
 impl Pools {
     /// A pool for a client on these bands, and whether managers are to be told of it.
-    pub(super) fn take(&mut self, user: u32, bands: &[Band], bytes: u64) -> Result<(Lent, bool), String> {
+    pub(super) fn take(&mut self, user: u32, bands: &[Band], bytes: u64) -> Result<(Lent, bool), Refusal> {
         if bytes > POOL_BYTES_MAX {
-            return Err(format!("a pool of {bytes} bytes, expected at most {POOL_BYTES_MAX}; ask for a smaller one"));
+            return Err(Refusal::Pool(bytes));
         }
         let bytes = bytes.next_multiple_of(ALIGNED);
         let taken = || self.pools().filter(|pool| pool.connections > 0).map(|pool| (pool.user, pool.lent.bytes));
-        SHARE.admit(taken(), user, bytes, sys::handover::is_ours).map_err(|excess| excess.to_string())?;
+        SHARE.admit(taken(), user, bytes, sys::handover::is_ours)?;
         let taken: u64 = taken().map(|(_, bytes)| bytes).sum();
         // Whoever had it may have kept it mapped, so users are kept apart.
         let fits = |pool: &Pool| pool.user == user && pool.lent.bytes == bytes && pool.bands == bands;
@@ -73,7 +74,7 @@ impl Pools {
             return Ok((pool.lent, false));
         }
         self.keep_at_most(KEPT_BYTES_MAX.min(POOLS_BYTES_MAX - taken - bytes));
-        let fd = SharedWords::unmapped("tahti-pool", bytes as usize / 8).map_err(|error| error.to_string())?;
+        let fd = SharedWords::unmapped("tahti-pool", bytes as usize / 8)?;
         let at = self.places.iter().position(|place| place.pool.is_none()).unwrap_or(self.places.len());
         if at == self.places.len() {
             self.places.push(Slot::default());
@@ -218,7 +219,7 @@ mod tests {
         };
         // Root last, who has room when all others have taken what they may.
         let all: Vec<_> = [(1, 8), (2, 4), (0, 4)].into_iter().flat_map(|(user, count)| take(user, count)).collect();
-        let mut refused = |user| pools.take(user, &bands, MIB).unwrap_err();
+        let mut refused = |user| pools.take(user, &bands, MIB).unwrap_err().to_string();
         assert!(refused(1).starts_with("user 1 has 536870912 of 1073741824 bytes of pools"), "{}", refused(1));
         assert!(refused(3).starts_with("users other than the server's own and root have 805306368 of"));
         assert!(refused(0).starts_with("all users have 1073741824 of"));

@@ -3,6 +3,7 @@
 use super::lane::{LaneThread, Seen};
 use super::queued::Queued;
 use super::{CHANGES, CONTROL_WORDS, Config, LOG_WORDS, Lanes, ROUND};
+use crate::error::ServeError;
 use crate::memory;
 use crate::message_buffer::Packing;
 use crate::wake_gate::WakeGate;
@@ -76,7 +77,7 @@ pub(super) enum Running {
 }
 
 impl Running {
-    pub(super) fn start(config: &Config, threads: Vec<LaneThread>, stop: &Arc<AtomicBool>) -> Result<Self, String> {
+    pub(super) fn start(config: &Config, threads: Vec<LaneThread>, stop: &Arc<AtomicBool>) -> Result<Self, ServeError> {
         let name = |at: usize| format!("band-{at}");
         if config.bands.iter().all(|band| band.class.is_none() && band.cpu.is_none()) {
             let spawned = threads
@@ -86,7 +87,7 @@ impl Running {
             let spawned: Result<Vec<_>, _> = spawned.collect();
             return spawned.map(Self::Plain).map_err(|error| {
                 stop.store(true, Ordering::Relaxed);
-                format!("start a thread: {error}")
+                ServeError::Thread(error)
             });
         }
         let mut rt = Rt::new();
@@ -97,7 +98,7 @@ impl Running {
             let entry = wanted.and_then(|wanted| wanted.entry.clone());
             rt.add_task(LoopSpec { class, cpu, entry, ..spec }, move || thread.run());
         }
-        let mut armed = rt.arm().map_err(|error| error.to_string())?;
+        let mut armed = rt.arm()?;
         armed.start(DurNs::ZERO);
         Ok(Self::RealTime(armed))
     }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use base::DurNs;
-use broker::server::{Config, Event, serve};
+use broker::server::{Config, Event, ServeError, serve};
 use broker::{Client, ClientError, Manager, Received, Sending};
 use msg::{Answer, Band, Code, Lines, Verb, write_lines};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -45,7 +45,7 @@ pub(crate) fn fresh() -> String {
 pub(crate) struct Server {
     pub(crate) name: String,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), String>>>,
+    thread: Option<JoinHandle<Result<(), ServeError>>>,
     events: Mutex<Receiver<Event>>,
 }
 

@@ -1,0 +1,87 @@
+//! Why an equipment manager does not run, or a table of current values cannot be read.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why an equipment manager does not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Its file cannot be read.
+    #[error("equipment file {}: {source}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// Its tables have errors: all findings, as people read them.
+    #[error("{0}")]
+    Tables(String),
+    /// A device cannot be made: which one, found and expected.
+    #[error("{0}")]
+    Device(String),
+    /// The memory of a table of current values cannot be had.
+    #[error("{0}")]
+    Values(String),
+    /// The lane cannot be an activity of its frame.
+    #[error("the lane cannot run as activity {activity:?} of frame {frame:?}: {source}")]
+    Frame {
+        /// The frame.
+        frame: String,
+        /// The activity.
+        activity: String,
+        /// What is in the way.
+        source: rt::frames::JoinError,
+    },
+    /// The frame is over of which the lane was an activity.
+    #[error("frame {frame:?}, of which the lane was activity {activity:?}, has ended")]
+    FrameEnded {
+        /// The frame.
+        frame: String,
+        /// The activity.
+        activity: String,
+    },
+    /// The lane did not get what is required.
+    #[error("--require-rt: {missing}")]
+    RealTime {
+        /// What, and how to get it.
+        missing: String,
+    },
+    /// A thread cannot be started.
+    #[error("a thread of the manager cannot be started: {0}")]
+    Thread(io::Error),
+    /// A thread has ended that should not: a fault of this program.
+    #[error("a thread of the manager has ended by itself")]
+    ThreadEnded,
+    /// The message server gave no band.
+    #[error("the message server gave no band")]
+    NoBand,
+    /// New tables change what only a restart takes over.
+    #[error("{what} changed; restart the manager to take that over")]
+    Restart {
+        /// What changed.
+        what: &'static str,
+    },
+    /// Tables were read anew before those of before were taken over.
+    #[error("changes of before are not over yet; try again")]
+    Changing,
+    /// The kernel refused something else.
+    #[error(transparent)]
+    System(#[from] sys::Error),
+}
+
+/// Why a table of current values cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValuesError {
+    /// Nobody shares variables under this name, or they cannot be read.
+    #[error("{0}")]
+    Variables(String),
+    /// What is shared is no such table.
+    #[error("{name:?} exports variables, but does not say how often it writes them; expected a [[poll]] of this name")]
+    NoTable {
+        /// The name.
+        name: String,
+    },
+}
