@@ -202,18 +202,6 @@ pub(crate) fn tell(store: &mut Store, holder: Holder, ask: Ask) {
         }
         (GUARD, Ask::Connect { id, connected: false }) => store.guard.update(id, None),
         (GUARD, _) => {}
-        (Some(part), ask) => {
-            if let Some(part) = store.parts.get_mut(part) {
-                part.ask(ask);
-            }
-        }
-        (None, Ask::Update { id, value: Some(value), alarm, stamp }) => {
-            store.db.remote_update(id, value, alarm, stamp);
-        }
-        (None, Ask::Written { id, ok }) => store.db.remote_written(id, ok),
-        (None, Ask::Meta { id, mut meta }) => store.db.remote_meta(id, &mut meta),
-        (None, Ask::Connect { id, connected: true }) => store.db.remote_connect(id),
-        (None, Ask::Connect { id, connected: false }) => store.db.remote_disconnect(id),
-        (None, _) => {}
+        (owner, ask) => store.ask(owner, ask),
     }
 }

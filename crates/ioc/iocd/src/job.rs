@@ -48,6 +48,8 @@ pub(crate) enum Ask {
         /// For the put log: the owner reads the field before, into the job's reading, and after.
         log: Option<Box<Logged>>,
     },
+    /// Process the record if it is passive.
+    Process(RecId),
     /// The end of a write is no longer awaited.
     Forget(u64),
     Watch {

@@ -14,6 +14,7 @@ pub mod autosave;
 mod bridge;
 pub mod devices;
 pub mod engine;
+mod execute;
 pub mod feed;
 pub mod groups;
 pub mod guard;

@@ -105,7 +105,7 @@ impl Owner {
             let sum = |of: fn(&Piece) -> u64| self.pieces.iter().map(|piece| of(piece)).sum();
             self.shared.allocations.store(allocations() - before, Ordering::Relaxed);
             self.shared.processed.store(sum(|piece| piece.db.counters().processed), Ordering::Relaxed);
-            self.shared.replaced.store(sum(|piece| piece.db.replaced(piece.queue)), Ordering::Relaxed);
+            self.shared.replaced.store(sum(|piece| piece.db.replaced(piece.subs.queue)), Ordering::Relaxed);
             let pieces = &self.pieces;
             let records = |scan| pieces.iter().map(|piece| piece.db.scanned(scan)).sum();
             let scans = self.scans.next(sys::clock::mono_now(), records);

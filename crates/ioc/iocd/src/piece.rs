@@ -5,16 +5,13 @@
 
 use crate::devices::{OwnerEnds, Requests};
 use crate::engine::now;
+use crate::execute::{Subscriptions, execute};
 use crate::feed::Feed;
-use crate::job::{Ask, Job, Out, Outcome};
+use crate::job::{Ask, Job, Out};
 use crate::owner::{Ends, OwnerShared};
-use base::{EventMask, MonoNs, Severity, Str40};
-use ca::Eca;
-use ca::encode::{Needs, Reading};
-use ca::server::{Put, Write};
-use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
+use base::MonoNs;
+use db::Db;
 use rtrb::{Consumer, Producer, RingBuffer};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Records that callbacks and delays may process in a turn.
@@ -41,8 +38,7 @@ pub(crate) struct Piece {
     pub(crate) out: Producer<Out>,
     pub(crate) feeds: Vec<Feed>,
     pub(crate) requests: Requests,
-    pub(crate) queue: QueueId,
-    subs: HashMap<u64, SubId>,
+    pub(crate) subs: Subscriptions,
     /// It has no records any more.
     pub(crate) retired: bool,
 }
@@ -78,8 +74,7 @@ impl Piece {
             out,
             feeds,
             requests: devices.requests,
-            queue,
-            subs: HashMap::with_capacity(2 * records + 64),
+            subs: Subscriptions::new(queue, 2 * records + 64),
             retired: false,
         };
         (piece, Ends { jobs: to, out: from, shared: shared.clone() })
@@ -87,7 +82,7 @@ impl Piece {
 
     /// What is to be told next. Does not allocate.
     pub(crate) fn next_out(&mut self) -> Option<Out> {
-        if let Some((_, posted)) = self.db.next_posted(self.queue) {
+        if let Some((_, posted)) = self.db.next_posted(self.subs.queue) {
             let db::Posted { token: key, value, alarm, stamp, mask, .. } = posted;
             Some(Out::Post { key, value, alarm, stamp, mask })
         } else if let Some(completed) = self.db.next_completed() {
@@ -114,94 +109,13 @@ impl Piece {
     /// Does a job for the network.
     pub(crate) fn do_job(&mut self, job: &mut Job) {
         let now = now();
-        let db = &mut self.db;
         match &mut job.ask {
-            Ask::Read { channel, needs } => {
-                db.get_into(channel, usize::MAX, &mut job.reading.value);
-                read_rest(db, channel, *needs, &mut job.reading);
-                job.outcome = Outcome::Read(Ok::<(), Eca>(()));
-            }
-            Ask::Write { channel, write, notify, log } => {
-                if log.is_some() {
-                    db.get_into(channel, usize::MAX, &mut job.reading.value);
-                }
-                job.outcome = Outcome::Write(write_to(db, channel, write, *notify, now));
-                if let Some(log) = log {
-                    db.get_into(channel, usize::MAX, &mut log.new);
-                }
-            }
-            Ask::Forget(token) => db.cancel_notify(*token),
-            Ask::Watch { channel, key } => {
-                let all = EventMask::VALUE | EventMask::LOG | EventMask::ALARM | EventMask::PROPERTY;
-                let sub = db.subscribe(self.queue, channel, all, *key);
-                self.subs.insert(*key, sub);
-            }
-            Ask::Unwatch { key } => {
-                if let Some(sub) = self.subs.remove(key) {
-                    db.unsubscribe(sub);
-                }
-            }
-            Ask::Update { id, value, alarm, stamp } => {
-                if let Some(new) = value.take() {
-                    *value = db.remote_update(*id, new, *alarm, *stamp);
-                }
-            }
-            Ask::Meta { id, meta } => db.remote_meta(*id, meta),
-            Ask::Connect { id, connected: true } => db.remote_connect(*id),
-            Ask::Connect { id, connected: false } => db.remote_disconnect(*id),
-            Ask::Written { id, ok } => db.remote_written(*id, *ok),
-            Ask::Signal(signal) => db.take_signal(signal),
-            Ask::Finish(token) => drop(db.finish_function(*token)),
             Ask::Feed(feed) => self.feeds.extend(feed.take()),
-            Ask::Call(work) => work(db, now),
             Ask::Retire => self.retired = true,
-            // The owner's thread does these for all that it owns.
-            Ask::Pause(_) | Ask::Adopt(_) => {}
+            ask => job.outcome = execute(&mut self.db, &mut self.subs, ask, &mut job.reading, now),
         }
         if matches!(job.ask, Ask::Write { .. }) && self.db.next_deadline() == Some(MonoNs(0)) {
             self.db.advance(now, ADVANCE_MAX);
         }
-    }
-}
-
-/// What comes with a field's value: what changes with it, and as much of the rest as is needed.
-#[inline]
-pub(crate) fn read_rest(db: &mut Db, channel: &Channel, needs: Needs, reading: &mut Reading) {
-    let record = channel.record;
-    reading.characters = db.characters(channel);
-    reading.alarm = db.alarm(record);
-    reading.stamp = db.stamp_of(channel).0;
-    if needs == Needs::Text {
-        db.text_meta(channel, &mut reading.meta);
-    }
-    if needs == Needs::All {
-        let (ackt, acks) = db.acknowledge_state(record);
-        reading.ackt = ackt != 0;
-        reading.acks = Severity::from_index(acks);
-        reading.record_type = Str40::from(db.type_name(record));
-        reading.meta = db.meta(channel);
-    }
-}
-
-/// Writes for a client.
-pub(crate) fn write_to(db: &mut Db, channel: &Channel, write: &Write, notify: Option<u64>, now: Now) -> Put {
-    let value = match write {
-        Write::Value(value) => value,
-        Write::AckT(transient) => {
-            db.put_ackt(channel, *transient);
-            return Put::Done;
-        }
-        Write::AckS(severity) => {
-            db.put_acks(channel, *severity);
-            return Put::Done;
-        }
-    };
-    match notify {
-        None => db.put(channel, value, now).map_or(Put::Failed, |()| Put::Done),
-        Some(token) => match db.put_notify(channel, value, token, now) {
-            Ok(NotifyState::Done) => Put::Done,
-            Ok(NotifyState::Pending) => Put::Later,
-            Err(_) => Put::Failed,
-        },
     }
 }

@@ -195,13 +195,12 @@ impl Engine {
 
     /// Does something with the database that owns a record, on its owner's thread; with the housekeeping part when
     /// there is no such record.
-    pub fn call(&mut self, record: &str, mut work: Work) {
-        match self.store.away(record).and_then(|away| self.store.parts.get_mut(away.part)) {
-            Some(part) => part.call(work),
-            None => {
-                work(&mut self.store.db, self.store.now);
-                self.plan_scans();
-            }
+    pub fn call(&mut self, record: &str, work: Work) {
+        let owner = self.store.away(record).map(|away| away.part);
+        self.store.ask(owner, Ask::Call(work));
+        self.store.flush_parts();
+        if owner.is_none() {
+            self.plan_scans();
         }
     }
 
@@ -240,10 +239,7 @@ impl Engine {
     /// Functions' calls that have ended, a bounded number: their records go on.
     fn take_finished(&mut self) {
         for token in self.finished.try_iter().take(FINISHED_MAX) {
-            match token.part.map(|part| self.store.parts.get_mut(part as usize)) {
-                None => drop(self.store.db.finish_function(token)),
-                Some(part) => part.into_iter().for_each(|part| part.ask(Ask::Finish(token))),
-            }
+            self.store.ask(token.part.map(|part| part as usize), Ask::Finish(token));
         }
     }
 

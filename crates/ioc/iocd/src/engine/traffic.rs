@@ -35,8 +35,7 @@ impl Engine {
                 self.take_done(job);
             }
             Out::Post { key, value, alarm, stamp, mask } => {
-                let post = Post { watch: 0, mask, alarm, stamp, value: Value::from(0i32) };
-                let post = self.store.posted(key, mask, value.map(Value::Scalar), post);
+                let post = self.store.posted(key, mask, value, alarm, stamp);
                 self.post(post);
             }
             Out::Completed(done) => self.completed(&done),
@@ -114,7 +113,7 @@ impl Engine {
     /// Tells all parts but those of the owner that it comes from.
     pub(super) fn signal(&mut self, from: Option<usize>, signal: Signal) {
         if from.is_some() {
-            self.store.db.take_signal(&signal);
+            self.store.ask(None, Ask::Signal(signal));
         }
         let parts = &mut self.store.parts;
         let from = from.and_then(|part| parts.get(part)).map(|part| part.owner);

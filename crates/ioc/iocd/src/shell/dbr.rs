@@ -2,7 +2,7 @@
 
 use super::commands::{Command, Outcome, command, needed, said};
 use super::{Shell, look};
-use crate::piece::read_rest;
+use crate::execute::read_rest;
 use base::text::{leading_int, parse_double};
 use base::{Alarm, Meta, Scalar, Stamp, Str40, Value};
 use ca::encode::{Reading, encode};

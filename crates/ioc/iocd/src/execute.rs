@@ -1,0 +1,119 @@
+//! What an owner does with its part of the database when it is asked: the same code for every owner, at once where the
+//! asking thread owns the part itself, out of a ring where another does.
+
+use crate::job::{Ask, Outcome};
+use base::{EventMask, NumberHash, Severity, Str40};
+use ca::encode::{Needs, Reading};
+use ca::server::{Put, Write};
+use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
+use std::collections::HashMap;
+
+/// What clients subscribe to of a part, by the numbers under which posts come.
+pub(crate) struct Subscriptions {
+    /// Where the posts wait.
+    pub(crate) queue: QueueId,
+    by_key: HashMap<u64, SubId, NumberHash>,
+}
+
+impl Subscriptions {
+    /// None yet, with memory for so many.
+    pub(crate) fn new(queue: QueueId, room: usize) -> Self {
+        Self { queue, by_key: HashMap::with_capacity_and_hasher(room, NumberHash::default()) }
+    }
+}
+
+/// Does what is asked; what is read goes into `reading`, into the memory that its value has.
+pub(crate) fn execute(
+    db: &mut Db,
+    subs: &mut Subscriptions,
+    ask: &mut Ask,
+    reading: &mut Reading,
+    now: Now,
+) -> Outcome {
+    match ask {
+        Ask::Read { channel, needs } => {
+            db.get_into(channel, usize::MAX, &mut reading.value);
+            read_rest(db, channel, *needs, reading);
+            return Outcome::Read(Ok(()));
+        }
+        Ask::Write { channel, write, notify, log } => {
+            if log.is_some() {
+                db.get_into(channel, usize::MAX, &mut reading.value);
+            }
+            let put = write_to(db, channel, write, *notify, now);
+            if let Some(log) = log {
+                db.get_into(channel, usize::MAX, &mut log.new);
+            }
+            return Outcome::Write(put);
+        }
+        Ask::Process(record) => db.process_if_passive(*record, now),
+        Ask::Forget(token) => db.cancel_notify(*token),
+        Ask::Watch { channel, key } => {
+            let all = EventMask::VALUE | EventMask::LOG | EventMask::ALARM | EventMask::PROPERTY;
+            let sub = db.subscribe(subs.queue, channel, all, *key);
+            subs.by_key.insert(*key, sub);
+        }
+        Ask::Unwatch { key } => {
+            if let Some(sub) = subs.by_key.remove(key) {
+                db.unsubscribe(sub);
+            }
+        }
+        Ask::Update { id, value, alarm, stamp } => {
+            if let Some(new) = value.take() {
+                *value = db.remote_update(*id, new, *alarm, *stamp);
+            }
+        }
+        Ask::Meta { id, meta } => db.remote_meta(*id, meta),
+        Ask::Connect { id, connected: true } => db.remote_connect(*id),
+        Ask::Connect { id, connected: false } => db.remote_disconnect(*id),
+        Ask::Written { id, ok } => db.remote_written(*id, *ok),
+        Ask::Signal(signal) => db.take_signal(signal),
+        Ask::Finish(token) => drop(db.finish_function(*token)),
+        Ask::Call(work) => work(db, now),
+        // Of the owner's thread and its rings, not of the database.
+        Ask::Feed(_) | Ask::Retire | Ask::Pause(_) | Ask::Adopt(_) => {}
+    }
+    Outcome::Nothing
+}
+
+/// What comes with a field's value: what changes with it, and as much of the rest as is needed.
+#[inline]
+pub(crate) fn read_rest(db: &mut Db, channel: &Channel, needs: Needs, reading: &mut Reading) {
+    let record = channel.record;
+    reading.characters = db.characters(channel);
+    reading.alarm = db.alarm(record);
+    reading.stamp = db.stamp_of(channel).0;
+    if needs == Needs::Text {
+        db.text_meta(channel, &mut reading.meta);
+    }
+    if needs == Needs::All {
+        let (ackt, acks) = db.acknowledge_state(record);
+        reading.ackt = ackt != 0;
+        reading.acks = Severity::from_index(acks);
+        reading.record_type = Str40::from(db.type_name(record));
+        reading.meta = db.meta(channel);
+    }
+}
+
+/// Writes for a client.
+pub(crate) fn write_to(db: &mut Db, channel: &Channel, write: &Write, notify: Option<u64>, now: Now) -> Put {
+    let value = match write {
+        Write::Value(value) => value,
+        Write::AckT(transient) => {
+            db.put_ackt(channel, *transient);
+            return Put::Done;
+        }
+        Write::AckS(severity) => {
+            db.put_acks(channel, *severity);
+            return Put::Done;
+        }
+    };
+    match notify {
+        None => db.put(channel, value, now).map_or(Put::Failed, |()| Put::Done),
+        Some(token) => match db.put_notify(channel, value, token, now) {
+            Ok(NotifyState::Done) => Put::Done,
+            Ok(NotifyState::Pending) => Put::Later,
+            Err(_) => Put::Failed,
+        },
+    }
+}

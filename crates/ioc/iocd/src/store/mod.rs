@@ -1,0 +1,463 @@
+//! The database as Channel Access sees it. Every field has an owner, and is asked for in one way: the housekeeping part,
+//! which the network's thread owns itself, answers at once; the other owners answer by jobs that come back done.
+
+mod mirror;
+
+use crate::bridge::Holder;
+use crate::execute::{Subscriptions, execute};
+use crate::guard::Guard;
+use crate::job::{Ask, Job, Logged, Outcome, Whom};
+use crate::parts::Part;
+use crate::putlog::PutLog;
+use base::{Alarm, Array, EventMask, FieldType, NumberHash, Scalar, Stamp, Value};
+use ca::encode::{Needs, Reading};
+use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
+use ca::{Basic, Eca};
+use db::{Away, Channel, Db, FieldInfo, Now, RecId};
+use mirror::{Fetch, Mirror, Next};
+use std::collections::HashMap;
+
+/// Events that wait between two drains, besides four for each subscription.
+const QUEUE_ROOM: usize = 10_000;
+/// Events that are handed on at once: so few that they are still in the first-level cache when they are sent.
+const DRAIN_MAX: usize = 64;
+
+/// Where the value is made anew, in the field's own type.
+const NO_ROOM: Value = Value::Scalar(Scalar::F64(0.0));
+
+/// What tells two channels apart; those with filters are not shared.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key(u64);
+
+impl Key {
+    fn of(channel: &Channel) -> Self {
+        let flags = u64::from(channel.long_string) << 1 | u64::from(channel.type_name);
+        Self(u64::from(channel.record.0) << 32 | u64::from(channel.field) << 16 | flags)
+    }
+}
+
+/// A field that clients have open, however many they are.
+struct Entry {
+    channel: Channel,
+    key: Key,
+    native: Basic,
+    channels: u32,
+    watchers: u32,
+    /// What its owner calls it; tells the field from an earlier one with the same handle.
+    number: u64,
+    /// Where it is, if another thread owns it.
+    remote: Option<Box<Remote>>,
+}
+
+/// A field that another thread owns.
+struct Remote {
+    part: usize,
+    channel: Channel,
+    info: FieldInfo,
+    mirror: Mirror,
+}
+
+impl Entry {
+    /// Its owner, and the field as that knows it.
+    fn there(&self) -> (Holder, &Channel) {
+        match &self.remote {
+            None => (None, &self.channel),
+            Some(remote) => (Some(remote.part), &remote.channel),
+        }
+    }
+
+    /// Memory for the field's value, where its owner must not allocate any.
+    fn room(&self) -> Value {
+        match &self.remote {
+            Some(remote) if remote.info.array => {
+                let mut array = Array::zeros(element(remote.info.kind), remote.info.elements_max as usize);
+                array.truncate(0);
+                Value::Array(array)
+            }
+            _ => NO_ROOM,
+        }
+    }
+}
+
+/// Type of the elements that an array field is read as.
+const fn element(kind: FieldType) -> FieldType {
+    match kind {
+        FieldType::Menu | FieldType::Device => FieldType::Enum,
+        FieldType::Link => FieldType::String,
+        kind => kind,
+    }
+}
+
+/// The database with what its clients have open.
+pub struct Store {
+    /// The database.
+    pub db: Db,
+    /// The time of what is being done.
+    pub now: Now,
+    /// Who may do what.
+    pub guard: Guard,
+    /// Where writes are logged.
+    pub put_log: Option<PutLog>,
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    by_key: HashMap<Key, u32, NumberHash>,
+    subs: Subscriptions,
+    /// What the housekeeping part reads for nobody in particular: what was there before a write that is logged.
+    scratch: Reading,
+    drained: Vec<Post>,
+    /// The parts of the database that other threads own.
+    pub parts: Vec<Part>,
+    opened: u64,
+}
+
+impl Store {
+    /// Takes a database over.
+    #[must_use]
+    pub fn new(mut db: Db) -> Self {
+        let queue = db.open_queue(QUEUE_ROOM);
+        Self {
+            db,
+            now: Now::default(),
+            guard: Guard::default(),
+            put_log: None,
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_key: HashMap::default(),
+            subs: Subscriptions::new(queue, 0),
+            scratch: Reading::default(),
+            drained: Vec::new(),
+            parts: Vec::new(),
+            opened: 0,
+        }
+    }
+
+    /// Processes the record of an open field if it is passive.
+    pub(crate) fn process_if_passive(&mut self, handle: u64) {
+        let Some((owner, channel)) = self.entry(handle).map(Entry::there) else { return };
+        let record = channel.record;
+        self.ask(owner, Ask::Process(record));
+    }
+
+    /// Has an owner do something of which nobody waits for the end.
+    pub(crate) fn ask(&mut self, owner: Holder, ask: Ask) {
+        self.submit(owner, Whom::Nobody, ask, NO_ROOM, None);
+    }
+
+    /// Has an owner do something. The housekeeping part does it at once: what came of it, and what was read in `reading`.
+    /// Another owner does it between two of its scans: the job comes back to the engine, with what was read in `room`.
+    fn submit(
+        &mut self,
+        owner: Holder,
+        whom: Whom,
+        mut ask: Ask,
+        room: Value,
+        reading: Option<&mut Reading>,
+    ) -> Option<Outcome> {
+        let Some(part) = owner else {
+            // Who reads has memory of its own: that of the value before.
+            let reading = match reading {
+                Some(reading) => reading,
+                None => {
+                    self.scratch.value = room;
+                    &mut self.scratch
+                }
+            };
+            let outcome = execute(&mut self.db, &mut self.subs, &mut ask, reading, self.now);
+            log_write(self.put_log.as_ref(), self.now, &mut ask, &outcome, reading);
+            return Some(outcome);
+        };
+        let Some(part) = self.parts.get_mut(part) else { return Some(Outcome::Nothing) };
+        let mut job = Job::new(whom, ask);
+        job.reading.value = room;
+        part.send(job);
+        None
+    }
+
+    fn entry(&self, handle: u64) -> Option<&Entry> {
+        self.entries.get(handle as usize)?.as_ref()
+    }
+
+    /// The parts that have an owner, with their numbers.
+    pub fn live(&self) -> impl Iterator<Item = (usize, &Part)> {
+        self.parts.iter().enumerate().filter(|(_, part)| !part.retired)
+    }
+
+    /// Whether a client's writes to a field are to be logged.
+    fn is_trapped(&self, channel: &Channel, peer: Peer<'_>) -> bool {
+        let level = self.db.info(channel).level;
+        self.guard.rights(&self.db, channel.record, level, peer).is_some_and(|rights| rights.trap)
+    }
+
+    /// The field behind a handle.
+    #[must_use]
+    pub fn channel(&self, handle: u64) -> Option<&Channel> {
+        Some(&self.entry(handle)?.channel)
+    }
+
+    /// Logs a write that another owner has done.
+    pub(crate) fn log_done(&self, job: &mut Job) {
+        log_write(self.put_log.as_ref(), self.now, &mut job.ask, &job.outcome, &job.reading);
+    }
+
+    /// The posts since the last call, oldest first; at most a bounded number. Give the vector back with
+    /// [`recycle`](Self::recycle).
+    pub fn take_posts(&mut self) -> Vec<Post> {
+        let mut posts = std::mem::take(&mut self.drained);
+        posts.clear();
+        self.db.drain(self.subs.queue, DRAIN_MAX, |_, event| {
+            posts.push(Post {
+                watch: handle_of(event.token),
+                mask: event.mask,
+                alarm: event.alarm,
+                stamp: event.stamp,
+                value: event.value,
+            });
+        });
+        posts
+    }
+
+    /// Where a record is by name, if another thread owns it.
+    #[must_use]
+    pub fn away(&self, name: &str) -> Option<Away> {
+        self.db.away(self.db.find(name).ok()?.record)
+    }
+
+    /// What an owner has posted becomes a post, or its elements or properties are fetched first.
+    pub(crate) fn posted(
+        &mut self,
+        key: u64,
+        mask: EventMask,
+        value: Option<Scalar>,
+        alarm: Alarm,
+        stamp: Stamp,
+    ) -> Option<Post> {
+        match self.mirror(key)?.posted(mask, value, alarm, stamp) {
+            Next::Post(value) => Some(Post { watch: handle_of(key), mask, alarm, stamp, value: Value::Scalar(value) }),
+            Next::Fetch(fetch) => {
+                self.send(key, fetch);
+                None
+            }
+            Next::Wait => None,
+        }
+    }
+
+    /// The elements or properties that were fetched, as a post.
+    pub(crate) fn fetched(&mut self, key: u64, mask: EventMask, job: Box<Job>) -> Option<Post> {
+        let Job { ask: Ask::Read { needs, .. }, reading, .. } = *job else { return None };
+        let post = (!mask.is_empty()).then(|| Post {
+            watch: handle_of(key),
+            mask,
+            alarm: reading.alarm,
+            stamp: reading.stamp,
+            value: reading.value.clone(),
+        });
+        let next = self.mirror(key)?.fetched(needs, reading);
+        if let Some(fetch) = next {
+            self.send(key, fetch);
+        }
+        post
+    }
+
+    /// Asks for a watched field's value; it comes as a post.
+    pub(crate) fn fetch(&mut self, handle: u64) {
+        let Some(number) = self.entry(handle).map(|entry| entry.number) else { return };
+        let post = self.posted(number, EventMask::VALUE, None, Alarm::NONE, Stamp::EPOCH);
+        debug_assert!(post.is_none(), "nothing to hand on without a value");
+    }
+
+    /// Sends what a mirror asks of its field's owner.
+    fn send(&mut self, key: u64, Fetch { needs, mask }: Fetch) {
+        let Some(entry) = self.entry(handle_of(key)) else { return };
+        let (owner, channel) = entry.there();
+        let (ask, room) = (Ask::Read { channel: channel.clone(), needs }, entry.room());
+        self.submit(owner, Whom::Watch { key, mask }, ask, room, None);
+    }
+
+    /// What is known of the remote field of this number, unless it was closed meanwhile.
+    fn mirror(&mut self, key: u64) -> Option<&mut Mirror> {
+        let entry = self.entries.get_mut(handle_of(key) as usize)?.as_mut()?;
+        (entry.number == key).then_some(&mut entry.remote.as_deref_mut()?.mirror)
+    }
+
+    /// Rings the owners that were sent something.
+    pub(crate) fn flush_parts(&mut self) {
+        self.parts.iter_mut().for_each(Part::flush);
+    }
+
+    /// Takes the vector of [`take_posts`](Self::take_posts) back.
+    pub fn recycle(&mut self, posts: Vec<Post>) {
+        self.drained = posts;
+    }
+
+    /// Handles of what clients have open of a record.
+    pub fn handles_of(&self, record: RecId) -> impl Iterator<Item = u64> + '_ {
+        let open = self.entries.iter().enumerate();
+        open.filter(move |(_, entry)| entry.as_ref().is_some_and(|entry| entry.channel.record == record))
+            .map(|(handle, _)| handle as u64)
+    }
+
+    /// Posts replaced by newer ones before they were handed on.
+    #[must_use]
+    pub fn replaced(&self) -> u64 {
+        self.db.replaced(self.subs.queue)
+    }
+}
+
+/// The handle of the field that has a number.
+const fn handle_of(number: u64) -> u64 {
+    number & u32::MAX as u64
+}
+
+/// Logs a write that is done, if it is to be: what was there before is in the reading.
+fn log_write(log: Option<&PutLog>, now: Now, ask: &mut Ask, outcome: &Outcome, before: &Reading) {
+    let Ask::Write { log: logged, .. } = ask else { return };
+    if let (Some(log), Some(logged)) = (log, logged.take())
+        && !matches!(outcome, Outcome::Write(Put::Failed))
+    {
+        let Logged { user, host, address, channel, new } = *logged;
+        let peer = Peer { user: &user, host: &host, address: &address };
+        log.log(now.wall, peer, channel, Some(&before.value), Some(&new));
+    }
+}
+
+/// The channel name as text; EPICS names are ASCII.
+fn text(name: &[u8]) -> Option<&str> {
+    std::str::from_utf8(name).ok()
+}
+
+impl Backend for Store {
+    fn exists(&mut self, name: &[u8]) -> bool {
+        text(name).is_some_and(|name| self.db.has_field(name))
+    }
+
+    fn open(&mut self, name: &[u8], peer: Peer<'_>) -> Option<Opened> {
+        let channel = self.db.find(text(name)?).ok()?;
+        // As C, whose searches answer for fields without a type but whose channels to them fail.
+        if !self.db.has_value(&channel) {
+            return None;
+        }
+        let info = self.db.info(&channel);
+        let access = self.guard.access(&self.db, &channel, &info, peer);
+        let away = self.db.away(channel.record);
+        let key = Key::of(&channel);
+        let shared = channel.filters.is_empty();
+        let known = self.by_key.get(&key).copied().filter(|_| shared);
+        let handle = known.unwrap_or_else(|| {
+            let native = Basic::native_of(info.kind);
+            let slot = self.free.pop().unwrap_or_else(|| {
+                self.entries.push(None);
+                self.entries.len() as u32 - 1
+            });
+            self.opened += 1;
+            let remote = away.map(|away| {
+                let channel = Channel { record: away.record, ..channel.clone() };
+                Box::new(Remote { part: away.part, channel, info, mirror: Mirror::default() })
+            });
+            let number = self.opened << 32 | u64::from(slot);
+            let entry = Entry { channel, key, native, channels: 0, watchers: 0, number, remote };
+            self.entries[slot as usize] = Some(entry);
+            if shared {
+                self.by_key.insert(key, slot);
+            }
+            slot
+        });
+        let entry = self.entries.get_mut(handle as usize)?.as_mut()?;
+        entry.channels += 1;
+        Some(Opened {
+            handle: handle.into(),
+            watch: handle.into(),
+            native: entry.native,
+            count: info.elements_max,
+            access,
+            posted: true,
+            lane: away.map_or(0, |away| away.part as u16 + 1),
+        })
+    }
+
+    fn access(&mut self, handle: u64, peer: Peer<'_>) -> Access {
+        let none = Access { read: false, write: false };
+        self.channel(handle).map_or(none, |channel| self.guard.access(&self.db, channel, &self.db.info(channel), peer))
+    }
+
+    fn record_name(&self, handle: u64) -> &str {
+        self.channel(handle).map_or("", |channel| self.db.name_of(channel.record))
+    }
+
+    fn close(&mut self, handle: u64) {
+        let Some(slot) = self.entries.get_mut(handle as usize) else { return };
+        let Some(entry) = slot else { return };
+        entry.channels -= 1;
+        if entry.channels == 0 {
+            if entry.channel.filters.is_empty() {
+                self.by_key.remove(&entry.key);
+            }
+            *slot = None;
+            self.free.push(handle as u32);
+        }
+    }
+
+    fn read(&mut self, handle: u64, needs: Needs, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca> {
+        let entry = self.entry(handle).ok_or(Eca::GETFAIL)?;
+        if let (Some(remote), None) = (&entry.remote, token) {
+            reading.clone_from(remote.mirror.newest().ok_or(Eca::GETFAIL)?);
+            return Ok(Get::Done);
+        }
+        let (owner, channel) = entry.there();
+        let (ask, room) = (Ask::Read { channel: channel.clone(), needs }, entry.room());
+        match self.submit(owner, token.map_or(Whom::Nobody, Whom::Client), ask, room, Some(reading)) {
+            None => Ok(Get::Sent),
+            Some(Outcome::Read(read)) => read.map(|()| Get::Done),
+            Some(_) => Err(Eca::GETFAIL),
+        }
+    }
+
+    fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> Put {
+        let Some(entry) = self.entry(handle) else { return Put::Failed };
+        let trapped = self.put_log.is_some() && self.is_trapped(&entry.channel, peer);
+        let log = trapped.then(|| Box::new(Logged::new(peer, self.db.channel_name(&entry.channel), entry.room())));
+        let room = if trapped { entry.room() } else { NO_ROOM };
+        let (owner, channel) = entry.there();
+        let ask = Ask::Write { channel: channel.clone(), write, notify: notify.then_some(token.0), log };
+        match self.submit(owner, Whom::Client(token), ask, room, None) {
+            None => Put::Sent,
+            Some(Outcome::Write(put)) => put,
+            Some(_) => Put::Failed,
+        }
+    }
+
+    fn forget(&mut self, token: Token) {
+        let parts = 0..self.parts.len();
+        [None].into_iter().chain(parts.map(Some)).for_each(|owner| self.ask(owner, Ask::Forget(token.0)));
+    }
+
+    fn watch(&mut self, handle: u64) -> bool {
+        let Some(entry) = self.entries.get_mut(handle as usize).and_then(Option::as_mut) else { return true };
+        entry.watchers += 1;
+        if entry.watchers > 1 {
+            return true;
+        }
+        let fetch = entry.remote.as_deref_mut().map(|remote| remote.mirror.watched());
+        // Where filters decide, the first subscription has the first event; later ones of the same channel just read.
+        let posted = entry.channel.filters.decide();
+        let (number, (owner, channel)) = (entry.number, entry.there());
+        let ask = Ask::Watch { channel: channel.clone(), key: number };
+        self.ask(owner, ask);
+        if let Some(fetch) = fetch {
+            self.send(number, fetch);
+        }
+        !posted
+    }
+
+    fn unwatch(&mut self, handle: u64) {
+        let Some(entry) = self.entries.get_mut(handle as usize).and_then(Option::as_mut) else { return };
+        entry.watchers -= 1;
+        if entry.watchers > 0 {
+            return;
+        }
+        let (owner, key) = (entry.there().0, entry.number);
+        self.ask(owner, Ask::Unwatch { key });
+    }
+}
+
+#[cfg(test)]
+mod tests;
