@@ -1,8 +1,9 @@
 //! The record types: a file each, with its fields in the `.dbd` beside it, and a line below.
 //!
-//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`states`], [`arrays`], [`whole`].
+//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`states`], [`arrays`], [`binary`], [`whole`].
 
 pub(crate) mod arrays;
+mod binary;
 mod breaks;
 pub(crate) mod common;
 pub(crate) mod message;
@@ -42,6 +43,7 @@ table::record_types! {
     ao Ao "ao";
     bi Bi "bi";
     bo Bo "bo";
+    busy Busy "busy";
     calc Calc "calc";
     calcout CalcOut "calcout";
     compress Compress "compress";
@@ -75,6 +77,8 @@ table::record_types! {
 ///
 /// Fields are numbered as `record!` declares them: `Ai::SMOO`.
 pub(crate) trait RecordType: Layout + Stored {
+    /// The type whose units, limits and precisions its fields have, where it is a variant of one.
+    const VARIANT_OF: Option<Kind> = None;
     /// Fields that hold texts longer than EPICS' strings.
     const LONG_TEXTS: &'static [u16] = &[];
     /// What records of the type may ask General Time for.
@@ -166,6 +170,11 @@ pub(crate) trait RecordType: Layout + Stored {
 
     /// Whether VAL, an enumeration by its type, is a plain number.
     fn is_plain_number(&self) -> bool {
+        false
+    }
+
+    /// Whether a put that asked for completion and has processed the record does not complete yet.
+    fn holds_puts(&self) -> bool {
         false
     }
 
@@ -428,9 +437,20 @@ pub(crate) fn hides_failed_write(kind: Kind) -> bool {
     of_type!(kind, T => T::HIDES_FAILED_WRITE)
 }
 
+/// The type whose units, limits and precisions the fields of a type have.
+pub(crate) fn described_as(kind: Kind) -> Kind {
+    of_type!(kind, T => T::VARIANT_OF).unwrap_or(kind)
+}
+
 /// What records of a type may ask General Time for.
 pub(crate) fn general_times(kind: Kind) -> &'static [&'static str] {
     of_type!(kind, T => T::GENERAL_TIMES)
+}
+
+/// Whether a put that asked for completion and has processed the record does not complete yet.
+pub(crate) fn holds_puts(db: &Db, rec: u32) -> bool {
+    let (kind, body) = db.type_and_body(rec);
+    of_type!(kind, T => db.bodies[at::<T>(body)].holds_puts())
 }
 
 /// The function call of a record that is to end later.
@@ -470,5 +490,15 @@ mod tests {
         let schema = builtin();
         let names: Vec<&str> = schema.types.iter().map(|kind| kind.name.as_str()).collect();
         assert_eq!(names, Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_example_of_the_how_to_is_a_file_that_builds() {
+        let page = include_str!("../../../../../docs/how-to/add-a-record-type.md");
+        let file = include_str!("permissive.rs");
+        assert!(
+            page.contains(&format!("```rust\n{file}```")),
+            "docs/how-to/add-a-record-type.md shows another permissive.rs"
+        );
     }
 }

@@ -98,13 +98,15 @@ impl Db {
             return Ok(NotifyState::Pending);
         }
         let id = self.start_notify(rec, whom);
+        let before = self.counters.processed;
         if let Err(error) = self.put(channel, value, now) {
             self.common[rec as usize].notify = 0;
             self.notifies.waiting.remove(&id);
             return Err(error);
         }
         // A put that processed nothing leaves the record as it was: it has ended, unless a breakpoint has the record wait.
-        if self.common[rec as usize].notify == id && self.common[rec as usize].pact == 0 && !self.waits(rec) {
+        let held = self.counters.processed != before && crate::rec::holds_puts(self, rec);
+        if self.common[rec as usize].notify == id && self.common[rec as usize].pact == 0 && !held && !self.waits(rec) {
             self.notify_completion(rec);
         }
         let Some(waiting) = self.notifies.waiting.get_mut(&id) else { return Ok(NotifyState::Done) };

@@ -125,12 +125,13 @@ impl Db {
     }
 
     fn source_of<'a>(&mut self, schema: &'a Schema, rec: u32, field: u16, links: u32) -> Of<'a> {
-        let record = self.common[rec as usize].kind();
+        let own = self.common[rec as usize].kind();
+        let record = crate::rec::described_as(own);
         let first = if record == Kind::Seq { self.type_of(rec).field("DLY1") } else { None };
         // C looks at the place in the table alone: the first step has no properties, links have their neighbours'.
         let place = first.and_then(|first| field.checked_sub(first));
         let step = place.map(|place| if place & 2 == 0 { Step::Delay } else { Step::Value });
-        let def = &schema.types[record as usize].fields[usize::from(field)];
+        let def = &schema.types[own as usize].fields[usize::from(field)];
         let feeding = match (record, def.name.as_bytes()) {
             (Kind::Calc | Kind::CalcOut | Kind::Sub, [letter @ b'A'..=b'U'] | [b'L', letter @ b'A'..=b'U'])
             | (Kind::ASub, [letter @ b'A'..=b'U']) => [b'I', b'N', b'P', *letter],
@@ -142,7 +143,7 @@ impl Db {
             }
             _ => [0; 4],
         };
-        let link = std::str::from_utf8(&feeding).ok().and_then(|name| schema.types[record as usize].field(name));
+        let link = std::str::from_utf8(&feeding).ok().and_then(|name| schema.types[own as usize].field(name));
         let link = link.and_then(|link| match self.peek(rec, link) {
             Slot::Link(link) => Some(link.brief()),
             _ => None,

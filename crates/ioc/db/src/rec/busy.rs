@@ -1,0 +1,84 @@
+//! busy record (synApps): a bo that waits. While VAL is 1 the forward link is not followed, and a put that asked for completion
+//! does not complete; what sets VAL back to 0 ends both.
+
+use super::binary::{END_OF_HIGH, binary_output};
+use crate::model::link::Link;
+use crate::model::slot::{Rarely, Text, record};
+use crate::rec::States;
+use crate::rec::{Body, RecordType};
+use crate::rec::{Mode, Sim, changed, drive_output, init_sim, mode, no_device, post_raw, stamp_output};
+use crate::run::callback::Callback;
+use crate::run::device::Device;
+use crate::run::device::support::Output;
+use crate::run::engine::{Db, Outcome};
+use crate::run::scan::Fed;
+use base::{Scalar, Status, Str40, Value};
+
+record! {
+    /// The fields of a busy record.
+    Busy {
+        val: u16 [VAL],
+        omsl: u16 [OMSL],
+        dol: Link [DOL],
+        out: Link [OUT],
+        high: f64 [HIGH],
+        znam: Text<26> [ZNAM],
+        onam: Text<26> [ONAM],
+        rval: u32 [RVAL],
+        oraw: u32 [ORAW],
+        mask: u32 [MASK],
+        zsv: u16 [ZSV],
+        osv: u16 [OSV],
+        cosv: u16 [COSV],
+        rbv: u32 [RBV],
+        orbv: u32 [ORBV],
+        mlst: u16 [MLST],
+        lalm: u16 [LALM],
+        ivoa: u16 [IVOA],
+        ivov: u16 [IVOV],
+        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+    }
+}
+
+binary_output!(
+    Busy,
+    |r: &Busy, failed: bool| match (r.val, failed) {
+        (1, true) => Outcome::GivenUp,
+        (1, false) => Outcome::NoForward,
+        (_, true) => Outcome::Failed,
+        (_, false) => Outcome::Done,
+    };
+
+    const VARIANT_OF: Option<crate::rec::Kind> = Some(crate::rec::Kind::Bo);
+
+    fn holds_puts(&self) -> bool {
+        self.val == 1
+    }
+);
+
+#[cfg(test)]
+mod tests {
+    use crate::{Db, Macros, NotifyState, Now};
+    use base::Value;
+
+    #[test]
+    fn a_put_that_sets_it_to_busy_completes_when_somebody_sets_it_to_done() {
+        let mut db = Db::new();
+        let text = "record(busy, \"b\") { field(FLNK, \"n\") field(OUT, \"o PP\") } record(calc, \"n\") { field(CALC, \"VAL+1\") } record(longout, \"o\") {}";
+        db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap();
+        let now = Now::default();
+        db.init(now);
+        let [busy, next, out] = ["b", "n", "o"].map(|name| db.find(name).unwrap());
+        assert_eq!(db.get_text(&busy).to_str(), "Done");
+        assert_eq!(db.put_notify(&busy, &Value::from("Busy"), 7, now), Ok(NotifyState::Pending));
+        // It has written, and works; its forward link waits.
+        assert_eq!((db.get(&out, 1), db.get(&next, 1)), (Value::from(1), Value::from(0.0)));
+        assert!(db.take_completed().is_empty());
+        // Busy once more is busy still.
+        db.put(&busy, &Value::from("Busy"), now).unwrap();
+        assert!(db.take_completed().is_empty());
+        db.put(&busy, &Value::from("Done"), now).unwrap();
+        assert_eq!((db.get(&out, 1), db.get(&next, 1)), (Value::from(0), Value::from(1.0)));
+        assert_eq!(db.take_completed().len(), 1);
+    }
+}
