@@ -51,12 +51,13 @@ impl Summary {
     /// Adds one that was late.
     pub fn add(&mut self, late: Late) {
         self.late += 1;
-        self.late_ns += late.delay_ns();
+        // Times of a damaged trace may be anything.
+        self.late_ns = self.late_ns.saturating_add(late.delay_ns());
         for (culprit, ns) in late.by_culprit() {
             let known = self.culprits.contains_key(culprit) || self.culprits.len() < CULPRITS_MAX;
             let culprit = if known { culprit } else { &Culprit::Unexplained };
             let tally = self.culprits.entry(culprit.clone()).or_default();
-            tally.total_ns += ns;
+            tally.total_ns = tally.total_ns.saturating_add(ns);
             tally.delays += 1;
             tally.longest_ns = tally.longest_ns.max(ns);
         }
@@ -78,7 +79,12 @@ impl Summary {
     /// What of all late delay `which` culprits took, in percent.
     #[must_use]
     pub fn share(&self, which: impl Fn(&Culprit) -> bool) -> f64 {
-        let ns: u64 = self.culprits.iter().filter(|(culprit, _)| which(culprit)).map(|(_, tally)| tally.total_ns).sum();
+        let ns: u64 = self
+            .culprits
+            .iter()
+            .filter(|(culprit, _)| which(culprit))
+            .map(|(_, tally)| tally.total_ns)
+            .fold(0, u64::saturating_add);
         if self.late_ns == 0 { 0.0 } else { 100.0 * ns as f64 / self.late_ns as f64 }
     }
 }

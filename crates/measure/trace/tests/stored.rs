@@ -92,6 +92,9 @@ fn no_damage_to_a_page_panics_or_breaks_the_sum() {
             let mut page = page.to_vec();
             page.iter_mut().skip(16 + index).step_by(step).for_each(|byte| *byte = byte.wrapping_mul(31) ^ 0x5a);
             decoder.page(1, &page, |at, event| merge.push(0, (at, 1, event)));
+            // A time that is no time.
+            page[..8].fill(0xff - step as u8);
+            decoder.page(1, &page, |at, event| merge.push(2, (at, 1, event)));
             decoder.page(1, &page[..page.len() / step], |at, event| merge.push(1, (at, 1, event)));
         }
     }

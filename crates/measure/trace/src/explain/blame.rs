@@ -142,7 +142,7 @@ impl Explainer {
                 Culprit::SameClass { task }
             } else if prio <= watched.prio {
                 Culprit::Preempted { task, class: class(prio) }
-            } else if doing.since.0 >= since.0 + RACE_NS {
+            } else if doing.since.0.saturating_sub(since.0) >= RACE_NS {
                 Culprit::Throttled { task }
             } else {
                 Culprit::Kernel { task, doing: self.inside(doing) }
