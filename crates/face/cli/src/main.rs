@@ -211,11 +211,11 @@ fn keeper(words: Vec<std::ffi::OsString>) -> ExitCode {
 }
 
 /// Prints what a measurement says; fails where it could not be made, or found that something got worse.
-fn measured(told: Result<bench::Told, String>) -> ExitCode {
-    match told {
-        Ok(told) => {
-            print!("{}", told.text);
-            ExitCode::from(u8::from(!told.good))
+fn measured(output: Result<bench::Output, String>) -> ExitCode {
+    match output {
+        Ok(output) => {
+            print!("{}", output.text);
+            ExitCode::from(u8::from(!output.good))
         }
         Err(why) => fail(&why),
     }

@@ -1,6 +1,6 @@
 //! `tahti bench all`: every measurement, one after the other, each in a process of its own.
 
-use crate::{ALL, Bench, Told};
+use crate::{ALL, Bench, Output};
 use report::Report;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     report: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Told, String> {
+pub(crate) fn run(args: &Args) -> Result<Output, String> {
     let chosen = ALL.iter().filter(|bench| args.only.as_deref().is_none_or(|text| bench.name.contains(text)));
     let chosen: Vec<&&Bench> = chosen.collect();
     let (mut text, mut reports, mut good) = (String::new(), Vec::new(), true);
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<Told, String> {
     if args.json {
         text = serde_json::to_string_pretty(&reports).map_err(crate::text)? + "\n";
     }
-    Ok(Told { text, good })
+    Ok(Output { text, good })
 }
 
 /// The arguments of a measurement; nothing where it lacks what it must be told.

@@ -1,6 +1,6 @@
 //! `tahti bench compare`: two runs, and what got worse.
 
-use crate::Told;
+use crate::Output;
 use report::Report;
 use std::fs::File;
 use std::io::Read as _;
@@ -18,13 +18,13 @@ pub(crate) struct Args {
     new: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Told, String> {
+pub(crate) fn run(args: &Args) -> Result<Output, String> {
     let changes = report::compare(&reports(&args.base)?, &reports(&args.new)?);
     if changes.figures.is_empty() {
         // A gate that was shown nothing must not pass.
         return Err(format!("nothing to compare:\n{}", changes.text()));
     }
-    Ok(Told { text: changes.text(), good: !changes.worse() })
+    Ok(Output { text: changes.text(), good: !changes.worse() })
 }
 
 /// More than any run of all measurements writes.

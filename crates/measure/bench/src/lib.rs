@@ -188,7 +188,7 @@ impl clap::Args for Args {
 }
 
 /// What a command has to say, and how it ends.
-pub struct Told {
+pub struct Output {
     /// For standard output.
     pub text: String,
     /// Whether all is well: measured, or nothing got worse.
@@ -199,9 +199,9 @@ pub struct Told {
 ///
 /// # Errors
 /// It could not be measured, in words for the user.
-pub fn run(args: &Args) -> Result<Told, String> {
+pub fn run(args: &Args) -> Result<Output, String> {
     if let Some(part) = PARTS.iter().find(|part| part.name == args.what) {
-        return (part.run)(&args.matches).map(|()| Told { text: String::new(), good: true });
+        return (part.run)(&args.matches).map(|()| Output { text: String::new(), good: true });
     }
     match ALL.iter().find(|bench| bench.name == args.what) {
         Some(bench) => bench.shown(&args.matches),
@@ -214,7 +214,9 @@ impl Bench {
     /// Its command line.
     #[must_use]
     pub fn command(&self) -> Command {
-        <Shown as clap::Args>::augment_args((self.arguments)(Command::new(self.name)))
+        let command = <Shown as clap::Args>::augment_args((self.arguments)(Command::new(self.name)));
+        let published: String = self.published.iter().map(|published| format!("\n{}", published.line())).collect();
+        command.after_help(format!("Experiment: {}\nWanted: {}{published}", self.experiment, self.wanted))
     }
 
     /// What it measures, in a line.
@@ -231,6 +233,7 @@ impl Bench {
             bench: self.name.into(),
             experiment: self.experiment.into(),
             what: self.what(),
+            wanted: self.wanted.into(),
             arguments,
             ended_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             took_s: begun.elapsed().as_secs_f64(),
@@ -243,7 +246,7 @@ impl Bench {
         })
     }
 
-    fn shown(&self, matches: &ArgMatches) -> Result<Told, String> {
+    fn shown(&self, matches: &ArgMatches) -> Result<Output, String> {
         let shown: Shown = read(matches)?;
         let words = std::env::args().skip_while(|word| word != self.name).skip(1);
         let report = self.measure(matches, words.filter(|word| word != "--json").collect())?;
@@ -254,7 +257,7 @@ impl Bench {
                 text += &format!("\n{}\n{}", row.name, report::vxworks(latency));
             }
         }
-        Ok(Told { text, good: true })
+        Ok(Output { text, good: true })
     }
 }
 

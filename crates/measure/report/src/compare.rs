@@ -21,7 +21,7 @@ pub enum Change {
     /// Chance does as much.
     Same,
     /// It was not measured often enough to tell.
-    Untold,
+    NotTested,
 }
 
 impl Change {
@@ -32,7 +32,7 @@ impl Change {
             Self::Worse => "WORSE",
             Self::Better => "better",
             Self::Same => "no difference measurable",
-            Self::Untold => "measured once: not tested",
+            Self::NotTested => "measured too seldom to test",
         }
     }
 }
@@ -48,7 +48,7 @@ pub struct Comparison {
     pub base: Figure,
     /// What it is now.
     pub new: Figure,
-    /// How often chance alone would have it so, corrected for all that are tested; nothing where that is not told.
+    /// How often chance alone would have it so, corrected for all that are tested; nothing where that is not known.
     pub chance: Option<f64>,
     /// What became of it.
     pub change: Change,
@@ -150,7 +150,7 @@ fn judged(sides: Vec<Side>) -> Vec<Comparison> {
         let pair = side.chances.and_then(|_| chances.next().zip(chances.next()));
         let higher = side.higher();
         let (change, chance) = match pair {
-            None => (Change::Untold, None),
+            None => (Change::NotTested, None),
             Some((up, _)) if up <= CHANCE_MAX && higher > DIFFERENCE_MIN => {
                 (if side.good == Good::Low { Change::Worse } else { Change::Better }, Some(up))
             }
@@ -182,7 +182,7 @@ impl Changes {
             count(Change::Worse),
             count(Change::Better),
             count(Change::Same),
-            count(Change::Untold)
+            count(Change::NotTested)
         )
     }
 

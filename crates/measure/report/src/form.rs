@@ -19,6 +19,9 @@ pub struct Report {
     pub experiment: String,
     /// What it measures, in a line.
     pub what: String,
+    /// What is wanted, in words; the limits stand in the rows.
+    #[serde(default)]
+    pub wanted: String,
     /// What stood behind its name on the command line.
     pub arguments: Vec<String>,
     /// Seconds since 1970 when it ended.
@@ -47,6 +50,7 @@ impl Default for Report {
             bench: String::new(),
             experiment: String::new(),
             what: String::new(),
+            wanted: String::new(),
             arguments: Vec::new(),
             ended_s: 0,
             took_s: 0.0,
@@ -61,7 +65,7 @@ impl Default for Report {
 
 impl Report {
     /// All rows that want something, with the title of their table.
-    pub fn wanted(&self) -> impl Iterator<Item = (&str, &Row)> {
+    pub fn rows_wanted(&self) -> impl Iterator<Item = (&str, &Row)> {
         let rows = self.tables.iter().flat_map(|table| table.rows.iter().map(|row| (table.title.as_str(), row)));
         rows.filter(|(_, row)| row.wanted.is_some())
     }

@@ -56,16 +56,16 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
 }
 
 fn wanted(out: &mut String, name: &str, reports: &[Report]) {
-    if reports.iter().all(|report| report.wanted().next().is_none()) {
+    if reports.iter().all(|report| report.rows_wanted().next().is_none()) {
         return;
     }
     let _ = writeln!(out, "## What was wanted: {}\n", cell(name));
     head(out, &["measurement", "figure", "measured", "wanted", ""]);
     for report in reports {
-        for (title, of) in report.wanted() {
+        for (title, of) in report.rows_wanted() {
             let Some(wanted) = &of.wanted else { continue };
             let what = format!("{title}: {}", of.name);
-            let verdict = of.verdict.map_or("not told", |verdict| verdict.word());
+            let verdict = of.verdict.map_or("undecided", |verdict| verdict.word());
             row(out, &[&report.bench, &what, &measured(of), &wanted.words(), verdict]);
         }
     }
@@ -84,11 +84,12 @@ pub(crate) fn measured(row: &Row) -> String {
 fn scenario(out: &mut String, run: &str, report: &Report) {
     let _ = writeln!(
         out,
-        "## {}: {} ({})\n\n{}\n",
+        "## {}: {} ({})\n\n{}. Wanted: {}.\n",
         cell(&report.bench),
         cell(&report.experiment),
         cell(run),
-        cell(&report.what)
+        cell(&report.what),
+        cell(&report.wanted)
     );
     let _ = writeln!(out, "`tahti bench {} {}`\n", report.bench, report.arguments.join(" "));
     let lines = report.machine.lines().into_iter().chain(report.published.iter().map(crate::Published::line));

@@ -79,7 +79,7 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
         let class = match of.change {
             Change::Worse => "bad",
             Change::Better => "good",
-            Change::Same | Change::Untold => "",
+            Change::Same | Change::NotTested => "",
         };
         let unit = if of.unit.is_empty() { String::new() } else { format!(" [{}]", of.unit) };
         let [before, now] = [&of.base, &of.new].map(|of| escaped(&figure(Some(of))));
@@ -101,7 +101,7 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
 }
 
 fn wanted(out: &mut String, name: &str, reports: &[Report]) {
-    let rows = || reports.iter().flat_map(|report| report.wanted().map(move |(title, row)| (report, title, row)));
+    let rows = || reports.iter().flat_map(|report| report.rows_wanted().map(move |(title, row)| (report, title, row)));
     if rows().next().is_none() {
         return;
     }
@@ -109,7 +109,7 @@ fn wanted(out: &mut String, name: &str, reports: &[Report]) {
     let missed = count(Some(Verdict::Missed));
     let _ = writeln!(
         out,
-        "<section><h2>What was wanted: {}</h2><p class=\"verdict {}\">{} reached, {missed} missed, {} not told</p><table>",
+        "<section><h2>What was wanted: {}</h2><p class=\"verdict {}\">{} reached, {missed} missed, {} undecided</p><table>",
         escaped(name),
         if missed > 0 { "bad" } else { "good" },
         count(Some(Verdict::Reached)),
@@ -136,7 +136,7 @@ fn verdict(row: &Row) -> String {
         Some(verdict @ (Verdict::Reached | Verdict::Better)) => ("good", verdict.word()),
         Some(verdict @ (Verdict::Missed | Verdict::Worse)) => ("bad", verdict.word()),
         Some(verdict) => ("", verdict.word()),
-        None if row.wanted.is_some() => ("", "not told"),
+        None if row.wanted.is_some() => ("", "undecided"),
         None => ("", ""),
     };
     format!("<td class=\"{class}\">{word}</td>")
@@ -145,10 +145,11 @@ fn verdict(row: &Row) -> String {
 fn scenario(out: &mut String, run: &str, report: &Report, beside: &[(&str, &Report)]) {
     let _ = writeln!(
         out,
-        "<section><h2>{}: {}</h2><p>{}</p><p><code>tahti bench {} {}</code></p>",
+        "<section><h2>{}: {}</h2><p>{}. Wanted: {}.</p><p><code>tahti bench {} {}</code></p>",
         escaped(&report.bench),
         escaped(&report.experiment),
         escaped(&report.what),
+        escaped(&report.wanted),
         escaped(&report.bench),
         escaped(&report.arguments.join(" "))
     );
@@ -260,7 +261,7 @@ mod tests {
     fn the_page_needs_nothing_else_and_shows_the_verdict_first() {
         let text = page(&[("run".into(), vec![report(1)])]);
         assert!(text.find("What was wanted").unwrap() < text.find("wake-up latency</h3>").unwrap());
-        assert!(text.contains("1 reached, 0 missed, 0 not told") && text.contains("longest 2999 us"), "{text}");
+        assert!(text.contains("1 reached, 0 missed, 0 undecided") && text.contains("longest 2999 us"), "{text}");
         assert!(!text.contains("http") && !text.contains(" src="), "nothing from elsewhere");
         assert!(text.contains("&lt;b&gt;lost") && !text.contains("<b>"), "text of a report is text");
         assert!(text.contains("<td>2007</td><td>Itanium 2</td>"));
