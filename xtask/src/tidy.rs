@@ -73,8 +73,11 @@ const IMPURE: &[&str] =
 /// Who may lift the workspace's ban on `unsafe`: who talks to the kernel, and the border to C.
 const UNSAFE: &[&str] = &["sys", "capi"];
 
+/// A folder or file at the top of a crate, and those that it may name.
+type Room = (&'static str, &'static [&'static str]);
+
 /// Which folders (or files) at the top of a crate may name which others of it. What is not listed is not looked at.
-const ROOMS: &[(&str, &[(&str, &[&str])])] = &[(
+const ROOMS: &[(&str, &[Room])] = &[(
     "db",
     &[
         ("text", &[]),
