@@ -5,6 +5,7 @@ use super::{Failed, Shell};
 use crate::autosave::{Autosave, Settings, When, files};
 use crate::engine::{self, Mailbox};
 use db::{Db, FileError, Macros, Requested, parse_request};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub(super) struct State {
     waiting: Vec<(String, Vec<String>, When)>,
     /// What sets would save, where nothing is but checked.
     requested: Vec<Requested>,
+    /// Request files that would be made, with their text, where nothing is but checked.
+    made: HashMap<PathBuf, String>,
     running: Option<Autosave>,
     /// What was put back at start.
     restored: Option<Result<String, String>>,
@@ -185,7 +188,11 @@ fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> Outco
     shell.add_environment(&mut all);
     let folders =
         if shell.saves.request_folders.is_empty() { vec![PathBuf::new()] } else { shell.saves.request_folders.clone() };
-    let mut read = |name: &str| folders.iter().find_map(|folder| std::fs::read_to_string(folder.join(name)).ok());
+    let made = &shell.saves.made;
+    let mut read = |name: &str| {
+        let mut paths = folders.iter().map(|folder| folder.join(name));
+        paths.find_map(|path| made.get(&path).cloned().or_else(|| std::fs::read_to_string(path).ok()))
+    };
     let text = read(name).ok_or_else(|| Failed(format!("{name}: not found in the folders of set_requestfile_path")))?;
     let requested = parse_request(&text, name, &all, &mut read)?;
     if shell.only_checks() {
@@ -210,6 +217,10 @@ fn make_request(shell: &mut Shell, path: &str, tag: &str) -> Outcome {
     let text = names.iter().fold(String::new(), |out, name| out + name + "\n");
     let folder = shell.saves.request_folders.first().cloned().unwrap_or_default();
     let path = folder.join(path);
+    if shell.only_checks() {
+        shell.saves.made.insert(path, text);
+        return Ok(None);
+    }
     files::write_whole(&path, &text).map_err(|error| Failed(format!("{}: {error}", path.display())))?;
     Ok(None)
 }

@@ -21,6 +21,7 @@ const RUN: &[&str] = &[
     "iocshCmd",
     "iocshLoad",
     "iocshRun",
+    "makeAutosaveFile*",
     "save_restoreSet_*",
     "set_*_path",
     "set_pass*_restoreFile",
