@@ -380,9 +380,14 @@ fn records_menus_and_tables_are_dumped_as_c_does_it() {
         "epicsEnvShow EPICS_CAS_INTF*",
         "date \"%% %Z\"",
     ] {
-        same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
+        let [theirs, ours] = iocs.each_mut().map(|ioc| ioc.say(command));
+        let is_of_c = |line: &&str| !line.split_whitespace().last().is_some_and(|word| BEYOND_C.contains(&word));
+        same(command, [theirs, ours.split_inclusive('\n').filter(is_of_c).collect()]);
     }
 }
+
+/// Record types of synApps, which EPICS' own softIoc does not have.
+const BEYOND_C: &[&str] = &["busy"];
 
 const DUMPED: &str = r#"
 record(ai, "X:ai") { field(INP, "X:b PP MS") field(FLNK, "X:calc") field(DESC, "it's \"a\" word") field(PREC, "2") field(VAL, "3") }
