@@ -85,7 +85,7 @@ fn tail(row: &Row) -> String {
     text
 }
 
-/// The heads of [`line`].
+/// The heads of [`line()`].
 #[must_use]
 pub fn heads() -> String {
     format!("{:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}", "samples", "min", "mean", "median", "p99", "p99.9", "max")

@@ -1,6 +1,6 @@
 //! The record types: a file each, with its fields in the `.dbd` beside it, and a line below.
 //!
-//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`states`], [`arrays`], [`binary`], [`whole`].
+//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`mod@states`], [`arrays`], [`binary`], [`whole`].
 
 pub(crate) mod arrays;
 mod binary;
