@@ -4,7 +4,7 @@
 use base::MonoNs;
 use libfuzzer_sys::fuzz_target;
 use msg::zmtp::{GREETING, Incoming, Peer};
-use msg::{Band, Conn, Frame, Header, Lane, Limits, Line, Lines, Reply, Request, Step, Tables};
+use msg::{Band, Conn, Frame, Header, Lane, Limits, Lines, Reply, Request, Step, Tables, TextBuffer};
 use std::sync::Arc;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let limits = Limits { outstanding: 4, conns: 2, ..Limits::default() };
     let mut lane = Lane::new(limits, 0, Arc::new(Tables::default()));
-    let mut line = Line::new();
+    let mut line = TextBuffer::new();
     let header = Header::request(Band::DEFAULT, 1);
     if let Step::Done(_) = lane.request(MonoNs(1), Conn { slot: 0, turn: 1 }, &header, &text, bytes, &mut line) {
         assert!(Reply::parse(line.text()).is_ok());
