@@ -162,7 +162,7 @@ fn source(packages: &[(PathBuf, String)], file: &Path, text: &str, findings: &mu
             found(format!("{word} in a pure crate; pass it in as an argument"));
         }
         if path == "unsafe_code" && !UNSAFE.contains(&name.as_str()) {
-            found("lifts the ban on unsafe, which only sys and capi may".into());
+            found(format!("lifts the ban on unsafe, which only {} may", UNSAFE.join(" and ")));
         }
         if product && let Some(why) = arrow(name, &module, path) {
             found(why);

@@ -21,7 +21,7 @@ impl Spin {
     /// Never on a single CPU, where whoever is to ask next needs it, nor in a class whose threads others cannot interrupt.
     pub(crate) fn until(&mut self, now: MonoNs) -> Option<MonoNs> {
         let may = || {
-            let cpus = sys::sched::affinity(0).map_or(0, |cpus| cpus.iter().count());
+            let cpus = sys::sched::affinity(0).map_or(0, |cpus| cpus.count());
             cpus > 1 && sys::sched::has_fixed_priority(0) == Some(false)
         };
         (self.worth && *self.allowed.get_or_insert_with(may)).then_some(now + SPIN)

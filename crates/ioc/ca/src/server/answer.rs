@@ -70,14 +70,22 @@ pub(super) fn build(dbr: Dbr, count: u32, reading: Result<&Reading, Eca>, out: &
     write_value(header, dbr, reading, out);
 }
 
-/// The bytes of a value in a message.
-pub(super) fn value_bytes(header: &Header, dbr: Dbr, reading: Result<&Reading, Eca>) -> usize {
+/// Answers a READ_NOTIFY; a large value goes into the server's `spare` memory.
+pub(super) fn write_read(
+    circuit: &mut Circuit,
+    header: Header,
+    dbr: Dbr,
+    reading: Result<&Reading, Eca>,
+    spare: &mut Vec<u8>,
+) {
     let all = || reading.map_or(0, |reading| reading.value.len() as u32);
-    dbr.size(if header.count == 0 { all() } else { header.count })
+    let bytes = dbr.size(if header.count == 0 { all() } else { header.count });
+    circuit.out.make_room(bytes, spare);
+    write_value(header, dbr, reading, circuit.out.vec());
 }
 
 /// Appends a message with a value, or with zeros and the reason.
-pub(super) fn write_value(mut header: Header, dbr: Dbr, reading: Result<&Reading, Eca>, out: &mut Vec<u8>) {
+fn write_value(mut header: Header, dbr: Dbr, reading: Result<&Reading, Eca>, out: &mut Vec<u8>) {
     // Nearly always the short form; what turns out to need the wide one is moved.
     let body = out.len() + 16;
     out.extend_from_slice(&[0; 16]);

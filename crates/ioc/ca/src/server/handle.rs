@@ -1,6 +1,6 @@
 //! What a circuit does with each message. The order of checks and the answers are those of EPICS' `rsrv`.
 
-use super::answer::{About, access_rights, build, refuse, value_bytes, write_old, write_reply, write_value, written};
+use super::answer::{About, access_rights, build, refuse, write_old, write_read, write_reply, written};
 use super::circuit::{Channel, Circuit, Owed, PUT_WAIT_NS, Wait};
 use super::subscribe::update_now;
 use super::{Access, Answer, Backend, CircuitId, Get, Limits, Opened, Put, Server, Token, Write};
@@ -316,11 +316,7 @@ impl Server {
         };
         match reading {
             Ok(Get::Sent) => circuit.owe(opened.lane, token.0, Owed::Get { header: *header, dbr }),
-            done => {
-                let reading = done.map(|_| &self.scratch);
-                circuit.out.make_room(value_bytes(header, dbr, reading), &mut self.spare);
-                write_value(*header, dbr, reading, circuit.out.vec());
-            }
+            done => write_read(circuit, *header, dbr, done.map(|_| &self.scratch), &mut self.spare),
         }
         Next::Go
     }
@@ -419,8 +415,7 @@ impl Server {
         circuit.blocked = false;
         match (owed, answer) {
             (Owed::Get { header, dbr }, Answer::Read(reading)) if header.command == command::READ_NOTIFY => {
-                circuit.out.make_room(value_bytes(&header, dbr, reading), &mut self.spare);
-                write_value(header, dbr, reading, circuit.out.vec());
+                write_read(circuit, header, dbr, reading, &mut self.spare);
             }
             (Owed::Get { header, dbr }, Answer::Read(reading)) => {
                 let channel = circuit.channels.get(header.p1);
