@@ -3,10 +3,13 @@
 mod server;
 
 use base::DurNs;
-use broker::server::{Config, Event, LogLimit};
+use broker::server::{Config, Event, LogLimit, serve};
 use broker::{Client, ClientError, Manager, Sending};
 use msg::{Answer, Band, Code, Limits};
 use server::{LONG, Server, ask, come, fresh, refused, server};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 
 /// How often the server has refused somebody because of its share.
 fn refusals(client: &mut Client) -> u64 {
@@ -218,4 +221,39 @@ fn one_user_has_half_of_the_memory_of_queues() {
     };
     assert!(why.contains(" bytes of memory for queues and ") && why.contains("ask for fewer bands"), "{why}");
     assert!((8..=128).contains(&managers.len()), "{} managers of 4 MiB each", managers.len());
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_while_many_go_stops_when_they_have_gone() {
+    // Each takes two changes of every lane when it goes: together more than a lane that has ended can be given.
+    const MANY: usize = 40;
+    let config = Config { name: fresh(), ..Config::default() };
+    let (name, stop) = (config.name.clone(), Arc::new(AtomicBool::new(false)));
+    let ((drop_all, dropped), (tell, told)) = (channel(), channel());
+    let server = std::thread::spawn(move || {
+        let (mut joined, mut left) = (0, 0);
+        let served = serve(config, &stop, &mut |event| match event {
+            Event::Joined(_) => {
+                joined += 1;
+                if joined == MANY {
+                    // Its next round finds all of them gone, and is told in their midst.
+                    dropped.recv().unwrap();
+                }
+            }
+            Event::Left(_) => {
+                left += 1;
+                stop.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        });
+        tell.send((served.is_ok(), left)).unwrap();
+    });
+    let all: Vec<Band> = Band::all().collect();
+    let manager = |at: usize| Manager::connect(&name, &format!("m{at}"), &[&format!("m{at}")], &all);
+    let managers: Vec<_> = (0..MANY).map(|at| come(|| manager(at))).collect();
+    drop(managers);
+    drop_all.send(()).unwrap();
+    // A lane that is not there is waited for by nobody.
+    assert_eq!(told.recv_timeout(std::time::Duration::from_secs(120)), Ok((true, MANY)));
+    server.join().unwrap();
 }

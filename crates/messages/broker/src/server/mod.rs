@@ -156,12 +156,14 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     tables.rules.clone_from(&config.rules);
     let mut threads = Vec::new();
     let mut lanes = Vec::new();
+    // The lanes end after the control thread, which waits for them whenever somebody goes.
+    let lanes_stop = Arc::new(AtomicBool::new(false));
     for band in Band::all() {
-        let (thread, lane) = lane(&config, band, &tables, &bell, stop)?;
+        let (thread, lane) = lane(&config, band, &tables, &bell, &lanes_stop)?;
         threads.push(thread);
         lanes.push(lane);
     }
-    let running = Running::start(&config, threads, stop)?;
+    let running = Running::start(&config, threads, &lanes_stop)?;
     say(Event::Ready(running.missing()));
     if let Err(why) = places::raise_files(config.limits.conns) {
         say(Event::Trouble(why.to_string()));
@@ -193,6 +195,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     while !stop.load(Ordering::Relaxed) {
         control.round(&mut buffer);
     }
+    lanes_stop.store(true, Ordering::Relaxed);
     control.lanes.iter().for_each(|lane| lane.gate.wake());
     running.join();
     // Its last chance, where it could not be written.
