@@ -56,10 +56,11 @@ mod security;
 mod text;
 
 pub use calc::CalcError;
+pub use model::id::RecId;
 pub use model::schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
 pub use report::links::{LinkChannel, LinkInfo};
 pub use run::callback::QueueInfo;
-pub use run::channel::{Channel, FieldInfo, RecId};
+pub use run::channel::{Channel, FieldInfo};
 pub use run::device::Stream;
 pub use run::device::support::{Answers, Attached, Attaching, Direct, Output, Request, Support};
 pub use run::engine::{Counters, Db, Notice, Now};

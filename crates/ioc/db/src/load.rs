@@ -3,6 +3,7 @@
 mod undo;
 mod values;
 
+use crate::model::id::RecId;
 use crate::model::schema::Schema;
 use crate::rec::Kind;
 use crate::run::engine::Db;
@@ -143,9 +144,9 @@ impl Db {
         }
     }
 
-    fn add_alias(&mut self, lexer: &Lexer<'_>, place: Place, alias: &str, rec: u32, undo: &mut Undo) {
+    fn add_alias(&mut self, lexer: &Lexer<'_>, place: Place, alias: &str, rec: RecId, undo: &mut Undo) {
         let wrong = match self.names.find(alias.as_bytes()) {
-            Some((_, known)) if self.common[known as usize].removed => None,
+            Some((_, known)) if self.common[known].removed => None,
             Some((_, known)) if known == rec => return,
             Some(_) => Some(lexer.error(place, format!("alias \"{alias}\" is taken by another record or alias"))),
             None => None,
@@ -206,18 +207,18 @@ impl Db {
         (type_name, type_place): (&str, Place),
         (name, place): (&str, Place),
         undo: &mut Undo,
-    ) -> Result<Option<u32>, FileError> {
+    ) -> Result<Option<RecId>, FileError> {
         let known = self.names.find(name.as_bytes()).map(|(_, rec)| rec);
-        let known = known.filter(|rec| !self.common[*rec as usize].removed);
+        let known = known.filter(|rec| !self.common[*rec].removed);
         match (type_name, known) {
-            (_, Some(rec)) if self.common[rec as usize].away => Err(lexer.error(
+            (_, Some(rec)) if self.common[rec].away => Err(lexer.error(
                 place,
                 format!(
                     "record \"{name}\" is in a scan group of the running IOC; change it with dbpf, or dbDeleteRecord"
                 ),
             )),
             ("#", Some(rec)) => {
-                self.common[rec as usize].removed = true;
+                self.common[rec].removed = true;
                 undo.removed(rec);
                 Ok(None)
             }
@@ -243,7 +244,7 @@ impl Db {
     }
 
     /// `(TAG, "value")`
-    fn load_info(&mut self, lexer: &mut Lexer<'_>, rec: Option<u32>, undo: &mut Undo) -> Result<(), FileError> {
+    fn load_info(&mut self, lexer: &mut Lexer<'_>, rec: Option<RecId>, undo: &mut Undo) -> Result<(), FileError> {
         lexer.punct(b'(', "after info")?;
         let (tag, _) = lexer.word("the name of the tag")?;
         lexer.punct(b',', "after the name")?;
@@ -261,7 +262,7 @@ impl Db {
     }
 
     /// `(NAME, "value")`
-    fn load_field(&mut self, lexer: &mut Lexer<'_>, rec: Option<u32>, undo: &mut Undo) -> Result<(), FileError> {
+    fn load_field(&mut self, lexer: &mut Lexer<'_>, rec: Option<RecId>, undo: &mut Undo) -> Result<(), FileError> {
         lexer.punct(b'(', "after field")?;
         let (name, place) = lexer.word("the name of the field")?;
         lexer.punct(b',', "after the name")?;
@@ -288,20 +289,19 @@ impl Db {
     }
 
     /// A new record of a type.
-    pub(crate) fn create(&mut self, kind: Kind, name: &[u8]) -> u32 {
-        let rec = self.common.len() as u32;
-        let mut common = self.common[kind as usize].clone();
+    pub(crate) fn create(&mut self, kind: Kind, name: &[u8]) -> RecId {
+        let rec = self.common.end();
+        let mut common = self.common[kind.first()].clone();
         common.removed = false;
         common.body = self.bodies.push_like_first(kind);
         common.name = self.names.add(name, rec);
-        self.common.push(common);
-        rec
+        self.common.push(common)
     }
 
     /// The first record of each type, from which others are copied: fields at their initial values.
     pub(crate) fn make_firsts(&mut self) {
         for kind in Kind::ALL {
-            let rec = self.common.len() as u32;
+            let rec = kind.first();
             let body = self.bodies.push_like_first(*kind);
             let name = self.names.add(b"", rec);
             let common = crate::rec::common::Common {
@@ -319,7 +319,7 @@ impl Db {
                 let done = self.load_value(rec, field, initial.as_bytes());
                 debug_assert!(done.is_ok(), "{} {field}: {done:?}", kind.name());
             }
-            self.common[rec as usize].udf = 1;
+            self.common[rec].udf = 1;
             // What rests in other records is read here, also where nothing may be allocated.
             for field in 0..self.schema.types[*kind as usize].fields.len() as u16 {
                 self.slot(rec, field);

@@ -1,5 +1,6 @@
 //! What a file has changed, to be taken back where the file is refused.
 
+use crate::model::id::RecId;
 use crate::model::schema::Schema;
 use crate::model::slot::{Slot, with_number};
 use crate::run::engine::Db;
@@ -17,7 +18,7 @@ pub(super) struct Undo {
     pub(super) errors: Vec<FileError>,
     /// Errors beyond those.
     untold: usize,
-    records: u32,
+    records: RecId,
     links: usize,
     texts: usize,
     schema: Arc<Schema>,
@@ -28,16 +29,16 @@ pub(super) struct Undo {
 enum Change {
     /// A field and whether the record was undefined.
     Field {
-        rec: u32,
+        rec: RecId,
         field: u16,
         old: Old,
         udf: u8,
     },
     Info {
-        rec: u32,
+        rec: RecId,
         tags: Vec<(String, String)>,
     },
-    Removed(u32),
+    Removed(RecId),
     Alias(u32),
 }
 
@@ -51,7 +52,7 @@ impl Undo {
         Self {
             errors: Vec::new(),
             untold: 0,
-            records: db.common.len() as u32,
+            records: db.common.end(),
             links: db.pending.len(),
             texts: db.pending_text.len(),
             schema: Arc::clone(&db.schema),
@@ -68,11 +69,11 @@ impl Undo {
     }
 
     /// A field is about to be written.
-    pub(super) fn field(&mut self, db: &mut Db, rec: u32, field: u16) {
+    pub(super) fn field(&mut self, db: &mut Db, rec: RecId, field: u16) {
         if rec >= self.records {
             return;
         }
-        let udf = db.common[rec as usize].udf;
+        let udf = db.common[rec].udf;
         let slot = db.slot(rec, field);
         let old = match &slot {
             Slot::Text(text) => Some(Old::Text(text.bytes().to_vec())),
@@ -84,14 +85,14 @@ impl Undo {
     }
 
     /// A record's tags are about to be written.
-    pub(super) fn info(&mut self, rec: u32, tags: &[(String, String)]) {
+    pub(super) fn info(&mut self, rec: RecId, tags: &[(String, String)]) {
         if rec < self.records {
             self.changes.push(Change::Info { rec, tags: tags.to_vec() });
         }
     }
 
     /// A record was removed.
-    pub(super) fn removed(&mut self, rec: u32) {
+    pub(super) fn removed(&mut self, rec: RecId) {
         self.changes.push(Change::Removed(rec));
     }
 
@@ -112,12 +113,12 @@ impl Undo {
         for change in self.changes.into_iter().rev() {
             match change {
                 Change::Field { rec, field, old, udf } => {
-                    db.common[rec as usize].udf = udf;
+                    db.common[rec].udf = udf;
                     put_back(db.slot(rec, field), old);
                 }
                 Change::Info { rec, tags } => drop(db.info.insert(rec, tags)),
                 Change::Removed(rec) => {
-                    db.common[rec as usize].removed = false;
+                    db.common[rec].removed = false;
                     // The file may have given its name to another one.
                     let name = db.record_name(rec).to_owned();
                     db.names.add(name.as_bytes(), rec);
@@ -125,7 +126,7 @@ impl Undo {
                 Change::Alias(name) => db.names.free(name),
             }
         }
-        db.common[self.records as usize..].iter_mut().for_each(|common| common.removed = true);
+        db.common.from_mut(self.records).iter_mut().for_each(|common| common.removed = true);
         db.pending.truncate(self.links);
         db.pending_text.truncate(self.texts);
         db.info.retain(|rec, _| *rec < self.records);

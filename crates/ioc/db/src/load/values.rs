@@ -1,6 +1,7 @@
 //! Values of fields as files have them.
 
 use crate::calc;
+use crate::model::id::RecId;
 use crate::model::link;
 use crate::model::link::PendingLink;
 use crate::model::schema::{FieldDef, Special};
@@ -13,11 +14,11 @@ use base::{FieldType, Str40, nearest};
 
 impl Db {
     /// Writes a field from a file (dbPutString): numbers with C's prefixes, choices by word.
-    pub(crate) fn load_value(&mut self, rec: u32, field: u16, value: &[u8]) -> Result<(), String> {
+    pub(crate) fn load_value(&mut self, rec: RecId, field: u16, value: &[u8]) -> Result<(), String> {
         if value.contains(&b'$') {
             no_macro_left(&String::from_utf8_lossy(value))?;
         }
-        let kind = self.common[rec as usize].kind() as usize;
+        let kind = self.common[rec].kind() as usize;
         let def = &self.schema.types[kind].fields[usize::from(field)];
         let text = || std::str::from_utf8(value);
         match def.kind {
@@ -63,14 +64,14 @@ impl Db {
             None => return Err("the field cannot be set in a file".to_owned()),
         }
         if field == self.schema.types[kind].val {
-            self.common[rec as usize].udf = 0;
+            self.common[rec].udf = 0;
         }
         Ok(())
     }
 
     /// Refuses arrays that are longer than may be.
-    fn check_count(&self, rec: u32, field: u16, text: &str) -> Result<(), String> {
-        if !counts_elements(self.common[rec as usize].kind(), self.def(rec, field)) {
+    fn check_count(&self, rec: RecId, field: u16, text: &str) -> Result<(), String> {
+        if !counts_elements(self.common[rec].kind(), self.def(rec, field)) {
             return Ok(());
         }
         match <u32 as Number>::from_file(text) {
@@ -81,7 +82,7 @@ impl Db {
         }
     }
 
-    fn load_number(&mut self, rec: u32, field: u16, text: &str) -> Result<(), String> {
+    fn load_number(&mut self, rec: RecId, field: u16, text: &str) -> Result<(), String> {
         with_number!(self.slot(rec, field), place => {
             let parsed = if text.is_empty() { Some(0 as _) } else { Number::from_file(text) };
             match parsed {
@@ -94,7 +95,7 @@ impl Db {
 }
 
 /// The number of a choice as files have it: its word, or a number; nothing is 0.
-fn choice_from_file(db: &Db, rec: u32, def: &FieldDef, text: &str) -> Result<u16, String> {
+fn choice_from_file(db: &Db, rec: RecId, def: &FieldDef, text: &str) -> Result<u16, String> {
     let number = || if text.is_empty() { Some(0) } else { <u16 as Number>::parse(text) };
     match def.kind {
         Some(FieldType::Menu) => {

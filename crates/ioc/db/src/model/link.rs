@@ -1,5 +1,6 @@
 //! Links: their text, and where they lead once resolved.
 
+use crate::model::id::RecId;
 use std::fmt::Write;
 
 /// Process the source or target when it is passive.
@@ -69,6 +70,17 @@ pub(crate) struct Brief {
 }
 
 impl Brief {
+    /// To a field of this database.
+    pub(crate) const fn to_field(flags: u8, field: u16, record: RecId) -> Self {
+        Self { kind: LinkKind::Db, flags, field, target: record.0 }
+    }
+
+    /// The target's record, where the link is to a field of this database.
+    #[inline]
+    pub(crate) const fn record(self) -> RecId {
+        RecId(self.target)
+    }
+
     /// A constant's, and that of a link that leads to nothing else by number.
     const fn nowhere(kind: LinkKind) -> Self {
         Self { kind, flags: 0, field: 0, target: 0 }
@@ -281,7 +293,7 @@ pub(crate) fn write_modifiers(out: &mut String, flags: u8, field: LinkField) {
 
 /// A link that is resolved when all records are there.
 pub(crate) struct PendingLink {
-    pub(crate) rec: u32,
+    pub(crate) rec: RecId,
     pub(crate) field: u16,
     pub(crate) start: u32,
     pub(crate) len: u32,

@@ -2,6 +2,7 @@
 
 pub(crate) mod constant;
 pub(crate) mod deadband;
+pub(crate) mod id;
 pub(crate) mod json_link;
 pub(crate) mod link;
 pub(crate) mod names;

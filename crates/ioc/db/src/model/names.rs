@@ -3,6 +3,8 @@
 //! To find a name takes one look at the table and one at the block, which holds the record beside the name. The table
 //! keeps the names' hashes, so that it passes over other names, and grows, without looking at the block.
 
+use crate::model::id::RecId;
+
 /// All names, by hash.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
@@ -33,10 +35,10 @@ fn hash(name: &[u8]) -> u32 {
 
 impl Names {
     /// The record and the name at a place.
-    fn at(&self, number: u32) -> (u32, &[u8]) {
+    fn at(&self, number: u32) -> (RecId, &[u8]) {
         let entry = &self.block[number as usize..];
         let record = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-        (record, &entry[HEAD..HEAD + usize::from(entry[4])])
+        (RecId(record), &entry[HEAD..HEAD + usize::from(entry[4])])
     }
 
     /// The name with this number.
@@ -45,11 +47,11 @@ impl Names {
     }
 
     /// A name's number, and the record that it denotes.
-    pub(crate) fn find(&self, name: &[u8]) -> Option<(u32, u32)> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<(u32, RecId)> {
         self.find_hashed(name, hash(name))
     }
 
-    fn find_hashed(&self, name: &[u8], hash: u32) -> Option<(u32, u32)> {
+    fn find_hashed(&self, name: &[u8], hash: u32) -> Option<(u32, RecId)> {
         let mask = self.table.len().checked_sub(1)?;
         let mut at = hash as usize & mask;
         loop {
@@ -68,10 +70,10 @@ impl Names {
     }
 
     /// Adds a name (at most 255 bytes), or lets one that is there denote another record; its number.
-    pub(crate) fn add(&mut self, name: &[u8], record: u32) -> u32 {
+    pub(crate) fn add(&mut self, name: &[u8], record: RecId) -> u32 {
         let hash = hash(name);
         if let Some((number, _)) = self.find_hashed(name, hash) {
-            self.block[number as usize..number as usize + 4].copy_from_slice(&record.to_le_bytes());
+            self.block[number as usize..number as usize + 4].copy_from_slice(&record.0.to_le_bytes());
             return number;
         }
         if (self.count + 1) * 2 > self.table.len() {
@@ -81,7 +83,7 @@ impl Names {
             }
         }
         let number = self.block.len() as u32;
-        self.block.extend_from_slice(&record.to_le_bytes());
+        self.block.extend_from_slice(&record.0.to_le_bytes());
         self.block.push(name.len() as u8);
         self.block.extend_from_slice(name);
         self.count += 1;
@@ -104,7 +106,7 @@ impl Names {
     }
 
     /// The numbers of all names and the records that they denote, in the order of their definition.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, RecId)> + '_ {
         let mut next = 0;
         std::iter::from_fn(move || {
             if next >= self.block.len() {
@@ -126,17 +128,18 @@ mod tests {
     fn every_name_is_found_again_and_no_other() {
         let mut names = Names::default();
         assert_eq!(names.find(b"x"), None);
-        let numbers: Vec<u32> =
-            (0..5_000).map(|record| names.add(format!("ring:magnet{record}:current").as_bytes(), record)).collect();
+        let numbers: Vec<u32> = (0..5_000)
+            .map(|record| names.add(format!("ring:magnet{record}:current").as_bytes(), RecId(record)))
+            .collect();
         for (record, number) in (0..5_000).zip(&numbers) {
             let name = format!("ring:magnet{record}:current");
-            assert_eq!(names.find(name.as_bytes()), Some((*number, record)));
+            assert_eq!(names.find(name.as_bytes()), Some((*number, RecId(record))));
             assert_eq!(names.name(*number), name.as_bytes());
         }
         assert_eq!(names.find(b"ring:magnet5000:current"), None);
-        assert_eq!(names.add(b"ring:magnet17:current", 9_000), numbers[17]);
+        assert_eq!(names.add(b"ring:magnet17:current", RecId(9_000)), numbers[17]);
         let expected =
-            numbers.iter().zip(0..).map(|(number, record)| (*number, if record == 17 { 9_000 } else { record }));
+            numbers.iter().zip(0..).map(|(number, record)| (*number, RecId(if record == 17 { 9_000 } else { record })));
         assert!(names.iter().eq(expected));
     }
 }

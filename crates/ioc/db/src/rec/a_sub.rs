@@ -3,7 +3,7 @@
 use super::arrays::{ELEMENTS_LIMIT, kind_of};
 use crate::model::link::Link;
 use crate::model::slot::{Text, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::run::engine::{Db, Outcome};
 use crate::run::function::{ARGUMENTS, ASubCall, Call, Function};
 use crate::text::error::PutError;
@@ -44,7 +44,7 @@ record! {
 
 impl RecordType for ASub {
     /// At start: memory, constants, the functions.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         let zeros = |kind: u16, count: u32| Array::zeros(kind_of(kind), count as usize);
         for at in 0..ARGUMENTS {
@@ -91,19 +91,19 @@ impl RecordType for ASub {
     }
 
     /// Reads, calls, writes, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let mut ended_well = resumed || fetch(db, rec, body).is_ok();
         if ended_well {
             let r = &db.bodies[body];
             let result = if r.snam.bytes().is_empty() {
                 0
             } else if r.function == 0 {
-                db.common[rec as usize].raise(Status::BadSub, 3);
+                db.common[rec].raise(Status::BadSub, 3);
                 BAD_SUB
             } else {
                 let (number, brsv) = (r.function, r.brsv);
                 let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
-                let common = &mut db.common[rec as usize];
+                let common = &mut db.common[rec];
                 if result < 0 {
                     common.raise(Status::Soft, brsv);
                 } else {
@@ -130,7 +130,7 @@ impl RecordType for ASub {
     }
 
     /// After SNAM was written.
-    fn special(db: &mut Db, rec: u32, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
         if after && db.bodies[body].lflg == 0 { find(db, rec, body) } else { Ok(()) }
     }
 
@@ -150,7 +150,7 @@ impl RecordType for ASub {
         (Self::NOA..=Self::NOU).contains(&field) || (Self::NOVA..=Self::NOVU).contains(&field)
     }
 
-    fn store_array(db: &mut Db, _: u32, body: Body<Self>, field: u16, values: Array) -> Result<(), PutError> {
+    fn store_array(db: &mut Db, _: RecId, body: Body<Self>, field: u16, values: Array) -> Result<(), PutError> {
         let r = &mut db.bodies[body];
         let (count, array) = match place(field) {
             Some((true, at)) => (&mut r.nev[at], &mut r.vala[at]),
@@ -183,7 +183,7 @@ fn place(field: u16) -> Option<(bool, usize)> {
 }
 
 /// Finds the function that SNAM names.
-fn find(db: &mut Db, rec: u32, body: Body<ASub>) -> Result<(), PutError> {
+fn find(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), PutError> {
     let r = &mut db.bodies[body];
     r.function = db.functions.a_sub(r.snam.bytes());
     if r.function == 0 && !r.snam.bytes().is_empty() {
@@ -196,9 +196,9 @@ fn find(db: &mut Db, rec: u32, body: Body<ASub>) -> Result<(), PutError> {
 
 /// Calls a function of the record; its result, or `None` where it ends later. Outputs are brought back to the record's
 /// types and room.
-fn call(db: &mut Db, rec: u32, body: Body<ASub>, number: u32, resumed: bool) -> Option<i32> {
+fn call(db: &mut Db, rec: RecId, body: Body<ASub>, number: u32, resumed: bool) -> Option<i32> {
     let token = db.next_call(rec);
-    let name = std::str::from_utf8(db.names.name(db.common[rec as usize].name)).unwrap_or_default();
+    let name = std::str::from_utf8(db.names.name(db.common[rec].name)).unwrap_or_default();
     let r = &mut db.bodies[body];
     let Some(Function::ASub(function)) = db.functions.get(number) else { return Some(-1) };
     let call = Call::new(name, &mut r.user, resumed, token);
@@ -228,12 +228,12 @@ fn call(db: &mut Db, rec: u32, body: Body<ASub>, number: u32, resumed: bool) -> 
     if waiting != 0 {
         return None;
     }
-    db.common[rec as usize].raise(alarm.status, alarm.severity as u16);
+    db.common[rec].raise(alarm.status, alarm.severity as u16);
     Some(if fits { result } else { result.min(-1) })
 }
 
 /// Reads the inputs; the first that fails ends it.
-fn fetch(db: &mut Db, rec: u32, body: Body<ASub>) -> Result<(), ()> {
+fn fetch(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), ()> {
     if db.bodies[body].lflg == 1 {
         let link = db.bodies[body].subl.brief();
         if let Some(name) = db.get_link_text(rec, link).map_err(drop)? {
@@ -262,7 +262,7 @@ fn fetch(db: &mut Db, rec: u32, body: Body<ASub>) -> Result<(), ()> {
 }
 
 /// EFLG: never, on change, always.
-fn monitor(db: &mut Db, rec: u32, body: Body<ASub>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<ASub>) {
     let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
     let r = &mut db.bodies[body];
     if r.val != r.oval {

@@ -4,7 +4,7 @@ use super::arrays::stored;
 use super::arrays::{array_monitor, hash_of, kind_of, mask, room, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -40,7 +40,7 @@ impl RecordType for Aao {
     }
 
     /// At start: memory, a constant DOL in closed loop.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         if device == Device::Missing {
             return;
@@ -65,17 +65,17 @@ impl RecordType for Aao {
         {
             r.nord = values.len() as u32;
             set(&mut r.val, values, r.nelm);
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
     }
 
     /// Fetches, writes, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
         if !resumed {
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
             let r = &db.bodies[body];
             if r.omsl == 1 && !r.dol.is_constant() {
                 let (dol, kind, nelm) = (r.dol.brief(), kind_of(r.ftvl), r.nelm);
@@ -130,7 +130,7 @@ impl RecordType for Aao {
         field == Self::NELM
     }
 
-    fn store_array(db: &mut Db, rec: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+    fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
         let r = &mut db.bodies[body];
         let before = std::mem::replace(&mut r.nord, values.len() as u32);
         let changed = r.nord != before;

@@ -4,7 +4,7 @@ use super::breaks;
 use crate::model::deadband::{self, Limits};
 use crate::model::link::{Brief, Link, LinkKind};
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -62,7 +62,7 @@ impl RecordType for Ai {
     }
 
     /// At start: constants, conversion, last values.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
         let r = &mut db.bodies[body];
@@ -86,7 +86,7 @@ impl RecordType for Ai {
             Device::Soft | Device::SoftAsync => {
                 if let Some(val) = r.inp.number() {
                     r.val = val;
-                    db.common[rec as usize].udf = 0;
+                    db.common[rec].udf = 0;
                 }
             }
             _ => {}
@@ -106,8 +106,8 @@ impl RecordType for Ai {
 
     /// Reads, converts, checks, tells.
     #[inline]
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
-        let before = db.common[rec as usize].time;
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+        let before = db.common[rec].time;
         let read = match mode(db, rec, body, resumed, true) {
             Mode::Real => read(db, rec, body, resumed),
             Mode::Simulated(simm) => simulated(db, rec, body, simm),
@@ -119,10 +119,10 @@ impl RecordType for Ai {
             Read::Raw => convert(db, rec, body),
             Read::Value | Read::Failed => {}
         }
-        let (mut common, mut r) = (&mut db.common[rec as usize], &mut db.bodies[body]);
+        let (mut common, mut r) = (&mut db.common[rec], &mut db.bodies[body]);
         if !(r.sim.rests() && common.stamp(db.now.wall, db.clock)) {
             stamp(db, rec, body);
-            (common, r) = (&mut db.common[rec as usize], &mut db.bodies[body]);
+            (common, r) = (&mut db.common[rec], &mut db.bodies[body]);
         }
         if read != Read::Failed {
             common.udf = u8::from(r.val.is_nan());
@@ -140,13 +140,13 @@ impl RecordType for Ai {
             monitor(db, rec, body, mask, stays);
         }
         if read == Read::Failed {
-            return if db.common[rec as usize].broken { no_device(db, rec) } else { Outcome::Failed };
+            return if db.common[rec].broken { no_device(db, rec) } else { Outcome::Failed };
         }
         Outcome::Done
     }
 
     /// A change of the conversion starts it afresh.
-    fn special(db: &mut Db, _: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, _: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after && matches!(field, Self::LINR | Self::EGUF | Self::EGUL) {
             db.bodies[body].init = 1;
         }
@@ -161,7 +161,7 @@ impl RecordType for Ai {
 
 /// Stamps a record that is not stamped as most are.
 #[cold]
-fn stamp(db: &mut Db, rec: u32, body: Body<Ai>) {
+fn stamp(db: &mut Db, rec: RecId, body: Body<Ai>) {
     let sim = &db.bodies[body].sim;
     if sim.rests() {
         db.stamp_now(rec);
@@ -172,7 +172,7 @@ fn stamp(db: &mut Db, rec: u32, body: Body<Ai>) {
 }
 
 #[inline]
-fn read(db: &mut Db, rec: u32, body: Body<Ai>, resumed: bool) -> Read {
+fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
     let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft => {
@@ -215,7 +215,7 @@ fn read(db: &mut Db, rec: u32, body: Body<Ai>, resumed: bool) -> Read {
         },
         Device::SoftTimestamp => {
             db.stamp_now(rec);
-            let time = db.common[rec as usize].time;
+            let time = db.common[rec].time;
             db.bodies[body].val = f64::from(time.secs) + f64::from(time.nanos) * 1e-9;
             Read::Value
         }
@@ -225,7 +225,7 @@ fn read(db: &mut Db, rec: u32, body: Body<Ai>, resumed: bool) -> Read {
             Read::Value
         }
         _ => {
-            db.common[rec as usize].broken = true;
+            db.common[rec].broken = true;
             Read::Failed
         }
     }
@@ -247,9 +247,9 @@ fn device_value(db: &mut Db, body: Body<Ai>, fed: &Fed) -> Read {
 
 /// Takes what a soft input has read.
 #[inline]
-fn take(db: &mut Db, rec: u32, body: Body<Ai>, link: Brief, value: f64) {
+fn take(db: &mut Db, rec: RecId, body: Body<Ai>, link: Brief, value: f64) {
     smooth(db, body, value);
-    db.common[rec as usize].udf = 0;
+    db.common[rec].udf = 0;
     take_stamp(db, rec, link);
 }
 
@@ -263,7 +263,7 @@ fn smooth(db: &mut Db, body: Body<Ai>, value: f64) {
 }
 
 #[cold]
-fn simulated(db: &mut Db, rec: u32, body: Body<Ai>, simm: u16) -> Read {
+fn simulated(db: &mut Db, rec: RecId, body: Body<Ai>, simm: u16) -> Read {
     let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link::<f64>(rec, link) else { return Read::Failed };
     let r = &mut db.bodies[body];
@@ -280,7 +280,7 @@ fn simulated(db: &mut Db, rec: u32, body: Body<Ai>, simm: u16) -> Read {
 
 /// Raw to engineering units.
 #[cold]
-fn convert(db: &mut Db, rec: u32, body: Body<Ai>) {
+fn convert(db: &mut Db, rec: RecId, body: Body<Ai>) {
     let r = &mut db.bodies[body];
     let mut value = f64::from(r.rval) + f64::from(r.roff);
     if r.aslo != 0.0 {
@@ -292,7 +292,7 @@ fn convert(db: &mut Db, rec: u32, body: Body<Ai>) {
         1 | 2 => value = value * r.eslo + r.eoff,
         linr => {
             if !breaks::raw_to_eng(&db.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
-                db.common[rec as usize].raise_with(Status::Soft, 2, crate::rec::message::Message::BREAKS);
+                db.common[rec].raise_with(Status::Soft, 2, crate::rec::message::Message::BREAKS);
             }
         }
     }
@@ -307,7 +307,7 @@ fn convert(db: &mut Db, rec: u32, body: Body<Ai>) {
 }
 
 /// Tells about what left its deadband, and about the alarm where that has changed.
-fn monitor(db: &mut Db, rec: u32, body: Body<Ai>, mut mask: EventMask, alarm_stays: bool) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<Ai>, mut mask: EventMask, alarm_stays: bool) {
     if !alarm_stays {
         mask |= db.alarm_changed(rec);
     }

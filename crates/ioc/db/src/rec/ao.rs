@@ -4,7 +4,7 @@ use super::breaks;
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -63,7 +63,7 @@ impl RecordType for Ao {
     }
 
     /// At start: a constant DOL, conversion, last values.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
         if device == Device::Missing {
@@ -72,7 +72,7 @@ impl RecordType for Ao {
         let r = &mut db.bodies[body];
         if let Some(val) = r.dol.number::<f64>() {
             r.val = val;
-            db.common[rec as usize].udf = u8::from(val.is_nan());
+            db.common[rec].udf = u8::from(val.is_nan());
         }
         r.init = 1;
         if r.eslo == 1.0 && r.eoff == 0.0 && (r.linr != 1 || device == Device::SoftRaw) {
@@ -89,7 +89,7 @@ impl RecordType for Ao {
 
     /// Fetches, converts, checks, writes, tells.
     #[inline]
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
@@ -98,7 +98,7 @@ impl RecordType for Ao {
             stamp_output(db, rec, body);
         }
         let r = &mut db.bodies[body];
-        check_limits!(db.common[rec as usize], r);
+        check_limits!(db.common[rec], r);
         let ivoa = r.ivoa;
         let ivov = |db: &mut Db| {
             let value = db.bodies[body].ivov;
@@ -118,7 +118,7 @@ impl RecordType for Ao {
     }
 
     /// A change of the conversion starts it afresh.
-    fn special(db: &mut Db, _: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, _: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after && matches!(field, Self::LINR | Self::EGUF | Self::EGUL) {
             db.bodies[body].init = 1;
         }
@@ -126,7 +126,7 @@ impl RecordType for Ao {
     }
 
     /// VAL is what the device has.
-    fn begin(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn begin(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         r.oval = r.val;
         r.pval = r.val;
@@ -134,12 +134,12 @@ impl RecordType for Ao {
         r.alst = r.val;
         r.lalm = r.val;
         r.oraw = r.rval;
-        db.common[rec as usize].udf = u8::from(r.val.is_nan());
+        db.common[rec].udf = u8::from(r.val.is_nan());
         db.post_named(rec, "OVAL", EventMask::VALUE | EventMask::LOG);
     }
 
     /// What a value of the device means: raw ones are converted, others have ASLO and AOFF, as ai has them.
-    fn from_device(db: &mut Db, rec: u32, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+    fn from_device(db: &mut Db, rec: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
         if let Some(raw) = fed.raw() {
             return Some(from_raw(db, rec, body, raw));
         }
@@ -159,7 +159,7 @@ impl RecordType for Ao {
 }
 
 /// The wanted value: DOL in closed loop, else VAL.
-fn fetch(db: &mut Db, rec: u32, body: Body<Ao>) {
+fn fetch(db: &mut Db, rec: RecId, body: Body<Ao>) {
     let r = &mut db.bodies[body];
     let mut value = Some(r.val);
     if r.omsl == 1 && !r.dol.is_constant() {
@@ -169,7 +169,7 @@ fn fetch(db: &mut Db, rec: u32, body: Body<Ao>) {
         value = match db.get_link::<f64>(rec, dol) {
             Ok(fetched) => fetched.map(|fetched| if incremental { fetched + db.bodies[body].val } else { fetched }),
             Err(_) => {
-                db.common[rec as usize].raise(Status::Link, 3);
+                db.common[rec].raise(Status::Link, 3);
                 None
             }
         };
@@ -177,11 +177,11 @@ fn fetch(db: &mut Db, rec: u32, body: Body<Ao>) {
     if let Some(value) = value {
         convert(db, rec, body, value);
     }
-    db.common[rec as usize].udf = u8::from(db.bodies[body].val.is_nan());
+    db.common[rec].udf = u8::from(db.bodies[body].val.is_nan());
 }
 
 /// Drive limits, rate of change, engineering units to raw.
-fn convert(db: &mut Db, rec: u32, body: Body<Ao>, value: f64) {
+fn convert(db: &mut Db, rec: RecId, body: Body<Ao>, value: f64) {
     let r = &mut db.bodies[body];
     let mut value = value;
     if r.drvh > r.drvl {
@@ -210,7 +210,7 @@ fn convert(db: &mut Db, rec: u32, body: Body<Ao>, value: f64) {
         1 | 2 => value = if r.eslo == 0.0 { 0.0 } else { (value - r.eoff) / r.eslo },
         linr => {
             if !breaks::eng_to_raw(&db.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
-                db.common[rec as usize].raise(Status::Soft, 2);
+                db.common[rec].raise(Status::Soft, 2);
                 return;
             }
         }
@@ -230,7 +230,7 @@ fn convert(db: &mut Db, rec: u32, body: Body<Ao>, value: f64) {
 }
 
 /// Writes the output or its simulation; whether a callback is pending.
-fn write(db: &mut Db, rec: u32, body: Body<Ao>, resumed: bool) -> bool {
+fn write(db: &mut Db, rec: RecId, body: Body<Ao>, resumed: bool) -> bool {
     let simm = match mode(db, rec, body, resumed, true) {
         Mode::Real => 0,
         Mode::Simulated(simm) => simm,
@@ -254,7 +254,7 @@ fn write(db: &mut Db, rec: u32, body: Body<Ao>, resumed: bool) -> bool {
 }
 
 #[inline]
-fn monitor(db: &mut Db, rec: u32, body: Body<Ao>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<Ao>) {
     let mut mask = db.reset_alarms(rec);
     let r = &mut db.bodies[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
@@ -270,7 +270,7 @@ fn monitor(db: &mut Db, rec: u32, body: Body<Ao>) {
     let (raw, readback) = (r.oraw != r.rval, r.orbv != r.rbv);
     r.oraw = r.rval;
     r.orbv = r.rbv;
-    if db.common[rec as usize].monitors == 0 {
+    if db.common[rec].monitors == 0 {
         return;
     }
     if !value.is_empty() {
@@ -287,7 +287,7 @@ fn monitor(db: &mut Db, rec: u32, body: Body<Ao>) {
 }
 
 /// What a raw value of the device means.
-fn from_raw(db: &mut Db, rec: u32, body: Body<Ao>, raw: i32) -> Scalar {
+fn from_raw(db: &mut Db, rec: RecId, body: Body<Ao>, raw: i32) -> Scalar {
     let r = &mut db.bodies[body];
     r.rval = raw;
     let mut value = f64::from(raw) + f64::from(r.roff);
@@ -300,7 +300,7 @@ fn from_raw(db: &mut Db, rec: u32, body: Body<Ao>, raw: i32) -> Scalar {
         1 | 2 => value = value * r.eslo + r.eoff,
         linr => {
             if !breaks::raw_to_eng(&db.schema, &mut value, linr, true, &mut r.lbrk) {
-                db.common[rec as usize].raise(Status::Soft, 2);
+                db.common[rec].raise(Status::Soft, 2);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What the array record types have in common.
 
+use crate::model::id::RecId;
 use crate::run::engine::Db;
 use base::{Array, EventMask, FieldType};
 
@@ -22,7 +23,7 @@ pub(crate) const fn kind_of(ftvl: u16) -> FieldType {
 }
 
 /// Memory for `count` elements, of which none is valid, and how many there is memory for: one where it cannot be had.
-pub(crate) fn room(db: &mut Db, rec: u32, kind: FieldType, count: u32) -> (Array, u32) {
+pub(crate) fn room(db: &mut Db, rec: RecId, kind: FieldType, count: u32) -> (Array, u32) {
     let count = count.clamp(1, ELEMENTS_LIMIT as u32);
     if let Some(array) = Array::with_room(kind, count as usize) {
         return (array, count);
@@ -70,7 +71,7 @@ pub(crate) fn hash_of(array: &Array) -> u32 {
 /// Events of an array record: MPST and APST say Always (0) or On Change (1).
 pub(crate) fn mask(
     db: &mut Db,
-    rec: u32,
+    rec: RecId,
     mpst: u16,
     apst: u16,
     hash: impl FnOnce(&mut Db) -> Option<u32>,
@@ -95,7 +96,7 @@ pub(crate) fn mask(
 }
 
 /// After a client's elements were stored: the memory that they came in is given back, and a new NORD told.
-pub(crate) fn stored(db: &mut Db, rec: u32, spare: Array, changed: bool) {
+pub(crate) fn stored(db: &mut Db, rec: RecId, spare: Array, changed: bool) {
     db.recycle_array(spare);
     if changed {
         db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
@@ -111,7 +112,7 @@ macro_rules! array_input {
             }
 
         /// At start: memory, constants.
-        fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
             let device = db.device(rec);
             let r = &mut db.bodies[body];
             if r.ftvl > 11 {
@@ -134,14 +135,14 @@ macro_rules! array_input {
                 Some(values) => {
                     r.nord = values.len() as u32;
                     set(&mut r.val, values, r.nelm);
-                    db.common[rec as usize].udf = 0;
+                    db.common[rec].udf = 0;
                 }
                 None => $start_empty(r),
             }
         }
 
         /// Reads, tells.
-        fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
             let device = db.device(rec);
             if device != Device::Soft && device != Device::External {
                 return no_device(db, rec);
@@ -187,7 +188,7 @@ macro_rules! array_input {
                     Err(_) => failed = true,
                 }
             }
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
             let (simm, siol) = (db.bodies[body].sim.simm, db.bodies[body].sim.siol.brief());
             db.stamp_simulated(rec, simm, Some(siol));
             if db.bodies[body].nord != before {
@@ -206,7 +207,7 @@ macro_rules! array_input {
         field == Self::NELM
     }
 
-    fn store_array(db: &mut Db, rec: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+    fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
         let r = &mut db.bodies[body];
         let before = std::mem::replace(&mut r.nord, values.len() as u32);
         let changed = r.nord != before;
@@ -226,7 +227,7 @@ pub(crate) use array_input;
 /// Events of waveform, aai, aao.
 macro_rules! array_monitor {
     ($T:ident) => {
-        fn monitor(db: &mut Db, rec: u32, body: Body<$T>) {
+        fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
             let r = &db.bodies[body];
             let (mpst, apst) = (r.mpst, r.apst);
             let mask = mask(db, rec, mpst, apst, |db| {

@@ -3,7 +3,7 @@
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Rarely, Text, record};
 use crate::rec::States;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Read, Sim, changed, device_state, init_sim, no_state, post_raw, read_input, read_soft, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -37,7 +37,7 @@ impl RecordType for Bi {
     }
 
     /// At start: constants and last values.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
         let r = &mut db.bodies[body];
@@ -54,7 +54,7 @@ impl RecordType for Bi {
             Device::Soft | Device::SoftAsync => {
                 if let Some(val) = r.inp.number() {
                     r.val = val;
-                    db.common[rec as usize].udf = 0;
+                    db.common[rec].udf = 0;
                 }
             }
             _ => {}
@@ -65,7 +65,7 @@ impl RecordType for Bi {
     }
 
     /// Reads, checks, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let read = |db: &mut Db| read(db, rec, body, resumed);
         let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
         let read = match read_input(db, rec, body, resumed, true, read, simulated) {
@@ -75,7 +75,7 @@ impl RecordType for Bi {
         let r = &mut db.bodies[body];
         if read == Read::Raw {
             r.val = u16::from(r.rval != 0);
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
         check_alarms(db, rec, body);
         monitor(db, rec, body);
@@ -88,7 +88,7 @@ impl RecordType for Bi {
 }
 
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
-fn device_value(db: &mut Db, rec: u32, body: Body<Bi>, fed: &Fed) -> Read {
+fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &Fed) -> Read {
     let state = device_state(db, rec, fed);
     let r = &mut db.bodies[body];
     match (fed.raw(), state) {
@@ -107,7 +107,7 @@ fn device_value(db: &mut Db, rec: u32, body: Body<Bi>, fed: &Fed) -> Read {
     }
 }
 
-fn read(db: &mut Db, rec: u32, body: Body<Bi>, resumed: bool) -> Read {
+fn read(db: &mut Db, rec: RecId, body: Body<Bi>, resumed: bool) -> Read {
     let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft | Device::SoftAsync => {
@@ -136,24 +136,24 @@ fn read(db: &mut Db, rec: u32, body: Body<Bi>, resumed: bool) -> Read {
             let name = db.bodies[body].inp.text().trim_start_matches('@').to_owned();
             let on = *db.states.entry(name).or_insert(false);
             db.bodies[body].val = u16::from(on);
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
             Read::Value
         }
         _ => {
-            db.common[rec as usize].broken = true;
+            db.common[rec].broken = true;
             Read::Failed
         }
     }
 }
 
-fn simulated(db: &mut Db, rec: u32, body: Body<Bi>, simm: u16) -> Read {
+fn simulated(db: &mut Db, rec: RecId, body: Body<Bi>, simm: u16) -> Read {
     let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
     let r = &mut db.bodies[body];
     if let Some(value) = value {
         r.sval = value;
     }
-    db.common[rec as usize].udf = 0;
+    db.common[rec].udf = 0;
     if simm == 1 {
         r.val = r.sval as u16;
         return Read::Value;
@@ -162,8 +162,8 @@ fn simulated(db: &mut Db, rec: u32, body: Body<Bi>, simm: u16) -> Read {
     Read::Raw
 }
 
-fn check_alarms(db: &mut Db, rec: u32, body: Body<Bi>) {
-    let common = &mut db.common[rec as usize];
+fn check_alarms(db: &mut Db, rec: RecId, body: Body<Bi>) {
+    let common = &mut db.common[rec];
     let r = &mut db.bodies[body];
     if common.udf == 1 {
         let udfs = common.udfs;
@@ -181,7 +181,7 @@ fn check_alarms(db: &mut Db, rec: u32, body: Body<Bi>) {
     }
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<Bi>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<Bi>) {
     let alarm = db.reset_alarms(rec);
     let r = &mut db.bodies[body];
     let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), false];

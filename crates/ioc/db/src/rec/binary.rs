@@ -14,7 +14,7 @@ macro_rules! binary_output {
             }
 
             /// At start: a constant DOL, the raw value, last values.
-            fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+            fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
                 init_sim(db, rec, body);
                 if db.device(rec) == Device::Missing {
                     return;
@@ -22,7 +22,7 @@ macro_rules! binary_output {
                 let r = &mut db.bodies[body];
                 if let Some(val) = r.dol.number::<u16>() {
                     r.val = u16::from(val != 0);
-                    db.common[rec as usize].udf = 0;
+                    db.common[rec].udf = 0;
                 }
                 r.update_raw();
                 r.mlst = r.val;
@@ -32,7 +32,7 @@ macro_rules! binary_output {
             }
 
             /// Fetches, checks, writes, tells.
-            fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+            fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
                 if db.device(rec) == Device::Missing {
                     return no_device(db, rec);
                 }
@@ -45,10 +45,10 @@ macro_rules! binary_output {
                                 if let Some(value) = value {
                                     db.bodies[body].val = value;
                                 }
-                                db.common[rec as usize].udf = 0;
+                                db.common[rec].udf = 0;
                             }
                             Err(_) => {
-                                db.common[rec as usize].raise(Status::Link, 3);
+                                db.common[rec].raise(Status::Link, 3);
                             }
                         }
                     }
@@ -80,8 +80,8 @@ macro_rules! binary_output {
             }
 
             /// HIGH has passed: back to zero.
-            fn own_callback(db: &mut Db, rec: u32, body: Body<Self>) {
-                if db.common[rec as usize].pact != 0 {
+            fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
+                if db.common[rec].pact != 0 {
                     let r = &db.bodies[body];
                     if r.val == 1 && r.high > 0.0 {
                         let high = r.high;
@@ -94,7 +94,7 @@ macro_rules! binary_output {
             }
 
             /// VAL is what the device has.
-            fn begin(db: &mut Db, _: u32, body: Body<Self>) {
+            fn begin(db: &mut Db, _: RecId, body: Body<Self>) {
                 let r = &mut db.bodies[body];
                 r.update_raw();
                 r.mlst = r.val;
@@ -103,7 +103,7 @@ macro_rules! binary_output {
             }
 
             /// The state that a raw value of the device is.
-            fn from_device(db: &mut Db, _: u32, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+            fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
                 let raw = fed.raw()? as u32;
                 let mask = db.bodies[body].mask;
                 Some(Scalar::Enum(u16::from(if mask == 0 { raw } else { raw & mask } != 0)))
@@ -131,7 +131,7 @@ macro_rules! binary_output {
             }
         }
 
-        fn write(db: &mut Db, rec: u32, body: Body<$T>, resumed: bool) -> bool {
+        fn write(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> bool {
             let simm = match mode(db, rec, body, resumed, true) {
                 Mode::Real => 0,
                 Mode::Simulated(simm) => simm,
@@ -162,8 +162,8 @@ macro_rules! binary_output {
             db.write_out(rec, link, value, simm == 0, resumed)
         }
 
-        fn check_alarms(db: &mut Db, rec: u32, body: Body<$T>) {
-            let common = &mut db.common[rec as usize];
+        fn check_alarms(db: &mut Db, rec: RecId, body: Body<$T>) {
+            let common = &mut db.common[rec];
             let r = &mut db.bodies[body];
             if common.udf == 1 {
                 let udfs = common.udfs;
@@ -176,7 +176,7 @@ macro_rules! binary_output {
             }
         }
 
-        fn monitor(db: &mut Db, rec: u32, body: Body<$T>) {
+        fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
             let alarm = db.reset_alarms(rec);
             let r = &mut db.bodies[body];
             let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), changed(&mut r.orbv, r.rbv)];

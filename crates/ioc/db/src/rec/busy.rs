@@ -5,7 +5,7 @@ use super::binary::{END_OF_HIGH, binary_output};
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
 use crate::rec::States;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, changed, drive_output, init_sim, mode, no_device, post_raw, stamp_output};
 use crate::run::callback::Callback;
 use crate::run::device::Device;

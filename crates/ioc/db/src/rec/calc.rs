@@ -5,7 +5,7 @@ use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::check_limits_filtered;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
 use base::{EventMask, Status};
@@ -38,7 +38,7 @@ record! {
 
 impl RecordType for Calc {
     /// At start: constants and the expression.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         for index in 0..INPUTS {
             if let Some(value) = r.inp[index].number() {
@@ -53,7 +53,7 @@ impl RecordType for Calc {
 
     /// Reads the inputs, computes, checks, tells.
     #[inline]
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
         let mut fetched = true;
         let mut live = db.bodies[body].live;
         while live != 0 {
@@ -66,7 +66,7 @@ impl RecordType for Calc {
                 Err(_) => fetched = false,
             }
         }
-        let (mut common, mut r) = (&mut db.common[rec as usize], &mut db.bodies[body]);
+        let (mut common, mut r) = (&mut db.common[rec], &mut db.bodies[body]);
         if fetched {
             match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
                 Ok(()) => common.udf = u8::from(r.val.is_nan()),
@@ -78,7 +78,7 @@ impl RecordType for Calc {
         let before = common.time;
         if !common.stamp(db.now.wall, db.clock) {
             db.stamp_specially(rec, 0, None);
-            (common, r) = (&mut db.common[rec as usize], &mut db.bodies[body]);
+            (common, r) = (&mut db.common[rec], &mut db.bodies[body]);
         }
         check_limits_filtered!(*common, r, before);
         let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
@@ -94,7 +94,7 @@ impl RecordType for Calc {
     }
 
     /// A new expression.
-    fn special(db: &mut Db, _: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, _: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if !(after && field == Self::CALC) {
             return Ok(());
         }
@@ -137,7 +137,7 @@ fn compile(db: &mut Db, body: Body<Calc>) -> Result<(), String> {
 }
 
 /// Tells about what left its deadband, about inputs that changed, and about the alarm where that has changed.
-fn monitor(db: &mut Db, rec: u32, body: Body<Calc>, mut mask: EventMask, alarm_stays: bool) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<Calc>, mut mask: EventMask, alarm_stays: bool) {
     if !alarm_stays {
         mask |= db.alarm_changed(rec);
     }
@@ -158,7 +158,7 @@ pub(crate) fn changed_inputs(now: &[f64], last: &[f64]) -> u32 {
 }
 
 /// Tells about inputs that changed; about all when the alarm did.
-pub(crate) fn post_inputs(db: &mut Db, rec: u32, mask: EventMask, changed: impl FnOnce(&mut Db) -> u32) {
+pub(crate) fn post_inputs(db: &mut Db, rec: RecId, mask: EventMask, changed: impl FnOnce(&mut Db) -> u32) {
     let mut bits = changed(db);
     if mask.meets(EventMask::ALARM) {
         bits = (1 << INPUTS) - 1;

@@ -5,7 +5,7 @@ use crate::calc::{self, INPUTS, Program};
 use crate::model::deadband::{self, Limits};
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, Text, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Drive, check_limits, drive, no_device};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
@@ -57,7 +57,7 @@ record! {
 
 impl RecordType for CalcOut {
     /// At start: constants, where links lead, expressions, last values.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         if db.device(rec) == Device::Missing {
             return;
         }
@@ -78,7 +78,7 @@ impl RecordType for CalcOut {
     }
 
     /// Reads, computes, checks, writes when it is due, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
@@ -97,7 +97,7 @@ impl RecordType for CalcOut {
         } else {
             compute(db, rec, body);
             let r = &mut db.bodies[body];
-            check_limits!(db.common[rec as usize], r);
+            check_limits!(db.common[rec], r);
             db.stamp_now(rec);
             let r = &mut db.bodies[body];
             let due = match r.oopt {
@@ -128,7 +128,7 @@ impl RecordType for CalcOut {
     }
 
     /// A new expression.
-    fn special(db: &mut Db, rec: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         match field {
             Self::CALC if after => {
                 compile(db, rec, body, true, false);
@@ -144,7 +144,7 @@ impl RecordType for CalcOut {
     }
 
     /// A client wrote a link: constants go into their input at once.
-    fn link_put(db: &mut Db, rec: u32, body: Body<Self>, field: u16) {
+    fn link_put(db: &mut Db, rec: RecId, body: Body<Self>, field: u16) {
         let r = &mut db.bodies[body];
         if let Some(index) = field.checked_sub(Self::INPA).map(usize::from).filter(|index| *index < INPUTS)
             && r.inp[index].is_constant()
@@ -157,7 +157,7 @@ impl RecordType for CalcOut {
         post_links(db, rec, body);
     }
 
-    fn connection_changed(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn connection_changed(db: &mut Db, rec: RecId, body: Body<Self>) {
         post_links(db, rec, body);
     }
 
@@ -199,7 +199,7 @@ fn look_at_links(db: &mut Db, body: Body<CalcOut>) -> u32 {
 }
 
 /// Compiles CALC, OCAL, or both.
-fn compile(db: &mut Db, rec: u32, body: Body<CalcOut>, main: bool, output: bool) {
+fn compile(db: &mut Db, rec: RecId, body: Body<CalcOut>, main: bool, output: bool) {
     let r = &mut db.bodies[body];
     let mut text = None;
     if main {
@@ -223,7 +223,7 @@ fn compile(db: &mut Db, rec: u32, body: Body<CalcOut>, main: bool, output: bool)
 }
 
 /// Notes where links lead now, and tells of what is new.
-pub(crate) fn post_links(db: &mut Db, rec: u32, body: Body<CalcOut>) {
+pub(crate) fn post_links(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
     let mut changed = look_at_links(db, body);
     while changed != 0 {
         let index = changed.trailing_zeros() as usize;
@@ -233,7 +233,7 @@ pub(crate) fn post_links(db: &mut Db, rec: u32, body: Body<CalcOut>) {
     }
 }
 
-fn compute(db: &mut Db, rec: u32, body: Body<CalcOut>) {
+fn compute(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
     let mut fetched = true;
     let mut live = db.bodies[body].live;
     while live != 0 {
@@ -248,7 +248,7 @@ fn compute(db: &mut Db, rec: u32, body: Body<CalcOut>) {
     }
     if fetched {
         let r = &mut db.bodies[body];
-        let common = &mut db.common[rec as usize];
+        let common = &mut db.common[rec];
         match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
             Ok(()) => common.udf = u8::from(r.val.is_nan()),
             Err(()) => {
@@ -259,9 +259,9 @@ fn compute(db: &mut Db, rec: u32, body: Body<CalcOut>) {
 }
 
 /// Writes the output and posts the event; whether a callback ends it.
-fn execute(db: &mut Db, rec: u32, body: Body<CalcOut>) -> bool {
+fn execute(db: &mut Db, rec: RecId, body: Body<CalcOut>) -> bool {
     let r = &mut db.bodies[body];
-    let common = &mut db.common[rec as usize];
+    let common = &mut db.common[rec];
     if r.dopt == 0 {
         r.oval = r.val;
     } else {
@@ -294,7 +294,7 @@ fn execute(db: &mut Db, rec: u32, body: Body<CalcOut>) -> bool {
 }
 
 /// Writes OVAL to the device or by the link; whether a callback ends it. A failed write has raised its alarm.
-fn write(db: &mut Db, rec: u32, body: Body<CalcOut>, resumed: bool) -> bool {
+fn write(db: &mut Db, rec: RecId, body: Body<CalcOut>, resumed: bool) -> bool {
     let r = &db.bodies[body];
     let (out, value) = (r.out.brief(), r.oval);
     if db.device(rec) == Device::External {
@@ -306,7 +306,7 @@ fn write(db: &mut Db, rec: u32, body: Body<CalcOut>, resumed: bool) -> bool {
     false
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<CalcOut>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
     let mut mask = db.reset_alarms(rec);
     let r = &mut db.bodies[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);

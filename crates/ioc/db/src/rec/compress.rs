@@ -5,7 +5,7 @@ use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, record};
 use crate::rec::Seen;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
 use base::Scalar;
@@ -41,24 +41,24 @@ record! {
 
 impl RecordType for Compress {
     /// At start: memory.
-    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+    fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         r.nsam = r.nsam.clamp(1, ELEMENTS_LIMIT as u32);
         reset(r);
     }
 
     /// Reads, compresses, tells when there is a new sample.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
         let r = &db.bodies[body];
         let (link, alg) = (r.inp.brief(), r.alg);
         let count = match link.kind {
-            LinkKind::Db => db.element_count(link.target, link.field),
+            LinkKind::Db => db.element_count(link.record(), link.field),
             LinkKind::Remote => db.remotes.value(link.target).map_or(0, base::Value::len),
             _ => 0,
         };
         let mut waits = false;
         if count == 0 {
-            db.common[rec as usize].raise(Status::Link, 3);
+            db.common[rec].raise(Status::Link, 3);
         } else {
             let r = &mut db.bodies[body];
             if r.inpn != count as i32 {
@@ -82,14 +82,14 @@ impl RecordType for Compress {
                     db.recycle_array(Array::F64(values));
                 }
                 _ => {
-                    db.common[rec as usize].raise(Status::Link, 3);
+                    db.common[rec].raise(Status::Link, 3);
                 }
             }
         }
         if waits {
             return Outcome::NoForward;
         }
-        db.common[rec as usize].udf = 0;
+        db.common[rec].udf = 0;
         db.stamp_now(rec);
         let alarm = db.reset_alarms(rec);
         let mask = alarm | EventMask::VALUE | EventMask::LOG;
@@ -104,7 +104,7 @@ impl RecordType for Compress {
     }
 
     /// RES, ALG, … were written: all starts anew.
-    fn special(db: &mut Db, _: u32, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, _: RecId, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
         if after {
             reset(&mut db.bodies[body]);
         }
@@ -120,7 +120,7 @@ impl RecordType for Compress {
     }
 
     /// A client's samples count as new ones, but as in C they are written over the oldest ones.
-    fn store_array(db: &mut Db, rec: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+    fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
         let r = &mut db.bodies[body];
         if r.balg == 1 {
             return Err(PutError::NoModify);

@@ -3,7 +3,7 @@
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Drive, check_limits, drive};
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Status};
@@ -35,26 +35,26 @@ record! {
 
 impl RecordType for DFanout {
     /// At start: constants.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         if let Some(seln) = r.sell.number() {
             r.seln = seln;
         }
         if let Some(val) = r.dol.number::<f64>() {
             r.val = val;
-            db.common[rec as usize].udf = u8::from(val.is_nan());
+            db.common[rec].udf = u8::from(val.is_nan());
         }
     }
 
     /// Fetches, checks, writes to all, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
         let r = &db.bodies[body];
         if r.omsl == 1 && !r.dol.is_constant() {
             let dol = r.dol.brief();
             // A failed read has raised its alarm.
             if let Ok(Some(val)) = db.get_link::<f64>(rec, dol) {
                 db.bodies[body].val = val;
-                db.common[rec as usize].udf = u8::from(val.is_nan());
+                db.common[rec].udf = u8::from(val.is_nan());
             }
         }
         db.stamp_now(rec);
@@ -63,7 +63,7 @@ impl RecordType for DFanout {
             db.bodies[body].seln = seln;
         }
         let r = &mut db.bodies[body];
-        check_limits!(db.common[rec as usize], r);
+        check_limits!(db.common[rec], r);
         let ivoa = r.ivoa;
         match drive(db, rec, ivoa) {
             Drive::Normally => push(db, rec, body),
@@ -88,18 +88,18 @@ impl RecordType for DFanout {
 const LINKS: usize = 16;
 
 /// Writes VAL to the selected outputs.
-fn push(db: &mut Db, rec: u32, body: Body<DFanout>) {
+fn push(db: &mut Db, rec: RecId, body: Body<DFanout>) {
     let r = &db.bodies[body];
     let mut bits: u32 = match r.selm {
         0 => u32::from(u16::MAX),
         1 if usize::from(r.seln) > LINKS => {
-            db.common[rec as usize].raise(Status::Soft, 3);
+            db.common[rec].raise(Status::Soft, 3);
             0
         }
         1 => 1u32.checked_shl(u32::from(r.seln)).unwrap_or(0) >> 1,
         2 => u32::from(r.seln),
         _ => {
-            db.common[rec as usize].raise(Status::Soft, 3);
+            db.common[rec].raise(Status::Soft, 3);
             0
         }
     };
@@ -109,7 +109,7 @@ fn push(db: &mut Db, rec: u32, body: Body<DFanout>) {
         bits &= bits - 1;
         let link = db.bodies[body].out[index].brief();
         if db.put_link(rec, link, value).is_err() {
-            db.common[rec as usize].raise(Status::Link, 2);
+            db.common[rec].raise(Status::Link, 2);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -24,7 +24,7 @@ impl RecordType for Event {
     }
 
     /// At start: constants.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
         let r = &mut db.bodies[body];
@@ -35,12 +35,12 @@ impl RecordType for Event {
             && let Some(val) = r.inp.short_text()
         {
             r.val = val;
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
     }
 
     /// Reads the name of the event and posts it.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let mut failed = false;
         match mode(db, rec, body, resumed, false) {
             Mode::Real => {
@@ -50,7 +50,7 @@ impl RecordType for Event {
                     failed = read.is_err();
                     if let Ok(Some(name)) = read {
                         db.bodies[body].val = name;
-                        db.common[rec as usize].udf = 0;
+                        db.common[rec].udf = 0;
                         take_stamp(db, rec, link);
                     }
                 }
@@ -65,7 +65,7 @@ impl RecordType for Event {
                         r.sval = name;
                     }
                     r.val = r.sval;
-                    db.common[rec as usize].udf = 0;
+                    db.common[rec].udf = 0;
                 }
             }
             Mode::Delayed => return Outcome::Pending,

@@ -2,7 +2,7 @@
 
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::record;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Status};
 
@@ -21,7 +21,7 @@ record! {
 
 impl RecordType for Fanout {
     /// At start: a constant selection.
-    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+    fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         if let Some(seln) = r.sell.number() {
             r.seln = seln;
@@ -29,7 +29,7 @@ impl RecordType for Fanout {
     }
 
     /// Processes what the selected links lead to.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
         let r = &db.bodies[body];
         let (sell, before) = (r.sell.brief(), r.seln);
         // A failed read has raised its alarm, and the old selection holds.
@@ -49,10 +49,10 @@ impl RecordType for Fanout {
                 }
             }
             None => {
-                db.common[rec as usize].raise(Status::Soft, 3);
+                db.common[rec].raise(Status::Soft, 3);
             }
         }
-        db.common[rec as usize].udf = 0;
+        db.common[rec].udf = 0;
         db.stamp_now(rec);
         let mask = db.reset_alarms(rec);
         if !mask.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
@@ -40,7 +40,7 @@ impl RecordType for Histogram {
     }
 
     /// At start: memory, width, constants.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         r.nelm = r.nelm.max(1);
         r.val = Array::U32(vec![0; usize::from(r.nelm)]);
@@ -56,12 +56,12 @@ impl RecordType for Histogram {
             && let Some(sgnl) = r.svl.number()
         {
             r.sgnl = sgnl;
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
     }
 
     /// Reads, counts, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if db.device(rec) != Device::Soft {
             return no_device(db, rec);
         }
@@ -78,7 +78,7 @@ impl RecordType for Histogram {
                 if simulated {
                     r.sval = value.unwrap_or(r.sval);
                     r.sgnl = r.sval;
-                    db.common[rec as usize].udf = 0;
+                    db.common[rec].udf = 0;
                 } else if let Some(value) = value {
                     r.sgnl = value;
                 }
@@ -106,7 +106,7 @@ impl RecordType for Histogram {
     }
 
     /// Commands, signals and limits that are written.
-    fn special(db: &mut Db, rec: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if !after {
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl RecordType for Histogram {
     }
 
     /// SDEL has passed: counts that nobody was told of are posted.
-    fn own_callback(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
         if db.bodies[body].mcnt > 0 {
             db.stamp_now(rec);
             db.post_value(rec, EventMask::VALUE | EventMask::LOG);
@@ -145,7 +145,7 @@ impl RecordType for Histogram {
         (u32::from(self.nelm), FieldType::U32)
     }
 
-    fn store_array(db: &mut Db, _: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+    fn store_array(db: &mut Db, _: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
         if let (Array::U32(bins), Array::U32(values)) = (&mut db.bodies[body].val, values) {
             let count = bins.len().min(values.len());
             bins[..count].copy_from_slice(&values[..count]);
@@ -157,7 +157,7 @@ impl RecordType for Histogram {
 /// The callback that posts counts every SDEL seconds.
 const WATCHDOG: u8 = 0;
 
-fn start_watchdog(db: &mut Db, rec: u32, body: Body<Histogram>) {
+fn start_watchdog(db: &mut Db, rec: RecId, body: Body<Histogram>) {
     let sdel = db.bodies[body].sdel;
     if sdel > 0.0 {
         db.cancel_delay(rec, Callback::Own(WATCHDOG));
@@ -166,8 +166,8 @@ fn start_watchdog(db: &mut Db, rec: u32, body: Body<Histogram>) {
 }
 
 /// One more in the bin of SGNL.
-fn add_count(db: &mut Db, rec: u32, body: Body<Histogram>) {
-    let common = &mut db.common[rec as usize];
+fn add_count(db: &mut Db, rec: RecId, body: Body<Histogram>) {
+    let common = &mut db.common[rec];
     let r = &mut db.bodies[body];
     if r.csta == 0 {
         return;
@@ -190,9 +190,9 @@ fn add_count(db: &mut Db, rec: u32, body: Body<Histogram>) {
     }
 }
 
-fn clear(db: &mut Db, rec: u32, body: Body<Histogram>) {
+fn clear(db: &mut Db, rec: RecId, body: Body<Histogram>) {
     let r = &mut db.bodies[body];
     r.val = Array::U32(vec![0; usize::from(r.nelm)]);
     r.mcnt = r.mdel.wrapping_add(1);
-    db.common[rec as usize].udf = 0;
+    db.common[rec].udf = 0;
 }

@@ -4,7 +4,7 @@ use super::whole::{whole_input, whole_monitor};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Read, Sim, check_limits_filtered, init_sim, read_input, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};

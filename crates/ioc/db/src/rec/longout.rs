@@ -4,7 +4,7 @@ use super::whole::{whole_monitor, whole_output};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -68,7 +68,7 @@ whole_output!(
     };
 
     /// A new OUT: with OOCH the next processing writes in any case.
-    fn link_put(db: &mut Db, _: u32, body: Body<Self>, field: u16) {
+    fn link_put(db: &mut Db, _: RecId, body: Body<Self>, field: u16) {
         let r = &mut db.bodies[body];
         if field == Self::OUT && r.ooch != 0 {
             r.first = true;

@@ -3,7 +3,7 @@
 use super::stringin::ALWAYS;
 use crate::model::link::{Brief, Link, LinkKind};
 use crate::model::slot::{Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -36,7 +36,7 @@ impl RecordType for Lsi {
     }
 
     /// At start: memory, constants.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         let r = &mut db.bodies[body];
         r.sizv = r.sizv.clamp(16, 0x7fff);
@@ -51,12 +51,12 @@ impl RecordType for Lsi {
             r.len = r.val.len() as u32;
             r.oval.clone_from(&r.val);
             r.olen = r.len;
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
     }
 
     /// Reads, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let device = db.device(rec);
         let size = db.bodies[body].sizv;
         let read = match mode(db, rec, body, resumed, false) {
@@ -79,7 +79,7 @@ impl RecordType for Lsi {
                 let link = db.bodies[body].sim.siol.brief();
                 let read = get_link_long(db, rec, link, size);
                 if read.is_ok() {
-                    db.common[rec as usize].udf = 0;
+                    db.common[rec].udf = 0;
                 }
                 read
             }
@@ -132,7 +132,7 @@ pub(crate) fn with_nul(text: &[u8], size: u16) -> Array {
 }
 
 /// Reads a text of any length through a link (dbGetLinkLS).
-pub(crate) fn get_link_long(db: &mut Db, rec: u32, link: Brief, size: u16) -> Result<Option<Array>, LinkError> {
+pub(crate) fn get_link_long(db: &mut Db, rec: RecId, link: Brief, size: u16) -> Result<Option<Array>, LinkError> {
     if link.kind == LinkKind::Constant {
         return Ok(None);
     }
@@ -159,7 +159,7 @@ pub(crate) fn get_link_long(db: &mut Db, rec: u32, link: Brief, size: u16) -> Re
 /// Events of lsi and lso.
 macro_rules! long_text_monitor {
     ($T:ident) => {
-        fn monitor(db: &mut Db, rec: u32, body: Body<$T>) {
+        fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
             let mut mask = db.reset_alarms(rec);
             let r = &mut db.bodies[body];
             if r.len != r.olen || r.val != r.oval {
@@ -185,11 +185,11 @@ macro_rules! long_text_monitor {
 }
 pub(crate) use long_text_monitor;
 
-fn environment(db: &mut Db, rec: u32, body: Body<Lsi>) -> Array {
+fn environment(db: &mut Db, rec: RecId, body: Body<Lsi>) -> Array {
     let r = &db.bodies[body];
     let name = r.inp.text().trim_start_matches('@').trim();
     let value = db.environment.get(name).map(|value| with_nul(value.as_bytes(), r.sizv));
-    let common = &mut db.common[rec as usize];
+    let common = &mut db.common[rec];
     match value {
         Some(value) => {
             common.udf = 0;

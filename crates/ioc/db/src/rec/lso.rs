@@ -4,7 +4,7 @@ use super::lsi::{get_link_long, long_text_monitor, text, with_nul};
 use super::stringin::ALWAYS;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -41,7 +41,7 @@ impl RecordType for Lso {
     }
 
     /// At start: memory, a constant DOL.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         let r = &mut db.bodies[body];
         r.sizv = r.sizv.clamp(16, 0x7fff);
@@ -56,12 +56,12 @@ impl RecordType for Lso {
             r.len = r.val.len() as u32;
             r.oval.clone_from(&r.val);
             r.olen = r.len;
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
     }
 
     /// Fetches, writes, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
@@ -74,11 +74,11 @@ impl RecordType for Lso {
                     let spare = super::arrays::set(&mut r.val, val, 0);
                     db.recycle_array(spare);
                 }
-                db.common[rec as usize].udf = 0;
+                db.common[rec].udf = 0;
             }
         }
-        if db.common[rec as usize].udf != 0 {
-            db.common[rec as usize].raise(Status::Udf, 3);
+        if db.common[rec].udf != 0 {
+            db.common[rec].raise(Status::Udf, 3);
         }
         let ivoa = db.bodies[body].ivoa;
         let ivov = |db: &mut Db| {
@@ -115,7 +115,7 @@ impl RecordType for Lso {
     }
 }
 
-fn write(db: &mut Db, rec: u32, body: Body<Lso>, resumed: bool) -> bool {
+fn write(db: &mut Db, rec: RecId, body: Body<Lso>, resumed: bool) -> bool {
     let simulated = match mode(db, rec, body, resumed, false) {
         Mode::Real => false,
         Mode::Simulated(_) => true,

@@ -4,7 +4,7 @@ use crate::model::deadband;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
 use crate::rec::States;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{
     Read, Sim, any_state, changed, device_mask, device_state, init_sim, mask_of, no_state, post_raw, read_input,
     read_soft, state_written, take_stamp,
@@ -47,7 +47,7 @@ impl RecordType for Mbbi {
     }
 
     /// At start: constants, the mask, last values.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         if device == Device::Missing {
             return;
@@ -66,7 +66,7 @@ impl RecordType for Mbbi {
             && let Some(val) = r.inp.number()
         {
             r.val = val;
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
         r.sdef = any_state(&r.values, &r.names);
         r.mlst = r.val;
@@ -75,8 +75,8 @@ impl RecordType for Mbbi {
     }
 
     /// Reads, converts, checks, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
-        let before = db.common[rec as usize].time;
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+        let before = db.common[rec].time;
         let read = |db: &mut Db| read(db, rec, body, resumed);
         let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
         let read = match read_input(db, rec, body, resumed, true, read, simulated) {
@@ -86,7 +86,7 @@ impl RecordType for Mbbi {
         if read == Read::Raw {
             let r = &mut db.bodies[body];
             r.val = r.state_of(r.rval);
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
         check_alarms(db, rec, body, before);
         monitor(db, rec, body);
@@ -94,7 +94,7 @@ impl RecordType for Mbbi {
     }
 
     /// After a state's value or name was written.
-    fn special(db: &mut Db, rec: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after {
             let r = &mut db.bodies[body];
             r.sdef = any_state(&r.values, &r.names);
@@ -121,7 +121,7 @@ impl Mbbi {
 }
 
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
-fn device_value(db: &mut Db, rec: u32, body: Body<Mbbi>, fed: &Fed) -> Read {
+fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &Fed) -> Read {
     let state = device_state(db, rec, fed);
     let r = &mut db.bodies[body];
     match (fed.raw(), state) {
@@ -144,7 +144,7 @@ fn device_value(db: &mut Db, rec: u32, body: Body<Mbbi>, fed: &Fed) -> Read {
     }
 }
 
-fn read(db: &mut Db, rec: u32, body: Body<Mbbi>, resumed: bool) -> Read {
+fn read(db: &mut Db, rec: RecId, body: Body<Mbbi>, resumed: bool) -> Read {
     let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft | Device::SoftAsync => {
@@ -168,20 +168,20 @@ fn read(db: &mut Db, rec: u32, body: Body<Mbbi>, resumed: bool) -> Read {
             Got::Constant | Got::Failed => Read::Failed,
         },
         _ => {
-            db.common[rec as usize].broken = true;
+            db.common[rec].broken = true;
             Read::Failed
         }
     }
 }
 
-fn simulated(db: &mut Db, rec: u32, body: Body<Mbbi>, simm: u16) -> Read {
+fn simulated(db: &mut Db, rec: RecId, body: Body<Mbbi>, simm: u16) -> Read {
     let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
     let r = &mut db.bodies[body];
     if let Some(value) = value {
         r.sval = value;
     }
-    db.common[rec as usize].udf = 0;
+    db.common[rec].udf = 0;
     if simm == 1 {
         r.val = r.sval as u16;
         return Read::Value;
@@ -190,8 +190,8 @@ fn simulated(db: &mut Db, rec: u32, body: Body<Mbbi>, simm: u16) -> Read {
     Read::Raw
 }
 
-fn check_alarms(db: &mut Db, rec: u32, body: Body<Mbbi>, before: base::Stamp) {
-    let common = &mut db.common[rec as usize];
+fn check_alarms(db: &mut Db, rec: RecId, body: Body<Mbbi>, before: base::Stamp) {
+    let common = &mut db.common[rec];
     let r = &mut db.bodies[body];
     if common.udf != 0 {
         let udfs = common.udfs;
@@ -212,7 +212,7 @@ fn check_alarms(db: &mut Db, rec: u32, body: Body<Mbbi>, before: base::Stamp) {
     r.lalm = r.val;
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<Mbbi>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<Mbbi>) {
     let alarm = db.reset_alarms(rec);
     let r = &mut db.bodies[body];
     let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), false];

@@ -2,7 +2,7 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Read, Sim, device_mask, init_sim, mask_of, read_input, read_soft, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -32,7 +32,7 @@ impl RecordType for MbbiDirect {
     }
 
     /// At start: constants, the mask, the bits, last values.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         if device == Device::Missing {
             return;
@@ -51,7 +51,7 @@ impl RecordType for MbbiDirect {
             && let Some(val) = r.inp.number::<u32>()
         {
             r.val = val as i32;
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
         refresh(&mut r.b, r.val);
         r.mlst = r.val;
@@ -59,14 +59,14 @@ impl RecordType for MbbiDirect {
     }
 
     /// Reads, converts, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let read = |db: &mut Db| read(db, rec, body, resumed);
         let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
         let read = match read_input(db, rec, body, resumed, true, read, simulated) {
             Ok(read) => read,
             Err(outcome) => return outcome,
         };
-        let common = &mut db.common[rec as usize];
+        let common = &mut db.common[rec];
         if read == Read::Raw {
             let r = &mut db.bodies[body];
             r.val = r.rval.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32;
@@ -99,7 +99,7 @@ pub(crate) fn refresh(bits: &mut [u8; 32], val: i32) -> u32 {
 }
 
 /// Tells about some of the bits.
-pub(crate) fn post_bits(db: &mut Db, rec: u32, bits: u32, mask: EventMask) {
+pub(crate) fn post_bits(db: &mut Db, rec: RecId, bits: u32, mask: EventMask) {
     let mut bits = bits;
     while bits != 0 {
         let index = bits.trailing_zeros() as usize;
@@ -108,7 +108,7 @@ pub(crate) fn post_bits(db: &mut Db, rec: u32, bits: u32, mask: EventMask) {
     }
 }
 
-fn read(db: &mut Db, rec: u32, body: Body<MbbiDirect>, resumed: bool) -> Read {
+fn read(db: &mut Db, rec: RecId, body: Body<MbbiDirect>, resumed: bool) -> Read {
     let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft | Device::SoftAsync => {
@@ -137,20 +137,20 @@ fn read(db: &mut Db, rec: u32, body: Body<MbbiDirect>, resumed: bool) -> Read {
             Got::Constant | Got::Failed => Read::Failed,
         },
         _ => {
-            db.common[rec as usize].broken = true;
+            db.common[rec].broken = true;
             Read::Failed
         }
     }
 }
 
-fn simulated(db: &mut Db, rec: u32, body: Body<MbbiDirect>, simm: u16) -> Read {
+fn simulated(db: &mut Db, rec: RecId, body: Body<MbbiDirect>, simm: u16) -> Read {
     let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
     let r = &mut db.bodies[body];
     if let Some(value) = value {
         r.sval = value as i32;
     }
-    db.common[rec as usize].udf = 0;
+    db.common[rec].udf = 0;
     if simm == 1 {
         r.val = r.sval;
         return Read::Value;
@@ -159,7 +159,7 @@ fn simulated(db: &mut Db, rec: u32, body: Body<MbbiDirect>, simm: u16) -> Read {
     Read::Raw
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<MbbiDirect>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<MbbiDirect>) {
     let mask = db.reset_alarms(rec);
     let all = mask | EventMask::VALUE | EventMask::LOG;
     let r = &mut db.bodies[body];

@@ -3,7 +3,7 @@
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
 use crate::rec::States;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{
     Mode, STATES, Sim, any_state, changed, device_mask, drive_output, init_sim, mask_of, mode, no_device, post_raw,
     stamp_output, state_written,
@@ -53,7 +53,7 @@ impl RecordType for Mbbo {
     }
 
     /// At start: a constant DOL, the mask, the raw value, last values.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         r.sdef = any_state(&r.values, &r.names);
         let device = db.device(rec);
@@ -64,7 +64,7 @@ impl RecordType for Mbbo {
         let r = &mut db.bodies[body];
         if let Some(val) = r.dol.number() {
             r.val = val;
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
         r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
         convert(db, rec, body);
@@ -76,12 +76,12 @@ impl RecordType for Mbbo {
     }
 
     /// Fetches, checks, writes, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
         if !resumed && fetch(db, rec, body) {
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
             convert(db, rec, body);
             stamp_output(db, rec, body);
         }
@@ -104,7 +104,7 @@ impl RecordType for Mbbo {
     }
 
     /// After a state's value or name was written.
-    fn special(db: &mut Db, rec: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after {
             let r = &mut db.bodies[body];
             r.sdef = any_state(&r.values, &r.names);
@@ -115,7 +115,7 @@ impl RecordType for Mbbo {
     }
 
     /// VAL is what the device has.
-    fn begin(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn begin(db: &mut Db, rec: RecId, body: Body<Self>) {
         if usize::from(db.bodies[body].val) < STATES {
             convert(db, rec, body);
         }
@@ -126,7 +126,7 @@ impl RecordType for Mbbo {
     }
 
     /// The state that a raw value of the device is; 65535 where it is none.
-    fn from_device(db: &mut Db, _: u32, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+    fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.bodies[body];
         let raw = if r.mask == 0 { raw } else { raw & r.mask };
@@ -165,11 +165,11 @@ impl Mbbo {
 }
 
 /// The raw value of VAL.
-fn convert(db: &mut Db, rec: u32, body: Body<Mbbo>) {
+fn convert(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
     let r = &mut db.bodies[body];
     if r.sdef != 0 {
         let Some(raw) = r.values.get(usize::from(r.val)) else {
-            db.common[rec as usize].raise(Status::Soft, 3);
+            db.common[rec].raise(Status::Soft, 3);
             return;
         };
         r.rval = *raw;
@@ -182,24 +182,24 @@ fn convert(db: &mut Db, rec: u32, body: Body<Mbbo>) {
 }
 
 /// The wanted value; whether there is one.
-fn fetch(db: &mut Db, rec: u32, body: Body<Mbbo>) -> bool {
+fn fetch(db: &mut Db, rec: RecId, body: Body<Mbbo>) -> bool {
     let r = &db.bodies[body];
     if r.omsl == 1 && !r.dol.is_constant() {
         let dol = r.dol.brief();
         let Ok(Some(val)) = db.get_link::<u16>(rec, dol) else {
-            db.common[rec as usize].raise(Status::Link, 3);
+            db.common[rec].raise(Status::Link, 3);
             return false;
         };
         db.bodies[body].val = val;
-    } else if db.common[rec as usize].udf != 0 {
-        let udfs = db.common[rec as usize].udfs;
-        db.common[rec as usize].raise(Status::Udf, udfs);
+    } else if db.common[rec].udf != 0 {
+        let udfs = db.common[rec].udfs;
+        db.common[rec].raise(Status::Udf, udfs);
         return false;
     }
     true
 }
 
-fn write(db: &mut Db, rec: u32, body: Body<Mbbo>, resumed: bool) -> bool {
+fn write(db: &mut Db, rec: RecId, body: Body<Mbbo>, resumed: bool) -> bool {
     let simm = match mode(db, rec, body, resumed, true) {
         Mode::Real => 0,
         Mode::Simulated(simm) => simm,
@@ -223,8 +223,8 @@ fn write(db: &mut Db, rec: u32, body: Body<Mbbo>, resumed: bool) -> bool {
     db.write_out(rec, link, value, simm == 0, resumed)
 }
 
-fn check_alarms(db: &mut Db, rec: u32, body: Body<Mbbo>) {
-    let common = &mut db.common[rec as usize];
+fn check_alarms(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
+    let common = &mut db.common[rec];
     let r = &mut db.bodies[body];
     common.raise(Status::State, r.severities.get(usize::from(r.val)).copied().unwrap_or(r.unsv));
     if r.val == r.lalm || common.raise(Status::Cos, r.cosv) {
@@ -233,7 +233,7 @@ fn check_alarms(db: &mut Db, rec: u32, body: Body<Mbbo>) {
     r.lalm = r.val;
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<Mbbo>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
     let alarm = db.reset_alarms(rec);
     let r = &mut db.bodies[body];
     let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), changed(&mut r.orbv, r.rbv)];

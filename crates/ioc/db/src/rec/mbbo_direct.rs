@@ -3,7 +3,7 @@
 use super::mbbi_direct::{post_bits, refresh};
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, device_mask, drive_output, init_sim, mask_of, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -43,14 +43,14 @@ impl RecordType for MbboDirect {
     }
 
     /// At start: a constant DOL, the mask, the bits, last values.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         if device == Device::Missing {
             return;
         }
         init_sim(db, rec, body);
         let r = &mut db.bodies[body];
-        let common = &mut db.common[rec as usize];
+        let common = &mut db.common[rec];
         if let Some(val) = r.dol.number::<u32>() {
             r.val = val as i32;
             common.udf = 0;
@@ -71,12 +71,12 @@ impl RecordType for MbboDirect {
     }
 
     /// Fetches, writes, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
         if !resumed && fetch(db, rec, body) {
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
             let r = &mut db.bodies[body];
             refresh(&mut r.b, r.val);
             r.convert();
@@ -102,7 +102,7 @@ impl RecordType for MbboDirect {
     }
 
     /// A bit is written: refused in closed loop, else VAL follows.
-    fn special(db: &mut Db, rec: u32, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         let index = usize::from(field.wrapping_sub(Self::B0));
         let r = &mut db.bodies[body];
         let Some(bit) = r.b.get(index) else { return Ok(()) };
@@ -118,12 +118,12 @@ impl RecordType for MbboDirect {
             r.obit &= !mask;
         }
         r.convert();
-        db.common[rec as usize].udf = 0;
+        db.common[rec].udf = 0;
         Ok(())
     }
 
     /// VAL is what the device has.
-    fn begin(db: &mut Db, _: u32, body: Body<Self>) {
+    fn begin(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         refresh(&mut r.b, r.val);
         r.convert();
@@ -132,7 +132,7 @@ impl RecordType for MbboDirect {
     }
 
     /// The value that a raw value of the device is.
-    fn from_device(db: &mut Db, _: u32, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+    fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.bodies[body];
         let raw = if r.mask == 0 { raw } else { raw & r.mask };
@@ -152,24 +152,24 @@ impl MbboDirect {
 }
 
 /// The wanted value; whether there is one.
-fn fetch(db: &mut Db, rec: u32, body: Body<MbboDirect>) -> bool {
+fn fetch(db: &mut Db, rec: RecId, body: Body<MbboDirect>) -> bool {
     let r = &db.bodies[body];
     if r.omsl == 1 && !r.dol.is_constant() {
         let dol = r.dol.brief();
         let Ok(Some(val)) = db.get_link::<u32>(rec, dol) else {
-            db.common[rec as usize].raise(Status::Link, 3);
+            db.common[rec].raise(Status::Link, 3);
             return false;
         };
         db.bodies[body].val = val as i32;
-    } else if db.common[rec as usize].udf != 0 {
-        let udfs = db.common[rec as usize].udfs;
-        db.common[rec as usize].raise_with(Status::Udf, udfs, crate::rec::message::Message::UDFS);
+    } else if db.common[rec].udf != 0 {
+        let udfs = db.common[rec].udfs;
+        db.common[rec].raise_with(Status::Udf, udfs, crate::rec::message::Message::UDFS);
         return false;
     }
     true
 }
 
-fn write(db: &mut Db, rec: u32, body: Body<MbboDirect>, resumed: bool) -> bool {
+fn write(db: &mut Db, rec: RecId, body: Body<MbboDirect>, resumed: bool) -> bool {
     let simm = match mode(db, rec, body, resumed, true) {
         Mode::Real => 0,
         Mode::Simulated(simm) => simm,
@@ -193,7 +193,7 @@ fn write(db: &mut Db, rec: u32, body: Body<MbboDirect>, resumed: bool) -> bool {
     db.write_out(rec, link, value, simm == 0, resumed)
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<MbboDirect>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<MbboDirect>) {
     let mut mask = db.reset_alarms(rec);
     let alarm = !mask.is_empty();
     let r = &mut db.bodies[body];

@@ -22,6 +22,7 @@ pub(crate) use steps::{
     post_raw, read_input, read_soft, stamp_by_device, take_stamp,
 };
 
+pub(crate) use crate::model::id::RecId;
 use crate::model::schema::{At, FieldDef, Schema};
 use crate::model::slot::{Layout, Rarely, Slot};
 use crate::run::engine::{Db, Outcome};
@@ -95,30 +96,30 @@ pub(crate) trait RecordType: Layout + Stored {
     }
 
     /// At start, after all links are resolved.
-    fn init(_: &mut Db, _rec: u32, _body: Body<Self>) {}
+    fn init(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
     /// Reads, computes, checks, tells, writes; `resumed` when a callback continues it.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome;
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome;
 
     /// Before (`after` false) and after a field with `special` was written.
-    fn special(_: &mut Db, _rec: u32, _body: Body<Self>, _field: u16, _after: bool) -> Result<(), PutError> {
+    fn special(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16, _after: bool) -> Result<(), PutError> {
         Ok(())
     }
 
     /// A callback of the type's own.
-    fn own_callback(_: &mut Db, _rec: u32, _body: Body<Self>) {}
+    fn own_callback(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
     /// After a client wrote a link.
-    fn link_put(_: &mut Db, _rec: u32, _body: Body<Self>, _field: u16) {}
+    fn link_put(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16) {}
 
     /// After a link was set.
     fn links_changed(_: &mut Db, _body: Body<Self>) {}
 
     /// After a link over a channel was connected or lost.
-    fn connection_changed(_: &mut Db, _rec: u32, _body: Body<Self>) {}
+    fn connection_changed(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
     /// An output starts with what its device has: the value that this means; `None` where it is the given one.
-    fn from_device(_: &mut Db, _rec: u32, _body: Body<Self>, _: &Fed) -> Option<Scalar> {
+    fn from_device(_: &mut Db, _rec: RecId, _body: Body<Self>, _: &Fed) -> Option<Scalar> {
         None
     }
 
@@ -126,7 +127,7 @@ pub(crate) trait RecordType: Layout + Stored {
     fn read_back(&mut self, _raw: i32) {}
 
     /// VAL is what the device has, and the rest follows.
-    fn begin(_: &mut Db, _rec: u32, _body: Body<Self>) {}
+    fn begin(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
     /// How many elements an array field can hold (bytes, for a long text), and their type.
     fn shape(&self, _field: u16) -> (u32, FieldType) {
@@ -139,7 +140,7 @@ pub(crate) trait RecordType: Layout + Stored {
     }
 
     /// Stores an array that is converted already.
-    fn store_array(_: &mut Db, _rec: u32, _body: Body<Self>, _field: u16, _: Array) -> Result<(), PutError> {
+    fn store_array(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16, _: Array) -> Result<(), PutError> {
         Err(PutError::NoModify)
     }
 
@@ -304,32 +305,32 @@ pub(crate) fn builtin() -> Arc<Schema> {
 
 /// Processes a record, or goes on with it.
 #[inline]
-pub(crate) fn process(db: &mut Db, rec: u32, resumed: bool) -> Outcome {
-    let common = &db.common[rec as usize];
+pub(crate) fn process(db: &mut Db, rec: RecId, resumed: bool) -> Outcome {
+    let common = &db.common[rec];
     let body = common.body;
     of_type!(common.kind(), T => T::process(db, rec, at(body), resumed))
 }
 
 /// At start, after all links are resolved.
-pub(crate) fn init(db: &mut Db, rec: u32) {
+pub(crate) fn init(db: &mut Db, rec: RecId) {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => T::init(db, rec, at(body)));
 }
 
 /// After a link of the record was set.
-pub(crate) fn links_changed(db: &mut Db, rec: u32) {
+pub(crate) fn links_changed(db: &mut Db, rec: RecId) {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => T::links_changed(db, at(body)));
 }
 
 /// After a link of the record over a channel was connected or lost.
-pub(crate) fn connection_changed(db: &mut Db, rec: u32) {
+pub(crate) fn connection_changed(db: &mut Db, rec: RecId) {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => T::connection_changed(db, rec, at(body)));
 }
 
 /// After a client wrote a link of the record.
-pub(crate) fn link_put(db: &mut Db, rec: u32, field: u16) {
+pub(crate) fn link_put(db: &mut Db, rec: RecId, field: u16) {
     let (kind, body) = db.type_and_body(rec);
     if let At::Body(slot) = db.def(rec, field).at {
         of_type!(kind, T => T::link_put(db, rec, at(body), slot));
@@ -337,13 +338,13 @@ pub(crate) fn link_put(db: &mut Db, rec: u32, field: u16) {
 }
 
 /// A callback of the record type's own.
-pub(crate) fn own_callback(db: &mut Db, rec: u32, _: u8) {
+pub(crate) fn own_callback(db: &mut Db, rec: RecId, _: u8) {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => T::own_callback(db, rec, at(body)));
 }
 
 /// Before (`after` false) and after a field with `special` was written.
-pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<(), PutError> {
+pub(crate) fn special(db: &mut Db, rec: RecId, field: u16, after: bool) -> Result<(), PutError> {
     let (kind, body) = db.type_and_body(rec);
     let At::Body(slot) = db.def(rec, field).at else { return Ok(()) };
     of_type!(kind, T => {
@@ -356,25 +357,25 @@ pub(crate) fn special(db: &mut Db, rec: u32, field: u16, after: bool) -> Result<
 }
 
 /// The value that an output starts with where its device has this one.
-pub(crate) fn from_device(db: &mut Db, rec: u32, fed: &Fed) -> Option<Scalar> {
+pub(crate) fn from_device(db: &mut Db, rec: RecId, fed: &Fed) -> Option<Scalar> {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => T::from_device(db, rec, at(body), fed))
 }
 
 /// The whole number that an output's device has goes into RVAL and RBV.
-pub(crate) fn read_back(db: &mut Db, rec: u32, raw: i32) {
+pub(crate) fn read_back(db: &mut Db, rec: RecId, raw: i32) {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => db.bodies[at::<T>(body)].read_back(raw));
 }
 
 /// VAL is what the device has, and the rest follows.
-pub(crate) fn begin(db: &mut Db, rec: u32) {
+pub(crate) fn begin(db: &mut Db, rec: RecId) {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => T::begin(db, rec, at(body)));
 }
 
 /// How many elements an array field can hold (bytes, for a long text), and their type.
-pub(crate) fn shape(db: &Db, rec: u32, field: u16) -> (u32, FieldType) {
+pub(crate) fn shape(db: &Db, rec: RecId, field: u16) -> (u32, FieldType) {
     let (kind, body) = db.type_and_body(rec);
     let At::Body(slot) = db.def(rec, field).at else { return (0, FieldType::F64) };
     of_type!(kind, T => db.bodies[at::<T>(body)].shape(slot))
@@ -387,26 +388,26 @@ pub(crate) fn counts_elements(kind: Kind, field: &FieldDef) -> bool {
 }
 
 /// Stores an array that is converted already.
-pub(crate) fn store_array(db: &mut Db, rec: u32, field: u16, values: Array) -> Result<(), PutError> {
+pub(crate) fn store_array(db: &mut Db, rec: RecId, field: u16, values: Array) -> Result<(), PutError> {
     let (kind, body) = db.type_and_body(rec);
     let At::Body(slot) = db.def(rec, field).at else { return Err(PutError::NoModify) };
     of_type!(kind, T => T::store_array(db, rec, at(body), slot, values))
 }
 
 /// After a client wrote the long text in VAL.
-pub(crate) fn long_text_written(db: &mut Db, rec: u32) {
+pub(crate) fn long_text_written(db: &mut Db, rec: RecId) {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => db.bodies[at::<T>(body)].long_text_written());
 }
 
 /// What is seen of the array in VAL.
-pub(crate) fn seen(db: &Db, rec: u32) -> Seen {
-    let common = &db.common[rec as usize];
+pub(crate) fn seen(db: &Db, rec: RecId) -> Seen {
+    let common = &db.common[rec];
     of_type!(common.kind(), T => db.bodies[at::<T>(common.body)].seen(common))
 }
 
 /// What a link that asks for one element reads where that is not what clients read.
-pub(crate) fn in_memory(db: &Db, rec: u32, field: u16) -> Option<Scalar> {
+pub(crate) fn in_memory(db: &Db, rec: RecId, field: u16) -> Option<Scalar> {
     let (kind, body) = db.type_and_body(rec);
     let At::Body(slot) = db.def(rec, field).at else { return None };
     of_type!(kind, T => db.bodies[at::<T>(body)].in_memory(slot))
@@ -421,13 +422,13 @@ pub(crate) fn is_long_text(kind: Kind, field: &FieldDef) -> bool {
 
 /// VAL, where it is a double that links read without detours.
 #[inline]
-pub(crate) fn double_val(db: &Db, rec: u32) -> Option<f64> {
-    let common = &db.common[rec as usize];
+pub(crate) fn double_val(db: &Db, rec: RecId) -> Option<f64> {
+    let common = &db.common[rec];
     of_type!(common.kind(), T => db.bodies[at::<T>(common.body)].double_val())
 }
 
 /// Whether VAL, an enumeration by its type, is a plain number.
-pub(crate) fn is_plain_number(db: &Db, rec: u32) -> bool {
+pub(crate) fn is_plain_number(db: &Db, rec: RecId) -> bool {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => db.bodies[at::<T>(body)].is_plain_number())
 }
@@ -448,19 +449,19 @@ pub(crate) fn general_times(kind: Kind) -> &'static [&'static str] {
 }
 
 /// Whether a put that asked for completion and has processed the record does not complete yet.
-pub(crate) fn holds_puts(db: &Db, rec: u32) -> bool {
+pub(crate) fn holds_puts(db: &Db, rec: RecId) -> bool {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => db.bodies[at::<T>(body)].holds_puts())
 }
 
 /// The function call of a record that is to end later.
-pub(crate) fn waiting(db: &mut Db, rec: u32) -> Option<&mut u64> {
+pub(crate) fn waiting(db: &mut Db, rec: RecId) -> Option<&mut u64> {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => db.bodies[at::<T>(body)].waiting())
 }
 
 /// The names of a record's states, and whether its type ignores what follows a number.
-fn states_of(db: &Db, rec: u32) -> (States<'_>, bool) {
+fn states_of(db: &Db, rec: RecId) -> (States<'_>, bool) {
     let (kind, body) = db.type_and_body(rec);
     of_type!(kind, T => (db.bodies[at::<T>(body)].states(), T::LOOSE_STATES))
 }
@@ -468,8 +469,8 @@ fn states_of(db: &Db, rec: u32) -> (States<'_>, bool) {
 impl Db {
     /// A record's type and its place among those of the type.
     #[inline]
-    fn type_and_body(&self, rec: u32) -> (Kind, u32) {
-        let common = &self.common[rec as usize];
+    fn type_and_body(&self, rec: RecId) -> (Kind, u32) {
+        let common = &self.common[rec];
         (common.kind(), common.body)
     }
 }

@@ -5,7 +5,7 @@ use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Text, record};
 use crate::rec::Seen;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::text::conv::Number;
@@ -28,20 +28,20 @@ impl RecordType for Printf {
     const LONG_TEXTS: &'static [u16] = &[Self::VAL];
 
     /// At start: memory for the text.
-    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+    fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         r.sizv = r.sizv.clamp(16, 0x7fff);
         r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
     }
 
     /// Formats, writes, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if !resumed {
             let text = format(db, rec, body);
             let r = &mut db.bodies[body];
             r.len = text.len() as u32;
             r.val = Array::U8(text);
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
             db.stamp_now(rec);
         }
         let failed = write(db, rec, body);
@@ -62,7 +62,7 @@ impl RecordType for Printf {
 }
 
 /// Whether the write failed.
-fn write(db: &mut Db, rec: u32, body: Body<Printf>) -> bool {
+fn write(db: &mut Db, rec: RecId, body: Body<Printf>) -> bool {
     let device = db.device(rec);
     let r = &db.bodies[body];
     match device {
@@ -91,7 +91,7 @@ enum Bad {
 }
 
 /// FMT with the inputs in the places of its directives, and a NUL.
-fn format(db: &mut Db, rec: u32, body: Body<Printf>) -> Vec<u8> {
+fn format(db: &mut Db, rec: RecId, body: Body<Printf>) -> Vec<u8> {
     let r = &db.bodies[body];
     let limit = usize::from(r.sizv) - 1;
     let format = r.fmt.bytes().to_vec();
@@ -136,7 +136,7 @@ enum Size {
 /// The inputs that directives take, one after the other.
 struct Inputs {
     next: usize,
-    rec: u32,
+    rec: RecId,
     body: Body<Printf>,
 }
 
@@ -253,7 +253,7 @@ fn convert(
                 directive.precision.filter(|precision| *precision > 0).map_or(room, |precision| precision.min(room));
             let bytes = if link.is_constant() {
                 link.long_text().ok_or(Bad::Link)?.into_bytes()
-            } else if brief.kind == LinkKind::Db && db.is_long_text(brief.target, brief.field) {
+            } else if brief.kind == LinkKind::Db && db.is_long_text(brief.record(), brief.field) {
                 // A text that is not seen as characters (`$`) is read as one, a number, as C does it.
                 let one = db.get_link::<i8>(inputs.rec, brief).ok().flatten().ok_or(Bad::Link)?;
                 vec![one as u8]

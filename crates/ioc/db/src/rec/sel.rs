@@ -5,7 +5,7 @@ use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
 use crate::rec::check_limits;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Status};
 
@@ -35,7 +35,7 @@ record! {
 
 impl RecordType for Sel {
     /// At start: constants; other inputs hold no number.
-    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+    fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         if let Some(seln) = r.nvl.number() {
             r.seln = seln;
@@ -46,13 +46,13 @@ impl RecordType for Sel {
     }
 
     /// Fetches, selects, checks, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
         if fetch(db, rec, body) {
             select(db, rec, body);
         }
         db.stamp_now(rec);
         let r = &mut db.bodies[body];
-        check_limits!(db.common[rec as usize], r);
+        check_limits!(db.common[rec], r);
         monitor(db, rec, body);
         Outcome::Done
     }
@@ -61,7 +61,7 @@ impl RecordType for Sel {
 const INPUTS: usize = 12;
 
 /// Reads the inputs that count; whether the last read succeeded.
-fn fetch(db: &mut Db, rec: u32, body: Body<Sel>) -> bool {
+fn fetch(db: &mut Db, rec: RecId, body: Body<Sel>) -> bool {
     let r = &db.bodies[body];
     if r.selm == 0 {
         let nvl = r.nvl.brief();
@@ -80,7 +80,7 @@ fn fetch(db: &mut Db, rec: u32, body: Body<Sel>) -> bool {
     done
 }
 
-fn fetch_one(db: &mut Db, rec: u32, body: Body<Sel>, index: usize) -> bool {
+fn fetch_one(db: &mut Db, rec: RecId, body: Body<Sel>, index: usize) -> bool {
     let link = db.bodies[body].inp[index].brief();
     match db.get_link::<f64>(rec, link) {
         Ok(value) => {
@@ -93,8 +93,8 @@ fn fetch_one(db: &mut Db, rec: u32, body: Body<Sel>, index: usize) -> bool {
     }
 }
 
-fn select(db: &mut Db, rec: u32, body: Body<Sel>) {
-    let common = &mut db.common[rec as usize];
+fn select(db: &mut Db, rec: RecId, body: Body<Sel>) {
+    let common = &mut db.common[rec];
     let r = &mut db.bodies[body];
     let better = |best: f64, better: fn(f64, f64) -> bool| {
         let (mut val, mut seln) = (best, r.seln);
@@ -133,7 +133,7 @@ fn select(db: &mut Db, rec: u32, body: Body<Sel>) {
     common.udf = u8::from(r.val.is_nan());
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<Sel>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<Sel>) {
     let mut mask = db.reset_alarms(rec);
     let r = &mut db.bodies[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);

@@ -2,7 +2,7 @@
 
 use crate::model::link::Link;
 use crate::model::slot::record;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::run::callback::Callback;
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Scalar, Status};
@@ -29,7 +29,7 @@ record! {
 
 impl RecordType for Seq {
     /// At start: constants.
-    fn init(db: &mut Db, _: u32, body: Body<Self>) {
+    fn init(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         if let Some(seln) = r.sell.number() {
             r.seln = seln;
@@ -43,7 +43,7 @@ impl RecordType for Seq {
     }
 
     /// Chooses the groups and starts the first; the callbacks do the rest.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if resumed {
             return finish(db, rec, body);
         }
@@ -59,7 +59,7 @@ impl RecordType for Seq {
             super::fanout::selected(r.selm, r.seln, r.offs, r.shft)
         };
         let Some(bits) = bits else {
-            db.common[rec as usize].raise(Status::Soft, 3);
+            db.common[rec].raise(Status::Soft, 3);
             return finish(db, rec, body);
         };
         let r = &mut db.bodies[body];
@@ -74,7 +74,7 @@ impl RecordType for Seq {
     }
 
     /// One group: reads DOLn, writes to LNKn.
-    fn own_callback(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         if r.todo == 0 {
             return;
@@ -101,7 +101,7 @@ const GROUP: u8 = 0;
 const GROUPS: usize = 16;
 
 /// Asks for the callback of the next group, or for the end.
-fn next(db: &mut Db, rec: u32, body: Body<Seq>) {
+fn next(db: &mut Db, rec: RecId, body: Body<Seq>) {
     let r = &db.bodies[body];
     if r.todo == 0 {
         db.resume(rec);
@@ -118,8 +118,8 @@ fn next(db: &mut Db, rec: u32, body: Body<Seq>) {
 const VALUE_NAMES: [&str; GROUPS] =
     ["DO0", "DO1", "DO2", "DO3", "DO4", "DO5", "DO6", "DO7", "DO8", "DO9", "DOA", "DOB", "DOC", "DOD", "DOE", "DOF"];
 
-fn finish(db: &mut Db, rec: u32, body: Body<Seq>) -> Outcome {
-    db.common[rec as usize].udf = 0;
+fn finish(db: &mut Db, rec: RecId, body: Body<Seq>) -> Outcome {
+    db.common[rec].udf = 0;
     db.stamp_now(rec);
     let mask = db.reset_alarms(rec);
     if !mask.is_empty() {

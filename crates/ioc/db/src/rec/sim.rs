@@ -1,6 +1,7 @@
 //! Simulation mode.
 
 use super::{Body, RecordType};
+use crate::model::id::RecId;
 use crate::model::link::Link;
 use crate::model::slot::{Fields, Idle, Slot};
 use crate::run::callback::Callback;
@@ -59,7 +60,7 @@ pub(crate) enum Mode {
 
 /// Reads SIML and says what mode a record is in (recGblGetSimm and the switch after it).
 #[inline]
-pub(crate) fn mode<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, resumed: bool, raw: bool) -> Mode {
+pub(crate) fn mode<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resumed: bool, raw: bool) -> Mode {
     let Some(sim) = db.bodies[body].sim() else { return Mode::Real };
     if sim.rests() || (sim.simm == 0 && sim.siml.is_constant() && sim.sscn == u16::MAX) {
         return Mode::Real;
@@ -69,13 +70,13 @@ pub(crate) fn mode<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, resumed:
 
 /// Stamps an output record.
 #[inline]
-pub(crate) fn stamp_output<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>) {
+pub(crate) fn stamp_output<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
     let simm = db.bodies[body].sim().map_or(0, |sim| sim.simm);
     db.stamp_simulated(rec, simm, None);
 }
 
 #[cold]
-fn mode_slow<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, resumed: bool, raw: bool) -> Mode {
+fn mode_slow<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resumed: bool, raw: bool) -> Mode {
     if !resumed {
         let Some(sim) = db.bodies[body].sim() else { return Mode::Real };
         if sim.sscn != u16::MAX {
@@ -86,8 +87,8 @@ fn mode_slow<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, resumed: bool,
             Ok(Some(simm)) => drop(db.bodies[body].sim().map(|sim| sim.simm = simm)),
             Ok(None) => {}
             Err(_) => {
-                if db.common[rec as usize].nsev == 0 {
-                    db.common[rec as usize].nsta = Status::Link as u16;
+                if db.common[rec].nsev == 0 {
+                    db.common[rec].nsta = Status::Link as u16;
                 }
             }
         }
@@ -98,7 +99,7 @@ fn mode_slow<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, resumed: bool,
     match simm {
         0 => Mode::Real,
         1 | 2 if simm == 1 || raw => {
-            db.common[rec as usize].raise(Status::Simm, sims);
+            db.common[rec].raise(Status::Simm, sims);
             if resumed || sdly < 0.0 {
                 return Mode::Simulated(simm);
             }
@@ -106,7 +107,7 @@ fn mode_slow<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, resumed: bool,
             Mode::Delayed
         }
         _ => {
-            db.common[rec as usize].raise(Status::Soft, 3);
+            db.common[rec].raise(Status::Soft, 3);
             db.failed = true;
             Mode::Bad
         }
@@ -114,14 +115,14 @@ fn mode_slow<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, resumed: bool,
 }
 
 /// Exchanges SCAN and SSCN when the mode has changed (recGblCheckSimm).
-pub(crate) fn check_simm<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>) {
+pub(crate) fn check_simm<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
     let Some(sim) = db.bodies[body].sim() else { return };
     if sim.sscn == u16::MAX || sim.simm == sim.oldsimm {
         return;
     }
     let sscn = sim.sscn;
     db.scan_delete(rec);
-    let scan = std::mem::replace(&mut db.common[rec as usize].scan, sscn);
+    let scan = std::mem::replace(&mut db.common[rec].scan, sscn);
     db.scan_add(rec);
     if let Some(sim) = db.bodies[body].sim() {
         sim.sscn = scan;
@@ -129,7 +130,7 @@ pub(crate) fn check_simm<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>) {
 }
 
 /// At start: a constant SIML sets the mode (recGblInitSimm).
-pub(crate) fn init_sim<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>) {
+pub(crate) fn init_sim<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
     let Some(sim) = db.bodies[body].sim() else { return };
     if sim.siml.is_constant() {
         if sim.sscn != u16::MAX {
@@ -143,7 +144,7 @@ pub(crate) fn init_sim<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>) {
 }
 
 /// Before and after SIMM was written by a client.
-pub(crate) fn simm_written<T: RecordType>(db: &mut Db, rec: u32, body: Body<T>, after: bool) {
+pub(crate) fn simm_written<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, after: bool) {
     if after {
         check_simm(db, rec, body);
     } else if let Some(sim) = db.bodies[body].sim()

@@ -1,7 +1,7 @@
 //! state record.
 
 use crate::model::slot::{Text, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::run::engine::{Db, Outcome};
 use base::EventMask;
 
@@ -15,8 +15,8 @@ record! {
 
 impl RecordType for State {
     /// Tells about changes.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
-        db.common[rec as usize].udf = 0;
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
+        db.common[rec].udf = 0;
         db.stamp_now(rec);
         let mask = db.reset_alarms(rec);
         let r = &mut db.bodies[body];

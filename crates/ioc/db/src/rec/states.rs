@@ -1,6 +1,7 @@
 //! Names and numbers of states.
 
 use super::states_of;
+use crate::model::id::RecId;
 use crate::model::slot::Text;
 use crate::run::device::Device;
 use crate::run::engine::Db;
@@ -17,7 +18,7 @@ pub(crate) enum States<'a> {
 }
 
 /// The name of a state.
-pub(crate) fn state_text(db: &Db, rec: u32, index: u16) -> Str40 {
+pub(crate) fn state_text(db: &Db, rec: RecId, index: u16) -> Str40 {
     let name = match states_of(db, rec).0 {
         States::None => return base::text::scalar(Scalar::U16(index), 0),
         States::Pair(zero, one) => [zero, one].get(usize::from(index)).copied().ok_or("Illegal_Value"),
@@ -27,7 +28,7 @@ pub(crate) fn state_text(db: &Db, rec: u32, index: u16) -> Str40 {
 }
 
 /// The names of the states, up to the last that has one.
-pub(crate) fn states(db: &Db, rec: u32) -> Vec<Str40> {
+pub(crate) fn states(db: &Db, rec: RecId) -> Vec<Str40> {
     let named = |name: &Text<26>| Str40::new(name.bytes());
     match states_of(db, rec).0 {
         States::None => Vec::new(),
@@ -47,7 +48,7 @@ pub(crate) fn any_state(values: &[u32; 16], names: &[Text<26>; 16]) -> i16 {
 }
 
 /// After a state's value or name was written: clients are told of the name.
-pub(crate) fn state_written(db: &mut Db, rec: u32, state: u16, val: u16) {
+pub(crate) fn state_written(db: &mut Db, rec: RecId, state: u16, val: u16) {
     if usize::from(state) >= STATES {
         return;
     }
@@ -79,7 +80,7 @@ pub(crate) fn device_mask(device: Device, mask: u32, without_nobt: bool, shft: u
 }
 
 /// The number of the state that a text names.
-pub(crate) fn state_number(db: &Db, rec: u32, text: &str) -> Option<u16> {
+pub(crate) fn state_number(db: &Db, rec: RecId, text: &str) -> Option<u16> {
     let (of_record, loose) = states_of(db, rec);
     let states = states(db, rec);
     if text.is_empty() {

@@ -3,6 +3,7 @@
 use super::sim::{Mode, mode};
 use super::states::state_number;
 use super::{Bodies, Body, RecordType};
+use crate::model::id::RecId;
 use crate::model::link::{Brief, Link};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -37,7 +38,7 @@ impl Read {
 #[inline]
 pub(crate) fn read_input<T: RecordType>(
     db: &mut Db,
-    rec: u32,
+    rec: RecId,
     body: Body<T>,
     resumed: bool,
     raw: bool,
@@ -53,7 +54,7 @@ pub(crate) fn read_input<T: RecordType>(
     if read == Read::Pending {
         return Err(Outcome::Pending);
     }
-    if db.common[rec as usize].broken {
+    if db.common[rec].broken {
         return Err(no_device(db, rec));
     }
     let (simm, siol) = db.bodies[body].sim().map_or((0, Link::EMPTY.brief()), |sim| (sim.simm, sim.siol.brief()));
@@ -64,7 +65,7 @@ pub(crate) fn read_input<T: RecordType>(
 /// Reads an input's value by the link of Soft Channel or Async Soft Channel.
 pub(crate) fn read_soft<T: Number>(
     db: &mut Db,
-    rec: u32,
+    rec: RecId,
     link: Brief,
     resumed: bool,
     set: impl Fn(&mut Bodies, T),
@@ -84,20 +85,20 @@ pub(crate) fn read_soft<T: Number>(
     if let Some(value) = value {
         set(&mut db.bodies, value);
     }
-    db.common[rec as usize].udf = 0;
+    db.common[rec].udf = 0;
     take_stamp(db, rec, link);
     Read::Value
 }
 
 /// A record whose device support is missing: it stays active, as EPICS leaves it.
 #[cold]
-pub(crate) fn no_device(db: &mut Db, rec: u32) -> Outcome {
-    db.common[rec as usize].broken = true;
+pub(crate) fn no_device(db: &mut Db, rec: RecId) -> Outcome {
+    db.common[rec].broken = true;
     Outcome::Broken
 }
 
 /// The state that a device named, or its number.
-pub(crate) fn device_state(db: &Db, rec: u32, fed: &Fed) -> Option<u16> {
+pub(crate) fn device_state(db: &Db, rec: RecId, fed: &Fed) -> Option<u16> {
     match fed.scalar()? {
         Scalar::Enum(state) => Some(state),
         Scalar::String(text) => state_number(db, rec, text.to_str()),
@@ -106,32 +107,32 @@ pub(crate) fn device_state(db: &Db, rec: u32, fed: &Fed) -> Option<u16> {
 }
 
 /// A device named a state that the record does not have.
-pub(crate) fn no_state(db: &mut Db, rec: u32) -> Read {
-    db.common[rec as usize].raise(Status::Read, 3);
+pub(crate) fn no_state(db: &mut Db, rec: RecId) -> Read {
+    db.common[rec].raise(Status::Read, 3);
     Read::Failed
 }
 
 /// Whether a device support gives the time stamp (TSE −2 and no TSEL).
 #[inline]
-pub(crate) fn stamp_by_device(db: &Db, rec: u32) -> bool {
-    let common = &db.common[rec as usize];
+pub(crate) fn stamp_by_device(db: &Db, rec: RecId) -> bool {
+    let common = &db.common[rec];
     common.tse == -2 && common.rare.tsel.is_constant()
 }
 
 /// The stamp of a soft input's source, where the record wants it.
 #[inline]
-pub(crate) fn take_stamp(db: &mut Db, rec: u32, link: Brief) {
-    if db.common[rec as usize].tse == -2 {
+pub(crate) fn take_stamp(db: &mut Db, rec: RecId, link: Brief) {
+    if db.common[rec].tse == -2 {
         take_stamp_of(db, rec, link);
     }
 }
 
 #[cold]
-fn take_stamp_of(db: &mut Db, rec: u32, link: Brief) {
+fn take_stamp_of(db: &mut Db, rec: RecId, link: Brief) {
     if stamp_by_device(db, rec)
         && let Some(stamp) = db.link_stamp(link)
     {
-        db.common[rec as usize].time = stamp;
+        db.common[rec].time = stamp;
     }
 }
 
@@ -148,9 +149,9 @@ pub(crate) enum Drive {
 
 /// What IVOA says for the alarm that a record has raised.
 #[inline]
-pub(crate) fn drive(db: &mut Db, rec: u32, ivoa: u16) -> Drive {
+pub(crate) fn drive(db: &mut Db, rec: RecId, ivoa: u16) -> Drive {
     db.failed = false;
-    if db.common[rec as usize].nsev < 3 {
+    if db.common[rec].nsev < 3 {
         return Drive::Normally;
     }
     match ivoa {
@@ -164,7 +165,7 @@ pub(crate) fn drive(db: &mut Db, rec: u32, ivoa: u16) -> Drive {
 #[inline]
 pub(crate) fn drive_output(
     db: &mut Db,
-    rec: u32,
+    rec: RecId,
     resumed: bool,
     ivoa: u16,
     ivov: impl FnOnce(&mut Db),
@@ -191,7 +192,7 @@ pub(crate) fn changed<T: PartialEq>(last: &mut T, now: T) -> bool {
 }
 
 /// Tells about VAL where it or the alarm has changed, and about the raw value and its reading back.
-pub(crate) fn post_raw(db: &mut Db, rec: u32, alarm: EventMask, [value, raw, readback]: [bool; 3]) {
+pub(crate) fn post_raw(db: &mut Db, rec: RecId, alarm: EventMask, [value, raw, readback]: [bool; 3]) {
     let all = alarm | EventMask::VALUE | EventMask::LOG;
     let mask = if value { all } else { alarm };
     if !mask.is_empty() {

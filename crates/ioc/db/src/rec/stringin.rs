@@ -2,7 +2,7 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Read, Sim, init_sim, read_input, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -28,7 +28,7 @@ impl RecordType for StringIn {
     }
 
     /// At start: constants.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
         let r = &mut db.bodies[body];
@@ -42,13 +42,13 @@ impl RecordType for StringIn {
             && let Some(val) = r.inp.short_text()
         {
             r.val = val;
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
         r.oval = r.val;
     }
 
     /// Reads, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let read = |db: &mut Db| read(db, rec, body, resumed);
         let simulated = |db: &mut Db, _| simulated(db, rec, body);
         let read = match read_input(db, rec, body, resumed, false, read, simulated) {
@@ -63,14 +63,14 @@ impl RecordType for StringIn {
 /// MPST and APST: post in any case.
 pub(crate) const ALWAYS: u16 = 1;
 
-fn read(db: &mut Db, rec: u32, body: Body<StringIn>, resumed: bool) -> Read {
+fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
     let link = db.bodies[body].inp.brief();
     match db.device(rec) {
         Device::Soft => match db.get_link_text(rec, link) {
             Ok(value) => {
                 if let Some(value) = value {
                     db.bodies[body].val = value;
-                    db.common[rec as usize].udf = 0;
+                    db.common[rec].udf = 0;
                 }
                 take_stamp(db, rec, link);
                 Read::Value
@@ -82,7 +82,7 @@ fn read(db: &mut Db, rec: u32, body: Body<StringIn>, resumed: bool) -> Read {
             Got::Pending => Read::Pending,
             Got::Value(value) => {
                 db.bodies[body].val = value;
-                db.common[rec as usize].udf = 0;
+                db.common[rec].udf = 0;
                 take_stamp(db, rec, link);
                 Read::Value
             }
@@ -102,9 +102,9 @@ fn read(db: &mut Db, rec: u32, body: Body<StringIn>, resumed: bool) -> Read {
             db.stamp_now(rec);
             let mut text = [0; 39];
             let format = db.bodies[body].inp.text().trim_start_matches('@');
-            let length = crate::text::local::write(db.common[rec as usize].time, format, &mut text, db.local);
+            let length = crate::text::local::write(db.common[rec].time, format, &mut text, db.local);
             db.bodies[body].val = Str40::new(&text[..length]);
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
             Read::Value
         }
         Device::GeneralTime => {
@@ -112,9 +112,9 @@ fn read(db: &mut Db, rec: u32, body: Body<StringIn>, resumed: bool) -> Read {
             // the same as the best.
             let known = !db.bodies[body].inp.text().contains("BESTTEP");
             db.bodies[body].val = Str40::from(if known { "OS Clock" } else { "No working providers" });
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
             if !known {
-                db.common[rec as usize].raise(Status::Read, 2);
+                db.common[rec].raise(Status::Read, 2);
             }
             Read::Value
         }
@@ -123,11 +123,11 @@ fn read(db: &mut Db, rec: u32, body: Body<StringIn>, resumed: bool) -> Read {
             match db.environment.get(name) {
                 Some(value) => {
                     db.bodies[body].val = Str40::from(value.as_str());
-                    db.common[rec as usize].udf = 0;
+                    db.common[rec].udf = 0;
                 }
                 None => {
                     db.bodies[body].val = Str40::EMPTY;
-                    let common = &mut db.common[rec as usize];
+                    let common = &mut db.common[rec];
                     common.udf = 1;
                     let udfs = common.udfs;
                     common.raise_with(Status::Udf, udfs, crate::rec::message::Message::NO_ENV);
@@ -136,13 +136,13 @@ fn read(db: &mut Db, rec: u32, body: Body<StringIn>, resumed: bool) -> Read {
             Read::Value
         }
         _ => {
-            db.common[rec as usize].broken = true;
+            db.common[rec].broken = true;
             Read::Failed
         }
     }
 }
 
-fn simulated(db: &mut Db, rec: u32, body: Body<StringIn>) -> Read {
+fn simulated(db: &mut Db, rec: RecId, body: Body<StringIn>) -> Read {
     let link = db.bodies[body].sim.siol.brief();
     let Ok(value) = db.get_link_text(rec, link) else { return Read::Failed };
     let r = &mut db.bodies[body];
@@ -150,11 +150,11 @@ fn simulated(db: &mut Db, rec: u32, body: Body<StringIn>) -> Read {
         r.sval = value;
     }
     r.val = r.sval;
-    db.common[rec as usize].udf = 0;
+    db.common[rec].udf = 0;
     Read::Value
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<StringIn>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<StringIn>) {
     let mut mask = db.reset_alarms(rec);
     let r = &mut db.bodies[body];
     if r.oval != r.val {

@@ -3,7 +3,7 @@
 use super::stringin::ALWAYS;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::Stream;
@@ -33,7 +33,7 @@ impl RecordType for StringOut {
     }
 
     /// At start: a constant DOL.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         if db.device(rec) == Device::Missing {
             return;
@@ -41,13 +41,13 @@ impl RecordType for StringOut {
         let r = &mut db.bodies[body];
         if let Some(val) = r.dol.short_text() {
             r.val = val;
-            db.common[rec as usize].udf = 0;
+            db.common[rec].udf = 0;
         }
         r.oval = r.val;
     }
 
     /// Fetches, writes, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
@@ -57,10 +57,10 @@ impl RecordType for StringOut {
             // A failed read has raised its alarm.
             if let Ok(Some(val)) = db.get_link_text(rec, dol) {
                 db.bodies[body].val = val;
-                db.common[rec as usize].udf = 0;
+                db.common[rec].udf = 0;
             }
         }
-        let common = &mut db.common[rec as usize];
+        let common = &mut db.common[rec];
         if common.udf == 1 {
             let udfs = common.udfs;
             common.raise(Status::Udf, udfs);
@@ -80,7 +80,7 @@ impl RecordType for StringOut {
     }
 }
 
-fn write(db: &mut Db, rec: u32, body: Body<StringOut>, resumed: bool) -> bool {
+fn write(db: &mut Db, rec: RecId, body: Body<StringOut>, resumed: bool) -> bool {
     let simulated = match mode(db, rec, body, resumed, false) {
         Mode::Real => false,
         Mode::Simulated(_) => true,
@@ -111,7 +111,7 @@ pub(crate) fn stream(address: &str) -> Stream {
     }
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<StringOut>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<StringOut>) {
     let mut mask = db.reset_alarms(rec);
     let r = &mut db.bodies[body];
     if r.oval != r.val {

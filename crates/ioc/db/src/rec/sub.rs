@@ -5,7 +5,7 @@ use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::calc::{INPUT_NAMES, changed_inputs};
 use crate::rec::check_limits;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::run::engine::{Db, Outcome};
 use crate::run::function::{ARGUMENTS, Call, Function, SubCall};
 use crate::text::error::PutError;
@@ -41,7 +41,7 @@ record! {
 
 impl RecordType for Sub {
     /// At start: constants, the functions.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.bodies[body];
         for index in 0..ARGUMENTS {
             if let Some(value) = r.inp[index].number() {
@@ -57,7 +57,7 @@ impl RecordType for Sub {
             call(db, rec, body, number, false);
             db.bodies[body].waiting = 0;
         }
-        if find(db, rec, body).is_err() || db.common[rec as usize].pact != 0 {
+        if find(db, rec, body).is_err() || db.common[rec].pact != 0 {
             return;
         }
         let r = &mut db.bodies[body];
@@ -65,17 +65,17 @@ impl RecordType for Sub {
     }
 
     /// Reads the inputs, calls, checks, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let mut failed = !resumed && fetch(db, rec, body);
         if !failed {
             let number = db.bodies[body].function;
             if number == 0 {
-                db.common[rec as usize].raise(Status::BadSub, 3);
+                db.common[rec].raise(Status::BadSub, 3);
             } else {
                 let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
                 failed = result < 0;
                 let r = &db.bodies[body];
-                let common = &mut db.common[rec as usize];
+                let common = &mut db.common[rec];
                 if failed {
                     common.raise(Status::Soft, r.brsv);
                 } else {
@@ -85,18 +85,18 @@ impl RecordType for Sub {
         }
         db.stamp_now(rec);
         let r = &mut db.bodies[body];
-        check_limits!(db.common[rec as usize], r);
+        check_limits!(db.common[rec], r);
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
     }
 
     /// Before and after SNAM was written.
-    fn special(db: &mut Db, rec: u32, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
+    fn special(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
         if after {
             return find(db, rec, body);
         }
         if db.bodies[body].snam.bytes().is_empty() {
-            let common = &mut db.common[rec as usize];
+            let common = &mut db.common[rec];
             common.pact = 0;
             common.rpro = 0;
         }
@@ -109,11 +109,11 @@ impl RecordType for Sub {
 }
 
 /// Finds the function that SNAM names; a record without a name stays active.
-fn find(db: &mut Db, rec: u32, body: Body<Sub>) -> Result<(), PutError> {
+fn find(db: &mut Db, rec: RecId, body: Body<Sub>) -> Result<(), PutError> {
     let r = &mut db.bodies[body];
     r.function = db.functions.sub(r.snam.bytes());
     if r.snam.bytes().is_empty() {
-        db.common[rec as usize].pact = 1;
+        db.common[rec].pact = 1;
         let text = format!("{}.SNAM is empty", db.record_name(rec));
         db.notice(text);
         return Ok(());
@@ -127,9 +127,9 @@ fn find(db: &mut Db, rec: u32, body: Body<Sub>) -> Result<(), PutError> {
 }
 
 /// Calls a function of the record; its result, or `None` where it ends later.
-fn call(db: &mut Db, rec: u32, body: Body<Sub>, number: u32, resumed: bool) -> Option<i32> {
+fn call(db: &mut Db, rec: RecId, body: Body<Sub>, number: u32, resumed: bool) -> Option<i32> {
     let token = db.next_call(rec);
-    let name = std::str::from_utf8(db.names.name(db.common[rec as usize].name)).unwrap_or_default();
+    let name = std::str::from_utf8(db.names.name(db.common[rec].name)).unwrap_or_default();
     let r = &mut db.bodies[body];
     let Some(Function::Sub(function)) = db.functions.get(number) else { return Some(-1) };
     let call = Call::new(name, &mut r.user, resumed, token);
@@ -140,12 +140,12 @@ fn call(db: &mut Db, rec: u32, body: Body<Sub>, number: u32, resumed: bool) -> O
     if waiting != 0 {
         return None;
     }
-    db.common[rec as usize].raise(alarm.status, alarm.severity as u16);
+    db.common[rec].raise(alarm.status, alarm.severity as u16);
     Some(result)
 }
 
 /// Reads the inputs; whether one failed.
-fn fetch(db: &mut Db, rec: u32, body: Body<Sub>) -> bool {
+fn fetch(db: &mut Db, rec: RecId, body: Body<Sub>) -> bool {
     for index in 0..ARGUMENTS {
         let link = db.bodies[body].inp[index].brief();
         match db.get_link::<f64>(rec, link) {
@@ -157,7 +157,7 @@ fn fetch(db: &mut Db, rec: u32, body: Body<Sub>) -> bool {
     false
 }
 
-fn monitor(db: &mut Db, rec: u32, body: Body<Sub>) {
+fn monitor(db: &mut Db, rec: RecId, body: Body<Sub>) {
     let mut mask = db.reset_alarms(rec);
     let r = &mut db.bodies[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);

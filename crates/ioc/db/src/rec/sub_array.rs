@@ -7,7 +7,7 @@ use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
 use crate::rec::Seen;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -35,7 +35,7 @@ record! {
 
 impl RecordType for SubArray {
     /// At start: memory, constants.
-    fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
         let r = &mut db.bodies[body];
         if r.ftvl > 11 {
@@ -56,7 +56,7 @@ impl RecordType for SubArray {
     }
 
     /// Reads, cuts, tells.
-    fn process(db: &mut Db, rec: u32, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
         if db.device(rec) != Device::Soft {
             return no_device(db, rec);
         }
@@ -91,7 +91,7 @@ impl RecordType for SubArray {
         }
         failed |= db.bodies[body].nord <= 0;
         db.stamp_now(rec);
-        let common = &mut db.common[rec as usize];
+        let common = &mut db.common[rec];
         common.udf = u8::from(failed);
         if failed {
             let udfs = common.udfs;
@@ -110,7 +110,7 @@ impl RecordType for SubArray {
         field == Self::MALM
     }
 
-    fn store_array(db: &mut Db, rec: u32, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
+    fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
         let r = &mut db.bodies[body];
         let before = std::mem::replace(&mut r.nord, values.len() as i32);
         let changed = r.nord != before;
@@ -131,7 +131,7 @@ fn wanted(r: &SubArray) -> usize {
 }
 
 /// Keeps NELM elements from INDX on.
-fn take_part(db: &mut Db, rec: u32, body: Body<SubArray>, values: Array) {
+fn take_part(db: &mut Db, rec: RecId, body: Body<SubArray>, values: Array) {
     let r = &mut db.bodies[body];
     let (first, room) = (r.indx as usize, r.malm);
     let count = values.len().saturating_sub(first).min(r.nelm as usize);
@@ -139,5 +139,5 @@ fn take_part(db: &mut Db, rec: u32, body: Body<SubArray>, values: Array) {
     crate::model::values::copy_into(&values, from, 1, to, room as usize, &mut r.val);
     r.nord = count as i32;
     db.recycle_array(values);
-    db.common[rec as usize].udf = 0;
+    db.common[rec].udf = 0;
 }

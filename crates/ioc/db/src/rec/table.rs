@@ -18,6 +18,14 @@ macro_rules! record_types {
             /// All types, in the order of their names.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
+            /// The first record that is not one of those from which others are copied.
+            pub(crate) const FIRST_LOADED: RecId = RecId(Self::ALL.len() as u32);
+
+            /// The record that those of the type are copied from.
+            pub(crate) const fn first(self) -> RecId {
+                RecId(self as u32)
+            }
+
             /// The name in files.
             pub(crate) const fn name(self) -> &'static str {
                 match self {

@@ -4,7 +4,7 @@ use super::arrays::stored;
 use super::arrays::{array_input, array_monitor, hash_of, kind_of, mask, room, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
-use crate::rec::{Body, RecordType};
+use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};

@@ -9,7 +9,7 @@ macro_rules! whole_input {
             }
 
         /// At start: constants and last values.
-        fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
             init_sim(db, rec, body);
             let device = db.device(rec);
             let r = &mut db.bodies[body];
@@ -21,7 +21,7 @@ macro_rules! whole_input {
             }
             if let Some(val) = r.inp.number() {
                 r.val = val;
-                db.common[rec as usize].udf = 0;
+                db.common[rec].udf = 0;
             }
             r.mlst = r.val;
             r.alst = r.val;
@@ -29,8 +29,8 @@ macro_rules! whole_input {
         }
 
         /// Reads, checks, tells.
-        fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
-            let before = db.common[rec as usize].time;
+        fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+            let before = db.common[rec].time;
             let read = |db: &mut Db| read(db, rec, body, resumed);
             let simulated = |db: &mut Db, _| simulated(db, rec, body);
             let read = match read_input(db, rec, body, resumed, false, read, simulated) {
@@ -38,10 +38,10 @@ macro_rules! whole_input {
                 Err(outcome) => return outcome,
             };
             if read == Read::Value {
-                db.common[rec as usize].udf = 0;
+                db.common[rec].udf = 0;
             }
             let r = &mut db.bodies[body];
-            check_limits_filtered!(db.common[rec as usize], r, before);
+            check_limits_filtered!(db.common[rec], r, before);
             monitor(db, rec, body);
             read.outcome()
         }
@@ -49,7 +49,7 @@ macro_rules! whole_input {
             $($more)*
         }
 
-        fn read(db: &mut Db, rec: u32, body: Body<$T>, resumed: bool) -> Read {
+        fn read(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> Read {
             let link = db.bodies[body].inp.brief();
             match db.device(rec) {
                 Device::Soft => match db.get_link::<$type>(rec, link) {
@@ -89,13 +89,13 @@ macro_rules! whole_input {
                     Read::Value
                 }
                 _ => {
-                    db.common[rec as usize].broken = true;
+                    db.common[rec].broken = true;
                     Read::Failed
                 }
             }
         }
 
-        fn simulated(db: &mut Db, rec: u32, body: Body<$T>) -> Read {
+        fn simulated(db: &mut Db, rec: RecId, body: Body<$T>) -> Read {
             let link = db.bodies[body].sim.siol.brief();
             let Ok(value) = db.get_link::<$type>(rec, link) else { return Read::Failed };
             let r = &mut db.bodies[body];
@@ -114,7 +114,7 @@ pub(crate) use whole_input;
 /// Deadbands and events of a record with whole numbers.
 macro_rules! whole_monitor {
     ($T:ident) => {
-        fn monitor(db: &mut Db, rec: u32, body: Body<$T>) {
+        fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
             let mut mask = db.reset_alarms(rec);
             let r = &mut db.bodies[body];
             if r.mdel < 0 || r.mlst.abs_diff(r.val) > r.mdel.unsigned_abs() {
@@ -144,7 +144,7 @@ macro_rules! whole_output {
             }
 
         /// At start: a constant DOL and last values.
-        fn init(db: &mut Db, rec: u32, body: Body<Self>) {
+        fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
             init_sim(db, rec, body);
             if db.device(rec) == Device::Missing {
                 return;
@@ -152,7 +152,7 @@ macro_rules! whole_output {
             let r = &mut db.bodies[body];
             if let Some(val) = r.dol.number() {
                 r.val = val;
-                db.common[rec as usize].udf = 0;
+                db.common[rec].udf = 0;
             }
             r.mlst = r.val;
             r.alst = r.val;
@@ -161,7 +161,7 @@ macro_rules! whole_output {
         }
 
         /// Fetches, checks, writes, tells.
-        fn process(db: &mut Db, rec: u32, body: Body<Self>, resumed: bool) -> Outcome {
+        fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
             if db.device(rec) == Device::Missing {
                 return no_device(db, rec);
             }
@@ -172,7 +172,7 @@ macro_rules! whole_output {
                     let dol = r.dol.brief();
                     value = match db.get_link::<$type>(rec, dol) {
                         Ok(value) => {
-                            db.common[rec as usize].udf = 0;
+                            db.common[rec].udf = 0;
                             value
                         }
                         Err(_) => None,
@@ -185,7 +185,7 @@ macro_rules! whole_output {
                 stamp_output(db, rec, body);
             }
             let r = &mut db.bodies[body];
-            check_limits!(db.common[rec as usize], r);
+            check_limits!(db.common[rec], r);
             let ivoa = r.ivoa;
             let ivov = |db: &mut Db| {
                 let r = &mut db.bodies[body];
@@ -206,7 +206,7 @@ macro_rules! whole_output {
         }
 
         /// Writes the output or its simulation; whether a callback is pending.
-        fn write(db: &mut Db, rec: u32, body: Body<$T>, resumed: bool) -> bool {
+        fn write(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> bool {
             let simulated = match mode(db, rec, body, resumed, false) {
                 Mode::Real => false,
                 Mode::Simulated(_) => true,

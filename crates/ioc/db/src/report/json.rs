@@ -1,9 +1,9 @@
 //! JSON links in reports: their values, arguments and alarms, in C's lines.
 
+use crate::model::id::RecId;
 use crate::model::json_link::{Calc, JsonLink};
 use crate::model::link::LinkKind;
 use crate::model::slot::Slot;
-use crate::run::channel::RecId;
 use crate::run::engine::Db;
 use crate::text::json::{self, Json};
 use base::text::general;
@@ -16,8 +16,8 @@ impl Db {
         let links: Vec<_> = links.map(|link| (link.field, link.text)).collect();
         let mut reports = Vec::new();
         for (field, text) in links {
-            let number = self.type_of(record.0).field(&field);
-            let brief = number.and_then(|number| match self.peek(record.0, number) {
+            let number = self.type_of(record).field(&field);
+            let brief = number.and_then(|number| match self.peek(record, number) {
                 Slot::Link(link) => Some(link.brief()),
                 _ => None,
             });

@@ -1,9 +1,11 @@
 //! What reports ask of a database: links, lock sets, queues.
 
+use crate::model::id::RecId;
 use crate::model::link::{LinkKind, MS_BITS, PP};
 use crate::model::slot::Slot;
-use crate::run::channel::RecId;
 use crate::run::engine::Db;
+use crate::run::split::Sets;
+use std::collections::HashMap;
 
 /// A link field that is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +41,7 @@ pub struct LinkChannel {
 
 impl Db {
     /// A record's links, in the order of its fields.
-    pub fn links_of(&mut self, record: RecId) -> Vec<LinkInfo> {
-        let rec = record.0;
+    pub fn links_of(&mut self, rec: RecId) -> Vec<LinkInfo> {
         let fields: Vec<(u16, String, String)> = self
             .type_of(rec)
             .fields
@@ -76,7 +77,7 @@ impl Db {
                 dbf,
                 json: text.trim_start().starts_with('{'),
                 text,
-                target: (brief.kind == LinkKind::Db).then_some(RecId(brief.target)),
+                target: (brief.kind == LinkKind::Db).then_some(brief.record()),
                 pp: brief.flags & PP != 0,
                 severity,
             });
@@ -87,24 +88,19 @@ impl Db {
     /// All lock sets: records that database links join, each in the order in which they were loaded.
     pub fn lock_set_members(&mut self) -> Vec<Vec<RecId>> {
         let records: Vec<RecId> = self.records().filter(|record| self.away(*record).is_none()).collect();
-        let mut set_of: Vec<u32> = (0..self.common.len() as u32).collect();
-        fn top(set_of: &mut [u32], mut rec: u32) -> u32 {
-            while set_of[rec as usize] != rec {
-                set_of[rec as usize] = set_of[set_of[rec as usize] as usize];
-                rec = set_of[rec as usize];
-            }
-            rec
-        }
+        let mut joined = Sets::of(self.common.ids());
         for record in &records {
             for target in self.links_of(*record).into_iter().filter_map(|link| link.target) {
-                let (a, b) = (top(&mut set_of, record.0), top(&mut set_of, target.0));
-                set_of[a.max(b) as usize] = a.min(b);
+                joined.join(*record, target);
             }
         }
-        let mut sets: std::collections::BTreeMap<u32, Vec<RecId>> = std::collections::BTreeMap::new();
+        // In the order of their first records.
+        let (mut sets, mut place) = (Vec::<Vec<RecId>>::new(), HashMap::new());
         for record in records {
-            sets.entry(top(&mut set_of, record.0)).or_default().push(record);
+            let at = *place.entry(joined.find(record)).or_insert(sets.len());
+            sets.resize_with(sets.len().max(at + 1), Vec::new);
+            sets[at].push(record);
         }
-        sets.into_values().collect()
+        sets
     }
 }

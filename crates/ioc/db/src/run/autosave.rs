@@ -8,7 +8,7 @@ use base::{Array, FieldType, Scalar, Str40, Value};
 impl Db {
     /// What a channel holds, in the form that comes back to the same value.
     pub fn saved(&mut self, channel: &Channel) -> SavedValue {
-        let (rec, field) = (channel.record.0, channel.field);
+        let (rec, field) = (channel.record, channel.field);
         let long = channel.long_string || self.is_long_text(rec, field) || self.def(rec, field).link_field().is_some();
         if long {
             return SavedValue::Text(self.get_long_text(channel));
@@ -32,10 +32,10 @@ impl Db {
                 (None, _) => Ok(()),
                 (Some(_), Err(error)) => Err(error.to_string()),
                 (Some(SavedValue::Text(text)), Ok(channel))
-                    if !self.is_array(channel.record.0, channel.field)
-                        && !self.is_long_text(channel.record.0, channel.field) =>
+                    if !self.is_array(channel.record, channel.field)
+                        && !self.is_long_text(channel.record, channel.field) =>
                 {
-                    self.load_value(channel.record.0, channel.field, text)
+                    self.load_value(channel.record, channel.field, text)
                 }
                 (Some(_), Ok(_)) => {
                     later.push(saved.clone());
@@ -61,7 +61,7 @@ impl Db {
         for saved in std::mem::take(&mut self.restores) {
             let Some(value) = &saved.value else { continue };
             let result = match self.find(&saved.name) {
-                Ok(channel) if self.common[channel.record.0 as usize].away => continue,
+                Ok(channel) if self.common[channel.record].away => continue,
                 Ok(channel) => self.restore(&channel, value).map_err(|error| error.to_string()),
                 // Each part knows only some of the records: the housekeeping part speaks.
                 Err(_) if self.part.is_some() => continue,
@@ -78,7 +78,7 @@ impl Db {
     /// # Errors
     /// As for any write.
     pub fn restore(&mut self, channel: &Channel, value: &SavedValue) -> Result<(), crate::PutError> {
-        let (rec, field) = (channel.record.0, channel.field);
+        let (rec, field) = (channel.record, channel.field);
         match value {
             SavedValue::Text(text) if self.def(rec, field).link_field().is_some() => {
                 self.put_link_field(rec, field, &String::from_utf8_lossy(text))
@@ -115,8 +115,8 @@ impl Db {
         now: crate::Now,
     ) -> Result<(), crate::PutError> {
         self.restore(channel, value)?;
-        let passive = self.common[channel.record.0 as usize].scan == 0;
-        if passive && self.def(channel.record.0, channel.field).process_passive {
+        let passive = self.common[channel.record].scan == 0;
+        if passive && self.def(channel.record, channel.field).process_passive {
             self.process(channel.record, now);
         }
         Ok(())

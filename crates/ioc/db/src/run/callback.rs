@@ -3,6 +3,7 @@
 //! The order is that of EPICS' threads: callbacks of PRIO High, scan-once requests, callbacks of Medium, then of Low; links
 //! over channels into this database have every other turn.
 
+use crate::model::id::RecId;
 use crate::run::engine::{Db, Now};
 use crate::run::scan::{PRIORITIES, priority};
 use base::{DurNs, MonoNs};
@@ -34,7 +35,7 @@ pub(crate) enum Callback {
 /// An entry of a queue.
 #[derive(Clone, Copy, Debug)]
 enum Work {
-    Call(u32, Callback),
+    Call(RecId, Callback),
     /// The records of a group with the queue's priority.
     Group(u32),
 }
@@ -43,7 +44,7 @@ enum Work {
 struct Timer {
     at: MonoNs,
     serial: u64,
-    rec: u32,
+    rec: RecId,
     callback: Callback,
 }
 
@@ -60,7 +61,7 @@ const HIGH: usize = PRIORITIES - 1;
 /// The queues.
 #[derive(Default)]
 pub(crate) struct Callbacks {
-    once: VecDeque<u32>,
+    once: VecDeque<RecId>,
     queues: [VecDeque<Work>; PRIORITIES],
     timers: BinaryHeap<Reverse<Timer>>,
     serial: u64,
@@ -80,7 +81,7 @@ impl Callbacks {
 
 impl Db {
     /// Asks for one processing soon (scanOnce).
-    pub(crate) fn scan_once(&mut self, rec: u32) {
+    pub(crate) fn scan_once(&mut self, rec: RecId) {
         let callbacks = &mut self.scans.callbacks;
         if callbacks.once.len() >= ONCE_LIMIT {
             self.counters.once_lost += 1;
@@ -92,8 +93,8 @@ impl Db {
     }
 
     /// Asks for the second half of an asynchronous processing soon, in the order of PRIO.
-    pub(crate) fn call_back(&mut self, rec: u32, callback: Callback) {
-        let queue = priority(self.common[rec as usize].prio);
+    pub(crate) fn call_back(&mut self, rec: RecId, callback: Callback) {
+        let queue = priority(self.common[rec].prio);
         self.queue(queue, Work::Call(rec, callback));
     }
 
@@ -136,7 +137,7 @@ impl Db {
     }
 
     /// As [`call_back`](Self::call_back), after a delay.
-    pub(crate) fn call_back_after(&mut self, rec: u32, callback: Callback, seconds: f64) {
+    pub(crate) fn call_back_after(&mut self, rec: RecId, callback: Callback, seconds: f64) {
         let delay = DurNs((seconds.clamp(0.0, 9e9) * 1e9) as i64);
         let callbacks = &mut self.scans.callbacks;
         callbacks.serial += 1;
@@ -145,7 +146,7 @@ impl Db {
     }
 
     /// Gives up a record's delays of one kind.
-    pub(crate) fn cancel_delay(&mut self, rec: u32, callback: Callback) {
+    pub(crate) fn cancel_delay(&mut self, rec: RecId, callback: Callback) {
         self.scans.callbacks.timers.retain(|Reverse(timer)| timer.rec != rec || timer.callback != callback);
     }
 
@@ -221,12 +222,12 @@ impl Db {
         count
     }
 
-    fn called(&mut self, rec: u32, callback: Callback) {
-        if self.common[rec as usize].removed {
+    fn called(&mut self, rec: RecId, callback: Callback) {
+        if self.common[rec].removed {
             return;
         }
         match callback {
-            Callback::Resume if self.common[rec as usize].pact != 0 => self.resume(rec),
+            Callback::Resume if self.common[rec].pact != 0 => self.resume(rec),
             Callback::Resume => {}
             Callback::Own(number) => crate::rec::own_callback(self, rec, number),
         }

@@ -1,5 +1,6 @@
 //! Channels: what a name leads to, and what is known of it.
 
+use crate::model::id::RecId;
 use crate::model::schema::{FieldDef, Special, TypeDef};
 use crate::run::engine::Db;
 use crate::run::filter::Filters;
@@ -12,10 +13,6 @@ pub(crate) const VAL_FIELD: usize = 48;
 pub(crate) const PROC_FIELD: usize = 17;
 /// Number of DISP.
 pub(crate) const DISP_FIELD: usize = 16;
-
-/// A record, by number. Numbers of removed records are not given again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RecId(pub u32);
 
 /// A field of a record, found by name.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,16 +91,11 @@ impl Db {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (field, modifier) = rest.split_at(end);
         let known = self.names.find(record.as_bytes());
-        let known = known.filter(|(_, rec)| !self.common[*rec as usize].removed && self.is_started(*rec));
+        let known = known.filter(|(_, rec)| !self.common[*rec].removed && self.is_started(*rec));
         let (_, rec) = known.ok_or(Absent { record, field, kind: None })?;
         let kind = self.type_of(rec);
-        let mut channel = Channel {
-            record: RecId(rec),
-            field: kind.val,
-            long_string: false,
-            type_name: false,
-            filters: Filters::default(),
-        };
+        let mut channel =
+            Channel { record: rec, field: kind.val, long_string: false, type_name: false, filters: Filters::default() };
         if !field.is_empty() {
             match kind.field(field) {
                 Some(found) => channel.field = found,
@@ -115,7 +107,7 @@ impl Db {
     }
 
     /// Whether a record may be found: what is loaded while the database runs begins to live with the next init.
-    const fn is_started(&self, rec: u32) -> bool {
+    fn is_started(&self, rec: RecId) -> bool {
         !self.running || rec < self.started
     }
 
@@ -123,9 +115,9 @@ impl Db {
         let bad = || FindError::BadModifier { text: modifier.to_owned(), what: String::new() };
         let mut rest = modifier;
         if let Some(after) = rest.strip_prefix('$') {
-            let def = self.def(channel.record.0, channel.field);
+            let def = self.def(channel.record, channel.field);
             let text = matches!(def.kind, Some(FieldType::String | FieldType::Link))
-                || self.is_long_text(channel.record.0, channel.field);
+                || self.is_long_text(channel.record, channel.field);
             if !text {
                 return Err(bad());
             }
@@ -163,7 +155,7 @@ impl Db {
     /// Whether a field has a value that can be read: what C declares without a type has none.
     #[must_use]
     pub fn has_value(&self, channel: &Channel) -> bool {
-        let (rec, field) = (channel.record.0, channel.field);
+        let (rec, field) = (channel.record, channel.field);
         channel.type_name
             || self.def(rec, field).kind.is_some()
             || self.is_array(rec, field)
@@ -184,7 +176,7 @@ impl Db {
                 text_size: 40,
             };
         }
-        let rec = channel.record.0;
+        let rec = channel.record;
         let def = self.def(rec, channel.field);
         let array = self.is_array(rec, channel.field);
         let size =
@@ -209,26 +201,26 @@ impl Db {
 
     /// The definition of a field.
     #[inline]
-    pub(crate) fn def(&self, rec: u32, field: u16) -> &FieldDef {
+    pub(crate) fn def(&self, rec: RecId, field: u16) -> &FieldDef {
         &self.type_of(rec).fields[usize::from(field)]
     }
 
     /// The type of a record.
     #[inline]
-    pub(crate) fn type_of(&self, rec: u32) -> &TypeDef {
-        &self.schema.types[self.common[rec as usize].kind() as usize]
+    pub(crate) fn type_of(&self, rec: RecId) -> &TypeDef {
+        &self.schema.types[self.common[rec].kind() as usize]
     }
 
     /// Name of a channel's record.
     #[must_use]
     pub fn name_of(&self, record: RecId) -> &str {
-        self.record_name(record.0)
+        self.record_name(record)
     }
 
     /// A channel's name: the record, with the field unless that is the record's value.
     #[must_use]
     pub fn channel_name(&self, channel: &Channel) -> String {
-        let (record, kind) = (self.name_of(channel.record), self.type_of(channel.record.0));
+        let (record, kind) = (self.name_of(channel.record), self.type_of(channel.record));
         if channel.type_name {
             format!("{record}.RTYP")
         } else if channel.field == kind.val {
@@ -241,64 +233,64 @@ impl Db {
     /// Type name of a record.
     #[must_use]
     pub fn type_name(&self, record: RecId) -> &str {
-        &self.type_of(record.0).name
+        &self.type_of(record).name
     }
 
     /// Fields of a record's type.
     #[must_use]
     pub fn fields(&self, record: RecId) -> &[FieldDef] {
-        &self.type_of(record.0).fields
+        &self.type_of(record).fields
     }
 
     /// All records in the order in which they were loaded.
     pub fn records(&self) -> impl Iterator<Item = RecId> + '_ {
-        self.common.iter().enumerate().filter(|(_, common)| !common.removed).map(|(rec, _)| RecId(rec as u32))
+        self.common.iter().filter(|(_, common)| !common.removed).map(|(rec, _)| rec)
     }
 
     /// Aliases and the records that they denote.
     pub fn aliases(&self) -> impl Iterator<Item = (&str, RecId)> + '_ {
         self.names
             .iter()
-            .filter(|(number, rec)| self.common[*rec as usize].name != *number)
-            .map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(rec)))
+            .filter(|(number, rec)| self.common[*rec].name != *number)
+            .map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), rec))
     }
 
     /// All names, of records and aliases, in the order in which they were given.
     pub fn all_names(&self) -> impl Iterator<Item = (&str, RecId)> {
-        let live = self.names.iter().filter(|(_, rec)| !self.common[*rec as usize].removed);
-        live.map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), RecId(rec)))
+        let live = self.names.iter().filter(|(_, rec)| !self.common[*rec].removed);
+        live.map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), rec))
     }
 
     /// Info tags of a record.
     #[must_use]
     pub fn info_tags(&self, record: RecId) -> &[(String, String)] {
-        self.info.get(&record.0).map_or(&[], Vec::as_slice)
+        self.info.get(&record).map_or(&[], Vec::as_slice)
     }
 
     /// The committed alarm of a record.
     #[must_use]
     pub fn alarm(&self, record: RecId) -> Alarm {
-        self.common[record.0 as usize].alarm()
+        self.common[record].alarm()
     }
 
     /// Acknowledgement state: ACKT (transient alarms need it) and ACKS (highest unacknowledged severity).
     #[must_use]
     pub fn acknowledge_state(&self, record: RecId) -> (u16, u16) {
-        let common = &self.common[record.0 as usize];
+        let common = &self.common[record];
         (common.ackt, common.acks)
     }
 
     /// Time stamp and user tag of a record.
     #[must_use]
     pub fn stamp(&self, record: RecId) -> (Stamp, u64) {
-        let common = &self.common[record.0 as usize];
+        let common = &self.common[record];
         (common.time, common.utag)
     }
 
     /// The access security group of a record.
     #[must_use]
     pub fn access_group(&self, record: RecId) -> &str {
-        std::str::from_utf8(self.common[record.0 as usize].rare.asg.bytes()).unwrap_or_default()
+        std::str::from_utf8(self.common[record].rare.asg.bytes()).unwrap_or_default()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The database itself, and how a record is processed.
 
+use crate::model::id::{PerRecord, RecId};
 use crate::model::json_link::JsonLinks;
 use crate::model::link::{LinkKind, PP};
 use crate::model::names::Names;
@@ -74,14 +75,14 @@ pub struct Db {
     /// Shared with the databases that were divided from this one.
     pub(crate) schema: Arc<Schema>,
     pub(crate) names: Names,
-    pub(crate) common: Vec<Common>,
+    pub(crate) common: PerRecord<Common>,
     pub(crate) bodies: Bodies,
-    pub(crate) info: HashMap<u32, Vec<(String, String)>>,
+    pub(crate) info: HashMap<RecId, Vec<(String, String)>>,
     pub(crate) events: Events,
     pub(crate) notifies: Notifies,
     pub(crate) scans: Scans,
     pub(crate) remotes: Remotes,
-    pub(crate) away: HashMap<u32, crate::run::split::Away>,
+    pub(crate) away: HashMap<RecId, crate::run::split::Away>,
     pub(crate) division: Option<crate::run::split::Division>,
     pub(crate) functions: Functions,
     pub(crate) supports: crate::run::device::support::Supports,
@@ -97,18 +98,18 @@ pub struct Db {
     pub(crate) now: Now,
     pub(crate) clock: Option<fn() -> Stamp>,
     pub(crate) local: LocalText,
-    pub(crate) active: Vec<u32>,
+    pub(crate) active: Vec<RecId>,
     pub(crate) seed: u16,
     pub(crate) pool: crate::run::pool::Pool,
     pub(crate) running: bool,
     /// Records from here on were loaded since the last init: nobody finds them yet.
-    pub(crate) started: u32,
+    pub(crate) started: RecId,
     /// What autosave puts back at the next init.
     pub(crate) restores: Vec<crate::text::saved::Saved>,
     /// Its number, where this is a part of a database that was divided.
     pub(crate) part: Option<u32>,
     /// Records whose ASG was written.
-    pub(crate) regrouped: BTreeSet<u32>,
+    pub(crate) regrouped: BTreeSet<RecId>,
     pub(crate) pending: Vec<crate::model::link::PendingLink>,
     pub(crate) pending_text: Vec<u8>,
     /// Whether the record that was processed last says that it failed.
@@ -131,7 +132,7 @@ impl Db {
         let mut db = Self {
             schema: crate::rec::builtin(),
             names: Names::default(),
-            common: Vec::new(),
+            common: PerRecord::default(),
             bodies: Bodies::default(),
             info: HashMap::new(),
             events: Events::default(),
@@ -157,7 +158,7 @@ impl Db {
             seed: 0xa3bf,
             pool: crate::run::pool::Pool::default(),
             running: false,
-            started: 0,
+            started: RecId(0),
             restores: Vec::new(),
             part: None,
             regrouped: BTreeSet::new(),
@@ -189,14 +190,14 @@ impl Db {
     }
 
     /// Records whose access security group was written since the last call.
-    pub fn take_regrouped(&mut self) -> Vec<crate::run::channel::RecId> {
-        std::mem::take(&mut self.regrouped).into_iter().map(crate::run::channel::RecId).collect()
+    pub fn take_regrouped(&mut self) -> Vec<RecId> {
+        std::mem::take(&mut self.regrouped).into_iter().collect()
     }
 
     /// A record whose access security group was written, and the group. Does not allocate.
-    pub fn next_regrouped(&mut self) -> Option<(crate::run::channel::RecId, base::Str40)> {
+    pub fn next_regrouped(&mut self) -> Option<(RecId, base::Str40)> {
         let rec = self.regrouped.pop_first()?;
-        Some((crate::run::channel::RecId(rec), base::Str40::new(self.common[rec as usize].rare.asg.bytes())))
+        Some((rec, base::Str40::new(self.common[rec].rare.asg.bytes())))
     }
 
     /// With a clock each record is stamped by itself, as C's IOC does; without, all records of a pass share its time.
@@ -216,15 +217,15 @@ impl Db {
         }
     }
 
-    pub(crate) fn record_name(&self, rec: u32) -> &str {
-        std::str::from_utf8(self.names.name(self.common[rec as usize].name)).unwrap_or_default()
+    pub(crate) fn record_name(&self, rec: RecId) -> &str {
+        std::str::from_utf8(self.names.name(self.common[rec].name)).unwrap_or_default()
     }
 
     /// Processes a record and what its links lead to (dbProcess); whether it says that it failed.
-    pub(crate) fn run(&mut self, rec: u32) -> bool {
+    pub(crate) fn run(&mut self, rec: RecId) -> bool {
         if self.depth >= DEPTH_LIMIT {
             self.counters.too_deep += 1;
-            self.common[rec as usize].raise(Status::Link, 3);
+            self.common[rec].raise(Status::Link, 3);
             return true;
         }
         self.depth += 1;
@@ -238,7 +239,7 @@ impl Db {
     }
 
     /// A callback's second half: the record is active and goes on where it stopped.
-    pub(crate) fn resume(&mut self, rec: u32) {
+    pub(crate) fn resume(&mut self, rec: RecId) {
         self.depth += 1;
         if let Some(next) = self.process_one(rec, true) {
             self.follow(rec, next);
@@ -249,7 +250,7 @@ impl Db {
     /// Processes a chain of forward links, and then ends the activity of its records, the last one's first.
     // Apart, so that a record that is processed by being read, without a chain, does not save registers for one.
     #[inline(never)]
-    pub(crate) fn follow(&mut self, first: u32, second: u32) {
+    pub(crate) fn follow(&mut self, first: RecId, second: RecId) {
         let base = self.active.len();
         self.active.push(first);
         let mut current = second;
@@ -266,9 +267,9 @@ impl Db {
 
     /// One record up to its forward link; the record that is to be processed next, before the activity of this one
     /// ends. `resumed` when a callback continues it.
-    pub(crate) fn process_one(&mut self, rec: u32, resumed: bool) -> Option<u32> {
+    pub(crate) fn process_one(&mut self, rec: RecId, resumed: bool) -> Option<RecId> {
         self.failed = false;
-        let mut common = &mut self.common[rec as usize];
+        let mut common = &mut self.common[rec];
         if !resumed {
             if common.pact != 0 {
                 self.already_active(rec);
@@ -282,7 +283,7 @@ impl Db {
                 if !common.rare.sdis.is_constant() {
                     self.read_sdis(rec);
                 }
-                common = &mut self.common[rec as usize];
+                common = &mut self.common[rec];
             }
             if common.disa == common.disv {
                 self.disabled(rec);
@@ -297,22 +298,22 @@ impl Db {
         match outcome {
             Outcome::Done | Outcome::Failed => {}
             Outcome::Pending | Outcome::Broken => {
-                self.common[rec as usize].on_stack = false;
+                self.common[rec].on_stack = false;
                 return None;
             }
             Outcome::NoForward | Outcome::GivenUp => {
-                let common = &mut self.common[rec as usize];
+                let common = &mut self.common[rec];
                 common.pact = 0;
                 common.on_stack = false;
                 return None;
             }
         }
-        let flnk = self.common[rec as usize].flnk.brief();
+        let flnk = self.common[rec].flnk.brief();
         match flnk.kind {
             LinkKind::Constant => {}
             LinkKind::Db => {
-                let target = flnk.target;
-                if self.common[target as usize].scan == 0 {
+                let target = flnk.record();
+                if self.common[target].scan == 0 {
                     self.hand_over(rec, target);
                     return Some(target);
                 }
@@ -325,11 +326,11 @@ impl Db {
 
     /// After everything that the forward link led to: completion of notifies, reprocessing, and the end of activity.
     #[inline]
-    fn finish(&mut self, rec: u32) {
-        let mut common = &mut self.common[rec as usize];
+    fn finish(&mut self, rec: RecId) {
+        let mut common = &mut self.common[rec];
         if (common.notify | u32::from(common.rpro)) != 0 {
             self.finish_special(rec);
-            common = &mut self.common[rec as usize];
+            common = &mut self.common[rec];
         }
         common.putf = 0;
         common.pact = 0;
@@ -337,9 +338,9 @@ impl Db {
     }
 
     #[cold]
-    fn finish_special(&mut self, rec: u32) {
+    fn finish_special(&mut self, rec: RecId) {
         self.notify_completion(rec);
-        let common = &mut self.common[rec as usize];
+        let common = &mut self.common[rec];
         if common.rpro != 0 {
             common.rpro = 0;
             self.scan_once(rec);
@@ -348,13 +349,13 @@ impl Db {
 
     /// Passes what a put started from the source to the target (processTarget, its first half).
     #[inline]
-    pub(crate) fn hand_over(&mut self, source: u32, target: u32) {
-        let from = &self.common[source as usize];
+    pub(crate) fn hand_over(&mut self, source: RecId, target: RecId) {
+        let from = &self.common[source];
         let (putf, notify) = (from.putf, from.notify);
         if notify != 0 {
             self.notify_add(source, target);
         }
-        let to = &mut self.common[target as usize];
+        let to = &mut self.common[target];
         if to.pact == 0 {
             to.putf = putf;
         } else if putf != 0 && source != target && !to.on_stack {
@@ -364,16 +365,16 @@ impl Db {
     }
 
     /// Processes the target of a link (processTarget); whether it failed.
-    pub(crate) fn process_target(&mut self, source: u32, target: u32) -> bool {
+    pub(crate) fn process_target(&mut self, source: RecId, target: RecId) -> bool {
         self.hand_over(source, target);
         // A callback (seq) writes while its record is not being processed: chains that lead back to it must see it busy
         // here, and not ask for another processing.
-        let from = &mut self.common[source as usize];
+        let from = &mut self.common[source];
         let (pact, on_stack) = (from.pact, from.on_stack);
         from.pact = 1;
         from.on_stack = true;
         let failed = self.run(target);
-        let from = &mut self.common[source as usize];
+        let from = &mut self.common[source];
         from.pact = pact;
         from.on_stack = on_stack;
         failed
@@ -381,17 +382,17 @@ impl Db {
 
     /// Processes the target of a link where it is passive (dbScanPassive); whether it failed.
     #[inline]
-    pub(crate) fn process_passive(&mut self, source: u32, target: u32) -> bool {
-        self.common[target as usize].scan == 0 && self.process_target(source, target)
+    pub(crate) fn process_passive(&mut self, source: RecId, target: RecId) -> bool {
+        self.common[target].scan == 0 && self.process_target(source, target)
     }
 
     #[cold]
-    fn already_active(&mut self, rec: u32) {
-        if self.common[rec as usize].rare.marks & crate::run::stop::STOPS != 0 && self.is_held(rec) {
+    fn already_active(&mut self, rec: RecId) {
+        if self.common[rec].rare.marks & crate::run::stop::STOPS != 0 && self.is_held(rec) {
             return;
         }
         self.counters.while_active += 1;
-        let common = &mut self.common[rec as usize];
+        let common = &mut self.common[rec];
         let tries = common.lcnt;
         if common.stat == Status::Scan as u16 {
             return;
@@ -406,16 +407,16 @@ impl Db {
     }
 
     #[cold]
-    pub(crate) fn read_sdis(&mut self, rec: u32) {
-        let link = self.common[rec as usize].rare.sdis.brief();
+    pub(crate) fn read_sdis(&mut self, rec: RecId) {
+        let link = self.common[rec].rare.sdis.brief();
         if let Ok(Some(value)) = self.get_link::<i16>(rec, link) {
-            self.common[rec as usize].disa = value;
+            self.common[rec].disa = value;
         }
     }
 
     #[cold]
-    fn disabled(&mut self, rec: u32) {
-        let common = &mut self.common[rec as usize];
+    fn disabled(&mut self, rec: RecId) {
+        let common = &mut self.common[rec];
         common.rpro = 0;
         common.putf = 0;
         if common.stat != Status::Disable as u16 {
@@ -432,21 +433,21 @@ impl Db {
 
     /// A forward link that leads out of this database, or is JSON.
     #[cold]
-    fn forward_elsewhere(&mut self, rec: u32) {
-        let link = self.common[rec as usize].flnk.brief();
+    fn forward_elsewhere(&mut self, rec: RecId) {
+        let link = self.common[rec].flnk.brief();
         self.forward(rec, link);
     }
 
     /// Follows a forward link of a record that is being processed (fanout's LNKn, …).
-    pub(crate) fn forward(&mut self, rec: u32, link: crate::model::link::Brief) {
+    pub(crate) fn forward(&mut self, rec: RecId, link: crate::model::link::Brief) {
         match link.kind {
             LinkKind::Db => {
-                self.process_passive(rec, link.target);
+                self.process_passive(rec, link.record());
             }
             LinkKind::Remote => self.remote_forward(link),
             LinkKind::Through => {
                 if let Some(bare) = self.bare(link) {
-                    self.process_passive(rec, bare.target);
+                    self.process_passive(rec, bare.record());
                 }
             }
             LinkKind::Constant | LinkKind::Hardware | LinkKind::Json => {}
@@ -455,13 +456,13 @@ impl Db {
 
     /// Commits the alarm of this processing (recGblResetAlarms); the events to add to the value's.
     #[inline]
-    pub(crate) fn reset_alarms(&mut self, rec: u32) -> EventMask {
-        if self.common[rec as usize].alarm_stays() { EventMask::NONE } else { self.alarm_changed(rec) }
+    pub(crate) fn reset_alarms(&mut self, rec: RecId) -> EventMask {
+        if self.common[rec].alarm_stays() { EventMask::NONE } else { self.alarm_changed(rec) }
     }
 
     #[cold]
-    pub(crate) fn alarm_changed(&mut self, rec: u32) -> EventMask {
-        let common = &mut self.common[rec as usize];
+    pub(crate) fn alarm_changed(&mut self, rec: RecId) -> EventMask {
+        let common = &mut self.common[rec];
         let (old_status, old_severity) = (common.stat, common.sevr);
         let mut mask = EventMask::NONE;
         if common.namsg != common.amsg {
@@ -485,7 +486,7 @@ impl Db {
         }
         self.post_common(rec, "STAT", mask);
         self.post_common(rec, "AMSG", mask);
-        let common = &mut self.common[rec as usize];
+        let common = &mut self.common[rec];
         if common.ackt == 0 || severity >= common.acks {
             common.acks = severity;
             self.post_common(rec, "ACKS", EventMask::VALUE);
@@ -495,14 +496,14 @@ impl Db {
 
     /// Stamps a record (recGblGetTimeStamp).
     #[inline]
-    pub(crate) fn stamp_now(&mut self, rec: u32) {
-        if !self.common[rec as usize].stamp(self.now.wall, self.clock) {
+    pub(crate) fn stamp_now(&mut self, rec: RecId) {
+        if !self.common[rec].stamp(self.now.wall, self.clock) {
             self.stamp_specially(rec, 0, None);
         }
     }
 
     /// As [`stamp_now`](Self::stamp_now), for a record in simulation mode `simm` with its link.
-    pub(crate) fn stamp_simulated(&mut self, rec: u32, simm: u16, siol: Option<crate::model::link::Brief>) {
+    pub(crate) fn stamp_simulated(&mut self, rec: RecId, simm: u16, siol: Option<crate::model::link::Brief>) {
         if simm == 0 {
             self.stamp_now(rec);
         } else {
@@ -511,41 +512,41 @@ impl Db {
     }
 
     #[cold]
-    pub(crate) fn stamp_specially(&mut self, rec: u32, simm: u16, siol: Option<crate::model::link::Brief>) {
-        let tsel = self.common[rec as usize].rare.tsel.brief();
+    pub(crate) fn stamp_specially(&mut self, rec: RecId, simm: u16, siol: Option<crate::model::link::Brief>) {
+        let tsel = self.common[rec].rare.tsel.brief();
         if tsel.kind != LinkKind::Constant {
             if tsel.flags & crate::model::link::IS_TIME != 0 {
                 self.stamp_from_link(rec, tsel);
                 return;
             }
             if let Ok(Some(event)) = self.get_link::<i16>(rec, tsel) {
-                self.common[rec as usize].tse = event;
+                self.common[rec].tse = event;
             }
         }
         let wall = self.clock.map_or(self.now.wall, |clock| clock());
-        let tse = self.common[rec as usize].tse;
+        let tse = self.common[rec].tse;
         if tse != -2 {
             // Of events and of the best source (-1) nobody but an event generator knows the time: the stamp stays.
             if let Some(stamp) =
                 self.scans.event_stamp(tse).or_else(|| (tse == 0 || self.scans.last_resort).then_some(wall))
             {
-                self.common[rec as usize].time = stamp;
+                self.common[rec].time = stamp;
             }
         } else if simm != 0 {
             match siol {
                 Some(link) if link.kind != LinkKind::Constant => self.stamp_from_link(rec, link),
-                _ => self.common[rec as usize].time = wall,
+                _ => self.common[rec].time = wall,
             }
         }
     }
 
     /// Takes time and tag from a link's source.
-    pub(crate) fn stamp_from_link(&mut self, rec: u32, link: crate::model::link::Brief) {
+    pub(crate) fn stamp_from_link(&mut self, rec: RecId, link: crate::model::link::Brief) {
         match link.kind {
             LinkKind::Db => {
-                let source = &self.common[link.target as usize];
+                let source = &self.common[link.record()];
                 let (time, utag) = (source.time, source.utag);
-                let common = &mut self.common[rec as usize];
+                let common = &mut self.common[rec];
                 common.time = time;
                 common.utag = utag;
             }
@@ -556,7 +557,7 @@ impl Db {
             }
             LinkKind::Remote => {
                 if let Some(time) = self.remotes.stamp(link.target) {
-                    self.common[rec as usize].time = time;
+                    self.common[rec].time = time;
                 }
             }
             _ => {}

@@ -3,7 +3,8 @@
 //! The rule is EPICS': where a queue runs short of room, or flow is stopped, a subscription that already waits has its
 //! last queued event replaced by the new one, and that is counted. Each subscription always has room for one event.
 
-use crate::run::channel::{Channel, RecId};
+use crate::model::id::RecId;
+use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use crate::run::filter::Watch;
 use crate::run::link::remote::RemoteId;
@@ -161,7 +162,7 @@ impl Db {
     /// Subscribes to a field. The current value is not sent: read it with [`Db::get`]; but where filters
     /// [decide](crate::Filters::decide) about events it is the first of these, and sent if they let it pass.
     pub fn subscribe(&mut self, queue: QueueId, channel: &Channel, mask: EventMask, token: u64) -> SubId {
-        let rec = channel.record.0;
+        let rec = channel.record;
         let late = channel.long_string || self.is_array(rec, channel.field) || self.is_long_text(rec, channel.field);
         let mut watch = channel.filters.watch();
         let first = watch.as_mut().and_then(|watch| {
@@ -175,7 +176,7 @@ impl Db {
             mask,
             queue: queue.0,
             token,
-            next: self.common[rec as usize].monitors,
+            next: self.common[rec].monitors,
             waiting: 0,
             newest: 0,
             alive: true,
@@ -192,7 +193,7 @@ impl Db {
                 self.events.subs.len() as u32 - 1
             }
         };
-        self.common[rec as usize].monitors = number + 1;
+        self.common[rec].monitors = number + 1;
         if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
             queue.subs += 1;
             let room = queue.capacity.max(queue.subs * ROOM_PER_SUB);
@@ -208,11 +209,11 @@ impl Db {
     /// Ends a subscription; its waiting events are dropped.
     pub fn unsubscribe(&mut self, sub: SubId) {
         let Some(found) = self.events.subs.get(sub.0 as usize).filter(|found| found.alive) else { return };
-        let (rec, queue, next) = (found.channel.record.0, found.queue, found.next);
-        if self.common[rec as usize].monitors == sub.0 + 1 {
-            self.common[rec as usize].monitors = next;
+        let (rec, queue, next) = (found.channel.record, found.queue, found.next);
+        if self.common[rec].monitors == sub.0 + 1 {
+            self.common[rec].monitors = next;
         } else {
-            let mut at = self.common[rec as usize].monitors;
+            let mut at = self.common[rec].monitors;
             while at != 0 {
                 let before = &mut self.events.subs[at as usize - 1];
                 if before.next == sub.0 + 1 {
@@ -304,23 +305,23 @@ impl Db {
 
     /// Tells the subscribers of a field (db_post_events).
     #[inline]
-    pub(crate) fn post(&mut self, rec: u32, field: u16, mask: EventMask) {
-        if self.common[rec as usize].monitors != 0 {
+    pub(crate) fn post(&mut self, rec: RecId, field: u16, mask: EventMask) {
+        if self.common[rec].monitors != 0 {
             self.post_to(rec, Some(field), mask);
         }
     }
 
     /// Tells all subscribers of a record that want such an event.
-    pub(crate) fn post_all(&mut self, rec: u32, mask: EventMask) {
-        if self.common[rec as usize].monitors != 0 {
+    pub(crate) fn post_all(&mut self, rec: RecId, mask: EventMask) {
+        if self.common[rec].monitors != 0 {
             self.post_to(rec, None, mask);
         }
     }
 
     /// As [`post`](Self::post) for VAL.
     #[inline]
-    pub(crate) fn post_value(&mut self, rec: u32, mask: EventMask) {
-        if self.common[rec as usize].monitors != 0 {
+    pub(crate) fn post_value(&mut self, rec: RecId, mask: EventMask) {
+        if self.common[rec].monitors != 0 {
             let val = self.type_of(rec).val;
             self.post_to(rec, Some(val), mask);
         }
@@ -328,8 +329,8 @@ impl Db {
 
     /// As [`post`](Self::post) for a field by name, other than VAL.
     #[inline]
-    pub(crate) fn post_named(&mut self, rec: u32, field: &str, mask: EventMask) {
-        if self.common[rec as usize].monitors != 0
+    pub(crate) fn post_named(&mut self, rec: RecId, field: &str, mask: EventMask) {
+        if self.common[rec].monitors != 0
             && self.is_watched_beyond_val(rec)
             && let Some(field) = self.type_of(rec).field(field)
         {
@@ -338,9 +339,9 @@ impl Db {
     }
 
     /// Whether somebody subscribes to another field than VAL. Few do, and names need not be looked up for the others.
-    fn is_watched_beyond_val(&self, rec: u32) -> bool {
+    fn is_watched_beyond_val(&self, rec: RecId) -> bool {
         let val = self.type_of(rec).val;
-        let mut at = self.common[rec as usize].monitors;
+        let mut at = self.common[rec].monitors;
         while at != 0 {
             let sub = &self.events.subs[at as usize - 1];
             if sub.channel.field != val {
@@ -353,12 +354,12 @@ impl Db {
 
     /// As [`post_named`](Self::post_named), for common fields.
     #[inline]
-    pub(crate) fn post_common(&mut self, rec: u32, field: &str, mask: EventMask) {
+    pub(crate) fn post_common(&mut self, rec: RecId, field: &str, mask: EventMask) {
         self.post_named(rec, field, mask);
     }
 
-    fn post_to(&mut self, rec: u32, field: Option<u16>, mask: EventMask) {
-        let mut at = self.common[rec as usize].monitors;
+    fn post_to(&mut self, rec: RecId, field: Option<u16>, mask: EventMask) {
+        let mut at = self.common[rec].monitors;
         let mut last: Option<(u16, Scalar)> = None;
         while at != 0 {
             let number = at - 1;
@@ -381,7 +382,7 @@ impl Db {
 
     /// Queues an event of a value of any kind that filters let pass; `last` is the field that was read last.
     #[inline(never)]
-    fn post_other(&mut self, number: u32, rec: u32, mask: EventMask, last: &mut Option<(u16, Scalar)>) {
+    fn post_other(&mut self, number: u32, rec: RecId, mask: EventMask, last: &mut Option<(u16, Scalar)>) {
         let sub = &self.events.subs[number as usize];
         let (field, late) = (sub.channel.field, sub.late);
         let value = match *last {
@@ -432,14 +433,14 @@ impl Db {
     }
 
     #[inline]
-    fn entry(&self, sub: u32, rec: u32, value: Scalar, mask: EventMask) -> Entry {
-        let common = &self.common[rec as usize];
+    fn entry(&self, sub: u32, rec: RecId, value: Scalar, mask: EventMask) -> Entry {
+        let common = &self.common[rec];
         Entry { sub, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask }
     }
 
     /// Ends the subscription that feeds a link.
-    pub(crate) fn end_watch(&mut self, source: u32, link: u32) {
-        let mut at = self.common[source as usize].monitors;
+    pub(crate) fn end_watch(&mut self, source: RecId, link: u32) {
+        let mut at = self.common[source].monitors;
         while at != 0 {
             let sub = &self.events.subs[at as usize - 1];
             if sub.queue == LINKS.0 && sub.token == u64::from(link) {
@@ -452,8 +453,8 @@ impl Db {
 
     /// Ends all subscriptions of a record that is removed.
     pub(crate) fn end_subscriptions(&mut self, record: RecId) {
-        while self.common[record.0 as usize].monitors != 0 {
-            self.unsubscribe(SubId(self.common[record.0 as usize].monitors - 1));
+        while self.common[record].monitors != 0 {
+            self.unsubscribe(SubId(self.common[record].monitors - 1));
         }
     }
 }

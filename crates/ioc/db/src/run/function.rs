@@ -1,5 +1,6 @@
 //! Functions that `sub` and `aSub` records call, found by name.
 
+use crate::model::id::RecId;
 use crate::run::callback::Callback;
 use crate::run::engine::Db;
 use base::{Alarm, Array};
@@ -14,7 +15,7 @@ pub struct Token {
     /// The part of the database that owns the record, numbered as [`Db::split`] returned them.
     pub part: Option<u32>,
     /// Number of the record there.
-    record: u32,
+    record: RecId,
     /// Tells the call from others of the record.
     serial: u64,
 }
@@ -23,13 +24,13 @@ impl Token {
     /// As words, for other languages.
     #[must_use]
     pub fn to_words(self) -> [u64; 2] {
-        [u64::from(self.part.map_or(0, |part| part + 1)) << 32 | u64::from(self.record), self.serial]
+        [u64::from(self.part.map_or(0, |part| part + 1)) << 32 | u64::from(self.record.0), self.serial]
     }
 
     /// From what [`to_words`](Self::to_words) gave.
     #[must_use]
     pub const fn from_words([place, serial]: [u64; 2]) -> Self {
-        Self { part: ((place >> 32) as u32).checked_sub(1), record: place as u32, serial }
+        Self { part: ((place >> 32) as u32).checked_sub(1), record: RecId(place as u32), serial }
     }
 }
 
@@ -150,7 +151,7 @@ impl Db {
 
     /// A call that was to end later has ended: its record goes on soon, in the order of PRIO. Whether it waited for that.
     pub fn finish_function(&mut self, token: Token) -> bool {
-        if token.record as usize >= self.common.len() {
+        if token.record >= self.common.end() {
             return false;
         }
         let Some(waiting) = crate::rec::waiting(self, token.record) else { return false };
@@ -163,7 +164,7 @@ impl Db {
     }
 
     /// The number of a record's next call.
-    pub(crate) fn next_call(&mut self, rec: u32) -> Token {
+    pub(crate) fn next_call(&mut self, rec: RecId) -> Token {
         self.functions.calls += 1;
         Token { part: self.part, record: rec, serial: self.functions.calls }
     }
@@ -178,7 +179,7 @@ impl Db {
     }
 
     /// Says that a record's function is not registered.
-    pub(crate) fn no_function(&mut self, rec: u32, field: &str, name: &[u8]) {
+    pub(crate) fn no_function(&mut self, rec: RecId, field: &str, name: &[u8]) {
         let text = format!(
             "{}.{field}: no function \"{}\" for {} records is registered; register it or load its plug-in before iocInit",
             self.record_name(rec),

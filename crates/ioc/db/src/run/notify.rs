@@ -1,5 +1,6 @@
 //! Put with completion: told when everything that a put started has ended.
 
+use crate::model::id::RecId;
 use crate::run::channel::Channel;
 use crate::run::engine::{Db, Now};
 use crate::run::link::remote::RemoteId;
@@ -39,7 +40,7 @@ pub(crate) enum Whom {
     /// A client, by the number that it gave.
     Client(u64),
     /// A record of this database that reads its source so (Async Soft Channel).
-    Reader(u32),
+    Reader(RecId),
     /// A link's holder that writes so (Async Soft Channel).
     Link(RemoteId),
 }
@@ -51,7 +52,7 @@ pub(crate) struct Notifies {
     waiting: HashMap<u32, Waiting>,
     completed: VecDeque<Completed>,
     /// Puts to records that are busy with another one.
-    queued: Vec<(u32, Channel, Value, Whom)>,
+    queued: Vec<(RecId, Channel, Value, Whom)>,
 }
 
 /// Puts with completion for which there is room without asking for memory.
@@ -89,8 +90,8 @@ impl Db {
         whom: Whom,
         now: Now,
     ) -> Result<NotifyState, PutError> {
-        let rec = channel.record.0;
-        let common = &self.common[rec as usize];
+        let rec = channel.record;
+        let common = &self.common[rec];
         if common.notify != 0 || (common.pact != 0 && !common.broken) {
             // The record is busy: the put waits for its turn, as EPICS restarts it.
             self.check_put(channel)?;
@@ -100,13 +101,13 @@ impl Db {
         let id = self.start_notify(rec, whom);
         let before = self.counters.processed;
         if let Err(error) = self.put(channel, value, now) {
-            self.common[rec as usize].notify = 0;
+            self.common[rec].notify = 0;
             self.notifies.waiting.remove(&id);
             return Err(error);
         }
         // A put that processed nothing leaves the record as it was: it has ended, unless a breakpoint has the record wait.
         let held = self.counters.processed != before && crate::rec::holds_puts(self, rec);
-        if self.common[rec as usize].notify == id && self.common[rec as usize].pact == 0 && !held && !self.waits(rec) {
+        if self.common[rec].notify == id && self.common[rec].pact == 0 && !held && !self.waits(rec) {
             self.notify_completion(rec);
         }
         let Some(waiting) = self.notifies.waiting.get_mut(&id) else { return Ok(NotifyState::Done) };
@@ -118,11 +119,11 @@ impl Db {
         Ok(NotifyState::Pending)
     }
 
-    fn start_notify(&mut self, rec: u32, whom: Whom) -> u32 {
+    fn start_notify(&mut self, rec: RecId, whom: Whom) -> u32 {
         self.notifies.next = self.notifies.next.wrapping_add(1).max(1);
         let id = self.notifies.next;
         self.notifies.waiting.insert(id, Waiting { whom, records: 1, starting: true });
-        self.common[rec as usize].notify = id;
+        self.common[rec].notify = id;
         id
     }
 
@@ -153,9 +154,9 @@ impl Db {
 
     /// The target of a record's link takes part in the record's put (dbNotifyAdd).
     #[cold]
-    pub(crate) fn notify_add(&mut self, source: u32, target: u32) {
-        let id = self.common[source as usize].notify;
-        let to = &mut self.common[target as usize];
+    pub(crate) fn notify_add(&mut self, source: RecId, target: RecId) {
+        let id = self.common[source].notify;
+        let to = &mut self.common[target];
         if to.notify != 0 || to.pact != 0 || to.scan != 0 {
             return;
         }
@@ -166,8 +167,8 @@ impl Db {
     }
 
     /// A record has ended its part (dbNotifyCompletion).
-    pub(crate) fn notify_completion(&mut self, rec: u32) {
-        let id = std::mem::take(&mut self.common[rec as usize].notify);
+    pub(crate) fn notify_completion(&mut self, rec: RecId) {
+        let id = std::mem::take(&mut self.common[rec].notify);
         if id == 0 {
             return;
         }
@@ -198,7 +199,7 @@ impl Db {
         let mut at = 0;
         while at < self.notifies.queued.len() {
             let rec = self.notifies.queued[at].0;
-            let common = &self.common[rec as usize];
+            let common = &self.common[rec];
             if common.notify != 0 || common.pact != 0 {
                 at += 1;
                 continue;
@@ -230,12 +231,12 @@ impl Db {
     /// Processes a link's source, waits for its end, then reads it (Async Soft Channel).
     pub(crate) fn async_get<T: crate::text::conv::Number>(
         &mut self,
-        rec: u32,
+        rec: RecId,
         link: crate::model::link::Brief,
         resumed: bool,
     ) -> Got<T> {
         match self.async_ready(rec, link, resumed) {
-            Got::Value(()) => match self.read_number::<T>(link.target, link.field) {
+            Got::Value(()) => match self.read_number::<T>(link.record(), link.field) {
                 Some(value) => Got::Value(value),
                 None => self.async_failed(rec),
             },
@@ -248,12 +249,12 @@ impl Db {
     /// As [`async_get`](Self::async_get), for text.
     pub(crate) fn async_get_text(
         &mut self,
-        rec: u32,
+        rec: RecId,
         link: crate::model::link::Brief,
         resumed: bool,
     ) -> Got<base::Str40> {
         match self.async_ready(rec, link, resumed) {
-            Got::Value(()) => match self.read_text(link.target, link.field) {
+            Got::Value(()) => match self.read_text(link.record(), link.field) {
                 Some(value) => Got::Value(value),
                 None => self.async_failed(rec),
             },
@@ -263,12 +264,12 @@ impl Db {
         }
     }
 
-    fn async_failed<T>(&mut self, rec: u32) -> Got<T> {
-        self.common[rec as usize].raise(base::Status::Read, 3);
+    fn async_failed<T>(&mut self, rec: RecId) -> Got<T> {
+        self.common[rec].raise(base::Status::Read, 3);
         Got::Failed
     }
 
-    fn async_ready(&mut self, rec: u32, link: crate::model::link::Brief, resumed: bool) -> Got<()> {
+    fn async_ready(&mut self, rec: RecId, link: crate::model::link::Brief, resumed: bool) -> Got<()> {
         use crate::model::link::LinkKind;
         match link.kind {
             LinkKind::Constant => return Got::Constant,
@@ -276,18 +277,18 @@ impl Db {
             _ => return self.async_failed(rec),
         }
         if resumed {
-            let source = &self.common[link.target as usize];
+            let source = &self.common[link.record()];
             let (status, severity) = (source.stat, source.sevr);
             self.inherit(rec, link.flags, status, severity);
             return Got::Value(());
         }
-        let target = &self.common[link.target as usize];
+        let target = &self.common[link.record()];
         if target.scan == 0 && target.notify == 0 && target.pact == 0 {
-            let id = self.start_notify(link.target, Whom::Reader(rec));
-            self.common[link.target as usize].putf = 1;
-            self.run(link.target);
-            if self.common[link.target as usize].notify == id && self.common[link.target as usize].pact == 0 {
-                self.notify_completion(link.target);
+            let id = self.start_notify(link.record(), Whom::Reader(rec));
+            self.common[link.record()].putf = 1;
+            self.run(link.record());
+            if self.common[link.record()].notify == id && self.common[link.record()].pact == 0 {
+                self.notify_completion(link.record());
             }
             match self.notifies.waiting.get_mut(&id) {
                 Some(waiting) if waiting.records > 0 => waiting.starting = false,

@@ -35,10 +35,10 @@ impl Db {
         for kind in [FieldType::F64, FieldType::U8, FieldType::String] {
             self.pool.0[kind as usize].get_or_insert_with(|| Array::zeros(kind, 40));
         }
-        for rec in 0..self.common.len() as u32 {
+        for rec in self.common.ids() {
             let val = self.type_of(rec).val;
             let long_text = self.is_long_text(rec, val);
-            if self.common[rec as usize].removed || !(long_text || self.is_array(rec, val)) {
+            if self.common[rec].removed || !(long_text || self.is_array(rec, val)) {
                 continue;
             }
             let most = self.capacity(rec, val) as usize;

@@ -1,7 +1,7 @@
 //! Scan lists: periodic, by event, by interrupt source. What they queue is processed by [`Db::advance`].
 
+use crate::model::id::RecId;
 use crate::run::callback::Callbacks;
-use crate::run::channel::RecId;
 use crate::run::engine::{Db, Now};
 use base::{Alarm, DurNs, Stamp, Str40, Value};
 use std::collections::{HashMap, VecDeque};
@@ -52,24 +52,24 @@ const SIGNALS_MAX: usize = 1_024;
 pub(crate) const PRIORITIES: usize = 3;
 
 /// Records that are processed when one thing happens: by PRIO, each list ordered by phase.
-pub(crate) type Group = [Vec<u32>; PRIORITIES];
+pub(crate) type Group = [Vec<RecId>; PRIORITIES];
 
 /// Lists of what is processed when.
 #[derive(Default)]
 pub(crate) struct Scans {
     /// By number in menuScan, ordered by phase.
-    lists: Vec<Vec<u32>>,
+    lists: Vec<Vec<RecId>>,
     /// Event and I/O Intr lists, by number.
     pub(crate) groups: Vec<Group>,
     events: HashMap<Vec<u8>, u32>,
     sources: HashMap<Vec<u8>, u32>,
     /// The source that a record's device support listens to.
-    listens: HashMap<u32, u32>,
+    listens: HashMap<RecId, u32>,
     /// What the sources delivered last, by number of their group.
     fed: Vec<Option<Fed>>,
     /// Whether a group is being walked, and the records that left theirs meanwhile.
     pub(crate) walking: bool,
-    pub(crate) left: Vec<u32>,
+    pub(crate) left: Vec<RecId>,
     pub(crate) callbacks: Callbacks,
     event_stamps: HashMap<i16, Stamp>,
     /// Events of which nothing is known are stamped with the wall clock.
@@ -85,12 +85,12 @@ impl Scans {
     }
 
     /// The source that a record listens to.
-    pub(crate) fn source_of(&self, rec: u32) -> Option<SourceId> {
+    pub(crate) fn source_of(&self, rec: RecId) -> Option<SourceId> {
         self.listens.get(&rec).copied().map(SourceId)
     }
 
     /// What the source that a record listens to delivered last.
-    pub(crate) fn fed_to(&self, rec: u32) -> Option<&Fed> {
+    pub(crate) fn fed_to(&self, rec: RecId) -> Option<&Fed> {
         let group = self.listens.get(&rec)?;
         self.fed.get(*group as usize)?.as_ref()
     }
@@ -161,10 +161,7 @@ impl Db {
     /// Records of a scan list, in the order in which they are processed.
     #[must_use]
     pub fn scan_list(&self, index: u16) -> Vec<RecId> {
-        self.scans
-            .lists
-            .get(usize::from(index))
-            .map_or_else(Vec::new, |list| list.iter().map(|rec| RecId(*rec)).collect())
+        self.scans.lists.get(usize::from(index)).map_or_else(Vec::new, |list| list.clone())
     }
 
     /// Names of events and the records that wait for them, those of higher PRIO first.
@@ -180,7 +177,7 @@ impl Db {
     fn groups_of<'a>(&'a self, names: &'a HashMap<Vec<u8>, u32>) -> impl Iterator<Item = (&'a str, Vec<RecId>)> + 'a {
         names.iter().map(|(name, group)| {
             let lists = self.scans.groups[*group as usize].iter().rev();
-            (std::str::from_utf8(name).unwrap_or_default(), lists.flatten().map(|rec| RecId(*rec)).collect())
+            (std::str::from_utf8(name).unwrap_or_default(), lists.flatten().copied().collect())
         })
     }
 
@@ -190,33 +187,32 @@ impl Db {
         let index = usize::from(index);
         let Some(list) = self.scans.lists.get_mut(index).map(std::mem::take) else { return };
         for rec in &list {
-            if usize::from(self.common[*rec as usize].scan) == index {
+            if usize::from(self.common[*rec].scan) == index {
                 self.run(*rec);
             }
         }
         // Records that came to the list during the pass stand in the new one.
         let added = std::mem::replace(&mut self.scans.lists[index], list);
-        self.scans.lists[index]
-            .retain(|rec| usize::from(self.common[*rec as usize].scan) == index && !added.contains(rec));
+        self.scans.lists[index].retain(|rec| usize::from(self.common[*rec].scan) == index && !added.contains(rec));
         for rec in added {
             self.insert_by_phase(index, rec);
         }
     }
 
-    fn insert_by_phase(&mut self, index: usize, rec: u32) {
-        let phase = self.common[rec as usize].phas;
+    fn insert_by_phase(&mut self, index: usize, rec: RecId) {
+        let phase = self.common[rec].phas;
         let common = &self.common;
         let list = &mut self.scans.lists[index];
-        let at = list.partition_point(|other| common[*other as usize].phas <= phase);
+        let at = list.partition_point(|other| common[*other].phas <= phase);
         list.insert(at, rec);
     }
 
     /// Sorts a record into the list that its SCAN asks for.
-    pub(crate) fn scan_add(&mut self, rec: u32) {
+    pub(crate) fn scan_add(&mut self, rec: RecId) {
         if !self.running {
             return;
         }
-        let common = &self.common[rec as usize];
+        let common = &self.common[rec];
         let scan = common.scan;
         match scan {
             PASSIVE => {}
@@ -239,7 +235,7 @@ impl Db {
                     self.notice(format!(
                         "{name}: SCAN is \"I/O Intr\", but the device support has no interrupts; SCAN set to Passive"
                     ));
-                    self.common[rec as usize].scan = PASSIVE;
+                    self.common[rec].scan = PASSIVE;
                 }
             },
             index => {
@@ -252,15 +248,15 @@ impl Db {
         }
     }
 
-    pub(crate) fn join_group(&mut self, group: u32, rec: u32) {
+    pub(crate) fn join_group(&mut self, group: u32, rec: RecId) {
         let common = &self.common;
-        let (phase, prio) = (common[rec as usize].phas, priority(common[rec as usize].prio));
+        let (phase, prio) = (common[rec].phas, priority(common[rec].prio));
         let list = &mut self.scans.groups[group as usize][prio];
-        let at = list.partition_point(|other| common[*other as usize].phas <= phase);
+        let at = list.partition_point(|other| common[*other].phas <= phase);
         list.insert(at, rec);
     }
 
-    fn leave_group(&mut self, group: u32, rec: u32) {
+    fn leave_group(&mut self, group: u32, rec: RecId) {
         if self.scans.walking {
             self.scans.left.push(rec);
         }
@@ -275,8 +271,8 @@ impl Db {
         self.scans.left.reserve(64);
         self.notifies.reserve();
         self.remotes.reserve();
-        for rec in 0..self.common.len() as u32 {
-            let common = &self.common[rec as usize];
+        for rec in self.common.ids() {
+            let common = &self.common[rec];
             let scan = if common.away || common.removed { 0 } else { usize::from(common.scan) };
             if scan > 2 && scan < self.scans.lists.len() {
                 self.scans.lists[scan].push(rec);
@@ -285,13 +281,13 @@ impl Db {
             }
         }
         for list in &mut self.scans.lists {
-            list.sort_by_key(|rec| self.common[*rec as usize].phas);
+            list.sort_by_key(|rec| self.common[*rec].phas);
         }
     }
 
     /// Takes a record out of its list.
-    pub(crate) fn scan_delete(&mut self, rec: u32) {
-        let common = &self.common[rec as usize];
+    pub(crate) fn scan_delete(&mut self, rec: RecId) {
+        let common = &self.common[rec];
         match common.scan {
             PASSIVE => {}
             EVENT => {
@@ -328,9 +324,8 @@ impl Db {
 
     /// A record's device support listens to a source (`get_ioint_info`): SCAN may then be "I/O Intr". Without a source
     /// it listens to none. To be called when the record starts and when its link changes.
-    pub fn listen(&mut self, record: RecId, source: Option<SourceId>) {
-        let rec = record.0;
-        let waits = self.running && self.common[rec as usize].scan == IO_INTR;
+    pub fn listen(&mut self, rec: RecId, source: Option<SourceId>) {
+        let waits = self.running && self.common[rec].scan == IO_INTR;
         if waits {
             self.scan_delete(rec);
         }
@@ -356,7 +351,7 @@ impl Db {
     /// What the source that a record listens to delivered last.
     #[must_use]
     pub fn fed(&self, record: RecId) -> Option<&Fed> {
-        self.scans.fed_to(record.0)
+        self.scans.fed_to(record)
     }
 
     /// Something happened at a source: its I/O Intr records are queued, each list by its PRIO (`scanIoRequest`);
@@ -433,9 +428,9 @@ impl Db {
     }
 
     /// Tells of records that were loaded from `first` on whose TSE nothing stamps.
-    pub(crate) fn tell_unstamped(&mut self, first: u32) {
-        for rec in first..self.common.len() as u32 {
-            let common = &self.common[rec as usize];
+    pub(crate) fn tell_unstamped(&mut self, first: RecId) {
+        for rec in first.to(self.common.end()) {
+            let common = &self.common[rec];
             let tse = common.tse;
             let known = matches!(tse, 0 | -2) || self.scans.last_resort || self.scans.event_stamp(tse).is_some();
             if !(known || common.removed || common.away) {

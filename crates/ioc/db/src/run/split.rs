@@ -4,10 +4,10 @@
 //! keeps the names of all records and what does not change about them: it is the directory. Links that lead from one
 //! part to another become links elsewhere, as over Channel Access.
 
+use crate::model::id::{PerRecord, RecId};
 use crate::model::link::PendingLink;
 use crate::model::link::{self, CA, CP, CPP, LinkText};
 use crate::rec::Kind;
-use crate::run::channel::RecId;
 use crate::run::engine::Db;
 use crate::run::scan::period;
 use std::collections::{BTreeSet, HashMap};
@@ -31,35 +31,37 @@ pub struct Away {
 }
 
 /// Sets of records that links join (union by size, paths halved).
-struct Sets {
-    parent: Vec<u32>,
-    size: Vec<u32>,
+pub(crate) struct Sets {
+    parent: PerRecord<RecId>,
+    size: PerRecord<u32>,
 }
 
 impl Sets {
-    fn new(count: usize) -> Self {
-        Self { parent: (0..count as u32).collect(), size: vec![1; count] }
+    /// Of records that nothing joins yet.
+    pub(crate) fn of(records: impl Iterator<Item = RecId> + Clone) -> Self {
+        Self { size: records.clone().map(|_| 1).collect(), parent: records.collect() }
     }
 
-    fn find(&mut self, mut at: u32) -> u32 {
-        while self.parent[at as usize] != at {
-            let above = self.parent[self.parent[at as usize] as usize];
-            self.parent[at as usize] = above;
+    /// The record that stands for a record's set.
+    pub(crate) fn find(&mut self, mut at: RecId) -> RecId {
+        while self.parent[at] != at {
+            let above = self.parent[self.parent[at]];
+            self.parent[at] = above;
             at = above;
         }
         at
     }
 
-    fn join(&mut self, a: u32, b: u32) {
+    pub(crate) fn join(&mut self, a: RecId, b: RecId) {
         let (mut large, mut small) = (self.find(a), self.find(b));
         if large == small {
             return;
         }
-        if self.size[large as usize] < self.size[small as usize] {
+        if self.size[large] < self.size[small] {
             std::mem::swap(&mut large, &mut small);
         }
-        self.parent[small as usize] = large;
-        self.size[large as usize] += self.size[small as usize];
+        self.parent[small] = large;
+        self.size[large] += self.size[small];
     }
 }
 
@@ -104,7 +106,7 @@ impl Db {
             owners: (0..of_owners.len()).collect(),
             groups: of_owners,
         };
-        let assigned = self.assign(Kind::ALL.len() as u32, &division);
+        let assigned = self.assign(Kind::FIRST_LOADED, &division);
         let parts = (0..division.groups.len()).map(|owner| self.take_part(owner, owner, &assigned)).collect();
         self.division = Some(division);
         Ok(parts)
@@ -121,7 +123,7 @@ impl Db {
         let assigned = self.assign(self.first_new(), &division);
         let mut parts = Vec::new();
         for owner in 0..division.groups.len() {
-            let count = assigned.iter().filter(|to| **to == Some(owner)).count();
+            let count = assigned.iter().filter(|(_, to)| **to == Some(owner)).count();
             if count == 0 {
                 continue;
             }
@@ -142,12 +144,12 @@ impl Db {
     }
 
     /// The owner of each record from `first` on that belongs to a scan group.
-    fn assign(&mut self, first: u32, division: &Division) -> Vec<Option<usize>> {
-        let count = self.common.len() as u32;
+    fn assign(&mut self, first: RecId, division: &Division) -> PerRecord<Option<usize>> {
+        let new = first.to(self.common.end());
         let mut sets = self.lock_sets();
-        let mut reached: HashMap<u32, Reach> = HashMap::new();
-        for rec in first..count {
-            let common = &self.common[rec as usize];
+        let mut reached: HashMap<RecId, Reach> = HashMap::new();
+        for rec in new.clone() {
+            let common = &self.common[rec];
             if !common.removed {
                 let reach = reached.entry(sets.find(rec)).or_default();
                 reach.records += 1;
@@ -163,13 +165,14 @@ impl Db {
                 reach.owners.insert(owner);
             }
         }
-        let mut owned: Vec<(u32, Reach)> = reached.into_iter().filter(|(_, reach)| !reach.groups.is_empty()).collect();
+        let mut owned: Vec<(RecId, Reach)> =
+            reached.into_iter().filter(|(_, reach)| !reach.groups.is_empty()).collect();
         owned.sort_by_key(|(set, reach)| (std::cmp::Reverse(reach.records), *set));
-        let mut owner_of: HashMap<u32, usize> = HashMap::new();
+        let mut owner_of: HashMap<RecId, usize> = HashMap::new();
         for (set, reach) in owned {
             let Some(group) = reach.groups.first() else { continue };
             if reach.groups.len() > 1 {
-                let record = (first..count).find(|rec| sets.find(*rec) == set).unwrap_or(set);
+                let record = new.clone().find(|rec| sets.find(*rec) == set).unwrap_or(set);
                 self.notice(format!(
                     "{}: its lock set ({} records) is scanned by {} scan groups; all of it goes to the first, with \"{}\"",
                     self.record_name(record),
@@ -186,7 +189,7 @@ impl Db {
                 owner_of.insert(set, owner);
             }
         }
-        (0..count).map(|rec| if rec < first { None } else { owner_of.get(&sets.find(rec)).copied() }).collect()
+        self.common.ids().map(|rec| if rec < first { None } else { owner_of.get(&sets.find(rec)).copied() }).collect()
     }
 
     /// The group that each claimed choice of menuScan belongs to.
@@ -215,7 +218,7 @@ impl Db {
 
     /// Joins the records that links of the database join.
     fn lock_sets(&self) -> Sets {
-        let mut sets = Sets::new(self.common.len());
+        let mut sets = Sets::of(self.common.ids());
         for item in &self.pending {
             let Some(link_field) = self.def(item.rec, item.field).link_field() else { continue };
             let text = self.pending_text(item);
@@ -234,7 +237,7 @@ impl Db {
         sets
     }
 
-    fn join_name(&self, sets: &mut Sets, rec: u32, name: &str) {
+    fn join_name(&self, sets: &mut Sets, rec: RecId, name: &str) {
         let record = name.split('.').next().unwrap_or_default();
         if let Some((_, other)) = self.names.find(record.as_bytes()).filter(|_| !record.is_empty()) {
             sets.join(rec, other);
@@ -247,7 +250,7 @@ impl Db {
     }
 
     /// Moves the records that are assigned to an owner out, into a part of this number.
-    fn take_part(&mut self, part: usize, owner: usize, assigned: &[Option<usize>]) -> Self {
+    fn take_part(&mut self, part: usize, owner: usize, assigned: &PerRecord<Option<usize>>) -> Self {
         let mut to = Self::new();
         to.schema = self.schema.clone();
         to.clock = self.clock;
@@ -259,50 +262,49 @@ impl Db {
         to.restores = self.restores.clone();
         to.part = Some(part as u32);
         to.supports = self.supports.for_part();
-        for rec in (0..assigned.len()).filter(|rec| assigned[*rec] == Some(owner)) {
-            let rec = rec as u32;
-            let kind = self.common[rec as usize].kind();
-            let name = self.names.name(self.common[rec as usize].name).to_vec();
+        for (rec, _) in assigned.iter().filter(|(_, to)| **to == Some(owner)) {
+            let kind = self.common[rec].kind();
+            let name = self.names.name(self.common[rec].name).to_vec();
             let new = to.create(kind, &name);
-            self.bodies.swap(kind, self.common[rec as usize].body, &mut to.bodies, to.common[new as usize].body);
-            let (body, number) = (to.common[new as usize].body, to.common[new as usize].name);
-            to.common[new as usize] = self.common[rec as usize].clone();
-            to.common[new as usize].body = body;
-            to.common[new as usize].name = number;
+            self.bodies.swap(kind, self.common[rec].body, &mut to.bodies, to.common[new].body);
+            let (body, number) = (to.common[new].body, to.common[new].name);
+            to.common[new] = self.common[rec].clone();
+            to.common[new].body = body;
+            to.common[new].name = number;
             if let Some(tags) = self.info.get(&rec) {
                 to.info.insert(new, tags.clone());
             }
-            self.away.insert(rec, Away { part, record: RecId(new) });
-            self.common[rec as usize].away = true;
+            self.away.insert(rec, Away { part, record: new });
+            self.common[rec].away = true;
         }
         for (number, rec) in self.names.iter() {
-            if assigned.get(rec as usize) == Some(&Some(owner))
+            if assigned[rec] == Some(owner)
                 && let Some(away) = self.away.get(&rec)
             {
-                to.names.add(self.names.name(number), away.record.0);
+                to.names.add(self.names.name(number), away.record);
             }
         }
         let pending = std::mem::take(&mut self.pending);
         for item in &pending {
-            if assigned.get(item.rec as usize) == Some(&Some(owner))
+            if assigned[item.rec] == Some(owner)
                 && let Some(away) = self.away.get(&item.rec)
             {
                 let start = to.pending_text.len() as u32;
                 to.pending_text.extend_from_slice(self.pending_text(item).as_bytes());
-                to.pending.push(PendingLink { rec: away.record.0, field: item.field, start, len: item.len });
+                to.pending.push(PendingLink { rec: away.record, field: item.field, start, len: item.len });
             }
         }
-        self.pending = pending.into_iter().filter(|item| assigned[item.rec as usize] != Some(owner)).collect();
+        self.pending = pending.into_iter().filter(|item| assigned[item.rec] != Some(owner)).collect();
         to
     }
 
     /// Takes over what clients are told about a part's records before they read them: types, sizes, access groups.
     pub fn learn(&mut self, part: usize, from: &Self) {
-        let away: Vec<(u32, Away)> =
+        let away: Vec<(RecId, Away)> =
             self.away.iter().filter(|(_, away)| away.part == part).map(|(rec, away)| (*rec, *away)).collect();
         for (rec, away) in away {
-            let there = &from.common[away.record.0 as usize];
-            let here = &mut self.common[rec as usize];
+            let there = &from.common[away.record];
+            let here = &mut self.common[rec];
             let (body, name) = (here.body, here.name);
             *here = there.clone();
             (here.body, here.name, here.away) = (body, name, true);
@@ -314,24 +316,24 @@ impl Db {
     /// Where a record is, if another database owns it.
     #[must_use]
     pub fn away(&self, record: RecId) -> Option<Away> {
-        if !self.common[record.0 as usize].away {
+        if !self.common[record].away {
             return None;
         }
-        self.away.get(&record.0).copied()
+        self.away.get(&record).copied()
     }
 
     /// Learns that a record of another owner has changed its access security group.
     pub fn regroup_away(&mut self, away: Away, group: base::Str40) {
         if let Some((rec, _)) = self.away.iter().find(|(_, known)| **known == away) {
-            self.common[*rec as usize].rare.asg.set(group.bytes());
+            self.common[*rec].rare.asg.set(group.bytes());
             self.regrouped.insert(*rec);
         }
     }
 
     /// Forgets a record that the database which owned it has removed.
     pub fn remove_away(&mut self, record: RecId) {
-        self.common[record.0 as usize].removed = true;
-        self.away.remove(&record.0);
+        self.common[record].removed = true;
+        self.away.remove(&record);
     }
 
     /// The last record of a part, by its number there; `None` where all were removed.

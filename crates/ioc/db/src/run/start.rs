@@ -1,8 +1,8 @@
 //! From loaded records to a running database (iocInit), and changes of links while it runs.
 
+use crate::model::id::RecId;
 use crate::model::link::{self, Brief, CA, CP, CPP, IS_TIME, Link, LinkField, LinkKind, LinkText};
 use crate::model::slot::Slot;
-use crate::run::channel::RecId;
 use crate::run::device;
 use crate::run::engine::{Db, Now};
 use crate::text::error::PutError;
@@ -21,28 +21,28 @@ impl Db {
         self.now = now;
         crate::rec::message::prepare();
         let first = self.first_new();
-        let end = self.common.len() as u32;
+        let end = self.common.end();
         self.started = end;
         let pending = std::mem::take(&mut self.pending);
         let text = std::mem::take(&mut self.pending_text);
         for item in &pending {
             let bytes = &text[item.start as usize..(item.start + item.len) as usize];
             let text = std::str::from_utf8(bytes).unwrap_or_default();
-            if !self.common[item.rec as usize].removed {
+            if !self.common[item.rec].removed {
                 self.set_link(item.rec, item.field, text);
             }
         }
         drop(pending);
         drop(text);
-        for rec in first..end {
-            if self.common[rec as usize].removed || self.common[rec as usize].away {
+        for rec in first.to(end) {
+            if self.common[rec].removed || self.common[rec].away {
                 continue;
             }
-            let common = &mut self.common[rec as usize];
+            let common = &mut self.common[rec];
             if common.udf != 0 && common.stat == Status::Udf as u16 {
                 common.sevr = common.udfs;
             }
-            self.common[rec as usize].device = device::choose(self, rec);
+            self.common[rec].device = device::choose(self, rec);
             crate::rec::init(self, rec);
         }
         self.tell_unstamped(first);
@@ -54,8 +54,8 @@ impl Db {
             self.process_at_start(first, pini);
         }
         if added {
-            for rec in first..end {
-                let common = &self.common[rec as usize];
+            for rec in first.to(end) {
+                let common = &self.common[rec];
                 if !common.removed && !common.away {
                     self.scan_add(rec);
                 }
@@ -70,25 +70,26 @@ impl Db {
     }
 
     /// The first record that is not initialised.
-    pub(crate) const fn first_new(&self) -> u32 {
-        if self.running { self.started } else { crate::rec::Kind::ALL.len() as u32 }
+    pub(crate) const fn first_new(&self) -> RecId {
+        if self.running { self.started } else { crate::rec::Kind::FIRST_LOADED }
     }
 
     /// Processes the records whose PINI is this choice: when the IOC pauses (4, then 5) and goes on (2, then 3).
     pub fn process_pini(&mut self, pini: u16, now: Now) {
         self.now = now;
-        self.process_at_start(crate::rec::Kind::ALL.len() as u32, pini);
+        self.process_at_start(crate::rec::Kind::FIRST_LOADED, pini);
     }
 
-    fn process_at_start(&mut self, first: u32, pini: u16) {
-        let mut records: Vec<u32> = (first..self.common.len() as u32)
+    fn process_at_start(&mut self, first: RecId, pini: u16) {
+        let mut records: Vec<RecId> = first
+            .to(self.common.end())
             .filter(|rec| {
-                let common = &self.common[*rec as usize];
+                let common = &self.common[*rec];
                 common.pini == pini && !common.removed && !common.away
             })
             .collect();
         // EPICS goes through the types in the order of its .dbd, through each type's records as they were loaded.
-        records.sort_by_key(|rec| (self.common[*rec as usize].phas, self.common[*rec as usize].kind() as u8));
+        records.sort_by_key(|rec| (self.common[*rec].phas, self.common[*rec].kind() as u8));
         for rec in records {
             self.run(rec);
         }
@@ -96,12 +97,11 @@ impl Db {
 
     /// Removes a record: its subscriptions and its own links end, its name is free. Links to it read and write what is
     /// left of it until [`unlink`](Self::unlink) comes by.
-    pub fn remove_record(&mut self, record: RecId) {
-        let rec = record.0;
+    pub fn remove_record(&mut self, rec: RecId) {
         self.scan_delete(rec);
-        self.end_subscriptions(record);
+        self.end_subscriptions(rec);
         self.detach(rec);
-        let common = &mut self.common[rec as usize];
+        let common = &mut self.common[rec];
         common.removed = true;
         common.scan = 0;
         common.pact = 1;
@@ -115,16 +115,16 @@ impl Db {
     /// Makes links of this database to a removed record links elsewhere, which find a later record of the name: those of
     /// `count` records from number `from` on. Whether there are more records; an owner does other things between.
     pub fn unlink(&mut self, gone: RecId, from: u32, count: u32) -> bool {
-        let end = (from.saturating_add(count) as usize).min(self.common.len()) as u32;
-        for rec in from..end {
-            if self.common[rec as usize].removed || self.common[rec as usize].away {
+        let end = self.common.end().min(RecId(from.saturating_add(count)));
+        for rec in RecId(from).to(end) {
+            if self.common[rec].removed || self.common[rec].away {
                 continue;
             }
             for field in self.link_fields(rec) {
                 let Slot::Link(link) = self.peek(rec, field) else { continue };
                 let link = link.brief();
                 let leads = match link.kind {
-                    LinkKind::Db => link.target == gone.0,
+                    LinkKind::Db => link.record() == gone,
                     LinkKind::Through => self.throughs.get(link.target).is_some_and(|channel| channel.record == gone),
                     LinkKind::Remote => self.remotes.source(link.target).is_some_and(|channel| channel.record == gone),
                     _ => false,
@@ -138,16 +138,16 @@ impl Db {
                 }
             }
         }
-        (end as usize) < self.common.len()
+        end < self.common.end()
     }
 
-    fn link_fields(&self, rec: u32) -> Vec<u16> {
+    fn link_fields(&self, rec: RecId) -> Vec<u16> {
         let fields = self.type_of(rec).fields.iter().enumerate();
         fields.filter(|(_, def)| def.kind == Some(FieldType::Link)).map(|(field, _)| field as u16).collect()
     }
 
     /// Sets a link field from its text and resolves it.
-    pub(crate) fn set_link(&mut self, rec: u32, field: u16, text: &str) {
+    pub(crate) fn set_link(&mut self, rec: RecId, field: u16, text: &str) {
         let Some(link_field) = self.def(rec, field).link_field() else { return };
         let link = match link::parse(text, link_field) {
             Err(what) => {
@@ -170,7 +170,7 @@ impl Db {
     }
 
     /// A link to a name: into this database, or over a channel, which it asks for or needs.
-    fn resolve(&mut self, rec: u32, field: u16, link_field: LinkField, name: &str, flags: u8) -> Link {
+    fn resolve(&mut self, rec: RecId, field: u16, link_field: LinkField, name: &str, flags: u8) -> Link {
         let is_tsel = self.def(rec, field).name == "TSEL";
         let (name, flags) = match name.strip_suffix(".TIME").filter(|_| is_tsel) {
             Some(short) => (short, flags | IS_TIME),
@@ -178,7 +178,7 @@ impl Db {
         };
         let found = self.find(name);
         let here = found.is_ok();
-        let found = found.ok().filter(|found| !found.type_name && !self.common[found.record.0 as usize].away);
+        let found = found.ok().filter(|found| !found.type_name && !self.common[found.record].away);
         let way = flags & (CP | CPP | CA);
         match found {
             Some(channel) if way == 0 || self.reads_by_notify(rec, field) => {
@@ -186,14 +186,14 @@ impl Db {
                     let target = self.throughs.add(channel);
                     return Link::to(Brief { kind: LinkKind::Through, flags, field: 0, target }, name);
                 }
-                let target = channel.record.0;
+                let target = channel.record;
                 let plain = if channel.field == self.type_of(target).val {
                     name == self.record_name(target)
                 } else {
                     name.strip_prefix(self.record_name(target)).and_then(|rest| rest.strip_prefix('.'))
                         == Some(&*self.def(target, channel.field).name)
                 };
-                let brief = Brief { kind: LinkKind::Db, flags, field: channel.field, target };
+                let brief = Brief::to_field(flags, channel.field, target);
                 Link::to(brief, if plain { "" } else { name })
             }
             source => {
@@ -212,20 +212,20 @@ impl Db {
     }
 
     /// Whether a field is an input that is read by a put with completion to its source, whose modifiers do not count.
-    fn reads_by_notify(&self, rec: u32, field: u16) -> bool {
-        let dtyp = usize::from(self.common[rec as usize].dtyp);
+    fn reads_by_notify(&self, rec: RecId, field: u16) -> bool {
+        let dtyp = usize::from(self.common[rec].dtyp);
         self.def(rec, field).name == "INP"
             && self.type_of(rec).devices.get(dtyp).is_some_and(|device| device.name == "Async Soft Channel")
     }
 
     /// Writes a link field while the database runs (dbPutFieldLink).
-    pub(crate) fn put_link_field(&mut self, rec: u32, field: u16, text: &str) -> Result<(), PutError> {
+    pub(crate) fn put_link_field(&mut self, rec: RecId, field: u16, text: &str) -> Result<(), PutError> {
         let Some(link_field) = self.def(rec, field).link_field() else { return Err(PutError::NoModify) };
         let parsed = link::parse(text, link_field).map_err(|what| PutError::BadLink { what })?;
         let device_link =
             matches!(self.def(rec, field).name.as_str(), "INP" | "OUT") && !self.type_of(rec).devices.is_empty();
         if device_link {
-            let dtyp = usize::from(self.common[rec as usize].dtyp);
+            let dtyp = usize::from(self.common[rec].dtyp);
             let wants_address = self.type_of(rec).devices.get(dtyp).is_some_and(|device| device.link != "CONSTANT");
             if wants_address != matches!(parsed, LinkText::Hardware(_)) {
                 return Err(PutError::BadLink {
@@ -237,11 +237,11 @@ impl Db {
         }
         self.set_link(rec, field, text);
         if device_link {
-            if self.common[rec as usize].broken {
-                self.common[rec as usize].broken = false;
-                self.common[rec as usize].pact = 0;
+            if self.common[rec].broken {
+                self.common[rec].broken = false;
+                self.common[rec].pact = 0;
             }
-            self.common[rec as usize].device = device::choose(self, rec);
+            self.common[rec].device = device::choose(self, rec);
         }
         crate::rec::link_put(self, rec, field);
         self.post(rec, field, EventMask::VALUE | EventMask::LOG);

@@ -9,7 +9,7 @@
 //! Records of such lock sets have a mark among their rare fields, so that others pay nothing: what looks whether rare fields
 //! rest was there before.
 
-use crate::run::channel::RecId;
+use crate::model::id::RecId;
 use crate::run::engine::{Db, Now};
 use base::Stamp;
 
@@ -68,7 +68,7 @@ pub struct StopSet {
     /// The record before which its processing stands.
     pub stopped: Option<RecId>,
     /// Sorted.
-    members: Vec<u32>,
+    members: Vec<RecId>,
     steps: bool,
     entry: RecId,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Stops {
 }
 
 impl Stops {
-    fn of(&mut self, rec: u32) -> Option<&mut StopSet> {
+    fn of(&mut self, rec: RecId) -> Option<&mut StopSet> {
         self.sets.iter_mut().find(|set| set.members.binary_search(&rec).is_ok())
     }
 }
@@ -97,13 +97,13 @@ impl Db {
     /// The lock set with breakpoints to which a record belongs.
     #[must_use]
     pub fn stop_set_of(&self, record: RecId) -> Option<&StopSet> {
-        self.stop_sets().iter().find(|set| set.members.binary_search(&record.0).is_ok())
+        self.stop_sets().iter().find(|set| set.members.binary_search(&record).is_ok())
     }
 
     /// Whether a record has a breakpoint (1), is printed after processing (2), or both: the field BKPT.
     #[must_use]
     pub fn break_marks(&self, record: RecId) -> u8 {
-        self.common[record.0 as usize].rare.marks & (BREAK | PRINT)
+        self.common[record].rare.marks & (BREAK | PRINT)
     }
 
     /// Sets a breakpoint; the number of its lock set, where that is the first there. Whether there was none yet.
@@ -111,17 +111,16 @@ impl Db {
         if self.break_marks(record) & BREAK != 0 {
             return (false, None);
         }
-        self.common[record.0 as usize].rare.marks |= BREAK;
-        if let Some(set) = self.stops.as_mut().and_then(|stops| stops.of(record.0)) {
+        self.common[record].rare.marks |= BREAK;
+        if let Some(set) = self.stops.as_mut().and_then(|stops| stops.of(record)) {
             set.breaks.push(record);
             return (true, None);
         }
         let sets = self.lock_set_members();
         let found = sets.into_iter().zip(1..).find(|(members, _)| members.contains(&record));
-        let (members, number) = found.unwrap_or_else(|| (vec![record], 0));
-        let mut members: Vec<u32> = members.into_iter().map(|member| member.0).collect();
+        let (mut members, number) = found.unwrap_or_else(|| (vec![record], 0));
         members.sort_unstable();
-        members.iter().for_each(|member| self.common[*member as usize].rare.marks |= STOPS);
+        members.iter().for_each(|member| self.common[*member].rare.marks |= STOPS);
         let set = StopSet {
             number,
             breaks: vec![record],
@@ -138,8 +137,8 @@ impl Db {
     /// Removes a breakpoint; whether there was one. Without any, a lock set goes on as others do once it is through.
     pub fn clear_break(&mut self, record: RecId) -> bool {
         let had = self.break_marks(record) & BREAK != 0;
-        self.mark(record.0, BREAK, false);
-        if let Some(set) = self.stops.as_mut().and_then(|stops| stops.of(record.0)) {
+        self.mark(record, BREAK, false);
+        if let Some(set) = self.stops.as_mut().and_then(|stops| stops.of(record)) {
             set.breaks.retain(|other| *other != record);
         }
         had
@@ -148,12 +147,12 @@ impl Db {
     /// Has a record printed after processing, while its lock set has breakpoints, or not any more; whether it is now.
     pub fn toggle_print(&mut self, record: RecId) -> bool {
         let on = self.break_marks(record) & PRINT == 0;
-        self.mark(record.0, PRINT, on);
+        self.mark(record, PRINT, on);
         on
     }
 
-    fn mark(&mut self, rec: u32, mark: u8, on: bool) {
-        let rare = &mut self.common[rec as usize].rare;
+    fn mark(&mut self, rec: RecId, mark: u8, on: bool) {
+        let rare = &mut self.common[rec].rare;
         if on {
             rare.marks |= mark;
         } else if !rare.rests() {
@@ -195,7 +194,7 @@ impl Db {
             let (rec, waits) = (entry.record, entry.waits);
             if waits {
                 set.entry = rec;
-                self.run(rec.0);
+                self.run(rec);
             }
             if let Some(set) = self.set(number) {
                 set.steps &= !waits;
@@ -225,14 +224,14 @@ impl Db {
     }
 
     /// Notes an entry point where a record is processed from outside; `None` where it is being stepped through.
-    fn hold(&mut self, rec: u32) -> Option<()> {
+    fn hold(&mut self, rec: RecId) -> Option<()> {
         let wall = self.now.wall;
-        let is_active = self.common[rec as usize].pact != 0;
+        let is_active = self.common[rec].pact != 0;
         let stops = self.stops.as_mut()?;
         let inside = stops.inside;
         let set = stops.of(rec).filter(|set| inside != Some(set.number))?;
-        let at = set.entries.iter().position(|entry| entry.record.0 == rec).unwrap_or_else(|| {
-            set.entries.push(Entry { record: RecId(rec), count: 0, since: wall, waits: false });
+        let at = set.entries.iter().position(|entry| entry.record == rec).unwrap_or_else(|| {
+            set.entries.push(Entry { record: rec, count: 0, since: wall, waits: false });
             set.entries.len() - 1
         });
         let entry = &mut set.entries[at];
@@ -242,8 +241,8 @@ impl Db {
     }
 
     /// Whether a record that is active is not to be told that it was asked for once more.
-    pub(crate) fn is_held(&mut self, rec: u32) -> bool {
-        let common = &self.common[rec as usize];
+    pub(crate) fn is_held(&mut self, rec: RecId) -> bool {
+        let common = &self.common[rec];
         if common.disa == common.disv {
             return false;
         }
@@ -252,18 +251,18 @@ impl Db {
     }
 
     /// Whether a record is an entry point that is still to be processed.
-    pub(crate) fn waits(&self, rec: u32) -> bool {
-        let set = self.stop_set_of(RecId(rec));
-        set.is_some_and(|set| set.entries.iter().any(|entry| entry.record.0 == rec && entry.waits))
+    pub(crate) fn waits(&self, rec: RecId) -> bool {
+        let set = self.stop_set_of(rec);
+        set.is_some_and(|set| set.entries.iter().any(|entry| entry.record == rec && entry.waits))
     }
 
     /// As `process_one`, for a record whose lock set has breakpoints.
     #[cold]
-    pub(crate) fn process_stoppable(&mut self, rec: u32) -> Option<u32> {
-        if !self.common[rec as usize].rare.sdis.is_constant() {
+    pub(crate) fn process_stoppable(&mut self, rec: RecId) -> Option<RecId> {
+        if !self.common[rec].rare.sdis.is_constant() {
             self.read_sdis(rec);
         }
-        let common = &self.common[rec as usize];
+        let common = &self.common[rec];
         // A record that is disabled neither stops nor waits, nor is it printed.
         let enabled = common.disa != common.disv;
         if enabled {
@@ -271,28 +270,28 @@ impl Db {
                 return None;
             }
             self.stop_before(rec);
-            if self.common[rec as usize].pact != 0 {
+            if self.common[rec].pact != 0 {
                 return None;
             }
         }
         self.mark(rec, PASSES, true);
         let next = self.process_one(rec, false);
         self.mark(rec, PASSES, false);
-        if !enabled || self.break_marks(RecId(rec)) & PRINT == 0 {
+        if !enabled || self.break_marks(rec) & PRINT == 0 {
             return next;
         }
         let failed = self.failed;
         if let Some(next) = next {
             self.follow(rec, next);
         }
-        self.call_hook(Stop::Print(RecId(rec)));
+        self.call_hook(Stop::Print(rec));
         self.failed = failed;
         None
     }
 
     /// Stops before a record with a breakpoint, or while its lock set is stepped through.
-    fn stop_before(&mut self, rec: u32) {
-        let breaks = self.common[rec as usize].rare.marks & BREAK != 0;
+    fn stop_before(&mut self, rec: RecId) {
+        let breaks = self.common[rec].rare.marks & BREAK != 0;
         let Some(stops) = &mut self.stops else { return };
         let Some(at) = stops.sets.iter().position(|set| set.members.binary_search(&rec).is_ok()) else { return };
         stops.sets[at].steps |= breaks;
@@ -300,10 +299,10 @@ impl Db {
             return;
         }
         let mut set = stops.sets.remove(at);
-        set.stopped = Some(RecId(rec));
+        set.stopped = Some(rec);
         let entry = set.entry;
         stops.sets.insert(0, set);
-        self.call_hook(Stop::At { record: RecId(rec), entry });
+        self.call_hook(Stop::At { record: rec, entry });
     }
 
     /// Meanwhile the owner may have the database: what belongs to this stack is set aside.

@@ -4,6 +4,7 @@
 pub(crate) mod readback;
 pub(crate) mod support;
 
+use crate::model::id::RecId;
 use crate::model::link::LinkKind;
 use crate::model::slot::Slot;
 use crate::run::engine::Db;
@@ -55,12 +56,12 @@ impl Device {
 }
 
 /// The device support that a record's DTYP and link ask for.
-pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
+pub(crate) fn choose(db: &mut Db, rec: RecId) -> Device {
     let kind = db.type_of(rec);
     if kind.devices.is_empty() {
         return Device::Soft;
     }
-    let Some(entry) = kind.devices.get(usize::from(db.common[rec as usize].dtyp)) else { return Device::Missing };
+    let Some(entry) = kind.devices.get(usize::from(db.common[rec].dtyp)) else { return Device::Missing };
     let device = Device::from_name(&entry.name);
     let wants_address = entry.link != "CONSTANT";
     if let Some(field) = kind.field("INP").or_else(|| kind.field("OUT")) {
@@ -68,12 +69,12 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
     }
     match device {
         Device::Missing => {
-            let name = db.type_of(rec).devices[usize::from(db.common[rec as usize].dtyp)].name.clone();
+            let name = db.type_of(rec).devices[usize::from(db.common[rec].dtyp)].name.clone();
             let address = db.address(rec);
             db.attach(rec, &name, &address).unwrap_or(Device::Missing)
         }
         Device::GeneralTime => {
-            let known = crate::rec::general_times(db.common[rec as usize].kind());
+            let known = crate::rec::general_times(db.common[rec].kind());
             let address = db.address(rec);
             let asked = address.trim_start_matches('@').trim();
             if known.iter().any(|known| known.eq_ignore_ascii_case(asked)) {
@@ -86,8 +87,8 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
             );
             db.notice(text);
             // Active from the start, as C's device support leaves it.
-            db.common[rec as usize].broken = true;
-            db.common[rec as usize].pact = 1;
+            db.common[rec].broken = true;
+            db.common[rec].pact = 1;
             Device::Missing
         }
         device => device,
@@ -96,7 +97,7 @@ pub(crate) fn choose(db: &mut Db, rec: u32) -> Device {
 
 /// Makes a link an address, or none, as DTYP has it: as in C one that is something else is told, and the record has an empty
 /// one.
-fn fit_link(db: &mut Db, rec: u32, field: u16, wants_address: bool) {
+fn fit_link(db: &mut Db, rec: RecId, field: u16, wants_address: bool) {
     let Slot::Link(link) = db.peek(rec, field) else { return };
     let (unset, is_address) = (link.is_empty(), link.brief().kind == LinkKind::Hardware);
     if is_address == wants_address {
@@ -119,8 +120,8 @@ fn fit_link(db: &mut Db, rec: u32, field: u16, wants_address: bool) {
 impl Db {
     /// The device support of a record.
     #[inline]
-    pub(crate) fn device(&self, rec: u32) -> Device {
-        self.common[rec as usize].device
+    pub(crate) fn device(&self, rec: RecId) -> Device {
+        self.common[rec].device
     }
 
     /// Texts that `stdio` device supports wrote, since the last call.

@@ -1,6 +1,7 @@
 //! What an output holds when it starts: the value that its device has, without writing it there.
 
-use crate::run::channel::{Channel, RecId};
+use crate::model::id::RecId;
+use crate::run::channel::Channel;
 use crate::run::engine::{Db, Now};
 use crate::run::filter::Filters;
 use crate::run::scan::Fed;
@@ -14,9 +15,8 @@ impl Db {
     /// The value comes back, to be freed elsewhere.
     ///
     /// Real-time: does not block; allocates for arrays and long texts.
-    pub fn start_with(&mut self, record: RecId, fed: Fed) -> Option<Fed> {
-        let rec = record.0;
-        let common = &self.common[rec as usize];
+    pub fn start_with(&mut self, rec: RecId, fed: Fed) -> Option<Fed> {
+        let common = &self.common[rec];
         if common.removed || common.pact != 0 || common.time != Stamp::EPOCH {
             return Some(fed);
         }
@@ -42,23 +42,23 @@ impl Db {
     /// As there.
     pub fn begin_with(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
         self.put_by_device(channel, value, now)?;
-        let common = &mut self.common[channel.record.0 as usize];
+        let common = &mut self.common[channel.record];
         (common.udf, common.sevr, common.stat) = (0, 0, 0);
         Ok(())
     }
 
     /// An output's value is what its device says it has: VAL and UDF are set, whole numbers of at most 32 bits go through the
     /// record's conversion and stand in RVAL and RBV. Whether there is a value that the record can hold.
-    pub(crate) fn take_from_device(&mut self, rec: u32, fed: &Fed) -> bool {
+    pub(crate) fn take_from_device(&mut self, rec: RecId, fed: &Fed) -> bool {
         let Some(given) = fed.value.as_ref() else { return false };
         let value = crate::rec::from_device(self, rec, fed).map(Value::Scalar);
         let val = self.type_of(rec).val;
-        let record = RecId(rec);
+        let record = rec;
         let channel = Channel { record, field: val, long_string: false, type_name: false, filters: Filters::default() };
         if self.put_value(&channel, value.as_ref().unwrap_or(given)).is_err() {
             return false;
         }
-        self.common[rec as usize].udf = 0;
+        self.common[rec].udf = 0;
         if let Some(raw) = fed.raw() {
             crate::rec::read_back(self, rec, raw);
         }

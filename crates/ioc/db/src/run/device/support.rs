@@ -5,10 +5,10 @@
 //! out ([`Db::next_request`]) and completes ([`Db::complete`]). The record stays active meanwhile, as with C's
 //! asynchronous device supports. Records with SCAN `I/O Intr` take what their source was [fed](Db::feed).
 
+use crate::model::id::RecId;
 use crate::model::schema;
 use crate::model::slot::Slot;
 use crate::run::callback::Callback;
-use crate::run::channel::RecId;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Now};
 use crate::run::notify::Got;
@@ -112,7 +112,7 @@ pub struct Request {
 #[derive(Default)]
 pub(crate) struct Supports {
     all: Vec<Arc<dyn Support>>,
-    attached: HashMap<u32, One>,
+    attached: HashMap<RecId, One>,
     requests: VecDeque<Request>,
 }
 
@@ -234,9 +234,8 @@ impl Db {
     /// output's request is the value that its device has now: it becomes VAL, or raises CALC where it cannot.
     ///
     /// Real-time: does not block; allocates for arrays and long texts that an output takes.
-    pub fn complete(&mut self, record: RecId, mut fed: Fed) -> Option<Fed> {
-        let rec = record.0;
-        let waits = self.supports.attached.contains_key(&rec) && self.common[rec as usize].pact != 0;
+    pub fn complete(&mut self, rec: RecId, mut fed: Fed) -> Option<Fed> {
+        let waits = self.supports.attached.contains_key(&rec) && self.common[rec].pact != 0;
         let answered = waits && fed.value.is_some() && self.type_of(rec).field("OUT").is_some();
         if answered && !self.take_from_device(rec, &fed) {
             fed.alarm = base::Alarm { status: Status::Calc, severity: Severity::Invalid };
@@ -252,14 +251,14 @@ impl Db {
     ///
     /// Real-time: neither allocates nor blocks.
     pub fn feed_record(&mut self, record: RecId, fed: Fed) -> Option<Fed> {
-        match self.scans.source_of(record.0) {
+        match self.scans.source_of(record) {
             Some(source) => self.feed(source, fed),
             None => Some(fed),
         }
     }
 
     /// Tells the device support of a record its address; whether it will serve it.
-    pub(crate) fn attach(&mut self, rec: u32, name: &str, address: &str) -> Option<Device> {
+    pub(crate) fn attach(&mut self, rec: RecId, name: &str, address: &str) -> Option<Device> {
         let Some(support) = self.supports.find(name) else {
             let text = format!(
                 "{}: DTYP \"{name}\" has no device support here; the record stays active",
@@ -274,7 +273,7 @@ impl Db {
         let (count, elements) = crate::rec::shape(self, rec, value);
         let place = Attaching {
             part: self.part_number(),
-            record: RecId(rec),
+            record: rec,
             name: self.record_name(rec),
             record_type: &self.type_of(rec).name,
             output,
@@ -289,7 +288,7 @@ impl Db {
                 self.supports.requests.reserve(self.supports.attached.len());
                 let own = format!("device of {}", self.record_name(rec));
                 let source = interrupts.then(|| self.source(&own));
-                self.listen(RecId(rec), source);
+                self.listen(rec, source);
                 Some(Device::External)
             }
             Err(what) => {
@@ -305,18 +304,18 @@ impl Db {
     }
 
     /// Tells the device support that a record is gone.
-    pub(crate) fn detach(&mut self, rec: u32) {
+    pub(crate) fn detach(&mut self, rec: RecId) {
         if let Some(one) = self.supports.attached.remove(&rec) {
-            self.supports.all[one.support].detach(self.part_number(), RecId(rec));
+            self.supports.all[one.support].detach(self.part_number(), rec);
         }
     }
 
     /// Reads for an input record: at once, from what its source was fed, or by a request that a callback ends. Alarm,
     /// stamp (TSE −2) and UTAG are set, and UDF where there is a value.
-    pub(crate) fn device_read(&mut self, rec: u32, resumed: bool) -> Got<Fed> {
+    pub(crate) fn device_read(&mut self, rec: RecId, resumed: bool) -> Got<Fed> {
         const IO_INTR: u16 = 2;
         let now = self.now;
-        let interrupts = self.common[rec as usize].scan == IO_INTR;
+        let interrupts = self.common[rec].scan == IO_INTR;
         let Some(one) = self.supports.attached.get_mut(&rec) else { return Got::Failed };
         let fed = match &mut one.answers {
             Answers::Now(direct) => direct.read(now),
@@ -327,7 +326,7 @@ impl Db {
             Answers::Later => match self.scans.fed_to(rec).filter(|_| interrupts) {
                 Some(fed) => fed.clone(),
                 None => {
-                    self.supports.requests.push_back(Request { record: RecId(rec), output: None });
+                    self.supports.requests.push_back(Request { record: rec, output: None });
                     return Got::Pending;
                 }
             },
@@ -336,16 +335,16 @@ impl Db {
         if fed.value.is_none() {
             // Where all went well there was no value to be taken: the record keeps its own.
             if fed.alarm.severity == Severity::None {
-                self.common[rec as usize].udf = 0;
+                self.common[rec].udf = 0;
             }
             return Got::Failed;
         }
-        self.common[rec as usize].udf = 0;
+        self.common[rec].udf = 0;
         Got::Value(fed)
     }
 
     /// Writes for an output record; whether a callback ends it. A failed write has raised its alarm.
-    pub(crate) fn device_write(&mut self, rec: u32, resumed: bool, output: Output) -> bool {
+    pub(crate) fn device_write(&mut self, rec: RecId, resumed: bool, output: Output) -> bool {
         let now = self.now;
         let Some(one) = self.supports.attached.get_mut(&rec) else { return false };
         let fed = match &mut one.answers {
@@ -355,7 +354,7 @@ impl Db {
                 None => Fed::failed(Status::Write),
             },
             Answers::Later => {
-                self.supports.requests.push_back(Request { record: RecId(rec), output: Some(output) });
+                self.supports.requests.push_back(Request { record: rec, output: Some(output) });
                 return true;
             }
         };
@@ -365,9 +364,9 @@ impl Db {
     }
 
     /// Alarm, stamp and tag of what a device said.
-    fn take_fed(&mut self, rec: u32, fed: &Fed) {
+    fn take_fed(&mut self, rec: RecId, fed: &Fed) {
         let by_device = crate::rec::stamp_by_device(self, rec);
-        let common = &mut self.common[rec as usize];
+        let common = &mut self.common[rec];
         if fed.alarm.severity != Severity::None {
             common.raise(fed.alarm.status, fed.alarm.severity as u16);
         }
@@ -378,7 +377,7 @@ impl Db {
     }
 
     /// The address in a record's INP or OUT.
-    pub(crate) fn address(&mut self, rec: u32) -> String {
+    pub(crate) fn address(&mut self, rec: RecId) -> String {
         let field = self.type_of(rec).field("INP").or_else(|| self.type_of(rec).field("OUT"));
         match field.map(|field| self.peek(rec, field)) {
             Some(Slot::Link(link)) => link.text().to_owned(),

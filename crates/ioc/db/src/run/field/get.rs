@@ -1,5 +1,6 @@
 //! Reading fields.
 
+use crate::model::id::RecId;
 use crate::model::link::{self, LinkKind};
 use crate::model::slot::Slot;
 use crate::model::values::{copy_into, copy_ring, slice};
@@ -59,18 +60,18 @@ impl Db {
     /// What a channel's value is, if it is a link or the characters of a text.
     #[must_use]
     pub fn characters(&self, channel: &Channel) -> Characters {
-        let def = self.def(channel.record.0, channel.field);
+        let def = self.def(channel.record, channel.field);
         match (channel.long_string, def.link_field()) {
             _ if channel.type_name || !channel.filters.is_empty() => Characters::Array,
             (_, Some(_)) => Characters::Link,
-            (true, None) if !self.is_long_text(channel.record.0, channel.field) => Characters::Text(def.size.into()),
+            (true, None) if !self.is_long_text(channel.record, channel.field) => Characters::Text(def.size.into()),
             _ => Characters::Array,
         }
     }
 
     /// A field's value before filters.
     pub(crate) fn get_plain(&mut self, channel: &Channel, max: usize) -> Value {
-        let rec = channel.record.0;
+        let rec = channel.record;
         if channel.type_name {
             return Value::from(self.type_of(rec).name.as_str());
         }
@@ -103,7 +104,7 @@ impl Db {
     /// As [`get`](Self::get), into memory that is there: nothing is allocated where `into` is an array of the field's type
     /// with room for its elements, or a scalar for a scalar field.
     pub fn get_into(&mut self, channel: &Channel, max: usize, into: &mut Value) {
-        let rec = channel.record.0;
+        let rec = channel.record;
         let array = !channel.type_name && !channel.long_string && self.is_array(rec, channel.field);
         let seen = if array { self.seen(rec, channel.field) } else { Seen::Stored };
         if let (true, Seen::Stored, Value::Array(into)) = (array, seen, &mut *into)
@@ -133,17 +134,17 @@ impl Db {
     /// A field as EPICS prints it: state names, menu choices, PREC digits; an array's first element.
     pub fn get_text(&mut self, channel: &Channel) -> Str40 {
         if channel.type_name {
-            return Str40::from(self.type_of(channel.record.0).name.as_str());
+            return Str40::from(self.type_of(channel.record).name.as_str());
         }
-        self.read_text(channel.record.0, channel.field).unwrap_or_default()
+        self.read_text(channel.record, channel.field).unwrap_or_default()
     }
 
     /// A text field, however long.
     pub fn get_long_text(&mut self, channel: &Channel) -> Vec<u8> {
-        self.long_text(channel.record.0, channel.field)
+        self.long_text(channel.record, channel.field)
     }
 
-    fn long_text(&mut self, rec: u32, field: u16) -> Vec<u8> {
+    fn long_text(&mut self, rec: RecId, field: u16) -> Vec<u8> {
         if self.def(rec, field).link_field().is_some() {
             return self.link_text(rec, field).into_bytes();
         }
@@ -161,7 +162,7 @@ impl Db {
     }
 
     /// The bytes of lsi's, lso's or printf's VAL or OVAL.
-    pub(crate) fn whole_bytes(&mut self, rec: u32, field: u16) -> Vec<u8> {
+    pub(crate) fn whole_bytes(&mut self, rec: RecId, field: u16) -> Vec<u8> {
         match self.peek(rec, field) {
             Slot::Array(Array::U8(bytes)) => bytes.clone(),
             _ => Vec::new(),
@@ -170,25 +171,25 @@ impl Db {
 
     /// Whether a field is a text longer than EPICS strings (lsi, lso, printf).
     #[inline]
-    pub(crate) fn is_long_text(&self, rec: u32, field: u16) -> bool {
+    pub(crate) fn is_long_text(&self, rec: RecId, field: u16) -> bool {
         let def = self.def(rec, field);
-        def.kind.is_none() && crate::rec::is_long_text(self.common[rec as usize].kind(), def)
+        def.kind.is_none() && crate::rec::is_long_text(self.common[rec].kind(), def)
     }
 
     /// Whether a field holds a varying number of elements.
     #[inline]
-    pub(crate) fn is_array(&self, rec: u32, field: u16) -> bool {
+    pub(crate) fn is_array(&self, rec: RecId, field: u16) -> bool {
         let def = self.def(rec, field);
         def.kind.is_none() && def.at != crate::model::schema::At::Nowhere && !self.is_long_text(rec, field)
     }
 
     /// How many elements an array field can hold (bytes, for a long text).
-    pub(crate) fn capacity(&self, rec: u32, field: u16) -> u32 {
+    pub(crate) fn capacity(&self, rec: RecId, field: u16) -> u32 {
         crate::rec::shape(self, rec, field).0
     }
 
     /// Type of a field's elements.
-    pub(crate) fn element_type(&self, rec: u32, field: u16) -> FieldType {
+    pub(crate) fn element_type(&self, rec: RecId, field: u16) -> FieldType {
         match self.def(rec, field).kind {
             Some(FieldType::Enum) if crate::rec::is_plain_number(self, rec) => FieldType::U16,
             Some(kind) => kind,
@@ -198,7 +199,7 @@ impl Db {
     }
 
     /// A field's only or first element; `None` where there is none.
-    pub(crate) fn read_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
+    pub(crate) fn read_scalar(&mut self, rec: RecId, field: u16) -> Option<Scalar> {
         let kind = self.def(rec, field).kind;
         if kind.is_none() {
             match crate::rec::seen(self, rec) {
@@ -240,7 +241,7 @@ impl Db {
     }
 
     /// What is not stored as a field: the name.
-    fn special_scalar(&self, rec: u32, field: u16) -> Option<Scalar> {
+    fn special_scalar(&self, rec: RecId, field: u16) -> Option<Scalar> {
         match self.def(rec, field).name.as_str() {
             "NAME" => Some(Scalar::String(Str40::from(self.record_name(rec)))),
             _ => None,
@@ -248,18 +249,18 @@ impl Db {
     }
 
     /// What a link that asks for one element reads.
-    pub(crate) fn link_scalar(&mut self, rec: u32, field: u16) -> Option<Scalar> {
+    pub(crate) fn link_scalar(&mut self, rec: RecId, field: u16) -> Option<Scalar> {
         crate::rec::in_memory(self, rec, field).or_else(|| self.read_scalar(rec, field))
     }
 
     /// A field's first element as EPICS prints it.
-    pub(crate) fn read_text(&mut self, rec: u32, field: u16) -> Option<Str40> {
+    pub(crate) fn read_text(&mut self, rec: RecId, field: u16) -> Option<Str40> {
         let scalar = self.read_scalar(rec, field)?;
         Some(self.text_of(rec, field, scalar))
     }
 
     /// An element of a field as EPICS prints it.
-    pub(crate) fn text_of(&mut self, rec: u32, field: u16, scalar: Scalar) -> Str40 {
+    pub(crate) fn text_of(&mut self, rec: RecId, field: u16, scalar: Scalar) -> Str40 {
         match scalar {
             Scalar::Enum(index) => self.enum_text(rec, field, index),
             Scalar::F64(_) | Scalar::F32(_) => base::text::scalar(scalar, self.precision_of(rec, field)),
@@ -268,7 +269,7 @@ impl Db {
     }
 
     /// The word of a menu, device or state number.
-    fn enum_text(&self, rec: u32, field: u16, index: u16) -> Str40 {
+    fn enum_text(&self, rec: RecId, field: u16, index: u16) -> Str40 {
         let def = self.def(rec, field);
         match def.kind {
             Some(FieldType::Menu) => {
@@ -285,19 +286,19 @@ impl Db {
     }
 
     /// What is seen of an array field, where it is one.
-    fn seen(&self, rec: u32, field: u16) -> Seen {
+    fn seen(&self, rec: RecId, field: u16) -> Seen {
         if self.def(rec, field).kind.is_none() { crate::rec::seen(self, rec) } else { Seen::Stored }
     }
 
     /// All elements of an array field, in order.
-    pub(crate) fn whole_array(&mut self, rec: u32, field: u16) -> Array {
+    pub(crate) fn whole_array(&mut self, rec: RecId, field: u16) -> Array {
         let mut into = Array::zeros(self.element_type(rec, field), 0);
         self.copy_seen(rec, field, usize::MAX, &mut into);
         into
     }
 
     /// Up to `max` elements of an array field, in order, into memory that is there.
-    fn copy_seen(&mut self, rec: u32, field: u16, max: usize, into: &mut Array) {
+    fn copy_seen(&mut self, rec: RecId, field: u16, max: usize, into: &mut Array) {
         let seen = self.seen(rec, field);
         let Slot::Array(array) = self.peek(rec, field) else { return };
         match seen {
@@ -308,12 +309,12 @@ impl Db {
     }
 
     /// How many elements a field can hold: 1 for what is no array.
-    pub(crate) fn element_count(&self, rec: u32, field: u16) -> usize {
+    pub(crate) fn element_count(&self, rec: RecId, field: u16) -> usize {
         if self.is_array(rec, field) { self.capacity(rec, field) as usize } else { 1 }
     }
 
     /// Up to `max` elements of a field as elements of `kind`; `None` where one cannot become that.
-    pub(crate) fn read_array(&mut self, rec: u32, field: u16, kind: FieldType, max: usize) -> Option<Array> {
+    pub(crate) fn read_array(&mut self, rec: RecId, field: u16, kind: FieldType, max: usize) -> Option<Array> {
         if self.is_array(rec, field) && !(max == 1 && crate::rec::in_memory(self, rec, field).is_some()) {
             let precision = self.precision_of(rec, field);
             let stored = self.seen(rec, field) == Seen::Stored;
@@ -346,7 +347,7 @@ impl Db {
     }
 
     /// A link as EPICS prints it.
-    pub(crate) fn link_text(&mut self, rec: u32, field: u16) -> String {
+    pub(crate) fn link_text(&mut self, rec: RecId, field: u16) -> String {
         let Some(link_field) = self.def(rec, field).link_field() else { return String::new() };
         let Slot::Link(found) = self.peek(rec, field) else { return String::new() };
         let brief = found.brief();
@@ -359,10 +360,10 @@ impl Db {
             LinkKind::Constant | LinkKind::Hardware | LinkKind::Json => {}
             LinkKind::Db => {
                 if text.is_empty() {
-                    text.push_str(self.record_name(brief.target));
-                    if brief.field != self.type_of(brief.target).val {
+                    text.push_str(self.record_name(brief.record()));
+                    if brief.field != self.type_of(brief.record()).val {
                         text.push('.');
-                        text.push_str(&self.def(brief.target, brief.field).name);
+                        text.push_str(&self.def(brief.record(), brief.field).name);
                     }
                 }
                 let flags = if by_notify { brief.flags & link::MS_BITS | link::NO_PP } else { brief.flags };

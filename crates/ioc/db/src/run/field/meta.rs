@@ -1,5 +1,6 @@
 //! Units, precision, limits and labels of fields, as C's record types give them: nothing where they give nothing.
 
+use crate::model::id::RecId;
 use crate::model::json_link::JsonLink;
 use crate::model::link::{Brief, LinkKind};
 use crate::model::schema::Schema;
@@ -38,7 +39,7 @@ fn is_analog(name: &str) -> bool {
 
 /// Where a field's properties come from.
 struct Of<'a> {
-    rec: u32,
+    rec: RecId,
     record: Kind,
     name: &'a str,
     /// The type in the table of fields; none of those whose type the record chooses.
@@ -63,13 +64,13 @@ impl Db {
         if channel.type_name {
             return Meta::default();
         }
-        self.meta_over(channel.record.0, channel.field, LINKS_LIMIT)
+        self.meta_over(channel.record, channel.field, LINKS_LIMIT)
     }
 
     /// As much of [`meta`](Self::meta) as a value's text is made with: digits after the point, names of states. Does not
     /// allocate but for the latter.
     pub fn text_meta(&mut self, channel: &Channel, into: &mut Meta) {
-        let (rec, field) = (channel.record.0, channel.field);
+        let (rec, field) = (channel.record, channel.field);
         match self.element_type(rec, field) {
             _ if channel.type_name => *into = Meta::default(),
             FieldType::Menu | FieldType::Device | FieldType::Enum => *into = self.meta(channel),
@@ -90,7 +91,7 @@ impl Db {
     }
 
     /// The same over so many links.
-    fn meta_over(&mut self, rec: u32, field: u16, links: u32) -> Meta {
+    fn meta_over(&mut self, rec: RecId, field: u16, links: u32) -> Meta {
         let element = self.element_type(rec, field);
         let mut meta = Meta::default();
         match element {
@@ -124,8 +125,8 @@ impl Db {
         meta
     }
 
-    fn source_of<'a>(&mut self, schema: &'a Schema, rec: u32, field: u16, links: u32) -> Of<'a> {
-        let own = self.common[rec as usize].kind();
+    fn source_of<'a>(&mut self, schema: &'a Schema, rec: RecId, field: u16, links: u32) -> Of<'a> {
+        let own = self.common[rec].kind();
         let record = crate::rec::described_as(own);
         let first = if record == Kind::Seq { self.type_of(rec).field("DLY1") } else { None };
         // C looks at the place in the table alone: the first step has no properties, links have their neighbours'.
@@ -159,7 +160,7 @@ impl Db {
     fn linked_meta(&mut self, of: &Of<'_>) -> Option<Meta> {
         let link = of.link?;
         match link.kind {
-            LinkKind::Db if of.links > 0 => Some(self.meta_over(link.target, link.field, of.links - 1)),
+            LinkKind::Db if of.links > 0 => Some(self.meta_over(link.record(), link.field, of.links - 1)),
             LinkKind::Json => self.json.get(link.target).and_then(JsonLink::calc).map(|calc| Meta {
                 units: calc.units,
                 precision: calc.precision,
@@ -175,11 +176,11 @@ impl Db {
         let link = of.link?;
         match link.kind {
             LinkKind::Db if of.links > 0 => {
-                if !matches!(self.element_type(link.target, link.field), FieldType::F32 | FieldType::F64) {
+                if !matches!(self.element_type(link.record(), link.field), FieldType::F32 | FieldType::F64) {
                     return Some(0);
                 }
                 let schema = Arc::clone(&self.schema);
-                let source = self.source_of(&schema, link.target, link.field, of.links - 1);
+                let source = self.source_of(&schema, link.record(), link.field, of.links - 1);
                 Some(self.precision_given(&source, 0))
             }
             LinkKind::Json => self.json.get(link.target).and_then(JsonLink::calc).map(|calc| calc.precision),
@@ -189,7 +190,7 @@ impl Db {
     }
 
     /// A number in another field of the record, by name.
-    fn number_field(&mut self, rec: u32, name: &str) -> Option<f64> {
+    fn number_field(&mut self, rec: RecId, name: &str) -> Option<f64> {
         let field = self.type_of(rec).field(name)?;
         self.read_number(rec, field)
     }
@@ -368,7 +369,7 @@ impl Db {
 
     /// Digits after the point in texts that are made from a field's numbers, and from numbers that are written into it.
     /// Takes no memory.
-    pub(crate) fn precision_of(&mut self, rec: u32, field: u16) -> u16 {
+    pub(crate) fn precision_of(&mut self, rec: RecId, field: u16) -> u16 {
         let schema = Arc::clone(&self.schema);
         let of = self.source_of(&schema, rec, field, LINKS_LIMIT);
         self.precision_given(&of, 6) as u16

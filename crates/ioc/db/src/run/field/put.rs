@@ -1,5 +1,6 @@
 //! Writing fields.
 
+use crate::model::id::RecId;
 use crate::model::schema::Special;
 use crate::model::slot::{Slot, with_number};
 use crate::model::values::{convert_into, set_element};
@@ -17,7 +18,7 @@ impl Db {
     pub fn put(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
         self.now = now;
         self.check_put(channel)?;
-        let (rec, field) = (channel.record.0, channel.field);
+        let (rec, field) = (channel.record, channel.field);
         if self.def(rec, field).link_field().is_some() {
             let text = match value {
                 Value::Scalar(Scalar::String(text)) => text.bytes().to_vec(),
@@ -32,7 +33,7 @@ impl Db {
         self.put_value(channel, value)?;
         let def = self.def(rec, field);
         let pp = def.process_passive;
-        let common = &mut self.common[rec as usize];
+        let common = &mut self.common[rec];
         if usize::from(field) == PROC_FIELD || (pp && common.scan == 0) {
             if common.pact != 0 {
                 common.rpro = 1;
@@ -50,9 +51,9 @@ impl Db {
     /// # Errors
     /// As [`put`](Self::put).
     pub fn put_text(&mut self, channel: &Channel, text: &str, now: Now) -> Result<(), PutError> {
-        let long = self.def(channel.record.0, channel.field).link_field().is_some()
+        let long = self.def(channel.record, channel.field).link_field().is_some()
             || channel.long_string
-            || self.is_long_text(channel.record.0, channel.field);
+            || self.is_long_text(channel.record, channel.field);
         if long {
             let mut bytes: Vec<i8> = text.bytes().map(|byte| byte as i8).collect();
             bytes.push(0);
@@ -81,7 +82,7 @@ impl Db {
         if channel.type_name {
             return Err(PutError::NoModify);
         }
-        if self.common[channel.record.0 as usize].disp != 0 && usize::from(channel.field) != DISP_FIELD {
+        if self.common[channel.record].disp != 0 && usize::from(channel.field) != DISP_FIELD {
             return Err(PutError::Disabled);
         }
         Ok(())
@@ -89,7 +90,7 @@ impl Db {
 
     /// Writes without processing (dbPut).
     pub(crate) fn put_value(&mut self, channel: &Channel, value: &Value) -> Result<(), PutError> {
-        let (rec, field) = (channel.record.0, channel.field);
+        let (rec, field) = (channel.record, channel.field);
         if channel.long_string || self.is_long_text(rec, field) {
             let bytes = match value {
                 Value::Array(Array::I8(bytes)) => bytes.iter().map(|byte| *byte as u8).collect(),
@@ -112,7 +113,7 @@ impl Db {
     }
 
     /// Writes one element (dbPut).
-    pub(crate) fn put_scalar(&mut self, rec: u32, field: u16, value: Scalar) -> Result<(), PutError> {
+    pub(crate) fn put_scalar(&mut self, rec: RecId, field: u16, value: Scalar) -> Result<(), PutError> {
         // Fields with a type of their own are neither arrays nor long texts.
         if self.def(rec, field).kind.is_none() {
             if self.is_array(rec, field) {
@@ -131,7 +132,7 @@ impl Db {
     }
 
     /// Writes a text into lsi, lso, or a text field that is seen as characters.
-    pub(crate) fn put_long_text(&mut self, rec: u32, field: u16, bytes: &[u8]) -> Result<(), PutError> {
+    pub(crate) fn put_long_text(&mut self, rec: RecId, field: u16, bytes: &[u8]) -> Result<(), PutError> {
         let special = self.before(rec, field)?;
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         let limit = if self.is_long_text(rec, field) {
@@ -155,7 +156,7 @@ impl Db {
     }
 
     /// Writes an array (dbPut).
-    pub(crate) fn put_array(&mut self, rec: u32, field: u16, values: &Array) -> Result<(), PutError> {
+    pub(crate) fn put_array(&mut self, rec: RecId, field: u16, values: &Array) -> Result<(), PutError> {
         if !self.is_array(rec, field) {
             return match values.get(0) {
                 Some(scalar) if !self.is_long_text(rec, field) => self.put_scalar(rec, field, scalar),
@@ -196,7 +197,7 @@ impl Db {
     }
 
     /// Writes no element at all into a field that holds one: it stays, and the link is to blame.
-    fn put_nothing(&mut self, rec: u32, field: u16) -> Result<(), PutError> {
+    fn put_nothing(&mut self, rec: RecId, field: u16) -> Result<(), PutError> {
         if self.is_long_text(rec, field) {
             // A long text stays too, and is counted anew.
             let text = self.whole_bytes(rec, field);
@@ -205,13 +206,13 @@ impl Db {
         let special = self.before(rec, field)?;
         // C takes fields whose place only their record knows for arrays.
         if special != Special::DbAddr {
-            self.common[rec as usize].raise(Status::Link, 3);
+            self.common[rec].raise(Status::Link, 3);
         }
         self.after(rec, field, special, Ok(()))
     }
 
     /// What must happen before a write.
-    fn before(&mut self, rec: u32, field: u16) -> Result<Special, PutError> {
+    fn before(&mut self, rec: RecId, field: u16) -> Result<Special, PutError> {
         let special = self.def(rec, field).special;
         match special {
             Special::None | Special::DbAddr => {}
@@ -223,7 +224,13 @@ impl Db {
     }
 
     /// What must happen after a write: record support, UDF, events.
-    fn after(&mut self, rec: u32, field: u16, special: Special, stored: Result<(), PutError>) -> Result<(), PutError> {
+    fn after(
+        &mut self,
+        rec: RecId,
+        field: u16,
+        special: Special,
+        stored: Result<(), PutError>,
+    ) -> Result<(), PutError> {
         match special {
             Special::None | Special::DbAddr => {}
             Special::As => drop(self.regrouped.insert(rec)),
@@ -237,7 +244,7 @@ impl Db {
         let def = &kind.fields[usize::from(field)];
         let (value_field, pp, property) = (kind.val == field, def.process_passive, def.property);
         if value_field {
-            self.common[rec as usize].udf = 0;
+            self.common[rec].udf = 0;
         }
         if !(value_field && pp) {
             self.post(rec, field, EventMask::VALUE | EventMask::LOG);
@@ -249,7 +256,7 @@ impl Db {
     }
 
     /// Converts and stores, nothing else.
-    pub(crate) fn store(&mut self, rec: u32, field: u16, value: Scalar) -> Result<(), PutError> {
+    pub(crate) fn store(&mut self, rec: RecId, field: u16, value: Scalar) -> Result<(), PutError> {
         let def = self.def(rec, field);
         let (mut kind, size) = (def.kind, usize::from(def.size));
         if kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec) {
@@ -287,7 +294,7 @@ impl Db {
     }
 
     /// The number of a state, menu choice or device.
-    fn choice(&self, rec: u32, field: u16, value: Scalar) -> Result<u16, PutError> {
+    fn choice(&self, rec: RecId, field: u16, value: Scalar) -> Result<u16, PutError> {
         let Scalar::String(text) = value else {
             return conv::number::<u16>(value).ok_or_else(|| bad_number(value));
         };
@@ -315,8 +322,8 @@ impl Db {
 
     /// Writes ACKT: whether transient alarms must be acknowledged.
     pub fn put_ackt(&mut self, channel: &Channel, transient: bool) {
-        let rec = channel.record.0;
-        let common = &mut self.common[rec as usize];
+        let rec = channel.record;
+        let common = &mut self.common[rec];
         if common.ackt == u16::from(transient) {
             return;
         }
@@ -334,8 +341,8 @@ impl Db {
 
     /// Acknowledges an alarm of at most `severity`.
     pub fn put_acks(&mut self, channel: &Channel, severity: u16) {
-        let rec = channel.record.0;
-        let common = &mut self.common[rec as usize];
+        let rec = channel.record;
+        let common = &mut self.common[rec];
         if severity >= common.acks {
             common.acks = 0;
             self.post_common(rec, "ACKS", EventMask::VALUE | EventMask::ALARM);
@@ -344,24 +351,24 @@ impl Db {
     }
 
     /// Processes a record as a write to its PROC does.
-    pub fn process(&mut self, record: crate::run::channel::RecId, now: Now) {
+    pub fn process(&mut self, record: RecId, now: Now) {
         self.now = now;
-        let common = &mut self.common[record.0 as usize];
+        let common = &mut self.common[record];
         if common.pact != 0 {
             common.rpro = 1;
         } else {
             common.putf = 1;
-            self.run(record.0);
+            self.run(record);
         }
     }
 }
 
 impl Db {
     /// Processes a record if it is passive (dbScanPassive).
-    pub fn process_if_passive(&mut self, record: crate::run::channel::RecId, now: Now) {
+    pub fn process_if_passive(&mut self, record: RecId, now: Now) {
         self.now = now;
-        if self.common[record.0 as usize].scan == 0 {
-            self.run(record.0);
+        if self.common[record].scan == 0 {
+            self.run(record);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Reading and writing through JSON links.
 
+use crate::model::id::RecId;
 use crate::model::json_link::{Calc, JsonLink};
 use crate::model::link::Brief;
 use crate::rec::message::Message;
@@ -20,7 +21,7 @@ impl Db {
     }
 
     /// Reads a JSON link.
-    pub(crate) fn json_get(&mut self, rec: u32, link: Brief) -> Result<Scalar, LinkError> {
+    pub(crate) fn json_get(&mut self, rec: RecId, link: Brief) -> Result<Scalar, LinkError> {
         let Some(mut json) = self.json.take(link.target) else { return Err(LinkError) };
         let value = self.json_read(rec, &mut json);
         self.json.put_back(link.target, json);
@@ -28,14 +29,14 @@ impl Db {
     }
 
     /// Writes a JSON link.
-    pub(crate) fn json_put(&mut self, rec: u32, link: Brief, value: Scalar) -> Result<(), LinkError> {
+    pub(crate) fn json_put(&mut self, rec: RecId, link: Brief, value: Scalar) -> Result<(), LinkError> {
         let Some(mut json) = self.json.take(link.target) else { return Err(LinkError) };
         let done = self.json_write(rec, &mut json, value);
         self.json.put_back(link.target, json);
         done
     }
 
-    fn json_read(&mut self, rec: u32, link: &mut JsonLink) -> Result<Scalar, LinkError> {
+    fn json_read(&mut self, rec: RecId, link: &mut JsonLink) -> Result<Scalar, LinkError> {
         match link {
             JsonLink::State { name, invert, value } => {
                 let on = self.states.get(name.as_str()).copied().unwrap_or(false);
@@ -59,7 +60,7 @@ impl Db {
         }
     }
 
-    fn json_write(&mut self, rec: u32, link: &mut JsonLink, value: Scalar) -> Result<(), LinkError> {
+    fn json_write(&mut self, rec: RecId, link: &mut JsonLink, value: Scalar) -> Result<(), LinkError> {
         match link {
             JsonLink::State { name, invert, value: last } => {
                 let on = match value {
@@ -95,23 +96,23 @@ impl Db {
     }
 
     /// Reads the arguments that come from other links.
-    fn json_arguments(&mut self, rec: u32, calc: &mut Calc) {
+    fn json_arguments(&mut self, rec: RecId, calc: &mut Calc) {
         for (at, link) in &mut calc.inputs {
             match self.json_read(rec, link) {
                 Ok(value) => calc.args[*at] = conv::number(value).unwrap_or(calc.args[*at]),
                 Err(LinkError) => {
-                    self.common[rec as usize].raise(Status::Link, 3);
+                    self.common[rec].raise(Status::Link, 3);
                 }
             }
         }
-        let common = &mut self.common[rec as usize];
+        let common = &mut self.common[rec];
         if calc.time.is_some_and(|index| index < calc.count) && common.rare.tsel.is_constant() && common.tse == -2 {
             // No argument of base's own link types carries a time: C's record has none then either.
             (common.time, common.utag) = (Stamp::EPOCH, 0);
         }
     }
 
-    fn json_alarms(&mut self, rec: u32, calc: &mut Calc) -> Result<(), LinkError> {
+    fn json_alarms(&mut self, rec: RecId, calc: &mut Calc) -> Result<(), LinkError> {
         calc.severity = 0;
         for (test, severity, message) in [(&calc.major, 2, Message::MAJOR), (&calc.minor, 1, Message::MINOR)] {
             let Some(test) = test else { continue };
@@ -119,7 +120,7 @@ impl Db {
             test.run(&mut calc.args, &mut on, &mut self.seed).map_err(|()| LinkError)?;
             if on != 0.0 {
                 calc.severity = severity;
-                self.common[rec as usize].raise_with(Status::Link, severity, message);
+                self.common[rec].raise_with(Status::Link, severity, message);
                 break;
             }
         }

@@ -5,6 +5,7 @@ pub(crate) mod json;
 pub(crate) mod remote;
 pub(crate) mod through;
 
+use crate::model::id::RecId;
 use crate::model::link::{Brief, LinkField, LinkKind, MS, MS_BITS, MSI, MSS};
 use crate::model::slot::Slot;
 use crate::rec::message::Message;
@@ -22,38 +23,38 @@ pub(crate) type Got<T> = Result<Option<T>, LinkError>;
 impl Db {
     /// The severity of a link's source becomes the holder's, as the link says (recGblInheritSevr).
     #[inline]
-    pub(crate) fn inherit(&mut self, rec: u32, flags: u8, status: u16, severity: u16) {
+    pub(crate) fn inherit(&mut self, rec: RecId, flags: u8, status: u16, severity: u16) {
         let status = match flags & MS_BITS {
             MSI if severity < 3 => return,
             MS | MSI => Status::Link,
             MSS => Status::from_index(status).unwrap_or_default(),
             _ => return,
         };
-        self.common[rec as usize].raise(status, severity);
+        self.common[rec].raise(status, severity);
     }
 
     /// The LINK alarm of a link that could not be read.
     #[cold]
-    pub(crate) fn link_alarm(&mut self, rec: u32, link: Brief) -> LinkError {
+    pub(crate) fn link_alarm(&mut self, rec: RecId, link: Brief) -> LinkError {
         self.alarm_of_link(rec, link, LinkField::In)
     }
 
     /// The LINK alarm of a link that could not be written.
     #[cold]
-    pub(crate) fn put_link_alarm(&mut self, rec: u32, link: Brief) -> LinkError {
+    pub(crate) fn put_link_alarm(&mut self, rec: RecId, link: Brief) -> LinkError {
         self.alarm_of_link(rec, link, LinkField::Out)
     }
 
-    fn alarm_of_link(&mut self, rec: u32, link: Brief, way: LinkField) -> LinkError {
-        if self.common[rec as usize].nsev < 3 {
+    fn alarm_of_link(&mut self, rec: RecId, link: Brief, way: LinkField) -> LinkError {
+        if self.common[rec].nsev < 3 {
             let message = self.link_message(rec, link, way);
-            self.common[rec as usize].raise_with(Status::Link, 3, message);
+            self.common[rec].raise_with(Status::Link, 3, message);
         }
         LinkError
     }
 
     /// The message `field NAME` for the field that holds a link; several may hold the same text.
-    fn link_message(&mut self, rec: u32, link: Brief, way: LinkField) -> Message {
+    fn link_message(&mut self, rec: RecId, link: Brief, way: LinkField) -> Message {
         for field in 0..self.type_of(rec).fields.len() as u16 {
             if self.def(rec, field).link_field() == Some(way)
                 && let Slot::Link(found) = self.peek(rec, field)
@@ -68,7 +69,7 @@ impl Db {
     /// Reads one number through an input link (dbGetLink).
     // Most of what a record does: a call, and what it returns through memory, would cost a tenth of the whole.
     #[inline(always)]
-    pub(crate) fn get_link<T: Number>(&mut self, rec: u32, link: Brief) -> Got<T> {
+    pub(crate) fn get_link<T: Number>(&mut self, rec: RecId, link: Brief) -> Got<T> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
@@ -80,7 +81,7 @@ impl Db {
     }
 
     /// As [`get_link`](Self::get_link) without raising an alarm on failure (dbTryGetLink).
-    pub(crate) fn try_link<T: Number>(&mut self, rec: u32, link: Brief) -> Got<T> {
+    pub(crate) fn try_link<T: Number>(&mut self, rec: RecId, link: Brief) -> Got<T> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => self.get_db::<T>(rec, link).map(Some).ok_or(LinkError),
@@ -92,13 +93,13 @@ impl Db {
     }
 
     #[inline(always)]
-    fn get_db<T: Number>(&mut self, rec: u32, link: Brief) -> Option<T> {
-        if Self::is_pp(link.flags) && self.process_passive(rec, link.target) {
+    fn get_db<T: Number>(&mut self, rec: RecId, link: Brief) -> Option<T> {
+        if Self::is_pp(link.flags) && self.process_passive(rec, link.record()) {
             return None;
         }
-        let value = self.read_number::<T>(link.target, link.field)?;
-        if link.flags & MS_BITS != 0 && rec != link.target {
-            let source = &self.common[link.target as usize];
+        let value = self.read_number::<T>(link.record(), link.field)?;
+        if link.flags & MS_BITS != 0 && rec != link.record() {
+            let source = &self.common[link.record()];
             let (status, severity) = (source.stat, source.sevr);
             self.inherit(rec, link.flags, status, severity);
         }
@@ -106,7 +107,7 @@ impl Db {
     }
 
     #[cold]
-    fn get_elsewhere<T: Number>(&mut self, rec: u32, link: Brief) -> Got<T> {
+    fn get_elsewhere<T: Number>(&mut self, rec: RecId, link: Brief) -> Got<T> {
         match link.kind {
             LinkKind::Remote => match self.remote_scalar(rec, link).and_then(conv::number) {
                 Some(value) => Ok(Some(value)),
@@ -127,7 +128,7 @@ impl Db {
 
     /// One field as a number.
     #[inline]
-    pub(crate) fn read_number<T: Number>(&mut self, rec: u32, field: u16) -> Option<T> {
+    pub(crate) fn read_number<T: Number>(&mut self, rec: RecId, field: u16) -> Option<T> {
         match self.double_val(rec, field) {
             Some(value) => Some(T::from_f64(value)),
             None => self.read_other(rec, field),
@@ -135,13 +136,13 @@ impl Db {
     }
 
     #[inline(never)]
-    fn read_other<T: Number>(&mut self, rec: u32, field: u16) -> Option<T> {
+    fn read_other<T: Number>(&mut self, rec: RecId, field: u16) -> Option<T> {
         self.link_scalar(rec, field).and_then(conv::number)
     }
 
     /// The usual case without detours: VAL of the records that are read most, which is a double.
     #[inline]
-    pub(crate) fn double_val(&self, rec: u32, field: u16) -> Option<f64> {
+    pub(crate) fn double_val(&self, rec: RecId, field: u16) -> Option<f64> {
         if usize::from(field) != crate::run::channel::VAL_FIELD {
             return None;
         }
@@ -149,18 +150,18 @@ impl Db {
     }
 
     /// Reads a text through an input link (DBR_STRING).
-    pub(crate) fn get_link_text(&mut self, rec: u32, link: Brief) -> Got<Str40> {
+    pub(crate) fn get_link_text(&mut self, rec: RecId, link: Brief) -> Got<Str40> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
-                if Self::is_pp(link.flags) && self.process_passive(rec, link.target) {
+                if Self::is_pp(link.flags) && self.process_passive(rec, link.record()) {
                     return Err(self.link_alarm(rec, link));
                 }
-                let Some(scalar) = self.link_scalar(link.target, link.field) else {
+                let Some(scalar) = self.link_scalar(link.record(), link.field) else {
                     return Err(self.link_alarm(rec, link));
                 };
                 self.inherit_from(rec, link);
-                Ok(Some(self.text_of(link.target, link.field, scalar)))
+                Ok(Some(self.text_of(link.record(), link.field, scalar)))
             }
             LinkKind::Remote => match self.remote_text(rec, link) {
                 Some(text) => Ok(Some(text)),
@@ -178,23 +179,23 @@ impl Db {
         }
     }
 
-    pub(crate) fn inherit_from(&mut self, rec: u32, link: Brief) {
-        if link.flags & MS_BITS != 0 && rec != link.target {
-            let source = &self.common[link.target as usize];
+    pub(crate) fn inherit_from(&mut self, rec: RecId, link: Brief) {
+        if link.flags & MS_BITS != 0 && rec != link.record() {
+            let source = &self.common[link.record()];
             let (status, severity) = (source.stat, source.sevr);
             self.inherit(rec, link.flags, status, severity);
         }
     }
 
     /// Reads up to `max` elements through an input link, as elements of `kind`.
-    pub(crate) fn get_link_array(&mut self, rec: u32, link: Brief, kind: FieldType, max: usize) -> Got<Array> {
+    pub(crate) fn get_link_array(&mut self, rec: RecId, link: Brief, kind: FieldType, max: usize) -> Got<Array> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
-                if Self::is_pp(link.flags) && self.process_passive(rec, link.target) {
+                if Self::is_pp(link.flags) && self.process_passive(rec, link.record()) {
                     return Err(self.link_alarm(rec, link));
                 }
-                let Some(array) = self.read_array(link.target, link.field, kind, max) else {
+                let Some(array) = self.read_array(link.record(), link.field, kind, max) else {
                     return Err(self.link_alarm(rec, link));
                 };
                 self.inherit_from(rec, link);
@@ -222,11 +223,11 @@ impl Db {
 
     /// Writes one element through an output link (dbPutLink).
     #[inline]
-    pub(crate) fn put_link(&mut self, rec: u32, link: Brief, value: Scalar) -> Result<(), LinkError> {
+    pub(crate) fn put_link(&mut self, rec: RecId, link: Brief, value: Scalar) -> Result<(), LinkError> {
         match link.kind {
             LinkKind::Constant => Ok(()),
             LinkKind::Db => {
-                let done = self.put_scalar(link.target, link.field, value);
+                let done = self.put_scalar(link.record(), link.field, value);
                 self.after_put(rec, link, done.is_ok())
             }
             LinkKind::Remote => self.remote_put(rec, link, Value::Scalar(value)),
@@ -237,11 +238,11 @@ impl Db {
     }
 
     /// Writes an array through an output link.
-    pub(crate) fn put_link_array(&mut self, rec: u32, link: Brief, values: &Array) -> Result<(), LinkError> {
+    pub(crate) fn put_link_array(&mut self, rec: RecId, link: Brief, values: &Array) -> Result<(), LinkError> {
         match link.kind {
             LinkKind::Constant => Ok(()),
             LinkKind::Db => {
-                let done = self.put_array(link.target, link.field, values);
+                let done = self.put_array(link.record(), link.field, values);
                 self.after_put(rec, link, done.is_ok())
             }
             LinkKind::Remote => self.remote_put(rec, link, Value::Array(values.clone())),
@@ -255,7 +256,7 @@ impl Db {
     }
 
     /// Writes a text of any length through an output link (dbPutLinkLS).
-    pub(crate) fn put_link_long(&mut self, rec: u32, link: Brief, value: &Array) -> Result<(), LinkError> {
+    pub(crate) fn put_link_long(&mut self, rec: RecId, link: Brief, value: &Array) -> Result<(), LinkError> {
         if matches!(self.link_type(link), Some(FieldType::I8 | FieldType::U8)) {
             return self.put_link_array(rec, link, value);
         }
@@ -263,25 +264,25 @@ impl Db {
             Array::U8(bytes) => crate::rec::lsi::text(bytes),
             _ => b"",
         };
-        if link.kind == LinkKind::Db && self.is_long_text(link.target, link.field) {
-            let done = self.put_long_text(link.target, link.field, bytes);
+        if link.kind == LinkKind::Db && self.is_long_text(link.record(), link.field) {
+            let done = self.put_long_text(link.record(), link.field, bytes);
             return self.after_put(rec, link, done.is_ok());
         }
         self.put_link(rec, link, Scalar::String(Str40::new(bytes)))
     }
 
     /// Severity and processing of a target that was written.
-    pub(crate) fn after_put(&mut self, rec: u32, link: Brief, done: bool) -> Result<(), LinkError> {
+    pub(crate) fn after_put(&mut self, rec: RecId, link: Brief, done: bool) -> Result<(), LinkError> {
         if link.flags & MS_BITS != 0 {
-            let (status, severity) = (self.common[rec as usize].nsta, self.common[rec as usize].nsev);
-            self.inherit(link.target, link.flags, status, severity);
+            let (status, severity) = (self.common[rec].nsta, self.common[rec].nsev);
+            self.inherit(link.record(), link.flags, status, severity);
         }
         if !done {
             return Err(self.put_link_alarm(rec, link));
         }
         let proc = usize::from(link.field) == crate::run::channel::PROC_FIELD;
-        let passive = Self::is_pp(link.flags) && self.common[link.target as usize].scan == 0;
-        if (proc || passive) && self.process_target(rec, link.target) {
+        let passive = Self::is_pp(link.flags) && self.common[link.record()].scan == 0;
+        if (proc || passive) && self.process_target(rec, link.record()) {
             return Err(self.put_link_alarm(rec, link));
         }
         Ok(())
@@ -290,7 +291,7 @@ impl Db {
     /// The stamp of a link's source.
     pub(crate) fn link_stamp(&self, link: Brief) -> Option<Stamp> {
         match link.kind {
-            LinkKind::Db => Some(self.common[link.target as usize].time),
+            LinkKind::Db => Some(self.common[link.record()].time),
             LinkKind::Through => self.throughs.get(link.target).map(|channel| self.stamp_of(channel).0),
             LinkKind::Remote => self.remotes.stamp(link.target),
             _ => None,
@@ -300,7 +301,7 @@ impl Db {
     /// Type of a link's source; `None` where it is not connected.
     pub(crate) fn link_type(&mut self, link: Brief) -> Option<FieldType> {
         match link.kind {
-            LinkKind::Db => Some(self.element_type(link.target, link.field)),
+            LinkKind::Db => Some(self.element_type(link.record(), link.field)),
             LinkKind::Remote => match (self.remotes.value(link.target), self.remotes.source(link.target)) {
                 (Some(value), _) => Some(value.kind()),
                 (None, Some(source)) => Some(self.info(source).kind),
@@ -326,10 +327,10 @@ impl Db {
 
     /// One field, borrowed to be read: takes no memory where the field rests at its starting value.
     #[inline]
-    pub(crate) fn peek(&mut self, rec: u32, field: u16) -> Slot<'_> {
+    pub(crate) fn peek(&mut self, rec: RecId, field: u16) -> Slot<'_> {
         use crate::model::schema::At;
         use crate::model::slot::Layout;
-        let common = &self.common[rec as usize];
+        let common = &self.common[rec];
         let kind = common.kind();
         let rests = match self.schema.types[kind as usize].fields.get(usize::from(field)).map(|def| def.at) {
             Some(At::Common(slot)) => common.rests(usize::from(slot)),
@@ -337,15 +338,15 @@ impl Db {
             Some(At::Nowhere) | None => false,
         };
         // The first record of each type has all fields at their starting values.
-        self.slot(if rests { kind as u32 } else { rec }, field)
+        self.slot(if rests { kind.first() } else { rec }, field)
     }
 
     /// One field, borrowed.
     #[inline]
-    pub(crate) fn slot(&mut self, rec: u32, field: u16) -> Slot<'_> {
+    pub(crate) fn slot(&mut self, rec: RecId, field: u16) -> Slot<'_> {
         use crate::model::schema::At;
         use crate::model::slot::Layout;
-        let common = &mut self.common[rec as usize];
+        let common = &mut self.common[rec];
         let kind = common.kind();
         match self.schema.types[kind as usize].fields.get(usize::from(field)).map(|def| def.at) {
             Some(At::Common(slot)) => common.slot(usize::from(slot)),

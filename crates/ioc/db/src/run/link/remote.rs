@@ -1,6 +1,7 @@
 //! Links over channels: the database keeps the newest values of their process variables. Those elsewhere the shell
 //! connects, those of this database are served [here](super::here).
 
+use crate::model::id::RecId;
 use crate::model::link::{Brief, CA, CP, CPP, MS_BITS};
 use crate::run::callback::Callback;
 use crate::run::channel::Channel;
@@ -50,7 +51,7 @@ pub enum RemoteRequest {
 }
 
 struct Remote {
-    holder: u32,
+    holder: RecId,
     flags: u8,
     name: Box<str>,
     /// What it leads to, where that is of this database.
@@ -105,7 +106,7 @@ impl Remotes {
     }
 
     /// A new link; `source` is what it leads to, where that is of this database.
-    pub(crate) fn add(&mut self, holder: u32, flags: u8, name: &str, monitor: bool, source: Option<Channel>) -> u32 {
+    pub(crate) fn add(&mut self, holder: RecId, flags: u8, name: &str, monitor: bool, source: Option<Channel>) -> u32 {
         let id = self.links.len() as u32;
         self.links.push(Remote {
             holder,
@@ -194,7 +195,7 @@ impl Db {
         if fresh {
             crate::rec::connection_changed(self, holder);
         }
-        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
+        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder].scan == 0) {
             self.scan_once(holder);
         }
         before
@@ -225,7 +226,7 @@ impl Db {
         let (holder, flags) = (link.holder, link.flags);
         crate::rec::connection_changed(self, holder);
         self.remote_written(id, false);
-        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder as usize].scan == 0) {
+        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder].scan == 0) {
             self.scan_once(holder);
         }
     }
@@ -236,7 +237,7 @@ impl Db {
         link.waiting = false;
         let holder = link.holder;
         if !ok {
-            self.common[holder as usize].raise(Status::Link, 3);
+            self.common[holder].raise(Status::Link, 3);
         }
         self.call_back(holder, Callback::Resume);
     }
@@ -244,7 +245,7 @@ impl Db {
     /// Writes a record's output; whether the record is to wait for the end (Async Soft Channel over a link to
     /// elsewhere). `real` is false for a simulation's output, `resumed` when the end has come.
     #[inline]
-    pub(crate) fn write_out(&mut self, rec: u32, link: Brief, value: Scalar, real: bool, resumed: bool) -> bool {
+    pub(crate) fn write_out(&mut self, rec: RecId, link: Brief, value: Scalar, real: bool, resumed: bool) -> bool {
         // Outputs to nowhere are usual: setpoints that others read.
         if link.kind == crate::model::link::LinkKind::Constant || self.out_has_ended(rec, link, real, resumed) {
             self.failed = false;
@@ -257,13 +258,13 @@ impl Db {
 
     /// Whether whoever processes a record through a link is not told that its write failed.
     #[cold]
-    fn hides_failed_write(&self, rec: u32) -> bool {
-        crate::rec::hides_failed_write(self.common[rec as usize].kind())
+    fn hides_failed_write(&self, rec: RecId) -> bool {
+        crate::rec::hides_failed_write(self.common[rec].kind())
             && matches!(self.device(rec), Device::Soft | Device::SoftRaw)
     }
 
     /// Whether a record's output was written already, and the end of that has resumed it.
-    pub(crate) fn out_has_ended(&mut self, rec: u32, link: Brief, real: bool, resumed: bool) -> bool {
+    pub(crate) fn out_has_ended(&mut self, rec: RecId, link: Brief, real: bool, resumed: bool) -> bool {
         let ended = resumed && self.awaits_end(rec, link, real);
         if ended {
             self.failed = false;
@@ -272,7 +273,7 @@ impl Db {
     }
 
     /// Whether a record is to wait for the end of the write that it has just asked for.
-    pub(crate) fn out_is_pending(&mut self, rec: u32, link: Brief, real: bool) -> bool {
+    pub(crate) fn out_is_pending(&mut self, rec: RecId, link: Brief, real: bool) -> bool {
         if self.failed || !self.awaits_end(rec, link, real) {
             return false;
         }
@@ -289,12 +290,12 @@ impl Db {
         true
     }
 
-    fn awaits_end(&self, rec: u32, link: Brief, real: bool) -> bool {
+    fn awaits_end(&self, rec: RecId, link: Brief, real: bool) -> bool {
         real && link.kind == crate::model::link::LinkKind::Remote && self.device(rec) == Device::SoftAsync
     }
 
     /// The newest value of a remote link, its severity passed on.
-    fn remote_value(&mut self, rec: u32, link: Brief) -> Option<&Value> {
+    fn remote_value(&mut self, rec: RecId, link: Brief) -> Option<&Value> {
         let remote = self.remotes.links.get(link.target as usize).filter(|remote| remote.connected)?;
         let alarm = remote.alarm;
         if link.flags & MS_BITS != 0 && remote.value.is_some() {
@@ -304,15 +305,15 @@ impl Db {
     }
 
     /// The first element of a remote link's newest value; none of an empty array.
-    pub(crate) fn remote_scalar(&mut self, rec: u32, link: Brief) -> Option<Scalar> {
+    pub(crate) fn remote_scalar(&mut self, rec: RecId, link: Brief) -> Option<Scalar> {
         self.remote_value(rec, link)?.get(0)
     }
 
     /// The newest value of a remote link as text: the name of a state, a number with six digits as C has it.
-    pub(crate) fn remote_text(&mut self, rec: u32, link: Brief) -> Option<Str40> {
+    pub(crate) fn remote_text(&mut self, rec: RecId, link: Brief) -> Option<Str40> {
         let scalar = self.remote_scalar(rec, link)?;
         if let (Scalar::Enum(_), Some(source)) = (scalar, self.remotes.source(link.target)) {
-            let (source, field) = (source.record.0, source.field);
+            let (source, field) = (source.record, source.field);
             return Some(self.text_of(source, field, scalar));
         }
         let meta = self.remotes.meta(link.target)?;
@@ -325,7 +326,7 @@ impl Db {
         })
     }
 
-    pub(crate) fn remote_array(&mut self, rec: u32, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
+    pub(crate) fn remote_array(&mut self, rec: RecId, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
         match self.remote_value(rec, link)? {
             Value::Array(array) => crate::model::values::convert_array(array, kind, max, 6),
             Value::Scalar(scalar) => {
@@ -335,7 +336,7 @@ impl Db {
         }
     }
 
-    pub(crate) fn remote_put(&mut self, rec: u32, link: Brief, value: Value) -> Result<(), LinkError> {
+    pub(crate) fn remote_put(&mut self, rec: RecId, link: Brief, value: Value) -> Result<(), LinkError> {
         let connected = self.remotes.links.get(link.target as usize).is_some_and(|remote| remote.connected);
         if !connected || !self.fits(link.target, &value) {
             return Err(self.put_link_alarm(rec, link));
@@ -382,7 +383,7 @@ impl Db {
             crate::model::link::LinkKind::Remote => {
                 self.remote_written(RemoteId(link.target), false);
                 if let Some(source) = self.remotes.remove(link.target) {
-                    self.end_watch(source.record.0, link.target);
+                    self.end_watch(source.record, link.target);
                 }
             }
             crate::model::link::LinkKind::Through => self.throughs.remove(link.target),

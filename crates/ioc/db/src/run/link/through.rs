@@ -1,6 +1,7 @@
 //! Links to fields of this database with modifiers: `rec.VAL$`, `rec.VAL[1:3]`, `rec.VAL{"ts":{"num":"sec"}}`.
 
-use crate::model::link::{Brief, LinkKind};
+use crate::model::id::RecId;
+use crate::model::link::Brief;
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use crate::run::link::LinkError;
@@ -41,13 +42,13 @@ impl Db {
     /// The same link without its modifiers.
     pub(crate) fn bare(&self, link: Brief) -> Option<Brief> {
         let channel = self.throughs.get(link.target)?;
-        Some(Brief { kind: LinkKind::Db, flags: link.flags, field: channel.field, target: channel.record.0 })
+        Some(Brief::to_field(link.flags, channel.field, channel.record))
     }
 
     /// Reads such a link; `None` where its source failed.
-    pub(crate) fn through_get(&mut self, rec: u32, link: Brief) -> Option<Value> {
+    pub(crate) fn through_get(&mut self, rec: RecId, link: Brief) -> Option<Value> {
         let bare = self.bare(link)?;
-        if Self::is_pp(link.flags) && self.process_passive(rec, bare.target) {
+        if Self::is_pp(link.flags) && self.process_passive(rec, bare.record()) {
             return None;
         }
         let channel = self.throughs.get(link.target)?.clone();
@@ -57,14 +58,14 @@ impl Db {
     }
 
     /// As [`through_get`](Self::through_get), the first element.
-    pub(crate) fn through_scalar(&mut self, rec: u32, link: Brief) -> Option<Scalar> {
+    pub(crate) fn through_scalar(&mut self, rec: RecId, link: Brief) -> Option<Scalar> {
         self.through_get(rec, link)?.get(0)
     }
 
     /// As [`through_get`](Self::through_get), at most `max` elements of another type.
-    pub(crate) fn through_array(&mut self, rec: u32, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
+    pub(crate) fn through_array(&mut self, rec: RecId, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
         let source = self.bare(link)?;
-        let precision = self.precision_of(source.target, source.field);
+        let precision = self.precision_of(source.record(), source.field);
         match self.through_get(rec, link)? {
             Value::Array(array) => crate::model::values::convert_array(&array, kind, max, precision),
             Value::Scalar(scalar) => {
@@ -75,7 +76,7 @@ impl Db {
     }
 
     /// Writes such a link: `$` counts, filters do not.
-    pub(crate) fn through_put(&mut self, rec: u32, link: Brief, value: &Value) -> Result<(), LinkError> {
+    pub(crate) fn through_put(&mut self, rec: RecId, link: Brief, value: &Value) -> Result<(), LinkError> {
         let (Some(bare), Some(channel)) = (self.bare(link), self.throughs.get(link.target).cloned()) else {
             return Err(LinkError);
         };
